@@ -1,0 +1,250 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"k8s.io/klog/v2"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
+)
+
+// begin runs a daemon with parts and returns it, a connection, and stop, which
+// returns what Run did.
+func begin(t *testing.T, opts Options, parts ...func(context.Context) error) (*Daemon, *grpc.ClientConn, func() error) {
+	t.Helper()
+	opts.SocketDir = filepath.Join(t.TempDir(), "sockets")
+	opts.Service, opts.NodeName = "stats", "node-1"
+	d, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	go func() { result <- d.Run(ctx, parts...) }()
+	conn, err := d.Dial("stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := sync.OnceValue(func() error { cancel(); return <-result })
+	t.Cleanup(func() { _ = stop(); conn.Close() })
+	return d, conn, stop
+}
+
+func wait(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestAProcessSaysWhatItIsAndWhatItLacks(t *testing.T) {
+	d, conn, stop := begin(t, Options{ConfigJSON: func() []byte { return []byte(`{"port":1}`) }}, wait)
+	d.Health().Set("podsync", false, "no socket")
+	c := commonv1.NewCommonServiceClient(conn)
+	info, err := c.GetInfo(within(t), &commonv1.GetInfoRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.GetService() != "stats" || info.GetNodeName() != "node-1" || int(info.GetPid()) != os.Getpid() ||
+		info.GetEpoch() != d.Epoch() || info.GetBuild().GetProtocol() == 0 {
+		t.Errorf("info %v", info)
+	}
+	if deps := info.GetDependencies(); len(deps) != 1 || deps[0].GetReady() || deps[0].GetMessage() != "no socket" {
+		t.Errorf("dependencies %v", deps)
+	}
+	config, err := c.GetConfig(within(t), &commonv1.GetConfigRequest{})
+	if err != nil || string(config.GetKubeletConfigurationJson()) != `{"port":1}` {
+		t.Errorf("config %v, %v", config, err)
+	}
+	health := healthgrpc.NewHealthClient(conn)
+	for name, want := range map[string]healthgrpc.HealthCheckResponse_ServingStatus{
+		"": healthgrpc.HealthCheckResponse_SERVING, "podsync": healthgrpc.HealthCheckResponse_NOT_SERVING,
+		"stats": healthgrpc.HealthCheckResponse_NOT_SERVING,
+	} {
+		got, err := health.Check(within(t), &healthgrpc.HealthCheckRequest{Service: name})
+		if err != nil || got.GetStatus() != want {
+			t.Errorf("health of %q: %v, %v; want %v", name, got, err, want)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+func TestMetricsOfEachRegistryAreServedByName(t *testing.T) {
+	extra := prometheus.NewRegistry()
+	for i := range 150 {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "probe_" + strings.Repeat("x", i+1)})
+		extra.MustRegister(g)
+	}
+	_, conn, stop := begin(t, Options{ExtraRegistries: map[string]prometheus.Gatherer{"probes": extra}}, wait)
+	c := commonv1.NewCommonServiceClient(conn)
+	count := func(registry string) (families, messages int, err error) {
+		s, err := c.GetMetrics(within(t), &commonv1.GetMetricsRequest{Registry: registry}, grpc.WaitForReady(true))
+		for err == nil {
+			var resp *commonv1.GetMetricsResponse
+			if resp, err = s.Recv(); err == nil {
+				families += len(resp.GetFamilies())
+				messages++
+			}
+		}
+		return families, messages, err
+	}
+	if f, _, err := count(""); err != io.EOF || f < 20 {
+		t.Errorf("main registry: %d families, %v", f, err)
+	}
+	if f, m, err := count("probes"); err != io.EOF || f != 150 || m != 3 {
+		t.Errorf("probes registry: %d families in %d messages, %v", f, m, err)
+	}
+	if _, _, err := count("nonsense"); !errors.Is(err, rpcerr.ErrNotFound) || !strings.Contains(err.Error(), "probes") {
+		t.Errorf("unknown registry: %v", err)
+	}
+	stop()
+}
+
+func TestAPartThatEndsEarlyEndsTheProcessWithItsError(t *testing.T) {
+	boom := errors.New("boom")
+	for name, tc := range map[string]struct {
+		part func(context.Context) error
+		want string
+	}{
+		"fails":   {func(context.Context) error { return boom }, "boom"},
+		"returns": {func(context.Context) error { return nil }, "nobody asked it to stop"},
+		"panics":  {func(context.Context) error { panic("argh") }, "panic: argh"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := New(Options{Service: "probes", SocketDir: filepath.Join(t.TempDir(), "s")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := false
+			err = d.Run(t.Context(), tc.part, func(ctx context.Context) error { <-ctx.Done(); other = true; return nil })
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "probes") {
+				t.Fatalf("Run = %v, want %q", err, tc.want)
+			}
+			if !other {
+				t.Fatal("the other part was not stopped first")
+			}
+		})
+	}
+}
+
+func TestAStopEndsStreamsAndRemovesTheSocket(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	d, conn, stop := begin(t, Options{}, wait)
+	s, err := healthgrpc.NewHealthClient(conn).Watch(context.Background(), &healthgrpc.HealthCheckRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > stopDeadline {
+		t.Errorf("the open stream held the stop up for %v", took)
+	}
+	if _, err := os.Stat(d.SocketPath("stats")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("socket is left behind: %v", err)
+	}
+	conn.Close()
+}
+
+func TestReadinessIsToldToSystemd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "100000")
+	t.Setenv("WATCHDOG_PID", "")
+	_, _, stop := begin(t, Options{}, wait)
+	read := func() string {
+		buf := make([]byte, 100)
+		l.SetReadDeadline(time.Now().Add(20 * time.Second))
+		n, err := l.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buf[:n])
+	}
+	if got := read(); got != "READY=1" {
+		t.Errorf("first %q", got)
+	}
+	if got := read(); got != "WATCHDOG=1" {
+		t.Errorf("then %q", got)
+	}
+	go stop()
+	for got := read(); got != "STOPPING=1"; got = read() {
+		if got != "WATCHDOG=1" {
+			t.Fatalf("got %q", got)
+		}
+	}
+}
+
+func TestTheWatchdogSeesAServerThatDoesNotAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dead.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := checkSelf(t.Context(), path, 100*time.Millisecond); err == nil {
+		t.Fatal("a socket that nobody accepts on passes")
+	}
+}
+
+func TestJSONLogsHaveKubernetesKeysAndFollowTheVerbosity(t *testing.T) {
+	var out bytes.Buffer
+	if err := InitLogging(Logging{Format: "json", Verbosity: 1, Out: &out}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { klog.ClearLogger(); InitLogging(Logging{}) }()
+	log := klog.Background()
+	log.V(2).Info("hidden")
+	log.Info("shown", "pod", "ns/name")
+	if previous, err := SetVerbosity(2); err != nil || previous != 1 {
+		t.Fatalf("SetVerbosity = %d, %v", previous, err)
+	}
+	log.V(2).Info("now shown")
+	got := out.String()
+	if strings.Contains(got, "hidden") || !strings.Contains(got, `"msg":"shown"`) ||
+		!strings.Contains(got, `"pod":"ns/name"`) || !strings.Contains(got, `"ts":`) || !strings.Contains(got, `"msg":"now shown"`) {
+		t.Fatalf("log:\n%s", got)
+	}
+	if _, err := SetVerbosity(11); !errors.Is(err, rpcerr.ErrInvalid) {
+		t.Errorf("verbosity 11: %v", err)
+	}
+	if err := InitLogging(Logging{Format: "xml"}); !errors.Is(err, rpcerr.ErrInvalid) || !strings.Contains(err.Error(), "text or json") {
+		t.Errorf("format xml: %v", err)
+	}
+}
+
+func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
+	if code := Main(func(context.Context) error { return nil }); code != ExitOK {
+		t.Errorf("clean: %d", code)
+	}
+	if code := Main(func(context.Context) error { return errors.New("no") }); code != ExitFailed {
+		t.Errorf("failed: %d", code)
+	}
+}

@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Exit codes of all processes.
+const (
+	// ExitOK is a clean stop.
+	ExitOK = 0
+	// ExitFailed is any failure; the last line on standard error names it.
+	ExitFailed = 1
+	// ExitInterrupted is a second signal during the stop.
+	ExitInterrupted = 130
+)
+
+// Main runs f until SIGTERM or SIGINT and returns the exit code. The first
+// signal ends f's context; a second one ends the process at once. The last
+// line on standard error is f's error.
+func Main(f func(ctx context.Context) error) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	go func() {
+		first := <-signals
+		loggerFrom(ctx).Info("Stopping", "signal", first.String())
+		cancel(fmt.Errorf("received %s", first))
+		<-signals
+		klog.Flush()
+		os.Exit(ExitInterrupted)
+	}()
+	err := f(ctx)
+	klog.Flush()
+	if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+		return ExitOK
+	}
+	fmt.Fprintf(os.Stderr, "polylet: %v\n", err)
+	return ExitFailed
+}
+
+// Memory defaults: five runtimes together must cost less than one kubelet.
+const (
+	// gcPercent lets the heap grow by half between collections.
+	gcPercent = 50
+	// settleAfter is when what the start needed is given back to the system.
+	settleAfter = 30 * time.Second
+)
+
+// LeanMemory makes the Go runtime hold little: the heap grows by half, not to
+// double, between collections, and what only the start needed is given back
+// after half a minute. GOGC in the environment goes before; GOMEMLIMIT is read
+// by the runtime itself. It returns when ctx is done or the memory was given back.
+func LeanMemory(ctx context.Context) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	timer := time.NewTimer(settleAfter)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		debug.FreeOSMemory()
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,117 @@
+package fsatomic
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Checkpoint is one value kept in one file as JSON with a checksum. Not safe
+// for concurrent use.
+type Checkpoint[T any] struct {
+	path string
+	mode os.FileMode
+}
+
+// NewCheckpoint names the file; nothing is touched yet. Files get mode 0600.
+func NewCheckpoint[T any](path string) *Checkpoint[T] {
+	return &Checkpoint[T]{path: path, mode: 0o600}
+}
+
+// DamagedError says that a checkpoint could not be believed and was set aside.
+type DamagedError struct {
+	// Path is the checkpoint's name.
+	Path string
+	// SetAside is where the damaged file is now; empty when moving it failed.
+	SetAside string
+	// Cause is what was wrong.
+	Cause error
+}
+
+// Error names the file, the fault, and where the file is now.
+func (e *DamagedError) Error() string {
+	if e.SetAside == "" {
+		return fmt.Sprintf("checkpoint %s is damaged and could not be set aside: %v: remove it by hand", e.Path, e.Cause)
+	}
+	return fmt.Sprintf("checkpoint %s is damaged (%v); it was set aside as %s and its state is rebuilt", e.Path, e.Cause, e.SetAside)
+}
+
+// Unwrap gives the cause.
+func (e *DamagedError) Unwrap() error { return e.Cause }
+
+type envelope struct {
+	Checksum string          `json:"checksum"`
+	Data     json.RawMessage `json:"data"`
+}
+
+// Write replaces the checkpoint.
+func (c *Checkpoint[T]) Write(value T) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode checkpoint %s: %w", c.path, err)
+	}
+	out, err := json.Marshal(envelope{Checksum: checksum(data), Data: data})
+	if err != nil {
+		return fmt.Errorf("encode checkpoint %s: %w", c.path, err)
+	}
+	return WriteFile(c.path, append(out, '\n'), c.mode)
+}
+
+// Read returns the value. A missing file gives an error that is os.ErrNotExist.
+// A damaged one is renamed to <path>.damaged-<time> and gives a *DamagedError;
+// the next Read then finds no file.
+func (c *Checkpoint[T]) Read() (T, error) {
+	var zero T
+	raw, err := os.ReadFile(c.path)
+	if err != nil {
+		return zero, fmt.Errorf("read checkpoint: %w", err)
+	}
+	value, err := decode[T](raw)
+	if err == nil {
+		return value, nil
+	}
+	damaged := &DamagedError{Path: c.path, Cause: err}
+	aside := c.path + ".damaged-" + time.Now().UTC().Format("20060102T150405.000000000")
+	if renameErr := os.Rename(c.path, aside); renameErr != nil {
+		damaged.Cause = errors.Join(err, renameErr)
+	} else {
+		damaged.SetAside = aside
+	}
+	return zero, damaged
+}
+
+// Remove deletes the checkpoint; a missing one is no error.
+func (c *Checkpoint[T]) Remove() error {
+	if err := os.Remove(c.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove checkpoint: %w", err)
+	}
+	return nil
+}
+
+func decode[T any](raw []byte) (T, error) {
+	var value T
+	var env envelope
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return value, errors.New("the file is empty")
+	}
+	if err := json.Unmarshal(raw, &env); err != nil {
+		return value, fmt.Errorf("not JSON: %w", err)
+	}
+	if got := checksum(env.Data); got != env.Checksum {
+		return value, fmt.Errorf("checksum is %s, the file says %q", got, env.Checksum)
+	}
+	if err := json.Unmarshal(env.Data, &value); err != nil {
+		return value, fmt.Errorf("wrong shape: %w", err)
+	}
+	return value, nil
+}
+
+func checksum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

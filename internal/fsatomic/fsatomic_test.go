@@ -1,0 +1,130 @@
+package fsatomic
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	for _, content := range []string{"old", "new and longer", ""} {
+		if err := WriteFile(path, []byte(content), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != content {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Fatalf("mode %v, %v", info.Mode(), err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestWriteFileThatFailsKeepsTheOldContent(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failing := errors.New("no")
+	err := write(path, []byte("new"), 0o600, func(*os.File) error { return failing })
+	if !errors.Is(err, failing) || !strings.Contains(err.Error(), path) {
+		t.Fatalf("err = %v", err)
+	}
+	got, _ := os.ReadFile(path)
+	entries, _ := os.ReadDir(dir)
+	if string(got) != "old" || len(entries) != 1 {
+		t.Fatalf("content %q, entries %v", got, entries)
+	}
+	if err := WriteFile(filepath.Join(dir, "missing", "f"), nil, 0o600); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("missing directory: %v", err)
+	}
+}
+
+type state struct {
+	Names []string       `json:"names"`
+	Count map[string]int `json:"count,omitempty"`
+}
+
+func TestCheckpointComesBackAsWritten(t *testing.T) {
+	c := NewCheckpoint[state](filepath.Join(t.TempDir(), "state.json"))
+	if _, err := c.Read(); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("before the first write: %v", err)
+	}
+	want := state{Names: []string{"<a>", "é&"}, Count: map[string]int{"x": 1}}
+	if err := c.Write(want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Read()
+	if err != nil || got.Names[0] != "<a>" || got.Names[1] != "é&" || got.Count["x"] != 1 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if err := errors.Join(c.Remove(), c.Remove()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamagedCheckpointIsSetAsideAndNamed(t *testing.T) {
+	good := func() []byte {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "s")
+		if err := NewCheckpoint[state](path).Write(state{Names: []string{"one"}}); err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := os.ReadFile(path)
+		return raw
+	}()
+	for name, raw := range map[string][]byte{
+		"empty":     {},
+		"truncated": good[:len(good)/2],
+		"flipped":   bytes.Replace(good, []byte("one"), []byte("two"), 1),
+		"other":     []byte(`{"foo":1}`),
+		"binary":    {0, 1, 2, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			if err := os.WriteFile(path, raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c := NewCheckpoint[state](path)
+			_, err := c.Read()
+			var damaged *DamagedError
+			if !errors.As(err, &damaged) {
+				t.Fatalf("err = %v", err)
+			}
+			kept, readErr := os.ReadFile(damaged.SetAside)
+			if readErr != nil || !bytes.Equal(kept, raw) {
+				t.Fatalf("set aside %q: %v", kept, readErr)
+			}
+			for _, want := range []string{path, damaged.SetAside, "rebuilt"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q lacks %q", err, want)
+				}
+			}
+			if _, err := c.Read(); !errors.Is(err, os.ErrNotExist) {
+				t.Fatalf("second read: %v", err)
+			}
+		})
+	}
+}
+
+func FuzzCheckpointDecodeNeverBelievesOtherBytes(f *testing.F) {
+	f.Add([]byte(`{"checksum":"sha256:00","data":{}}`))
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if _, err := decode[state](raw); err == nil && !bytes.Contains(raw, []byte("sha256:")) {
+			t.Fatalf("believed %q", raw)
+		}
+	})
+}

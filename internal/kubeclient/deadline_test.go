@@ -1,0 +1,51 @@
+package kubeclient
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestARequestThatHangsEndsAndAnAnswerMayGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://apiserver/x", http.NoBody)
+		hung := WithAnswerTimeout(trip(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}))
+		began := time.Now()
+		if _, err := hung.RoundTrip(req); err == nil || !strings.Contains(err.Error(), "no answer from apiserver") || time.Since(began) != AnswerTimeout {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := hung.RoundTrip(req.WithContext(ctx)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the caller's own deadline gave %v", err)
+		}
+		var inner context.Context
+		long := WithAnswerTimeout(trip(func(r *http.Request) (*http.Response, error) {
+			inner = r.Context()
+			return &http.Response{Body: io.NopCloser(strings.NewReader("x"))}, nil
+		}))
+		resp, err := long.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if inner.Err() != nil {
+			t.Error("the answer was cut")
+		}
+		if resp.Body.Close(); inner.Err() == nil {
+			t.Error("the context outlives the answer")
+		}
+	})
+}

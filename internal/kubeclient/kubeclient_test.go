@@ -1,0 +1,80 @@
+package kubeclient
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const template = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "SERVER", insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {tokenFile: "TOKEN"}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`
+
+func TestRequestsCarryEncodingIdentityAndToken(t *testing.T) {
+	seen := make(chan http.Header, 1)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Header
+		http.Error(w, "no", http.StatusNotFound)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
+	path := filepath.Join(dir, "kubeconfig")
+	content := strings.NewReplacer("SERVER", server.URL, "TOKEN", token).Replace(template)
+	for file, text := range map[string]string{token: "secret", path: content} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, client, err := Build(path, 50, 100, "polylet-test/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.QPS != 50 || cfg.Burst != 100 {
+		t.Errorf("rate %v %v", cfg.QPS, cfg.Burst)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err == nil {
+		t.Fatal("a 404 is no error")
+	}
+	h := <-seen
+	if h.Get("User-Agent") != "polylet-test/1" || h.Get("Accept") != accept || h.Get("Authorization") != "Bearer secret" {
+		t.Errorf("headers %v", h)
+	}
+}
+
+func TestAKubeconfigThatCannotBeUsedIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, tc := range map[string]struct {
+		path string
+		want string
+	}{
+		"none":    {"", "--kubeconfig"},
+		"missing": {filepath.Join(dir, "missing"), "correct --kubeconfig"},
+		"empty":   {write("empty", ""), "correct --kubeconfig"},
+		"broken":  {write("broken", "a: ["), "broken"},
+	} {
+		if _, _, err := Build(tc.path, 0, 0, "x"); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+// Package kubeletconfig turns a kubelet's command line, KubeletConfiguration
+// file and drop-ins into the configuration in effect. It owns defaults, order
+// of precedence and validation of what is used; it must never look at the
+// apiserver or change the host.
+package kubeletconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/polylet/polylet/internal/buildinfo"
+)
+
+// Loaded is the configuration in effect.
+type Loaded struct {
+	// Config has every default applied; its pointers with a default are not nil.
+	Config *kubeletv1beta1.KubeletConfiguration
+	// Flags are what only flags can say.
+	Flags Flags
+	// NodeName is --hostname-override or the hostname, in lower case.
+	NodeName string
+	// Standalone is true when there is no apiserver to talk to.
+	Standalone bool
+	// Args are the arguments it was loaded from.
+	Args []string
+
+	gates map[string]bool
+}
+
+// ErrHelp is returned for --help. ErrVersion is returned for --version; print
+// VersionText. Both are answers, not failures.
+var (
+	ErrHelp    = pflag.ErrHelp
+	ErrVersion = errors.New("version was asked for")
+)
+
+// VersionText is what --version prints.
+func VersionText() string { return "Kubernetes " + buildinfo.KubernetesVersion }
+
+// Load reads args (without the program's name): flags, then --config, then
+// --config-dir, then the flags again on top. Warnings are logged.
+func Load(args []string) (*Loaded, error) { return load(args, klog.Background()) }
+
+// Usage writes all flags with their defaults.
+func Usage(w io.Writer) {
+	fs := newFlagSet(defaultFlags(), legacyDefaults())
+	fmt.Fprint(w, fs.FlagUsagesWrapped(100))
+}
+
+func newFlagSet(f *Flags, c *kubeletv1beta1.KubeletConfiguration) *pflag.FlagSet {
+	fs := pflag.NewFlagSet("polylet", pflag.ContinueOnError)
+	fs.SortFlags = true
+	fs.Usage = func() {}
+	fs.SetOutput(io.Discard)
+	AddFlags(fs, f, c)
+	return fs
+}
+
+func load(args []string, log logr.Logger) (*Loaded, error) {
+	flags, config := defaultFlags(), legacyDefaults()
+	if err := parse(args, flags, config); err != nil {
+		return nil, err
+	}
+	config, err := layers(flags, config, args, log)
+	if err != nil {
+		return nil, err
+	}
+	l := &Loaded{Config: config, Flags: *flags, Args: args}
+	l.Standalone = l.Flags.Kubeconfig == "" && l.Flags.BootstrapKubeconfig == ""
+	if l.NodeName, err = nodeName(l.Flags.HostnameOverride); err != nil {
+		return nil, err
+	}
+	if l.gates, err = resolveGates(config.FeatureGates); err != nil {
+		return nil, fmt.Errorf("featureGates: %w", err)
+	}
+	if err := errors.Join(validateFlags(&l.Flags), validate(config)); err != nil {
+		return nil, fmt.Errorf("failed to validate kubelet configuration:\n%w", err)
+	}
+	return l, nil
+}
+
+// layers puts the files under the flags.
+func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []string, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+	if flags.ConfigFile == "" && flags.ConfigDir == "" {
+		return config, nil
+	}
+	if flags.ConfigFile != "" {
+		fromFile, err := loadFile(flags.ConfigFile, log)
+		if err != nil {
+			return nil, err
+		}
+		config = fromFile
+	} else {
+		config = legacyDefaults()
+	}
+	if flags.ConfigDir != "" {
+		merged, err := mergeDir(config, flags.ConfigDir, log)
+		if err != nil {
+			return nil, err
+		}
+		config = merged
+		if flags.ConfigFile != "" {
+			defaultEviction(config)
+		}
+	}
+	// Flags go before files: parse them again on top of what was read.
+	again := defaultFlags()
+	if err := parse(args, again, config); err != nil {
+		return nil, err
+	}
+	*flags = *again
+	return config, nil
+}
+
+func parse(args []string, f *Flags, c *kubeletv1beta1.KubeletConfiguration) error {
+	fs := newFlagSet(f, c)
+	if err := fs.Parse(args); err != nil {
+		return explain(err)
+	}
+	if help, _ := fs.GetBool("help"); help {
+		return ErrHelp
+	}
+	if f.version != "" && f.version != "false" {
+		return ErrVersion
+	}
+	if rest := fs.Args(); len(rest) > 0 {
+		return fmt.Errorf("unknown command %q: this takes flags only", rest[0])
+	}
+	return nil
+}
+
+// explain says what to do about flags that Kubernetes once had.
+func explain(err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return ErrHelp
+	}
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
+	if mend, ok := removedFlags()[name]; ok {
+		return fmt.Errorf("flag --%s was removed from Kubernetes: %s", name, mend)
+	}
+	if strings.HasPrefix(name, "cni-") || strings.HasPrefix(name, "experimental-") {
+		return fmt.Errorf("flag --%s was removed from Kubernetes: remove it", name)
+	}
+	return fmt.Errorf("%w: see --help", err)
+}
+
+func nodeName(override string) (string, error) {
+	name := override
+	if name == "" {
+		hostname, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("read the hostname for the node's name: %w: pass --hostname-override", err)
+		}
+		name = hostname
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", errors.New("the node's name is empty: set a hostname or pass --hostname-override")
+	}
+	return name, nil
+}
+
+// FeatureEnabled tells whether a feature gate is on: what was set, or the
+// default of Kubernetes 1.36. Unknown names are off.
+func (l *Loaded) FeatureEnabled(name string) bool { return l.gates[name] }
+
+// ConfigzJSON is the configuration in effect as a KubeletConfiguration document
+// with kind and apiVersion; what /configz shows under "kubeletconfig". Values
+// of HTTP headers, which may be secrets, are masked.
+func (l *Loaded) ConfigzJSON() []byte {
+	shown := l.Config.DeepCopy()
+	for name := range shown.StaticPodURLHeader {
+		shown.StaticPodURLHeader[name] = []string{"<masked>"}
+	}
+	out, err := json.Marshal(shown)
+	if err != nil {
+		// A decoded configuration can be encoded; its types allow no other.
+		return []byte("{}")
+	}
+	return out
+}
+
+// ServingFiles are the serving certificate and key: the configured files, else
+// the pair in --cert-dir.
+func (l *Loaded) ServingFiles() (cert, key string) {
+	if l.Config.TLSCertFile != "" || l.Config.TLSPrivateKeyFile != "" {
+		return l.Config.TLSCertFile, l.Config.TLSPrivateKeyFile
+	}
+	return filepath.Join(l.Flags.CertDir, "kubelet.crt"), filepath.Join(l.Flags.CertDir, "kubelet.key")
+}
+
+// FallbackUID is the user of unprivileged services where no user polylet exists.
+const FallbackUID = "65532"
+
+// ServiceUser is the user (name or number) that a service runs as, by its flag
+// or the first of polylet-<service> and polylet that exists, else FallbackUID.
+// podsync and nodestatus are root; stats is root unless --stats-user is given.
+func (l *Loaded) ServiceUser(service string) string { return l.Flags.ServiceUser(service) }
+
+// ServiceUser is Loaded.ServiceUser.
+func (f *Flags) ServiceUser(service string) string {
+	given := map[string]string{"gateway": f.GatewayUser, "probes": f.ProbesUser, "stats": f.StatsUser}[service]
+	if given != "" {
+		return given
+	}
+	if service != "gateway" && service != "probes" {
+		return "root"
+	}
+	for _, name := range []string{"polylet-" + service, "polylet"} {
+		if _, err := user.Lookup(name); err == nil {
+			return name
+		}
+	}
+	return FallbackUID
+}

@@ -1,0 +1,204 @@
+package supervise
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/uds"
+)
+
+// TestMain lets the test program be its own child.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "launch":
+		fmt.Println(Launch(os.Args[2:]))
+		os.Exit(3)
+	case len(os.Args) > 1 && os.Args[1] == "child":
+		os.Exit(child(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+// child is what the supervised processes do.
+func child(args []string) int {
+	status, _ := os.ReadFile("/proc/self/status")
+	for _, line := range strings.Split(string(status), "\n") {
+		for _, name := range []string{"Uid", "Gid", "Groups", "CapEff", "CapBnd", "NoNewPrivs"} {
+			if strings.HasPrefix(line, name+":") {
+				fmt.Println(strings.Join(strings.Fields(line), " "))
+			}
+		}
+	}
+	if l, err := uds.Activated("sock"); l != nil {
+		fmt.Println("passed", l.Addr())
+	} else if err != nil {
+		fmt.Println(err)
+	}
+	switch args[0] {
+	case "fail":
+		fmt.Fprint(os.Stderr, "no newline")
+		return 7
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+	}
+	fmt.Println("pid", os.Getpid(), "ready")
+	time.Sleep(time.Hour)
+	return 0
+}
+
+type log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *log) await(t *testing.T, text string, count int) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for strings.Count(l.String(), text) < count {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %d times %q in:\n%s", count, text, l)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func run(t *testing.T, stopWithin time.Duration, children ...Child) (*log, func() time.Duration) {
+	t.Helper()
+	out := &log{}
+	s := New(Config{
+		Program: os.Args[0], LaunchCommand: "launch", Output: out, Log: logr.Discard(), StopWithin: stopWithin,
+		Backoff: backoff.Config{Initial: time.Millisecond, Max: 10 * time.Millisecond},
+	}, children)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	var once sync.Once
+	stop := func() time.Duration {
+		begin := time.Now()
+		once.Do(cancel)
+		<-done
+		return time.Since(begin)
+	}
+	t.Cleanup(func() { stop() })
+	return out, stop
+}
+
+func does(what string) func() ([]string, error) {
+	return func() ([]string, error) { return []string{"child", what}, nil }
+}
+
+func TestAChildThatFailsIsStartedAgainAndItsLinesAreNamed(t *testing.T) {
+	out, stop := run(t, time.Second, Child{Name: "a", Args: does("fail")})
+	out.await(t, "[a] no newline\n", 3)
+	stop()
+}
+
+func TestAKilledChildComesBackWithItsSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(*net.UnixListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	out, stop := run(t, 5*time.Second, Child{Name: "a", Args: does("wait"), Sockets: []Socket{{Name: "sock", File: f}}})
+	out.await(t, "ready", 1)
+	fields := strings.Fields(out.String()[strings.Index(out.String(), "pid "):])
+	pid, err := strconv.Atoi(fields[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+	out.await(t, "ready", 2)
+	out.await(t, "passed "+path, 2)
+	if took := stop(); took > 4*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Errorf("the socket went with the child: %v", err)
+	} else {
+		conn.Close()
+	}
+}
+
+func TestAStubbornChildIsKilledInTheEnd(t *testing.T) {
+	out, stop := run(t, 200*time.Millisecond, Child{Name: "a", Args: does("stubborn")})
+	out.await(t, "ready", 1)
+	if took := stop(); took < 200*time.Millisecond || took > 10*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+}
+
+func TestAnUnprivilegedChildHasNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give it up")
+	}
+	id, err := LookupIdentity("65532", 4242, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, stop := run(t, 5*time.Second, Child{Name: "a", Args: does("wait"), Identity: id})
+	out.await(t, "ready", 1)
+	stop()
+	for _, want := range []string{
+		"Uid: 65532 65532 65532 65532", "Gid: 65532 65532 65532 65532", "Groups: 4242\n",
+		"CapEff: 0000000000000000", "CapBnd: 0000000000000000", "NoNewPrivs: 1",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+func TestIdentities(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can change who it is")
+	}
+	if id, err := LookupIdentity("root"); err != nil || id.Drop {
+		t.Errorf("root: %+v, %v", id, err)
+	}
+	if _, err := LookupIdentity("no-such-user-here"); err == nil || !strings.Contains(err.Error(), "useradd") {
+		t.Errorf("unknown: %v", err)
+	}
+}
+
+func TestTheChildsEnvironmentHasOnlyItsOwnSockets(t *testing.T) {
+	env := environment([]string{"PATH=/bin", "LISTEN_PID=1", "NOTIFY_SOCKET=/x", "WATCHDOG_USEC=5"}, 42, []string{"a", "b"})
+	if got := strings.Join(env, " "); got != "PATH=/bin LISTEN_PID=42 LISTEN_FDS=2 LISTEN_FDNAMES=a:b" {
+		t.Errorf("%s", got)
+	}
+	if err := Launch([]string{"{}"}); err == nil {
+		t.Error("launch without a command is accepted")
+	}
+}

@@ -1,0 +1,139 @@
+// Package uds owns the Unix sockets between the processes: where they come
+// from, who may open them, and who is at the other end. It must never remove
+// anything that is not a dead socket.
+package uds
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// DefaultGroup is the group that may read from the sockets, when it exists.
+const DefaultGroup = "polylet"
+
+const (
+	dirMode    = 0o750
+	socketMode = 0o660
+)
+
+// Listen gives a listener on path. When systemd (or polylet run) passed a
+// socket under the name of path's base without ".sock", that one is used.
+// Otherwise the directory is made if it is missing (0750 root:group), a dead
+// socket in the way is removed, and the socket gets mode 0660 and group. A
+// group of "" leaves the owner as it is; else it is a name or a number.
+// A socket that somebody serves is an error.
+func Listen(path, group string) (net.Listener, error) {
+	name := strings.TrimSuffix(filepath.Base(path), ".sock")
+	l, err := Activated(name)
+	if err != nil || l != nil {
+		return l, err
+	}
+	gid, err := LookupGroup(group)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if err := makeDir(filepath.Dir(path), gid); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if err := removeDead(path); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	l, err = net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if err := setOwner(path, socketMode, gid); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// LookupGroup turns a group's name or number into its number; -1 for "".
+func LookupGroup(group string) (int, error) {
+	if group == "" {
+		return -1, nil
+	}
+	if gid, err := strconv.Atoi(group); err == nil && gid >= 0 {
+		return gid, nil
+	}
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return -1, fmt.Errorf("group %q: %w: create it (groupadd --system %s) or name another one", group, err, group)
+	}
+	return strconv.Atoi(g.Gid)
+}
+
+func makeDir(dir string, gid int) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, dirMode)
+	if errors.Is(err, fs.ErrExist) {
+		return checkDir(dir)
+	}
+	if err != nil {
+		return err
+	}
+	return setOwner(dir, dirMode, gid)
+}
+
+// checkDir leaves a directory that somebody else made as it is, unless anybody
+// could put a socket of his own there.
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	if info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
+		return fmt.Errorf("directory %s is writable by everybody: chmod o-w %s", dir, dir)
+	}
+	return nil
+}
+
+func setOwner(path string, mode os.FileMode, gid int) error {
+	if err := os.Chmod(path, mode); err != nil {
+		return err
+	}
+	if gid < 0 {
+		return nil
+	}
+	return os.Chown(path, -1, gid)
+}
+
+func removeDead(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("%s exists and is not a socket: move it away", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close()
+		return errors.New("another process serves this socket: stop it first, or choose another --socket-dir")
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("find out whether the old socket is dead: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove dead socket: %w", err)
+	}
+	return nil
+}
