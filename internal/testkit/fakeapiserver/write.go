@@ -1,0 +1,225 @@
+package fakeapiserver
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// decode reads a body, JSON or protobuf, into the stored type.
+func (q *request) decode(data []byte) (runtime.Object, error) {
+	gvk := q.gv().WithKind(q.res.gvk.Kind)
+	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, &gvk, nil)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("decode the " + gvk.Kind + ": " + err.Error())
+	}
+	if q.gv() == eventsGV {
+		return fromEvents(obj)
+	}
+	if reflect.TypeOf(obj) != reflect.TypeOf(q.res.newObject()) {
+		return nil, apierrors.NewBadRequest("the body holds a " + obj.GetObjectKind().GroupVersionKind().Kind + ", not a " + gvk.Kind)
+	}
+	return obj, nil
+}
+
+func (s *Server) create(q *request) (int, any, error) {
+	if q.Subresource != "" {
+		return s.createSub(q)
+	}
+	obj, err := q.decode(q.body)
+	if err != nil {
+		return 0, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.prepareCreate(q, obj); err != nil {
+		return 0, nil, err
+	}
+	m := metaOf(obj)
+	if q.table.objects[key(m.GetNamespace(), m.GetName())] != nil {
+		return 0, nil, apierrors.NewAlreadyExists(q.gr(), m.GetName())
+	}
+	e := s.put(q.table, "create", "", q.UserAgent, nil, obj)
+	return http.StatusCreated, q.present(e), nil
+}
+
+func (s *Server) prepareCreate(q *request, obj runtime.Object) error {
+	m := metaOf(obj)
+	if m.GetResourceVersion() != "" {
+		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if q.res.namespaced {
+		if m.GetNamespace() == "" {
+			m.SetNamespace(q.Namespace)
+		}
+		if q.Namespace == "" || m.GetNamespace() != q.Namespace {
+			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		}
+	}
+	if m.GetName() == "" && m.GetGenerateName() != "" {
+		m.SetName(s.generatedName(m.GetGenerateName()))
+	}
+	if m.GetName() == "" {
+		return apierrors.NewInvalid(q.res.gvk.GroupKind(), "", field.ErrorList{
+			field.Required(field.NewPath("metadata", "name"), "name or generateName is required"),
+		})
+	}
+	m.SetUID(s.newUID(q.res.gr(), key(m.GetNamespace(), m.GetName())))
+	m.SetCreationTimestamp(now())
+	m.SetDeletionTimestamp(nil)
+	m.SetDeletionGracePeriodSeconds(nil)
+	m.SetManagedFields(nil)
+	if q.res.generation {
+		m.SetGeneration(1)
+	}
+	if status := part(obj, "Status"); status.IsValid() && q.res.name != "nodes" {
+		status.SetZero()
+	}
+	return s.onCreate(obj)
+}
+
+func (s *Server) update(q *request) (int, any, error) {
+	obj, err := q.decode(q.body)
+	if err != nil {
+		return 0, nil, err
+	}
+	if m := metaOf(obj); m.GetName() != q.Name {
+		return 0, nil, apierrors.NewBadRequest("the name of the object does not match the name on the URL")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, err := s.find(q)
+	if err != nil {
+		return 0, nil, err
+	}
+	if uid := metaOf(obj).GetUID(); uid != "" && uid != metaOf(old.obj).GetUID() {
+		return 0, nil, conflict(q, "Precondition failed: UID in precondition: "+string(uid)+", UID in object meta: "+string(metaOf(old.obj).GetUID()))
+	}
+	return s.replace(q, old, obj)
+}
+
+func conflict(q *request, why string) error {
+	return apierrors.NewConflict(q.gr(), q.Name, &conflictReason{why})
+}
+
+type conflictReason struct{ why string }
+
+func (c *conflictReason) Error() string { return c.why }
+
+func (s *Server) patch(q *request) (int, any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, err := s.find(q)
+	if err != nil {
+		return 0, nil, err
+	}
+	patched, err := q.applyPatch(q.present(old))
+	if err != nil {
+		return 0, nil, err
+	}
+	obj, err := q.decode(patched)
+	if err != nil {
+		return 0, nil, err
+	}
+	if uid := metaOf(obj).GetUID(); uid != metaOf(old.obj).GetUID() {
+		return 0, nil, apierrors.NewInvalid(q.res.gvk.GroupKind(), q.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable"),
+		})
+	}
+	return s.replace(q, old, obj)
+}
+
+func (q *request) applyPatch(original []byte) ([]byte, error) {
+	var out []byte
+	var err error
+	kind, _, _ := strings.Cut(q.contentType, ";")
+	switch types.PatchType(kind) {
+	case types.StrategicMergePatchType:
+		gvk := q.gv().WithKind(q.res.gvk.Kind)
+		typed, schemeErr := scheme.Scheme.New(gvk)
+		if schemeErr != nil {
+			return nil, apierrors.NewInternalError(schemeErr)
+		}
+		out, err = strategicpatch.StrategicMergePatch(original, q.body, typed)
+	case types.MergePatchType:
+		out, err = jsonpatch.MergePatch(original, q.body)
+	case types.JSONPatchType:
+		var p jsonpatch.Patch
+		if p, err = jsonpatch.DecodePatch(q.body); err == nil {
+			out, err = p.Apply(original)
+		}
+	default:
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", q.gr(), q.Name,
+			"the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json", 0, false)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest("apply the patch: " + err.Error())
+	}
+	return out, nil
+}
+
+// replace stores obj in place of old, as far as the subresource allows. The lock is held.
+func (s *Server) replace(q *request, old *entry, obj runtime.Object) (int, any, error) {
+	m, om := metaOf(obj), metaOf(old.obj)
+	if rv := m.GetResourceVersion(); rv != "" && rv != om.GetResourceVersion() {
+		return 0, nil, conflict(q, "the object has been modified; please apply your changes to the latest version and try again")
+	}
+	switch q.Subresource {
+	case "":
+		setPart(obj, old.obj, "Status")
+	case "status", "approval":
+		kept := old.obj.DeepCopyObject()
+		setPart(kept, obj, "Status")
+		km := metaOf(kept)
+		km.SetLabels(m.GetLabels())
+		km.SetAnnotations(m.GetAnnotations())
+		obj, m = kept, km
+	default:
+		return 0, nil, apierrors.NewMethodNotSupported(q.gr(), q.Verb+" "+q.Subresource)
+	}
+	keepMeta(obj, old.obj, q.res.generation)
+	if err := checkUpdate(q, old.obj, obj); err != nil {
+		return 0, nil, err
+	}
+	e := s.put(q.table, q.Verb, q.Subresource, q.UserAgent, old, obj)
+	if m.GetDeletionTimestamp() != nil && len(m.GetFinalizers()) == 0 && len(om.GetFinalizers()) > 0 && graceOver(obj) {
+		s.drop(q.table, q.UserAgent, e)
+	}
+	return http.StatusOK, q.present(e), nil
+}
+
+// keepMeta restores what no client may change.
+func keepMeta(obj, old runtime.Object, generation bool) {
+	m, om := metaOf(obj), metaOf(old)
+	m.SetUID(om.GetUID())
+	m.SetNamespace(om.GetNamespace())
+	m.SetGenerateName(om.GetGenerateName())
+	m.SetCreationTimestamp(om.GetCreationTimestamp())
+	m.SetDeletionTimestamp(om.GetDeletionTimestamp())
+	m.SetDeletionGracePeriodSeconds(om.GetDeletionGracePeriodSeconds())
+	m.SetGeneration(om.GetGeneration())
+	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
+	spec := part(obj, "Spec")
+	if generation && spec.IsValid() && !equality.Semantic.DeepEqual(spec.Interface(), part(old, "Spec").Interface()) {
+		m.SetGeneration(om.GetGeneration() + 1)
+	}
+}
+
+// raw is for answers that are built by hand.
+func raw(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
