@@ -1,0 +1,104 @@
+package podsync
+
+import "time"
+
+// Config says how podsync runs. Zero fields take the defaults named.
+type Config struct {
+	// NodeName is this node's name.
+	NodeName string
+	// NodeIP is --node-ip; empty finds the address.
+	NodeIP string
+	// ExternalCloud is --cloud-provider=external.
+	ExternalCloud bool
+	// Standalone: there is no apiserver.
+	Standalone bool
+
+	// RootDir holds volumes and pod directories; /var/lib/kubelet.
+	RootDir string
+	// PodLogsDir holds the logs; /var/log/pods. Beside it lies the directory
+	// "containers" with links to them.
+	PodLogsDir string
+
+	// StaticPodPath is a directory or file of static pods; empty for none.
+	StaticPodPath string
+	// FileCheckFrequency is how often it is listed beside inotify; 20 s.
+	FileCheckFrequency time.Duration
+
+	// RuntimeEndpoint is shown to people; the connection is in Deps.
+	RuntimeEndpoint string
+	// RuntimeRequestTimeout bounds calls that change something; 2 min.
+	RuntimeRequestTimeout time.Duration
+	// MaxParallelPulls is how many images are pulled at once; no bound when 0.
+	MaxParallelPulls int
+	// MaxContainerRestartPeriod caps the crash-loop back-off; 300 s.
+	MaxContainerRestartPeriod time.Duration
+
+	// ClusterDomain, ClusterDNS and ResolvConf make the pods' resolv.conf.
+	ClusterDomain string
+	ClusterDNS    []string
+	ResolvConf    string
+	// SeccompDefault is RuntimeDefault for pods that say nothing.
+	SeccompDefault bool
+	// CPUCFSQuota sets cpu quotas from limits; the period is 100 ms when zero.
+	CPUCFSQuota       bool
+	CPUCFSQuotaPeriod time.Duration
+	// SingleProcessOOMKill nil takes the kernel's cgroup version's default.
+	SingleProcessOOMKill *bool
+	// AllowedUnsafeSysctls are patterns that pods may set.
+	AllowedUnsafeSysctls []string
+
+	// CgroupsPerQOS makes a cgroup for each pod; without it the runtime's own
+	// parent is used.
+	CgroupsPerQOS bool
+	// CgroupRoot is the cgroup below which kubepods lies; "/".
+	CgroupRoot string
+	// CgroupDriver is "cgroupfs" or "systemd", for a runtime that does not say.
+	CgroupDriver string
+	// PodPidsLimit bounds the processes of each pod; none when not positive.
+	PodPidsLimit int64
+	// EnforcePods limits all pods together to what is allocatable.
+	EnforcePods bool
+	// ReservedMilliCPU, ReservedMemoryBytes and ReservedPIDs are kept from pods
+	// (kubeReserved and systemReserved together).
+	ReservedMilliCPU    int64
+	ReservedMemoryBytes int64
+	ReservedPIDs        int64
+	// MaxPods bounds the number of pods; 110.
+	MaxPods int64
+
+	// LogMaxSizeBytes is what a container's log is rotated at; it is not when
+	// this is not positive. A log has LogMaxFiles files at most (5), LogWorkers
+	// rotate at once (1), and a log is looked at every LogInterval at least (10 s).
+	LogMaxSizeBytes         int64
+	LogMaxFiles, LogWorkers int
+	LogInterval             time.Duration
+	// ImageGCHighPercent is the usage of the images' disk from which on unused
+	// images are removed, down to ImageGCLowPercent; 0 and 100 are never.
+	ImageGCHighPercent, ImageGCLowPercent int
+	// ImageMinAge is how long an image is left alone after it was first seen,
+	// and ImageMaxAge how long it may be unused; 0 is for ever.
+	ImageMinAge, ImageMaxAge time.Duration
+
+	// PodCIDR is told to the runtime in standalone mode; else the Node's is.
+	PodCIDR string
+	// NodeDeadline is how long a pod waits for the Node object before it is
+	// rejected; 0 waits for ever.
+	NodeDeadline time.Duration
+	// PodsAPISocket is where Kubernetes' Pods API is served beside the main
+	// socket, e.g. /var/lib/kubelet/pods-api/pods-api.sock; empty for nowhere.
+	PodsAPISocket string
+}
+
+func (c *Config) applyDefaults() {
+	def := func(s *string, v string) {
+		if *s == "" {
+			*s = v
+		}
+	}
+	def(&c.RootDir, "/var/lib/kubelet")
+	def(&c.PodLogsDir, "/var/log/pods")
+	def(&c.CgroupRoot, "/")
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+}

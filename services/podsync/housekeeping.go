@@ -1,0 +1,48 @@
+package podsync
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/collect"
+	"github.com/polylet/polylet/services/podsync/internal/rotate"
+)
+
+// housekeeping makes what keeps logs and images within their bounds.
+func (s *Service) housekeeping() {
+	cfg := s.cfg
+	s.rotator = rotate.New(rotate.Config{
+		PodLogsDir: cfg.PodLogsDir, LinksDir: cfg.linksDir(), MaxSize: cfg.LogMaxSizeBytes, MaxFiles: cfg.LogMaxFiles,
+		Workers: cfg.LogWorkers, Interval: cfg.LogInterval,
+	}, rotate.Deps{Runtime: s.runtime, Containers: s.table})
+	s.collector = collect.New(collect.Config{
+		HighPercent: cfg.ImageGCHighPercent, LowPercent: cfg.ImageGCLowPercent, MinAge: cfg.ImageMinAge, MaxAge: cfg.ImageMaxAge,
+	}, collect.Deps{
+		Runtime: s.runtime, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics,
+		Ready: func() bool { return !s.registry.SourcesReady().IsZero() },
+	})
+}
+
+// linksDir holds links to the containers' logs.
+func (c *Config) linksDir() string { return filepath.Join(filepath.Dir(c.PodLogsDir), "containers") }
+
+// logsOnDisk lists the pods that have a directory of logs,
+// <namespace>_<name>_<uid>.
+func (s *Service) logsOnDisk() ([]types.UID, error) {
+	entries, err := os.ReadDir(s.cfg.PodLogsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var uids []types.UID
+	for _, e := range entries {
+		if parts := strings.Split(e.Name(), "_"); e.IsDir() && len(parts) == 3 && parts[2] != "" {
+			uids = append(uids, types.UID(parts[2]))
+		}
+	}
+	return uids, err
+}

@@ -1,0 +1,77 @@
+// Package cgroup makes and removes the cgroups of pods and of their quality of
+// service tiers, for cgroup v1 and v2 and for both naming drivers.
+//
+// It owns everything below <cgroupRoot>/kubepods but the containers' own
+// cgroups, which the runtime makes. It must never touch a cgroup outside.
+package cgroup
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Driver is how cgroups are named.
+type Driver string
+
+// The drivers.
+const (
+	Cgroupfs Driver = "cgroupfs"
+	Systemd  Driver = "systemd"
+)
+
+// Config of a Tree.
+type Config struct {
+	// Root is cgroupRoot; empty means "/".
+	Root   string
+	Driver Driver
+	// EnforcePods limits kubepods to the node's allocatable (enforceNodeAllocatable has "pods").
+	EnforcePods bool
+	// PodPidsLimit is pids.max of each pod; zero or less for none.
+	PodPidsLimit int64
+	// CPUCFSQuota sets cpu quotas from limits.
+	CPUCFSQuota bool
+	// CPUCFSQuotaPeriodMicros is the period; zero means 100,000.
+	CPUCFSQuotaPeriodMicros uint64
+}
+
+// Limits are what kubepods as a whole may use; a zero field sets no limit.
+type Limits struct {
+	MilliCPU    int64
+	MemoryBytes int64
+	PIDs        int64
+	// HugePages by page size in bytes.
+	HugePages map[int64]int64
+}
+
+// Manager is the cgroups of pods; safe for concurrent use.
+type Manager interface {
+	// Setup makes kubepods and the QoS tiers, with the limits; call it once at
+	// start and again when the limits change.
+	Setup(ctx context.Context, limits Limits) error
+	// Ensure makes the pod's cgroup, brings its limits up to date, and returns
+	// the CRI cgroup parent.
+	Ensure(ctx context.Context, pod *v1.Pod) (parent string, err error)
+	// Remove kills what is left in the pod's cgroup and removes it, whatever
+	// tier it is in. Idempotent.
+	Remove(ctx context.Context, uid types.UID) error
+	// List names the pods that have a cgroup.
+	List() ([]types.UID, error)
+}
+
+// Off is the Manager that makes no cgroups (cgroupsPerQOS false, simulation).
+// Parent is what Ensure returns, usually empty.
+type Off struct{ Parent string }
+
+// Setup does nothing.
+func (Off) Setup(context.Context, Limits) error { return nil }
+
+// Ensure returns Parent.
+func (o Off) Ensure(context.Context, *v1.Pod) (string, error) { return o.Parent, nil }
+
+// Remove does nothing.
+func (Off) Remove(context.Context, types.UID) error { return nil }
+
+// List is empty.
+func (Off) List() ([]types.UID, error) { return nil, nil }

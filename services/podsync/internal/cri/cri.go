@@ -1,0 +1,129 @@
+// Package cri is podsync's way to the container runtime: the CRI v1 calls with
+// a deadline each, error classes that the runtimes agree on, and the names of
+// the labels and annotations by which sandboxes and containers are recognised.
+//
+// It owns how a call is made; it must never decide which call to make, never
+// retry, and never keep what an answer said.
+package cri
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxMessage bounds an answer: lists with many containers, and the output of ExecSync.
+const maxMessage = 64 << 20
+
+// Config of a Client.
+type Config struct {
+	// RequestTimeout bounds calls that change something (runtimeRequestTimeout);
+	// 2 minutes when zero. Making a sandbox may take twice as long, stopping a
+	// container the grace period more.
+	RequestTimeout time.Duration
+	// LookTimeout bounds calls that only look; 10 s when zero.
+	LookTimeout time.Duration
+	// PullTimeout bounds the pull of one image; 15 times RequestTimeout when
+	// zero. What was pulled until then is not lost: the next try goes on.
+	PullTimeout time.Duration
+}
+
+// Client makes calls to a runtime. Safe for concurrent use.
+type Client struct {
+	cfg     Config
+	runtime runtimeapi.RuntimeServiceClient
+	images  runtimeapi.ImageServiceClient
+	metrics *Metrics
+}
+
+// New returns a Client; it makes no call. images may be runtime when one socket
+// serves both. metrics may be nil.
+func New(cfg Config, runtime, images grpc.ClientConnInterface, metrics *Metrics) *Client {
+	if cfg.RequestTimeout <= 0 {
+		cfg.RequestTimeout = 2 * time.Minute
+	}
+	if cfg.LookTimeout <= 0 {
+		cfg.LookTimeout = 10 * time.Second
+	}
+	if cfg.PullTimeout <= 0 {
+		cfg.PullTimeout = 15 * cfg.RequestTimeout
+	}
+	return &Client{
+		cfg:     cfg,
+		runtime: runtimeapi.NewRuntimeServiceClient(runtime),
+		images:  runtimeapi.NewImageServiceClient(images),
+		metrics: metrics,
+	}
+}
+
+// call runs one unary call with its deadline and counts it.
+func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time.Duration, req Req,
+	do func(context.Context, Req, ...grpc.CallOption) (Resp, error),
+) (Resp, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	began := time.Now()
+	resp, err := do(ctx, req, grpc.MaxCallRecvMsgSize(maxMessage))
+	c.metrics.observe(op, began, err)
+	return resp, err
+}
+
+// IsNotFound tells that the thing is not there.
+func IsNotFound(err error) bool { return status.Code(err) == codes.NotFound }
+
+// IsUnimplemented tells that the runtime does not know the call.
+func IsUnimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }
+
+// IsUnavailable tells that the runtime is not there to answer.
+func IsUnavailable(err error) bool { return status.Code(err) == codes.Unavailable }
+
+// IsAway tells that the connection to the runtime failed, so that the call may
+// not have reached it. gRPC has the same code for what the runtime itself calls
+// unavailable, such as a registry; the words tell them apart.
+func IsAway(err error) bool {
+	if !IsUnavailable(err) {
+		return false
+	}
+	for _, words := range []string{"connection error", "error reading from server", "transport is closing", "the connection is draining", "client connection is closing"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
+}
+
+// DialOptions are for connections to a runtime: no encryption on its socket, and
+// a runtime that comes back is found within a second.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+	}
+}
+
+// Dial returns a connection to a runtime's endpoint, e.g.
+// "unix:///run/containerd/containerd.sock" or a plain path. It does not connect.
+func Dial(endpoint string) (*grpc.ClientConn, error) {
+	if strings.HasPrefix(endpoint, "/") {
+		endpoint = "unix://" + endpoint
+	}
+	if !strings.HasPrefix(endpoint, "unix://") {
+		return nil, fmt.Errorf("container runtime endpoint %q: only unix:// sockets are supported; set containerRuntimeEndpoint to one", endpoint)
+	}
+	conn, err := grpc.NewClient(endpoint, DialOptions()...)
+	if err != nil {
+		return nil, fmt.Errorf("container runtime endpoint %q: %w", endpoint, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,78 @@
+package cri
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/kubelet/pkg/types"
+)
+
+// The labels and annotations by which Kubernetes' agents recognise what they made.
+const (
+	LabelPodName       = types.KubernetesPodNameLabel
+	LabelPodNamespace  = types.KubernetesPodNamespaceLabel
+	LabelPodUID        = types.KubernetesPodUIDLabel
+	LabelContainerName = types.KubernetesContainerNameLabel
+
+	AnnotationHash                     = "io.kubernetes.container.hash"
+	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
+	AnnotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"
+	AnnotationTerminationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
+	AnnotationPreStopHandler           = "io.kubernetes.container.preStopHandler"
+	AnnotationGracePeriod              = "io.kubernetes.pod.terminationGracePeriod"
+	AnnotationDeletionGracePeriod      = "io.kubernetes.pod.deletionGracePeriod"
+)
+
+// Our own annotations.
+const (
+	// AnnotationBackoff is how long the restart after this container's exit
+	// waits, as a Go duration.
+	AnnotationBackoff = "polylet.dev/restart-backoff"
+	// AnnotationCgroupParent, on a sandbox, is the pod's cgroup below the cgroup root.
+	AnnotationCgroupParent = "polylet.dev/cgroup-parent"
+)
+
+// RestartCount reads a container's restart count from its annotations; false
+// when there is none.
+func RestartCount(annotations map[string]string) (int, bool) {
+	n, err := strconv.Atoi(annotations[AnnotationRestartCount])
+	return n, err == nil && n >= 0
+}
+
+// Backoff reads a container's back-off from its annotations; zero when there is none.
+func Backoff(annotations map[string]string) time.Duration {
+	d, err := time.ParseDuration(annotations[AnnotationBackoff])
+	if err != nil || d < 0 {
+		return 0
+	}
+	return d
+}
+
+// GraceSeconds reads a container's grace period from its annotations: the
+// deletion's, or else the pod's; zero when there is none.
+func GraceSeconds(annotations map[string]string) int64 {
+	for _, key := range []string{AnnotationDeletionGracePeriod, AnnotationGracePeriod} {
+		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil && n >= 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// IsNameTaken tells that a call was refused because the name of the sandbox or
+// container is held by another one, or by a call that is still under way; such
+// a call of ours may have lost its answer. CRI has no code for it: containerd
+// and CRI-O say so in words.
+func IsNameTaken(err error) bool {
+	if err == nil {
+		return false
+	}
+	if status.Code(err) == codes.AlreadyExists {
+		return true
+	}
+	text := err.Error()
+	return strings.Contains(text, "is reserved") || strings.Contains(text, "is already in use")
+}

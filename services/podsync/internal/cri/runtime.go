@@ -1,0 +1,133 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version asks for the runtime's name and versions.
+func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	return call(ctx, c, "version", c.cfg.LookTimeout, &runtimeapi.VersionRequest{}, c.runtime.Version)
+}
+
+// Status asks for the runtime's conditions, handlers and features.
+func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
+	return call(ctx, c, "status", c.cfg.LookTimeout, &runtimeapi.StatusRequest{}, c.runtime.Status)
+}
+
+// RuntimeConfig asks for the runtime's cgroup driver; see IsUnimplemented.
+func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	return call(ctx, c, "runtime_config", c.cfg.LookTimeout, &runtimeapi.RuntimeConfigRequest{}, c.runtime.RuntimeConfig)
+}
+
+// UpdatePodCIDR tells the runtime the node's pod network.
+func (c *Client) UpdatePodCIDR(ctx context.Context, cidr string) error {
+	req := &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{
+		NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr},
+	}}
+	_, err := call(ctx, c, "update_runtime_config", c.cfg.LookTimeout, req, c.runtime.UpdateRuntimeConfig)
+	return err
+}
+
+// RunSandbox makes and starts a sandbox and returns its id.
+func (c *Client) RunSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	req := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler}
+	resp, err := call(ctx, c, "run_podsandbox", 2*c.cfg.RequestTimeout, req, c.runtime.RunPodSandbox)
+	return resp.GetPodSandboxId(), err
+}
+
+// StopSandbox stops a sandbox and what runs in it. One that is gone is a success.
+func (c *Client) StopSandbox(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "stop_podsandbox", c.cfg.RequestTimeout, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}, c.runtime.StopPodSandbox)
+	return exceptNotFound(err)
+}
+
+// RemoveSandbox removes a sandbox and its containers. One that is gone is a success.
+func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "remove_podsandbox", c.cfg.RequestTimeout, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}, c.runtime.RemovePodSandbox)
+	return exceptNotFound(err)
+}
+
+// SandboxStatus describes a sandbox.
+func (c *Client) SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
+	resp, err := call(ctx, c, "podsandbox_status", c.cfg.LookTimeout, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, c.runtime.PodSandboxStatus)
+	return resp.GetStatus(), err
+}
+
+// ListSandboxes lists the sandboxes of one pod, or all when uid is empty.
+func (c *Client) ListSandboxes(ctx context.Context, uid string) ([]*runtimeapi.PodSandbox, error) {
+	req := &runtimeapi.ListPodSandboxRequest{}
+	if uid != "" {
+		req.Filter = &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{LabelPodUID: uid}}
+	}
+	resp, err := call(ctx, c, "list_podsandbox", c.cfg.LookTimeout, req, c.runtime.ListPodSandbox)
+	return resp.GetItems(), err
+}
+
+// CreateContainer creates a container and returns its id.
+func (c *Client) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	req := &runtimeapi.CreateContainerRequest{PodSandboxId: sandboxID, Config: config, SandboxConfig: sandbox}
+	resp, err := call(ctx, c, "create_container", c.cfg.RequestTimeout, req, c.runtime.CreateContainer)
+	return resp.GetContainerId(), err
+}
+
+// StartContainer starts a container that was created.
+func (c *Client) StartContainer(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "start_container", c.cfg.RequestTimeout, &runtimeapi.StartContainerRequest{ContainerId: id}, c.runtime.StartContainer)
+	return err
+}
+
+// StopContainer asks a container to end, and kills it after the grace period.
+// One that is gone is a success.
+func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	req := &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)}
+	_, err := call(ctx, c, "stop_container", grace+c.cfg.RequestTimeout, req, c.runtime.StopContainer)
+	return exceptNotFound(err)
+}
+
+// RemoveContainer removes a container, killing it when it runs. One that is
+// gone is a success.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "remove_container", c.cfg.RequestTimeout, &runtimeapi.RemoveContainerRequest{ContainerId: id}, c.runtime.RemoveContainer)
+	return exceptNotFound(err)
+}
+
+// ContainerStatus describes a container.
+func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	resp, err := call(ctx, c, "container_status", c.cfg.LookTimeout, &runtimeapi.ContainerStatusRequest{ContainerId: id}, c.runtime.ContainerStatus)
+	return resp.GetStatus(), err
+}
+
+// ListContainers lists the containers of one pod, or all when uid is empty.
+func (c *Client) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error) {
+	req := &runtimeapi.ListContainersRequest{}
+	if uid != "" {
+		req.Filter = &runtimeapi.ContainerFilter{LabelSelector: map[string]string{LabelPodUID: uid}}
+	}
+	resp, err := call(ctx, c, "list_containers", c.cfg.LookTimeout, req, c.runtime.ListContainers)
+	return resp.GetContainers(), err
+}
+
+// ReopenLog makes the runtime open a running container's log file anew, after
+// it has got another name.
+func (c *Client) ReopenLog(ctx context.Context, id string) error {
+	req := &runtimeapi.ReopenContainerLogRequest{ContainerId: id}
+	_, err := call(ctx, c, "reopen_container_log", c.cfg.LookTimeout, req, c.runtime.ReopenContainerLog)
+	return err
+}
+
+// Events opens the stream of container events, which lives as long as ctx; see
+// IsUnimplemented for its first Recv.
+func (c *Client) Events(ctx context.Context) (grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse], error) {
+	return c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}, grpc.MaxCallRecvMsgSize(maxMessage))
+}
+
+func exceptNotFound(err error) error {
+	if IsNotFound(err) {
+		return nil
+	}
+	return err
+}

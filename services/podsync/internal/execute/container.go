@@ -1,0 +1,242 @@
+package execute
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/hook"
+	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+const (
+	reasonConfig    = "CreateContainerConfigError"
+	reasonCreate    = "CreateContainerError"
+	reasonRun       = "RunContainerError"
+	reasonPostStart = "PostStartHookError"
+	reasonKill      = "KillContainerError"
+)
+
+// startContainer makes, starts and hooks a container. Whatever of this name
+// still lives or was left half made is dealt with first, so that there are
+// never two.
+func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
+	c := spec(t.Pod, t.Action.Container)
+	if c == nil {
+		return failed(reasonConfig, fmt.Errorf("container %q is not in the pod's spec", t.Action.Container))
+	}
+	if busy, err := e.clear(ctx, t); busy || err != nil {
+		return err
+	}
+	id, ip, unseen := e.createAndStart(ctx, t, c)
+	if id == "" {
+		return unseen
+	}
+	e.linkLog(life, t.Pod, c.Name, id, t.Action.Attempt)
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return unseen
+	}
+	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: id, PodIP: ip}, c.Lifecycle.PostStart)
+	if err == nil || ctx.Err() != nil {
+		t.Hooked(id, plan.HookDone)
+		return unseen
+	}
+	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	t.Hooked(id, plan.HookFailed)
+	return failed(reasonPostStart, fmt.Errorf("postStart hook: %w", err))
+}
+
+// clear removes what an earlier start left half made, and says whether
+// something of this name lives after all; then there is nothing to start.
+func (e *Executor) clear(ctx context.Context, t Task) (busy bool, err error) {
+	for _, old := range e.deps.Observer.Current(t.UID).Containers {
+		if old.Name != t.Action.Container {
+			continue
+		}
+		switch old.State {
+		case plan.StateRunning, plan.StateUnknown:
+			return true, nil
+		case plan.StateCreated:
+			if err := e.deps.Runtime.RemoveContainer(ctx, old.ID); err != nil {
+				return false, failed(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", old.ID, err))
+			}
+			e.deps.Observer.Gone(old.ID)
+		case plan.StateExited:
+			if old.RestartCount == t.Action.Attempt && old.SandboxID == t.Action.SandboxID {
+				return true, nil // this very start has come and gone meanwhile
+			}
+		}
+	}
+	return false, nil
+}
+
+// createAndStart makes and starts the container within a place among the
+// parallel starts. An empty id without an error means that an earlier call,
+// whose answer was lost, has done it; an id with an error that the container
+// runs, but could not be looked at.
+func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) (id, ip string, err error) {
+	sandbox, sandboxConfig, err := e.sandboxOf(ctx, t.Pod, t.Action.SandboxID)
+	if err != nil {
+		return "", "", failed(reasonOf(err, reasonCreate), err)
+	}
+	ips := sandbox.IPs
+	if sandbox.HostNetwork || t.Pod.Spec.HostNetwork {
+		ips = e.deps.HostIPs()
+	}
+	if len(ips) > 0 {
+		ip = ips[0]
+	}
+	config, err := e.deps.Materials.Container(ctx, material.Request{
+		Pod: t.Pod, Container: c.Name, RestartCount: t.Action.Attempt, ImageRef: t.Action.ImageRef,
+		PodIPs: ips, Backoff: t.Action.Backoff, Sandbox: sandboxConfig,
+	})
+	if err != nil {
+		return "", "", e.startFailed(ctx, t, reasonOf(err, reasonConfig), err)
+	}
+	leave, err := e.deps.Starts.Enter(ctx, t.Order)
+	if err != nil {
+		return "", "", failed(reasonCreate, err)
+	}
+	defer leave()
+	id, err = e.deps.Runtime.CreateContainer(ctx, t.Action.SandboxID, config, sandboxConfig)
+	if cri.IsNameTaken(err) {
+		return "", "", e.adoptContainer(ctx, t, err)
+	}
+	if err != nil {
+		return "", "", e.startFailed(ctx, t, reasonCreate, err)
+	}
+	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		t.Hooked(id, plan.HookRunning)
+	}
+	if err := e.deps.Runtime.StartContainer(ctx, id); err != nil {
+		t.Hooked(id, plan.HookDone)
+		return "", "", e.startFailed(ctx, t, reasonRun, err)
+	}
+	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
+	if err := e.sawContainer(ctx, t.UID, id, t.Action.SandboxID, plan.StateRunning); err != nil {
+		return id, ip, failed(reasonRun, err)
+	}
+	return id, ip, nil
+}
+
+// adoptContainer deals with a name that is taken: an earlier call of this
+// attempt lost its answer. What it made is found by looking; a container that
+// was made but not started is removed at the next try.
+func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) error {
+	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
+		return failed(reasonCreate, err)
+	}
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.Name == t.Action.Container && c.RestartCount == t.Action.Attempt {
+			return nil
+		}
+	}
+	return failed(reasonCreate, fmt.Errorf("the runtime is still making this container: %w", cause))
+}
+
+func (e *Executor) startFailed(ctx context.Context, t Task, reason string, err error) error {
+	if ctx.Err() == nil {
+		e.deps.Events.Container(t.Pod, t.Action.Container, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
+	}
+	return failed(reason, err)
+}
+
+// stopPlace is how long a stop keeps its place among the parallel ones: the
+// signal goes out within it; waiting for the process's end takes no place.
+const stopPlace = 250 * time.Millisecond
+
+// shortestStop is the least grace period that a container gets.
+const shortestStop = 2 * time.Second
+
+// killContainer runs preStop and stops a container, within its grace period.
+func (e *Executor) killContainer(ctx context.Context, t Task) error {
+	a := t.Action
+	ends := time.Now().Add(time.Duration(a.GraceSeconds) * time.Second)
+	if t.Pod != nil && !a.Replace {
+		e.deps.Events.Container(t.Pod, a.Container, v1.EventTypeNormal, "Killing", a.Reason)
+	}
+	if a.PreStop {
+		e.preStop(ctx, t, ends)
+	}
+	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	if err != nil {
+		return failed(reasonKill, err)
+	}
+	defer time.AfterFunc(stopPlace, leave).Stop()
+	defer leave()
+	left := time.Until(ends)
+	// CRI counts whole seconds: what has begun counts for the container.
+	left = max((left + time.Second - 1).Truncate(time.Second), shortestStop)
+	if err := e.deps.Runtime.StopContainer(ctx, a.ID, left); err != nil {
+		return e.killFailed(ctx, t, reasonKill, err)
+	}
+	if err := e.sawContainer(ctx, t.UID, a.ID, sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID), plan.StateExited); err != nil {
+		return failed(reasonKill, err)
+	}
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.ID == a.ID && c.State == plan.StateRunning {
+			return failed(reasonKill, fmt.Errorf("the runtime says that container %s was stopped, but it runs", a.ID))
+		}
+	}
+	return nil
+}
+
+func (e *Executor) preStop(ctx context.Context, t Task, ends time.Time) {
+	c := spec(t.Pod, t.Action.Container)
+	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
+		return
+	}
+	ctx, cancel := context.WithDeadline(ctx, ends)
+	defer cancel()
+	ip := ""
+	if o := e.deps.Observer.Current(t.UID); len(o.Sandboxes) > 0 && len(o.Sandboxes[0].IPs) > 0 {
+		ip = o.Sandboxes[0].IPs[0]
+	} else if ips := e.deps.HostIPs(); t.Pod.Spec.HostNetwork && len(ips) > 0 {
+		ip = ips[0]
+	}
+	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: t.Action.ID, PodIP: ip}, c.Lifecycle.PreStop)
+	if err != nil {
+		e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+}
+
+func (e *Executor) killFailed(ctx context.Context, t Task, reason string, err error) error {
+	if t.Pod != nil && ctx.Err() == nil {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
+	}
+	return failed(reason, err)
+}
+
+func sandboxIDOf(o plan.Observed, id string) string {
+	for _, c := range o.Containers {
+		if c.ID == id {
+			return c.SandboxID
+		}
+	}
+	return ""
+}
+
+func (e *Executor) removeContainer(ctx context.Context, t Task) error {
+	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	if err != nil {
+		return failed("FailedRemoveContainer", err)
+	}
+	defer leave()
+	count := -1
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.ID == t.Action.ID {
+			count = c.RestartCount
+		}
+	}
+	if err := e.deps.Runtime.RemoveContainer(ctx, t.Action.ID); err != nil {
+		return failed("FailedRemoveContainer", err)
+	}
+	e.deps.Observer.Gone(t.Action.ID)
+	e.removeLogs(t, count)
+	return nil
+}

@@ -1,0 +1,347 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/hook"
+	"github.com/polylet/polylet/services/podsync/internal/image"
+	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/pace"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// host stands in for everything that an Executor calls, and keeps a log of it.
+type host struct {
+	log      []string
+	now      plan.Observed
+	fail     map[string][]error // by call, used up one by one
+	stopTook time.Duration
+	hook     func(context.Context) error
+	hooks    map[string][]plan.Hook
+}
+
+func (h *host) call(format string, args ...any) error {
+	line := fmt.Sprintf(format, args...)
+	h.log = append(h.log, line)
+	name, _, _ := strings.Cut(line, " ")
+	if errs := h.fail[name]; len(errs) > 0 {
+		h.fail[name] = errs[1:]
+		return errs[0]
+	}
+	return nil
+}
+
+func (h *host) RunSandbox(_ context.Context, c *runtimeapi.PodSandboxConfig, _ string) (string, error) {
+	return "new", h.call("run %d", c.GetMetadata().GetAttempt())
+}
+func (h *host) StopSandbox(_ context.Context, id string) error   { return h.call("stopsandbox %s", id) }
+func (h *host) RemoveSandbox(_ context.Context, id string) error { return h.call("rmsandbox %s", id) }
+func (h *host) CreateContainer(_ context.Context, sb string, c *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	return "made", h.call("create %s/%d in %s", c.GetMetadata().GetName(), c.GetMetadata().GetAttempt(), sb)
+}
+func (h *host) StartContainer(_ context.Context, id string) error  { return h.call("start %s", id) }
+func (h *host) RemoveContainer(_ context.Context, id string) error { return h.call("rm %s", id) }
+func (h *host) StopContainer(_ context.Context, id string, grace time.Duration) error {
+	time.Sleep(h.stopTook)
+	err := h.call("stop %s %v", id, grace)
+	for i := range h.now.Containers {
+		if h.now.Containers[i].ID == id && err == nil {
+			h.now.Containers[i].State = plan.StateExited
+		}
+	}
+	return err
+}
+func (h *host) Current(types.UID) plan.Observed                    { return h.now }
+func (h *host) Refresh(context.Context, types.UID) error           { return h.call("refresh") }
+func (h *host) SawContainer(_ context.Context, id, _ string) error { return h.call("saw %s", id) }
+func (h *host) SawSandbox(_ context.Context, id string) error      { return h.call("saw %s", id) }
+func (h *host) Gone(id string)                                     { _ = h.call("gone %s", id) }
+func (h *host) Ensure(context.Context, *v1.Pod, *v1.Container) (string, error) {
+	return "ref", h.call("pull")
+}
+func (h *host) Setup(context.Context, *v1.Pod) error      { return h.call("setup") }
+func (h *host) Teardown(context.Context, types.UID) error { return h.call("teardown") }
+func (h *host) RemovePodDir(types.UID) error              { return h.call("rmdir") }
+func (h *host) Remove(context.Context, types.UID) error   { return h.call("rmcgroup") }
+func (h *host) Finish(context.Context, *v1.Pod) error     { return h.call("finish") }
+func (h *host) Sandbox(_ context.Context, _ *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
+	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt}}, "", nil
+}
+func (h *host) Container(_ context.Context, r material.Request) (*runtimeapi.ContainerConfig, error) {
+	return &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: r.Container, Attempt: uint32(r.RestartCount)}}, h.call("config")
+}
+func (h *host) Run(ctx context.Context, _ hook.Target, _ *v1.LifecycleHandler) error {
+	_ = h.call("hook")
+	return h.hook(ctx)
+}
+
+type events struct{ *host }
+
+func (e events) Pod(_ *v1.Pod, _, reason, message string) {
+	_ = e.call("event %s %s", reason, message)
+}
+func (e events) Container(_ *v1.Pod, _, _, reason, message string) {
+	_ = e.call("event %s %s", reason, message)
+}
+
+func newExecutor(h *host, cfg Config) *Executor {
+	h.hooks = map[string][]plan.Hook{}
+	if h.now.Sandboxes == nil {
+		h.now.Sandboxes = []plan.Sandbox{{ID: "sb", Ready: true, IPs: []string{"10.0.0.1"}}}
+	}
+	places := pace.New(pace.Config{})
+	return New(cfg, Deps{
+		Runtime: h, Observer: h, Images: h, Volumes: h, Cgroups: h, Materials: h, Hooks: h, Finisher: h, Starts: places, Stops: places,
+		Events: events{h}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+	})
+}
+
+func testPod() *v1.Pod {
+	grace := int64(10)
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u"},
+		Spec:       v1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []v1.Container{{Name: "c"}}},
+	}
+}
+
+func (h *host) task(a plan.Action) Task {
+	return Task{Pod: testPod(), UID: "u", Action: a, Hooked: func(id string, k plan.Hook) { h.hooks[id] = append(h.hooks[id], k) }}
+}
+
+var startC = plan.Action{Key: plan.Key{Kind: plan.StartContainer, Object: "c"}, Container: "c", SandboxID: "sb", Attempt: 1, ImageRef: "ref"}
+
+func calls(log []string) []string {
+	return slices.DeleteFunc(slices.Clone(log), func(l string) bool { return strings.HasPrefix(l, "event") || l == "config" })
+}
+
+func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
+	taken := status.Error(codes.Unknown, `failed to reserve container name "c": name "c" is reserved for "x"`)
+	lost := status.Error(codes.Unavailable, "lost")
+	for name, tc := range map[string]struct {
+		there  []plan.Container
+		fail   map[string][]error
+		want   []string
+		reason string
+	}{
+		"nothing":            {nil, nil, []string{"create c/1 in sb", "start made", "saw made"}, ""},
+		"an earlier one":     {[]plan.Container{{ID: "old", Name: "c", State: plan.StateExited}}, nil, []string{"create c/1 in sb", "start made", "saw made"}, ""},
+		"half made":          {[]plan.Container{{ID: "half", Name: "c", RestartCount: 1, State: plan.StateCreated}}, nil, []string{"rm half", "gone half", "create c/1 in sb", "start made", "saw made"}, ""},
+		"one that runs":      {[]plan.Container{{ID: "run", Name: "c", RestartCount: 1, State: plan.StateRunning}}, nil, nil, ""},
+		"this one, ended":    {[]plan.Container{{ID: "end", Name: "c", RestartCount: 1, SandboxID: "sb", State: plan.StateExited}}, nil, nil, ""},
+		"half made, stuck":   {[]plan.Container{{ID: "half", Name: "c", State: plan.StateCreated}}, map[string][]error{"rm": {lost}}, []string{"rm half", "refresh"}, reasonCreate},
+		"its name is taken":  {nil, map[string][]error{"create": {taken}}, []string{"create c/1 in sb", "refresh", "refresh"}, reasonCreate},
+		"create fails":       {nil, map[string][]error{"create": {lost}}, []string{"create c/1 in sb", "refresh"}, reasonCreate},
+		"start fails":        {nil, map[string][]error{"start": {lost}}, []string{"create c/1 in sb", "start made", "refresh"}, reasonRun},
+		"config is missing":  {nil, map[string][]error{"config": {&material.Error{Reason: reasonConfig, Err: errors.New(`configmap "x" not found`)}}}, []string{"refresh"}, reasonConfig},
+		"looks fail for now": {nil, map[string][]error{"start": {lost}, "refresh": {lost, lost}}, []string{"create c/1 in sb", "start made", "refresh", "refresh", "refresh"}, reasonRun},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &host{now: plan.Observed{Containers: tc.there}, fail: tc.fail}
+				_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(startC))
+				var e *Error
+				if errors.As(err, &e); (e == nil) != (tc.reason == "") || e != nil && e.Reason != tc.reason {
+					t.Errorf("error %v, want reason %q", err, tc.reason)
+				}
+				if got := calls(h.log); !slices.Equal(got, tc.want) {
+					t.Errorf("calls %q, want %q", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestPostStartIsKnownBeforeTheContainerRunsAndItsFailureIsToldOf(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		h := &host{hook: func(context.Context) error {
+			if fails {
+				return errors.New("no")
+			}
+			return nil
+		}}
+		task := h.task(startC)
+		task.Pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
+		_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task)
+		want := []plan.Hook{plan.HookRunning, plan.HookDone}
+		if fails {
+			want[1] = plan.HookFailed
+		}
+		if !slices.Equal(h.hooks["made"], want) || (err != nil) != fails {
+			t.Errorf("hook fails %v: told %v, error %v", fails, h.hooks["made"], err)
+		}
+	}
+}
+
+func TestASandboxWhoseAnswerWasLostIsAdopted(t *testing.T) {
+	h := &host{fail: map[string][]error{"run": {status.Error(codes.Unknown, `name "p" is reserved for "x"`)}}}
+	e := newExecutor(h, Config{})
+	h.now.Sandboxes = []plan.Sandbox{{ID: "x", Attempt: 0, Ready: true}}
+	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}})); err != nil {
+		t.Errorf("not adopted: %v", err)
+	}
+	h.fail["run"] = []error{status.Error(codes.Unknown, `name "p" is reserved for "y"`)}
+	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}, Attempt: 1})); err == nil {
+		t.Error("a sandbox that is not there was taken for made")
+	}
+}
+
+func TestPreStopAndStopShareTheGracePeriod(t *testing.T) {
+	for name, tc := range map[string]struct {
+		preStop bool
+		takes   time.Duration
+		grace   int64
+		want    string
+		failed  bool
+	}{
+		"no hook":            {false, 0, 10, "stop r 10s", false},
+		"a short hook":       {true, 3500 * time.Millisecond, 10, "stop r 7s", false},
+		"a hook that hangs":  {true, time.Hour, 10, "stop r 2s", true},
+		"hardly any time":    {false, 0, 1, "stop r 2s", false},
+		"a hook to the edge": {true, 9500 * time.Millisecond, 10, "stop r 2s", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
+				h.hook = func(ctx context.Context) error {
+					select {
+					case <-time.After(tc.takes):
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+				task := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: tc.grace, PreStop: tc.preStop, Reason: "Stopping container c"})
+				task.Pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}
+				if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Contains(h.log, tc.want) || !slices.Contains(h.log, "event Killing Stopping container c") ||
+					slices.Contains(h.log, "event FailedPreStopHook PreStopHook failed") != tc.failed {
+					t.Errorf("log %q, want %q, hook failed %v", h.log, tc.want, tc.failed)
+				}
+			})
+		})
+	}
+}
+
+func TestAStopThatLeavesTheContainerRunningIsAFailure(t *testing.T) {
+	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}, {ID: "other"}}}}
+	e := newExecutor(h, Config{})
+	h.fail = map[string][]error{"stop": {errors.New("busy")}}
+	_, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 2}))
+	var x *Error
+	if !errors.As(err, &x) || x.Reason != reasonKill || !slices.Contains(h.log, "event FailedKillPod error killing pod: busy") {
+		t.Errorf("error %v, log %q", err, h.log)
+	}
+}
+
+func TestLogsAreLinkedCountedAndRemoved(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{PodLogsDir: filepath.Join(dir, "pods"), ContainerLogsDir: filepath.Join(dir, "containers")}
+	h := &host{}
+	e := newExecutor(h, cfg)
+	if _, err := e.Do(t.Context(), t.Context(), h.task(startC)); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(cfg.ContainerLogsDir, "p_ns_c-made.log")
+	if target, err := os.Readlink(link); err != nil || target != filepath.Join(cfg.PodLogsDir, "ns_p_u", "c", "1.log") {
+		t.Errorf("link to %q, %v", target, err)
+	}
+	logs := filepath.Join(cfg.PodLogsDir, "ns_p_u", "c")
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"0.log", "1.log", "1.log.20261120-120000.gz", "10.log", "x.log"} {
+		if err := os.WriteFile(filepath.Join(logs, f), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := e.LogCounts(testPod()); got["c"] != 10 {
+		t.Errorf("log counts %v", got)
+	}
+	h.now.Containers = []plan.Container{{ID: "made", Name: "c", RestartCount: 1, State: plan.StateExited}}
+	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.RemoveContainer, Object: "made"}, ID: "made", Container: "c"})); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := os.ReadDir(logs)
+	if _, err := os.Lstat(link); len(left) != 3 || !os.IsNotExist(err) {
+		t.Errorf("left %v, link %v", left, err)
+	}
+	orphan := h.task(plan.Action{Key: plan.Key{Kind: plan.RemoveDirectories}})
+	orphan.Pod = nil
+	if err := os.Symlink(filepath.Join(logs, "0.log"), filepath.Join(cfg.ContainerLogsDir, "p_ns_c-old.log")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Do(t.Context(), t.Context(), orphan); err != nil {
+		t.Fatal(err)
+	}
+	pods, _ := os.ReadDir(cfg.PodLogsDir)
+	links, _ := os.ReadDir(cfg.ContainerLogsDir)
+	if len(pods)+len(links) != 0 {
+		t.Errorf("left %v and %v", pods, links)
+	}
+}
+
+func TestALinksNameIsCutBeforeItsSuffix(t *testing.T) {
+	name := linkName(strings.Repeat("p", 253), "ns", "c", strings.Repeat("f", 64))
+	if len(name) != longestName || !strings.HasSuffix(name, ".log") {
+		t.Errorf("%d characters: %s", len(name), name)
+	}
+}
+
+func TestReasonsOfFailures(t *testing.T) {
+	for _, tc := range []struct {
+		kind   plan.Kind
+		fail   string
+		err    error
+		reason string
+	}{
+		{plan.PullImage, "pull", &image.Error{Reason: "ErrImageNeverPull", Err: errors.New("x")}, "ErrImageNeverPull"},
+		{plan.SetupVolumes, "setup", errors.New("x"), "FailedMount"},
+		{plan.MakeSandbox, "run", errors.New("x"), "CreatePodSandboxError"},
+		{plan.StopSandbox, "stopsandbox", errors.New("x"), "KillPodSandboxError"},
+		{plan.RemoveCgroup, "rmcgroup", errors.New("x"), "FailedRemoveCgroup"},
+		{plan.DeleteObject, "finish", errors.New("x"), "FailedDelete"},
+	} {
+		h := &host{fail: map[string][]error{tc.fail: {tc.err}}}
+		_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: tc.kind}, Container: "c"}))
+		var e *Error
+		if !errors.As(err, &e) || e.Reason != tc.reason {
+			t.Errorf("%s: %v, want reason %s", tc.kind, err, tc.reason)
+		}
+	}
+}
+
+func TestWhatEventsHaveToldIsNotAskedAgain(t *testing.T) {
+	h := &host{now: plan.Observed{
+		Sandboxes:  []plan.Sandbox{{ID: "sb", Ready: false}},
+		Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}},
+	}}
+	e := newExecutor(h, Config{})
+	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.StopSandbox, Object: "sb"}, ID: "sb"})); err != nil {
+		t.Fatal(err)
+	}
+	// StopContainer of the fake makes the container Exited, as an event would.
+	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 2})); err != nil {
+		t.Fatal(err)
+	}
+	if got := calls(h.log); !slices.Equal(got, []string{"stopsandbox sb", "stop r 2s"}) {
+		t.Errorf("calls %q", got)
+	}
+}

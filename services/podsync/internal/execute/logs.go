@@ -1,0 +1,134 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+)
+
+// longestName is the longest name of a link to a log, with its suffix.
+const longestName = 255
+
+// PodLogDir is where the logs of a pod's containers lie.
+func (e *Executor) PodLogDir(pod *v1.Pod) string {
+	return filepath.Join(e.cfg.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+}
+
+// linkLog makes the link by which log collectors find a container's log. That it
+// cannot be made is logged only: the container runs all the same.
+func (e *Executor) linkLog(ctx context.Context, pod *v1.Pod, container, id string, count int) {
+	if e.cfg.ContainerLogsDir == "" {
+		return
+	}
+	target := filepath.Join(e.PodLogDir(pod), container, strconv.Itoa(count)+".log")
+	link := filepath.Join(e.cfg.ContainerLogsDir, linkName(pod.Name, pod.Namespace, container, id))
+	err := os.Symlink(target, link)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = os.MkdirAll(e.cfg.ContainerLogsDir, 0o755); err == nil {
+			err = os.Symlink(target, link)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		logr.FromContextOrDiscard(ctx).Error(err, "Could not link a container's log; log collectors will not find it",
+			"pod", pod.Namespace+"/"+pod.Name, "container", container, "link", link)
+	}
+}
+
+// linkName is <pod>_<namespace>_<container>-<id>.log, cut before the suffix.
+func linkName(pod, namespace, container, id string) string {
+	const suffix = ".log"
+	name := pod + "_" + namespace + "_" + container + "-" + id
+	return name[:min(len(name), longestName-len(suffix))] + suffix
+}
+
+// removeLogs removes the logs of one container that was removed: its file, what
+// rotation made of it, and the link.
+func (e *Executor) removeLogs(t Task, count int) {
+	if t.Pod == nil || count < 0 || e.cfg.PodLogsDir == "" || t.Action.Container == "" {
+		return
+	}
+	file := filepath.Join(e.PodLogDir(t.Pod), filepath.Base(t.Action.Container), strconv.Itoa(count)+".log")
+	rotated, _ := filepath.Glob(file + ".*")
+	for _, f := range append(rotated, file) {
+		_ = os.Remove(f)
+	}
+	if e.cfg.ContainerLogsDir != "" {
+		_ = os.Remove(filepath.Join(e.cfg.ContainerLogsDir, linkName(t.Pod.Name, t.Pod.Namespace, t.Action.Container, t.Action.ID)))
+	}
+}
+
+// removeDirectories removes all files of a pod that is gone: its directory, its
+// logs and the links to them.
+func (e *Executor) removeDirectories(t Task) error {
+	if err := e.deps.Volumes.RemovePodDir(t.UID); err != nil {
+		return err
+	}
+	if e.cfg.PodLogsDir != "" {
+		dirs, err := filepath.Glob(filepath.Join(e.cfg.PodLogsDir, "*_"+globQuote(string(t.UID))))
+		if err != nil {
+			return fmt.Errorf("find the logs of pod %s: %w", t.UID, err)
+		}
+		for _, dir := range dirs {
+			e.removeLinks(dir)
+			if err := os.RemoveAll(dir); err != nil {
+				return fmt.Errorf("remove the logs of pod %s: %w", t.UID, err)
+			}
+		}
+	}
+	e.forget(t.UID)
+	return nil
+}
+
+// removeLinks removes the links that point into a pod's log directory.
+func (e *Executor) removeLinks(dir string) {
+	if e.cfg.ContainerLogsDir == "" {
+		return
+	}
+	parts := strings.Split(filepath.Base(dir), "_")
+	if len(parts) != 3 {
+		return
+	}
+	links, _ := filepath.Glob(filepath.Join(e.cfg.ContainerLogsDir, globQuote(parts[1]+"_"+parts[0]+"_")+"*"))
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
+			_ = os.Remove(link)
+		}
+	}
+}
+
+func globQuote(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
+}
+
+// LogCounts finds the highest <n>.log of each of a pod's containers.
+func (e *Executor) LogCounts(pod *v1.Pod) map[string]int {
+	if e.cfg.PodLogsDir == "" {
+		return nil
+	}
+	containers, err := os.ReadDir(e.PodLogDir(pod))
+	if err != nil {
+		return nil
+	}
+	counts := map[string]int{}
+	for _, c := range containers {
+		files, err := os.ReadDir(filepath.Join(e.PodLogDir(pod), c.Name()))
+		if err != nil {
+			continue
+		}
+		for _, f := range files {
+			number, _, _ := strings.Cut(f.Name(), ".log")
+			n, err := strconv.Atoi(number)
+			if highest, ok := counts[c.Name()]; err == nil && n >= 0 && (!ok || n > highest) {
+				counts[c.Name()] = n
+			}
+		}
+	}
+	return counts
+}

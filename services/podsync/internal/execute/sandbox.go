@@ -1,0 +1,160 @@
+package execute
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
+	attempt := uint32(t.Action.Attempt)
+	if attempt > 0 {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	config, handler, err := e.sandboxConfig(ctx, t.Pod, attempt)
+	if err != nil {
+		return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", err)
+	}
+	leave, err := e.deps.Starts.Enter(ctx, t.Order)
+	if err != nil {
+		return failed("CreatePodSandboxError", err)
+	}
+	defer leave()
+	id, err := e.deps.Runtime.RunSandbox(ctx, config, handler)
+	if cri.IsNameTaken(err) {
+		return e.adoptSandbox(ctx, t, err)
+	}
+	if err != nil {
+		return e.sandboxFailed(ctx, t, "CreatePodSandboxError", err)
+	}
+	if err := e.deps.Observer.SawSandbox(ctx, id); err != nil {
+		return failed("CreatePodSandboxError", err)
+	}
+	return nil
+}
+
+// adoptSandbox deals with a sandbox of this attempt that exists or is being
+// made: an earlier call's answer was lost. When it is there, it is what the
+// action was to make; when it is not yet, the runtime is still at it.
+func (e *Executor) adoptSandbox(ctx context.Context, t Task, cause error) error {
+	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
+		return failed("CreatePodSandboxError", err)
+	}
+	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
+		if s.Attempt == uint32(t.Action.Attempt) {
+			return nil
+		}
+	}
+	return failed("CreatePodSandboxError", fmt.Errorf("the runtime is still making this sandbox: %w", cause))
+}
+
+func (e *Executor) sandboxFailed(ctx context.Context, t Task, reason string, err error) error {
+	if ctx.Err() == nil {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+	}
+	return failed(reason, err)
+}
+
+// sandboxConfig builds and keeps the configuration of the pod's sandbox.
+func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
+	config, handler, err := e.deps.Materials.Sandbox(ctx, pod, attempt)
+	if err != nil {
+		return nil, "", err
+	}
+	if parent := config.GetLinux().GetCgroupParent(); parent != "" {
+		if config.Annotations == nil {
+			config.Annotations = map[string]string{}
+		}
+		config.Annotations[cri.AnnotationCgroupParent] = parent
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sandboxes[pod.UID] = madeSandbox{attempt: attempt, config: config}
+	return config, handler, nil
+}
+
+// sandboxOf finds a sandbox and its configuration, which is built anew when an
+// earlier process made the sandbox.
+func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (plan.Sandbox, *runtimeapi.PodSandboxConfig, error) {
+	for _, s := range e.deps.Observer.Current(pod.UID).Sandboxes {
+		if s.ID != id {
+			continue
+		}
+		e.mu.Lock()
+		made, ok := e.sandboxes[pod.UID]
+		e.mu.Unlock()
+		if ok && made.attempt == s.Attempt {
+			return s, made.config, nil
+		}
+		config, _, err := e.sandboxConfig(ctx, pod, s.Attempt)
+		return s, config, err
+	}
+	return plan.Sandbox{}, nil, fmt.Errorf("sandbox %s is gone", id)
+}
+
+func (e *Executor) forget(uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.sandboxes, uid)
+}
+
+func (e *Executor) stopSandbox(ctx context.Context, t Task) error {
+	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	if err != nil {
+		return failed("KillPodSandboxError", err)
+	}
+	defer leave()
+	if err := e.deps.Runtime.StopSandbox(ctx, t.Action.ID); err != nil {
+		return e.killFailed(ctx, t, "KillPodSandboxError", err)
+	}
+	// An event may have told already that it is down.
+	if e.sandboxReady(t) {
+		if err := e.deps.Observer.SawSandbox(ctx, t.Action.ID); err != nil {
+			return failed("KillPodSandboxError", err)
+		}
+	}
+	if e.sandboxReady(t) {
+		return failed("KillPodSandboxError", fmt.Errorf("the runtime says that sandbox %s was stopped, but it is ready", t.Action.ID))
+	}
+	return e.seeContainersOf(ctx, t)
+}
+
+func (e *Executor) sandboxReady(t Task) bool {
+	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
+		if s.ID == t.Action.ID {
+			return s.Ready
+		}
+	}
+	return false
+}
+
+// seeContainersOf looks at the containers that ended with their sandbox.
+func (e *Executor) seeContainersOf(ctx context.Context, t Task) error {
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.SandboxID == t.Action.ID && c.State != plan.StateExited {
+			if err := e.deps.Observer.SawContainer(ctx, c.ID, c.SandboxID); err != nil {
+				return failed("KillPodSandboxError", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Executor) removeSandbox(ctx context.Context, t Task) error {
+	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	if err != nil {
+		return failed("FailedRemoveSandbox", err)
+	}
+	defer leave()
+	if err := e.deps.Runtime.RemoveSandbox(ctx, t.Action.ID); err != nil {
+		return failed("FailedRemoveSandbox", err)
+	}
+	e.deps.Observer.Gone(t.Action.ID)
+	return nil
+}

@@ -1,0 +1,183 @@
+// Package hook runs the lifecycle handlers of containers: postStart and preStop
+// by exec, HTTP GET or sleep.
+//
+// It owns how a handler is run; it must never decide what its failure means.
+// Source: the Kubernetes API documentation of v1.LifecycleHandler.
+package hook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxBody of a response is read, so that the connection ends in order.
+const maxBody = 10 << 10
+
+// Execer runs a command in a container; *cri.Client has it.
+type Execer interface {
+	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)
+}
+
+// Events records an event on a pod.
+type Events interface {
+	Pod(pod *v1.Pod, eventType, reason, message string)
+}
+
+// Deps are what a Runner is given; Events and Transport may be nil.
+type Deps struct {
+	Exec   Execer
+	Events Events
+	// Transport makes the HTTP requests; one that verifies no certificate when nil.
+	Transport http.RoundTripper
+	// Version goes into the User-Agent, e.g. "1.36".
+	Version string
+}
+
+// Runner runs handlers. Safe for concurrent use.
+type Runner struct{ deps Deps }
+
+// New returns a Runner.
+func New(deps Deps) *Runner {
+	if deps.Transport == nil {
+		deps.Transport = &http.Transport{
+			DisableKeepAlives: true,
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as the API documents: hooks verify nothing
+			Proxy:             nil,
+		}
+	}
+	if deps.Version == "" {
+		deps.Version = "1.36"
+	}
+	return &Runner{deps: deps}
+}
+
+// Target is the container that a handler belongs to.
+type Target struct {
+	Pod         *v1.Pod
+	Container   *v1.Container
+	ContainerID string
+	// PodIP is the default host of HTTP requests.
+	PodIP string
+}
+
+// Run runs a handler to its end or to ctx's.
+func (r *Runner) Run(ctx context.Context, t Target, h *v1.LifecycleHandler) error {
+	switch {
+	case h.Exec != nil:
+		return r.exec(ctx, t, h.Exec)
+	case h.HTTPGet != nil:
+		return r.httpGet(ctx, t, h.HTTPGet)
+	case h.Sleep != nil:
+		return sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+	}
+	return errors.New("the lifecycle handler says nothing that can be run: give it exec, httpGet or sleep")
+}
+
+func (r *Runner) exec(ctx context.Context, t Target, e *v1.ExecAction) error {
+	resp, err := r.deps.Exec.ExecSync(ctx, t.ContainerID, e.Command, 0)
+	if err != nil {
+		return fmt.Errorf("run %q in container %s: %w", e.Command, t.Container.Name, err)
+	}
+	if resp.GetExitCode() != 0 {
+		out := strings.TrimSpace(string(resp.GetStdout()) + string(resp.GetStderr()))
+		return fmt.Errorf("command %q exited with %d: %s", e.Command, resp.GetExitCode(), out[:min(len(out), 1024)])
+	}
+	return nil
+}
+
+func (r *Runner) httpGet(ctx context.Context, t Target, g *v1.HTTPGetAction) error {
+	port, err := resolve(g.Port, t.Container)
+	if err != nil {
+		return err
+	}
+	host := g.Host
+	if host == "" {
+		host = t.PodIP
+	}
+	if host == "" {
+		return fmt.Errorf("httpGet of container %s has no host: the pod has no IP", t.Container.Name)
+	}
+	scheme := strings.ToLower(string(g.Scheme))
+	if scheme == "" {
+		scheme = "http"
+	}
+	address := net.JoinHostPort(host, fmt.Sprint(port))
+	path := "/" + strings.TrimPrefix(g.Path, "/")
+	err = r.get(ctx, scheme+"://"+address+path, g.HTTPHeaders, true)
+	if scheme == "https" && err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		if r.deps.Events != nil {
+			r.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
+				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP", address))
+		}
+		err = r.get(ctx, "http://"+address+path, g.HTTPHeaders, false)
+	}
+	return err
+}
+
+// get makes a request; any answer is a success. Credentials are not sent in the clear.
+func (r *Runner) get(ctx context.Context, url string, headers []v1.HTTPHeader, credentials bool) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("request %s: %w", url, err)
+	}
+	for _, h := range headers {
+		name := http.CanonicalHeaderKey(h.Name)
+		switch {
+		case name == "Host":
+			req.Host = h.Value
+		case name == "Authorization" && !credentials:
+		default:
+			req.Header.Add(name, h.Value)
+		}
+	}
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", "kube-lifecycle/"+r.deps.Version)
+	}
+	if req.Header.Get("Accept") == "" {
+		req.Header.Set("Accept", "*/*")
+	}
+	client := &http.Client{Transport: r.deps.Transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
+	return nil
+}
+
+func resolve(port intstr.IntOrString, c *v1.Container) (int, error) {
+	if port.Type == intstr.Int {
+		return port.IntValue(), nil
+	}
+	for _, p := range c.Ports {
+		if p.Name == port.StrVal {
+			return int(p.ContainerPort), nil
+		}
+	}
+	return 0, fmt.Errorf("httpGet names port %q, which container %s does not have", port.StrVal, c.Name)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,116 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+type execs struct {
+	resp *runtimeapi.ExecSyncResponse
+	err  error
+}
+
+func (e execs) ExecSync(context.Context, string, []string, time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	return e.resp, e.err
+}
+
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answer(code int) *http.Response {
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader("x")), Header: http.Header{}}
+}
+
+func TestExecHooks(t *testing.T) {
+	h := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a"}}}
+	target := Target{Container: &v1.Container{Name: "c"}}
+	for name, tc := range map[string]struct {
+		execs execs
+		want  string
+	}{
+		"success":         {execs{resp: &runtimeapi.ExecSyncResponse{}}, ""},
+		"exit code":       {execs{resp: &runtimeapi.ExecSyncResponse{ExitCode: 3, Stderr: []byte("no\n")}}, `command ["a"] exited with 3: no`},
+		"runtime failure": {execs{err: errors.New("gone")}, `run ["a"] in container c: gone`},
+	} {
+		err := New(Deps{Exec: tc.execs}).Run(t.Context(), target, h)
+		if got := text(err); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestAnyAnswerToAnHTTPHookIsSuccess(t *testing.T) {
+	var got *http.Request
+	r := New(Deps{Transport: trip(func(req *http.Request) (*http.Response, error) { got = req; return answer(500), nil })})
+	target := Target{PodIP: "fd00::1", Container: &v1.Container{Name: "c", Ports: []v1.ContainerPort{{Name: "web", ContainerPort: 8080}}}}
+	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
+		Path: "bye?x=1", Port: intstr.FromString("web"), HTTPHeaders: []v1.HTTPHeader{{Name: "X-A", Value: "1"}, {Name: "x-a", Value: "2"}},
+	}}
+	if err := r.Run(t.Context(), target, h); err != nil {
+		t.Fatal(err)
+	}
+	if got.URL.String() != "http://[fd00::1]:8080/bye?x=1" || len(got.Header["X-A"]) != 2 || got.Header.Get("User-Agent") != "kube-lifecycle/1.36" {
+		t.Errorf("request %s %v", got.URL, got.Header)
+	}
+	h.HTTPGet.Port = intstr.FromString("other")
+	if err := r.Run(t.Context(), target, h); !strings.Contains(text(err), `port "other"`) {
+		t.Errorf("unknown port: %v", err)
+	}
+}
+
+func TestHTTPSHookFallsBackToHTTPWithoutCredentials(t *testing.T) {
+	var second *http.Request
+	r := New(Deps{Transport: trip(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Scheme == "https" {
+			return nil, errors.New("http: server gave HTTP response to HTTPS client")
+		}
+		second = req
+		return answer(200), nil
+	})})
+	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
+		Scheme: "HTTPS", Host: "h", Port: intstr.FromInt32(1), HTTPHeaders: []v1.HTTPHeader{{Name: "authorization", Value: "secret"}},
+	}}
+	if err := r.Run(t.Context(), Target{Container: &v1.Container{}}, h); err != nil {
+		t.Fatal(err)
+	}
+	if second == nil || second.Header.Get("Authorization") != "" {
+		t.Errorf("second request %v", second)
+	}
+}
+
+func TestSleepHookEndsWithItsTimeOrItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Deps{Transport: trip(nil)})
+		h := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 5}}
+		began := time.Now()
+		if err := r.Run(t.Context(), Target{}, h); err != nil || time.Since(began) != 5*time.Second {
+			t.Errorf("slept %v, %v", time.Since(began), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Run(ctx, Target{}, h); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("cut sleep: %v", err)
+		}
+	})
+	if err := New(Deps{Transport: trip(nil)}).Run(t.Context(), Target{}, &v1.LifecycleHandler{}); err == nil {
+		t.Error("an empty handler was a success")
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,82 @@
+// Package identity makes the labels and annotations by which a pod's sandboxes
+// and containers are recognised in the runtime, by this agent and by any other
+// that keeps Kubernetes' conventions.
+//
+// It is pure: it must never do I/O.
+package identity
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// annotationPorts holds the container's ports in JSON.
+const annotationPorts = "io.kubernetes.container.ports"
+
+// PodLabels are a sandbox's labels: the pod's own and its name.
+func PodLabels(pod *v1.Pod) map[string]string {
+	labels := make(map[string]string, len(pod.Labels)+3)
+	maps.Copy(labels, pod.Labels)
+	labels[cri.LabelPodName] = pod.Name
+	labels[cri.LabelPodNamespace] = pod.Namespace
+	labels[cri.LabelPodUID] = string(pod.UID)
+	return labels
+}
+
+// PodAnnotations are a sandbox's annotations: the pod's own.
+func PodAnnotations(pod *v1.Pod) map[string]string {
+	annotations := make(map[string]string, len(pod.Annotations))
+	maps.Copy(annotations, pod.Annotations)
+	return annotations
+}
+
+// ContainerLabels are a container's labels.
+func ContainerLabels(pod *v1.Pod, container string) map[string]string {
+	return map[string]string{
+		cri.LabelPodName: pod.Name, cri.LabelPodNamespace: pod.Namespace, cri.LabelPodUID: string(pod.UID),
+		cri.LabelContainerName: container,
+	}
+}
+
+// ContainerAnnotations are what an agent that finds the container later needs
+// to know: how often it was restarted, how it ends, and how long it may take.
+func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, backoff time.Duration) (map[string]string, error) {
+	a := map[string]string{
+		cri.AnnotationHash:                     plan.Hash(c),
+		cri.AnnotationRestartCount:             strconv.Itoa(restartCount),
+		cri.AnnotationTerminationMessagePath:   c.TerminationMessagePath,
+		cri.AnnotationTerminationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if backoff > 0 {
+		a[cri.AnnotationBackoff] = backoff.String()
+	}
+	if s := pod.DeletionGracePeriodSeconds; s != nil {
+		a[cri.AnnotationDeletionGracePeriod] = strconv.FormatInt(*s, 10)
+	}
+	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		a[cri.AnnotationGracePeriod] = strconv.FormatInt(*s, 10)
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		raw, err := json.Marshal(c.Lifecycle.PreStop)
+		if err != nil {
+			return nil, fmt.Errorf("write the preStop hook of container %q down: %w", c.Name, err)
+		}
+		a[cri.AnnotationPreStopHandler] = string(raw)
+	}
+	if len(c.Ports) > 0 {
+		raw, err := json.Marshal(c.Ports)
+		if err != nil {
+			return nil, fmt.Errorf("write the ports of container %q down: %w", c.Name, err)
+		}
+		a[annotationPorts] = string(raw)
+	}
+	return a, nil
+}

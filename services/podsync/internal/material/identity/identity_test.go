@@ -1,0 +1,59 @@
+package identity
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "p", Namespace: "ns", UID: "u", DeletionGracePeriodSeconds: ptr.To[int64](5),
+			Labels: map[string]string{"app": "x", "io.kubernetes.pod.name": "liar"}, Annotations: map[string]string{"a": "b"},
+		},
+		Spec: v1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](30)},
+	}
+	c := &v1.Container{
+		Name: "test_container", Image: "foo/image:v1",
+		TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: v1.TerminationMessageReadFile,
+		Ports:     []v1.ContainerPort{{ContainerPort: 80, Protocol: v1.ProtocolTCP}},
+		Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 3}}},
+	}
+	if got, want := PodLabels(pod), map[string]string{
+		"app": "x", "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "ns", "io.kubernetes.pod.uid": "u",
+	}; !maps.Equal(got, want) {
+		t.Errorf("pod labels %v", got)
+	}
+	if got := PodAnnotations(pod); !maps.Equal(got, pod.Annotations) {
+		t.Errorf("pod annotations %v", got)
+	}
+	if got, want := ContainerLabels(pod, c.Name), map[string]string{
+		"io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "ns", "io.kubernetes.pod.uid": "u",
+		"io.kubernetes.container.name": "test_container",
+	}; !maps.Equal(got, want) {
+		t.Errorf("container labels %v", got)
+	}
+	got, err := ContainerAnnotations(pod, c, 7, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"io.kubernetes.container.hash":                     "8e45cbd0", // what kubelets compute for it
+		"io.kubernetes.container.restartCount":             "7",
+		"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
+		"io.kubernetes.container.terminationMessagePolicy": "File",
+		"io.kubernetes.container.preStopHandler":           `{"sleep":{"seconds":3}}`,
+		"io.kubernetes.container.ports":                    `[{"containerPort":80,"protocol":"TCP"}]`,
+		"io.kubernetes.pod.terminationGracePeriod":         "30",
+		"io.kubernetes.pod.deletionGracePeriod":            "5",
+		"polylet.dev/restart-backoff":                      "20s",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("annotations %v", got)
+	}
+}

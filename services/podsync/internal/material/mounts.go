@@ -1,0 +1,197 @@
+package material
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/material/env"
+	"github.com/polylet/polylet/services/podsync/internal/material/hosts"
+)
+
+const etcHosts = "/etc/hosts"
+
+// mounts are the container's volumes, its hosts file and its termination log.
+func (b *Builder) mounts(ctx context.Context, r Request, c *v1.Container, vars map[string]string) ([]*runtimeapi.Mount, error) {
+	if len(c.VolumeDevices) > 0 {
+		return nil, fmt.Errorf("container %q uses volumeDevices, which this node does not support yet", c.Name)
+	}
+	var list []*runtimeapi.Mount
+	ownHosts := false
+	for i := range c.VolumeMounts {
+		m, err := b.mount(ctx, r.Pod, c, i, vars)
+		if err != nil {
+			return nil, err
+		}
+		ownHosts = ownHosts || path.Clean(m.ContainerPath) == etcHosts
+		list = append(list, m)
+	}
+	if !ownHosts && (len(r.PodIPs) > 0 || r.Pod.Spec.HostNetwork) {
+		file, err := b.writeHosts(r.Pod, r.PodIPs)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &runtimeapi.Mount{ContainerPath: etcHosts, HostPath: file, SelinuxRelabel: true})
+	}
+	log, err := b.terminationLog(r.Pod, c)
+	if err != nil {
+		return nil, err
+	}
+	if log != nil {
+		list = append(list, log)
+	}
+	return list, nil
+}
+
+// mount is the container's i-th volume mount.
+func (b *Builder) mount(ctx context.Context, pod *v1.Pod, c *v1.Container, i int, vars map[string]string) (*runtimeapi.Mount, error) {
+	m := &c.VolumeMounts[i]
+	host, ok := b.deps.Volumes.HostPath(pod.UID, m.Name)
+	source := volumeOf(pod, m.Name)
+	if !ok || source == nil {
+		return nil, fmt.Errorf("%w: volume %q, container %q", errNoVolume, m.Name, c.Name)
+	}
+	sub := m.SubPath
+	if m.SubPathExpr != "" {
+		var err error
+		if sub, err = expandSubPath(m.SubPathExpr, vars); err != nil {
+			return nil, err
+		}
+	}
+	readOnly := m.ReadOnly || alwaysReadOnly(source)
+	if sub != "" {
+		var err error
+		if host, err = b.deps.Volumes.SubPath(ctx, pod, c.Name, i, m.Name, sub); err != nil {
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)
+		}
+	}
+	propagation, err := propagationOf(m)
+	if err != nil {
+		return nil, err
+	}
+	recursive, err := b.recursiveReadOnly(ctx, pod, m)
+	if err != nil {
+		return nil, err
+	}
+	target := m.MountPath
+	if !strings.HasPrefix(target, "/") {
+		target = "/" + target
+	}
+	return &runtimeapi.Mount{
+		ContainerPath: target, HostPath: host, Readonly: readOnly, Propagation: propagation,
+		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil,
+	}, nil
+}
+
+func volumeOf(pod *v1.Pod, name string) *v1.Volume {
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Name == name {
+			return &pod.Spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
+// alwaysReadOnly are the volumes whose files only podsync writes.
+func alwaysReadOnly(v *v1.Volume) bool {
+	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
+}
+
+// expandSubPath expands $(VAR)s; one that is not set is an error.
+func expandSubPath(expr string, vars map[string]string) (string, error) {
+	missing := ""
+	out := env.Expand(expr, func(name string) (string, bool) {
+		value, ok := vars[name]
+		if !ok && missing == "" {
+			missing = name
+		}
+		return value, ok
+	})
+	if missing != "" {
+		return "", fmt.Errorf("cannot expand subPathExpr %q: missing value for %q", expr, missing)
+	}
+	return out, nil
+}
+
+func propagationOf(m *v1.VolumeMount) (runtimeapi.MountPropagation, error) {
+	if m.MountPropagation == nil {
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	}
+	switch *m.MountPropagation {
+	case v1.MountPropagationNone, "":
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	case v1.MountPropagationHostToContainer:
+		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
+	case v1.MountPropagationBidirectional:
+		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
+	}
+	return 0, fmt.Errorf("invalid MountPropagation mode: %q", *m.MountPropagation)
+}
+
+// recursiveReadOnly says whether mounts below are read-only too.
+func (b *Builder) recursiveReadOnly(ctx context.Context, pod *v1.Pod, m *v1.VolumeMount) (bool, error) {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return false, nil
+	}
+	if !m.ReadOnly {
+		return false, fmt.Errorf("volume %q: recursive read-only mount needs readOnly: true", m.Name)
+	}
+	if m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
+		return false, fmt.Errorf("volume %q: recursive read-only mount is not compatible with propagation %q", m.Name, *m.MountPropagation)
+	}
+	handler, err := b.handler(ctx, pod)
+	if err != nil {
+		return false, err
+	}
+	supported := false
+	if b.deps.Handlers != nil {
+		supported = b.deps.Handlers()[handler].GetRecursiveReadOnlyMounts()
+	}
+	switch *m.RecursiveReadOnly {
+	case v1.RecursiveReadOnlyIfPossible:
+		return supported, nil
+	case v1.RecursiveReadOnlyEnabled:
+		if !supported {
+			return false, fmt.Errorf("volume %q: recursive read-only mount is not supported by the runtime handler %q; use IfPossible or another runtime", m.Name, handler)
+		}
+		return true, nil
+	}
+	return false, fmt.Errorf("volume %q: unknown recursive read-only mode %q", m.Name, *m.RecursiveReadOnly)
+}
+
+// writeHosts brings the pod's hosts file up to date. It is written in place:
+// running containers have this very file mounted.
+func (b *Builder) writeHosts(pod *v1.Pod, ips []string) (string, error) {
+	var content string
+	if pod.Spec.HostNetwork {
+		host, err := os.ReadFile(b.cfg.HostsFile)
+		if err != nil {
+			return "", fmt.Errorf("read the host's own hosts file: %w", err)
+		}
+		content = hosts.HostNetworkFile(string(host), pod.Spec.HostAliases)
+	} else {
+		hostname, domain := hosts.Name(pod, b.cfg.ClusterDomain)
+		content = hosts.File(ips, hostname, domain, pod.Spec.HostAliases)
+	}
+	file := filepath.Join(b.podDir(pod), "etc-hosts")
+	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a file: %w", file, fs.ErrInvalid)
+	}
+	if have, err := os.ReadFile(file); err == nil && string(have) == content {
+		return file, nil
+	}
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		return "", fmt.Errorf("write the pod's hosts file: %w", err)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		return "", fmt.Errorf("open the pod's hosts file to all users: %w", err)
+	}
+	return file, nil
+}

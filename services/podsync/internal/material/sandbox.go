@@ -1,0 +1,190 @@
+package material
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/material/dns"
+	"github.com/polylet/polylet/services/podsync/internal/material/hosts"
+	"github.com/polylet/polylet/services/podsync/internal/material/identity"
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
+	"github.com/polylet/polylet/services/podsync/internal/material/security"
+)
+
+// Sandbox builds a sandbox's configuration and names the runtime handler. It
+// makes the pod's directory, its log directory and its cgroup.
+func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		return nil, "", fmt.Errorf("pod %s/%s asks for a user namespace (hostUsers: false), which this node does not support yet; remove the field", pod.Namespace, pod.Name)
+	}
+	handler, err := b.handler(ctx, pod)
+	if err != nil {
+		return nil, "", err
+	}
+	hostname, err := hosts.Sandbox(pod, b.cfg.ClusterDomain)
+	if err != nil {
+		return nil, "", err
+	}
+	resolver, err := b.resolver(pod)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := b.makeDirs(pod); err != nil {
+		return nil, "", err
+	}
+	parent, err := b.deps.Cgroups.Ensure(ctx, pod)
+	if err != nil {
+		return nil, "", err
+	}
+	return &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
+		Hostname:     hostname,
+		LogDirectory: b.logDir(pod),
+		DnsConfig:    resolver,
+		PortMappings: ports(pod),
+		Labels:       identity.PodLabels(pod),
+		Annotations:  identity.PodAnnotations(pod),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent:    parent,
+			SecurityContext: security.Sandbox(pod),
+			Sysctls:         sysctls(pod),
+			Overhead:        b.overhead(pod),
+			Resources:       b.sandboxResources(pod),
+		},
+	}, handler, nil
+}
+
+// handler is the runtime handler of the pod's class; empty for the default.
+func (b *Builder) handler(ctx context.Context, pod *v1.Pod) (string, error) {
+	name := pod.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return "", nil
+	}
+	class, err := b.deps.Objects.RuntimeClass(ctx, *name)
+	if err != nil {
+		return "", fmt.Errorf("failed to get runtime handler of RuntimeClass %q: %w", *name, err)
+	}
+	return class.Handler, nil
+}
+
+// resolver is the pod's DNS configuration; what was cut is told as events.
+func (b *Builder) resolver(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
+	var host dns.Host
+	if b.cfg.ResolvConf != "" {
+		var err error
+		if host, err = dns.Read(b.cfg.ResolvConf); err != nil {
+			return nil, err
+		}
+	}
+	config, warnings, err := dns.ForPod(dns.Config{
+		ClusterDomain: b.cfg.ClusterDomain, ClusterDNS: b.cfg.ClusterDNS, NoHost: b.cfg.ResolvConf == "", IPv6: b.isIPv6(),
+	}, host, pod)
+	if b.deps.Recorder != nil {
+		for _, w := range warnings {
+			b.deps.Recorder.Event(pod, v1.EventTypeWarning, w.Reason, w.Message)
+		}
+	}
+	return config, err
+}
+
+// isIPv6 says whether the node's primary address is one.
+func (b *Builder) isIPv6() bool {
+	ips := b.deps.HostIPs()
+	if len(ips) == 0 {
+		return false
+	}
+	addr, err := netip.ParseAddr(ips[0])
+	return err == nil && addr.Is6() && !addr.Is4In6()
+}
+
+func (b *Builder) podDir(pod *v1.Pod) string {
+	return filepath.Join(b.cfg.RootDir, "pods", string(pod.UID))
+}
+
+func (b *Builder) logDir(pod *v1.Pod) string {
+	return filepath.Join(b.cfg.PodLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+}
+
+func (b *Builder) makeDirs(pod *v1.Pod) error {
+	if uid := string(pod.UID); uid == "" || uid == "." || uid == ".." || strings.Contains(uid, "/") {
+		return fmt.Errorf("pod UID %q cannot be a directory's name", uid)
+	}
+	if err := os.MkdirAll(b.podDir(pod), 0o750); err != nil {
+		return fmt.Errorf("make the pod's directory: %w", err)
+	}
+	if err := os.MkdirAll(b.logDir(pod), 0o755); err != nil {
+		return fmt.Errorf("make the pod's log directory: %w", err)
+	}
+	return nil
+}
+
+// ports are the ports of all containers that stay; the host's network needs none.
+func ports(pod *v1.Pod) []*runtimeapi.PortMapping {
+	if pod.Spec.HostNetwork {
+		return nil
+	}
+	var list []*runtimeapi.PortMapping
+	add := func(c *v1.Container) {
+		for _, p := range c.Ports {
+			list = append(list, &runtimeapi.PortMapping{
+				Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
+			})
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if resources.IsSidecar(&pod.Spec.InitContainers[i]) {
+			add(&pod.Spec.InitContainers[i])
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return list
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	}
+	return runtimeapi.Protocol_TCP
+}
+
+// sysctls are passed on as asked; which are allowed is admission's.
+func sysctls(pod *v1.Pod) map[string]string {
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	m := map[string]string{}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		m[sysctlName(s.Name)] = s.Value
+	}
+	return m
+}
+
+// sysctlName turns net/ipv4/x into net.ipv4.x; with '/' as separator a '.' is
+// part of a name, as in an interface's.
+func sysctlName(name string) string {
+	i := strings.IndexAny(name, "./")
+	if i < 0 || name[i] == '.' {
+		return name
+	}
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '/':
+			return '.'
+		case '.':
+			return '/'
+		}
+		return r
+	}, name)
+}

@@ -1,0 +1,136 @@
+package observe
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+func convertSandbox(st *runtimeapi.PodSandboxStatus) plan.Sandbox {
+	s := plan.Sandbox{
+		ID:          st.GetId(),
+		Attempt:     st.GetMetadata().GetAttempt(),
+		Ready:       st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+		CreatedAt:   fromNanos(st.GetCreatedAt()),
+		HostNetwork: st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
+	}
+	if ip := st.GetNetwork().GetIp(); ip != "" && !s.HostNetwork {
+		s.IPs = append(s.IPs, ip)
+		for _, more := range st.GetNetwork().GetAdditionalIps() {
+			s.IPs = append(s.IPs, more.GetIp())
+		}
+	}
+	return s
+}
+
+func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Container {
+	count, ok := cri.RestartCount(st.GetAnnotations())
+	if !ok {
+		count = int(st.GetMetadata().GetAttempt())
+	}
+	c := plan.Container{
+		ID:           st.GetId(),
+		SandboxID:    sandboxID,
+		Name:         st.GetLabels()[cri.LabelContainerName],
+		RestartCount: count,
+		State:        convertState(st.GetState()),
+		CreatedAt:    fromNanos(st.GetCreatedAt()),
+		Image:        st.GetImage().GetImage(),
+		ImageID:      st.GetImageRef(),
+		SpecHash:     st.GetAnnotations()[cri.AnnotationHash],
+		Backoff:      cri.Backoff(st.GetAnnotations()),
+		GraceSeconds: cri.GraceSeconds(st.GetAnnotations()),
+		User:         convertUser(st.GetUser()),
+		Resources:    convertResources(st.GetResources().GetLinux()),
+	}
+	if c.Name == "" {
+		c.Name = st.GetMetadata().GetName()
+	}
+	if c.ImageID == "" {
+		c.ImageID = st.GetImageId()
+	}
+	if neverStarted(st) {
+		c.State = plan.StateCreated
+	}
+	if c.State != plan.StateCreated {
+		c.StartedAt = fromNanos(st.GetStartedAt())
+	}
+	if c.State == plan.StateExited {
+		c.FinishedAt = fromNanos(st.GetFinishedAt())
+		c.ExitCode = st.GetExitCode()
+		c.Reason = st.GetReason()
+		c.Message = terminationMessage(st)
+	}
+	return c
+}
+
+// neverStarted tells of a container whose start was cut short because the caller
+// went away: runtimes show it as failed, but it has not run, and nothing is
+// wrong with it. It is made anew.
+func neverStarted(st *runtimeapi.ContainerStatus) bool {
+	return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetReason() == "StartError" && st.GetStartedAt() == 0 &&
+		(strings.Contains(st.GetMessage(), "context canceled") || strings.Contains(st.GetMessage(), "context deadline exceeded"))
+}
+
+func convertState(s runtimeapi.ContainerState) plan.ContainerState {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return plan.StateCreated
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return plan.StateRunning
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return plan.StateExited
+	}
+	return plan.StateUnknown
+}
+
+func convertUser(u *runtimeapi.ContainerUser) *v1.ContainerUser {
+	l := u.GetLinux()
+	if l == nil {
+		return nil
+	}
+	return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{
+		UID: l.GetUid(), GID: l.GetGid(), SupplementalGroups: l.GetSupplementalGroups(),
+	}}
+}
+
+// convertResources reads back what the runtime applied: shares to a cpu
+// request, quota to a cpu limit, and the memory limit. A value that is not set
+// is left out; the tiny ones that cannot be told apart are left to the planner.
+func convertResources(l *runtimeapi.LinuxContainerResources) *v1.ResourceRequirements {
+	if l == nil {
+		return nil
+	}
+	r := &v1.ResourceRequirements{}
+	if l.GetCpuPeriod() > 0 && l.GetCpuQuota() > 0 {
+		milli := (l.GetCpuQuota()*1000 + l.GetCpuPeriod()/2) / l.GetCpuPeriod()
+		r.Limits = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+	}
+	if l.GetMemoryLimitInBytes() > 0 {
+		if r.Limits == nil {
+			r.Limits = v1.ResourceList{}
+		}
+		r.Limits[v1.ResourceMemory] = *resource.NewQuantity(l.GetMemoryLimitInBytes(), resource.BinarySI)
+	}
+	if l.GetCpuShares() > 2 {
+		milli := (l.GetCpuShares()*1000 + 1023) / 1024
+		r.Requests = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+	}
+	if r.Limits == nil && r.Requests == nil {
+		return nil
+	}
+	return r
+}
+
+func fromNanos(n int64) time.Time {
+	if n <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n)
+}

@@ -1,0 +1,122 @@
+package observe
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// noEventsPeriod is how often a runtime without events is asked again: it may
+// have been replaced by one that has them.
+const noEventsPeriod = 5 * time.Minute
+
+// followEvents keeps the stream open until ctx is done.
+func (o *Observer) followEvents(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx)
+	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: .2, ResetAfter: 10 * time.Second})
+	told := false
+	for ctx.Err() == nil {
+		err := o.stream(ctx)
+		o.setEvents(false)
+		wake(o.kick)
+		wake(o.check)
+		if ctx.Err() != nil {
+			return
+		}
+		if !cri.IsUnimplemented(err) {
+			_ = retry.Wait(ctx)
+			continue
+		}
+		if !told {
+			told = true
+			log.Info("The runtime sends no container events; containers are listed instead", "every", o.cfg.RelistNoEvents.String())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(noEventsPeriod):
+		}
+	}
+}
+
+// stream opens the stream and takes events in until it breaks. What happened
+// before it stood is found by a list.
+func (o *Observer) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := o.client.Events(ctx)
+	if err != nil {
+		return err
+	}
+	// A runtime without events says so at once; one with events says nothing
+	// until there is one.
+	settled := time.AfterFunc(time.Second, func() {
+		o.setEvents(true)
+		wake(o.kick)
+	})
+	defer settled.Stop()
+	for {
+		ev, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if settled.Stop() {
+			o.setEvents(true)
+			wake(o.kick)
+		}
+		o.take(ctx, ev)
+	}
+}
+
+func (o *Observer) setEvents(on bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.runtime.Events = on
+}
+
+// take brings one event's statuses into the table. An event that does not say
+// all makes the observer look itself.
+func (o *Observer) take(ctx context.Context, ev *runtimeapi.ContainerEventResponse) {
+	id := ev.GetContainerId()
+	if ev.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
+		o.table.remove(id)
+		return
+	}
+	sandbox := ev.GetPodSandboxStatus()
+	if sandbox == nil {
+		o.lookFor(ctx, ev)
+		return
+	}
+	o.table.setSandbox(sandbox)
+	seen := sandbox.GetId() == id
+	stopped := ev.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
+	for _, st := range ev.GetContainersStatuses() {
+		if st.GetId() == id {
+			seen = !stopped || convertState(st.GetState()) == plan.StateExited
+		}
+		o.table.setContainer(st, sandbox.GetId())
+	}
+	if !seen {
+		o.lookFor(ctx, ev)
+	}
+}
+
+// lookFor looks at the pod that an event is about, or at everything when it
+// does not say.
+func (o *Observer) lookFor(ctx context.Context, ev *runtimeapi.ContainerEventResponse) {
+	uid, ok := o.table.ownerOf(ev.GetContainerId())
+	if !ok {
+		uid = types.UID(ev.GetPodSandboxStatus().GetLabels()[cri.LabelPodUID])
+	}
+	if uid == "" {
+		wake(o.kick)
+		return
+	}
+	o.lookLater(ctx, uid, nil)
+}

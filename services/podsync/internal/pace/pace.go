@@ -1,0 +1,153 @@
+// Package pace bounds how many sandboxes and containers the runtime is asked to
+// start or stop at once, and who comes first. A runtime that gets a whole burst
+// at once makes every pod wait for all; given a few at a time, half of the burst
+// is ready in half of the time.
+//
+// It owns the places and their order; it must never know what is done in one.
+package pace
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Order says who comes first.
+type Order struct {
+	// Critical pods come before all others.
+	Critical bool
+	// Created: older pods come first.
+	Created time.Time
+	// Seq decides between pods of one age: the smaller comes first.
+	Seq uint64
+}
+
+func (a Order) before(b Order) bool {
+	switch {
+	case a.Critical != b.Critical:
+		return a.Critical
+	case !a.Created.Equal(b.Created):
+		return a.Created.Before(b.Created)
+	}
+	return a.Seq < b.Seq
+}
+
+// Config of a Pacer; zero fields take their defaults.
+type Config struct {
+	// Least, Initial and Most bound the number of places: 1, 2 and 8 per core.
+	Least, Initial, Most int
+	// HungAfter is when work that has not ended gives its place up; 5 s.
+	HungAfter time.Duration
+}
+
+// Pacer gives out places. Safe for concurrent use.
+type Pacer struct {
+	cfg Config
+
+	mu      sync.Mutex
+	limit   int
+	taken   int
+	waiting []*waiter
+	gauge   gauge
+}
+
+type waiter struct {
+	order Order
+	ready chan struct{}
+}
+
+// New returns a Pacer with all places free.
+func New(cfg Config) *Pacer {
+	cores := runtime.GOMAXPROCS(0)
+	def := func(v *int, n int) {
+		if *v <= 0 {
+			*v = n
+		}
+	}
+	def(&cfg.Least, cores)
+	def(&cfg.Initial, 2*cores)
+	def(&cfg.Most, 8*cores)
+	if cfg.HungAfter <= 0 {
+		cfg.HungAfter = 5 * time.Second
+	}
+	return &Pacer{cfg: cfg, limit: min(max(cfg.Initial, cfg.Least), cfg.Most)}
+}
+
+// Limit is how many places there are now.
+func (p *Pacer) Limit() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit
+}
+
+// Enter waits for a place. leave gives it back, and may be called more than
+// once; work that does not end gives its place up by itself. An error is ctx's.
+func (p *Pacer) Enter(ctx context.Context, order Order) (leave func(), err error) {
+	p.mu.Lock()
+	if p.taken < p.limit && len(p.waiting) == 0 {
+		p.taken++
+		p.mu.Unlock()
+		return p.place(), nil
+	}
+	w := &waiter{order: order, ready: make(chan struct{})}
+	at, _ := slices.BinarySearchFunc(p.waiting, w, func(a, b *waiter) int {
+		if b.order.before(a.order) {
+			return 1
+		}
+		return -1
+	})
+	p.waiting = slices.Insert(p.waiting, at, w)
+	p.mu.Unlock()
+	select {
+	case <-w.ready:
+		return p.place(), nil
+	case <-ctx.Done():
+		p.giveUp(w)
+		return nil, ctx.Err()
+	}
+}
+
+// giveUp takes a waiter out, or passes its place on when it has just got one.
+func (p *Pacer) giveUp(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.waiting, w); i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		return
+	}
+	p.taken--
+	p.admit()
+}
+
+// place is a place that was taken.
+func (p *Pacer) place() func() {
+	var once sync.Once
+	free := func(finished bool) {
+		once.Do(func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.taken--
+			if finished {
+				p.adapt()
+			}
+			p.admit()
+		})
+	}
+	hung := time.AfterFunc(p.cfg.HungAfter, func() { free(false) })
+	return func() {
+		hung.Stop()
+		free(true)
+	}
+}
+
+// admit gives free places to those who wait. The lock is held.
+func (p *Pacer) admit() {
+	for p.taken < p.limit && len(p.waiting) > 0 {
+		w := p.waiting[0]
+		p.waiting = slices.Delete(p.waiting, 0, 1)
+		p.taken++
+		close(w.ready)
+	}
+}

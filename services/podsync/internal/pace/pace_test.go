@@ -1,0 +1,133 @@
+package pace
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestNoMoreThanTheLimitAtOnceAndOldestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 2, Initial: 2, Most: 2})
+		var mu sync.Mutex
+		var order []uint64
+		running, most := 0, 0
+		enter := func(o Order) {
+			leave, err := p.Enter(t.Context(), o)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			running++
+			most = max(most, running)
+			order = append(order, o.Seq)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			running--
+			mu.Unlock()
+			leave()
+		}
+		for i := range uint64(2) {
+			go enter(Order{Seq: i})
+		}
+		synctest.Wait()
+		base := time.Now()
+		go enter(Order{Seq: 12, Created: base.Add(time.Minute)})
+		go enter(Order{Seq: 11, Created: base})
+		go enter(Order{Seq: 10, Created: base})
+		go enter(Order{Seq: 99, Created: base.Add(time.Hour), Critical: true})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if most != 2 {
+			t.Errorf("at most %d ran at once, want 2", most)
+		}
+		got := map[uint64]int{}
+		for i, s := range order {
+			got[s] = i / 2
+		}
+		if len(order) != 6 || got[99] != 1 || got[10] != 1 || got[11] != 2 || got[12] != 2 {
+			t.Errorf("order %v: want the critical and the oldest first", order)
+		}
+	})
+}
+
+func TestHungWorkGivesItsPlaceUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: 5 * time.Second})
+		leave, err := p.Enter(t.Context(), Order{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		next, err := p.Enter(t.Context(), Order{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited != 5*time.Second {
+			t.Errorf("waited %v, want 5s", waited)
+		}
+		leave()
+		leave()
+		if p.taken != 1 {
+			t.Errorf("%d places taken after the hung work ended, want 1", p.taken)
+		}
+		next()
+	})
+}
+
+func TestWhoGivesUpWaitingLeavesNoPlaceBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: time.Hour})
+		leave, _ := p.Enter(t.Context(), Order{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Enter(ctx, Order{}); err == nil {
+			t.Fatal("a place was given beyond the limit")
+		}
+		leave()
+		again, err := p.Enter(t.Context(), Order{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again()
+	})
+}
+
+// machine imitates a runtime of which cores parts run truly at the same time.
+func machine(t *testing.T, p *Pacer, cores, jobs int, each time.Duration) {
+	cpu := make(chan struct{}, cores)
+	var wg sync.WaitGroup
+	for i := range jobs {
+		wg.Go(func() {
+			leave, err := p.Enter(t.Context(), Order{Seq: uint64(i)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer leave()
+			cpu <- struct{}{}
+			time.Sleep(each)
+			<-cpu
+		})
+	}
+	wg.Wait()
+}
+
+func TestPlacesGrowOnlyWhileTheyHelp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 1, Initial: 4, Most: 64, HungAfter: time.Hour})
+		machine(t, p, 4, 400, 100*time.Millisecond)
+		if p.Limit() > 6 {
+			t.Errorf("%d places on a machine that does 4 at once", p.Limit())
+		}
+		p = New(Config{Least: 1, Initial: 4, Most: 64, HungAfter: time.Hour})
+		machine(t, p, 32, 2000, 100*time.Millisecond)
+		if p.Limit() < 24 {
+			t.Errorf("%d places on a machine that does 32 at once", p.Limit())
+		}
+	})
+}

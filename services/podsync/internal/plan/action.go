@@ -1,0 +1,124 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Kind is what an action does.
+type Kind string
+
+// The kinds, in the order of a pod's life.
+const (
+	// PullImage makes a container's image present (Container).
+	PullImage Kind = "pull image"
+	// SetupVolumes makes all volumes ready.
+	SetupVolumes Kind = "set up volumes"
+	// MakeSandbox creates and starts a sandbox with its cgroup, DNS and network (Attempt).
+	MakeSandbox Kind = "make sandbox"
+	// StartContainer creates and starts a container and runs its postStart hook
+	// (Container, Attempt, ImageRef, SandboxID, Backoff).
+	StartContainer Kind = "start container"
+	// KillContainer runs preStop, then stops a container (Container, ID, GraceSeconds, PreStop, Reason).
+	KillContainer Kind = "kill container"
+	// StopSandbox stops a sandbox and frees its network (ID).
+	StopSandbox Kind = "stop sandbox"
+	// RemoveContainer removes a dead container (ID).
+	RemoveContainer Kind = "remove container"
+	// RemoveSandbox removes a stopped sandbox (ID).
+	RemoveSandbox Kind = "remove sandbox"
+	// TeardownVolumes unmounts and removes all volumes.
+	TeardownVolumes Kind = "tear down volumes"
+	// RemoveCgroup removes the pod's cgroup.
+	RemoveCgroup Kind = "remove cgroup"
+	// RemoveDirectories removes the pod's directory and its logs.
+	RemoveDirectories Kind = "remove directories"
+	// DeleteObject tells the apiserver that the pod has ended, once its final
+	// status was accepted.
+	DeleteObject Kind = "delete object"
+)
+
+// Key identifies an action of one pod: at most one of a key runs at a time.
+type Key struct {
+	Kind Kind
+	// Object is a container name (PullImage, StartContainer), a CRI id
+	// (KillContainer, StopSandbox, Remove…), else empty.
+	Object string
+}
+
+// Action is one thing to do. Fields beyond Key are set as its Kind says.
+type Action struct {
+	Key
+	// Container is the container's name in the spec.
+	Container string
+	// ID is a CRI id.
+	ID string
+	// SandboxID is the sandbox to start the container in.
+	SandboxID string
+	// Attempt of a sandbox, or restart count of a container.
+	Attempt int
+	// ImageRef is the reference that PullImage found.
+	ImageRef string
+	// Backoff to keep in the new container's annotation.
+	Backoff time.Duration
+	// GraceSeconds for preStop and stop together.
+	GraceSeconds int64
+	// GraceTotalSeconds is the whole grace period that GraceSeconds is the rest of.
+	GraceTotalSeconds int64
+	// PreStop says whether the preStop hook runs first.
+	PreStop bool
+	// Reason is the event's text for a kill, e.g. "Container x failed liveness
+	// probe, will be restarted"; for others empty.
+	Reason string
+	// Replace: the running action of this key is to be cancelled first (a grace
+	// period that shrank).
+	Replace bool
+}
+
+// Output is what to do.
+type Output struct {
+	// Actions to start now; none of them depends on another.
+	Actions []Action
+	// Cancel names running actions that are in the way of the pod's end: their
+	// context is to be cancelled. They count as running until they return.
+	Cancel []Key
+	// Status to publish.
+	Status v1.PodStatus
+	// Targets are the probes that should run.
+	Targets []Target
+	// Waits says what the pod waits for, for people.
+	Waits []Wait
+	// Wake is when to plan again if nothing happens before; zero for never.
+	Wake time.Time
+	// Terminating is true from the first decision to end the pod on.
+	Terminating bool
+	// Stopped is true when the pod is to end and nothing of it runs any more;
+	// its final status may go out.
+	Stopped bool
+	// Done is true when nothing of the pod is left and the worker may end.
+	Done bool
+}
+
+// Target is a probe to run.
+type Target struct {
+	ProbeKey
+	ContainerID string
+	StartedAt   time.Time
+	// Started in the startup probe's sense.
+	Started bool
+	PodIP   string
+}
+
+// Wait is one thing that the pod waits for.
+type Wait struct {
+	// Kind: admission, image, volume, sandbox, network, container, probe,
+	// backoff, termination, apiserver or runtime.
+	Kind string
+	// Object is an image, volume or container name, or empty.
+	Object string
+	Reason string
+	Advice string
+	Since  time.Time
+	Retry  time.Time
+}

@@ -1,0 +1,274 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/dump"
+)
+
+// class is which of the four kinds of container of a pod.
+type class int
+
+const (
+	ordinaryInit class = iota
+	sidecar
+	regular
+	ephemeral
+)
+
+// view is one container of the spec beside what the runtime has of it.
+type view struct {
+	spec  *v1.Container
+	class class
+	// target is the container whose process namespace an ephemeral one joins.
+	target string
+	// cur is the newest container of the pod's usable sandbox; nil when none.
+	cur *Container
+	// last is the newest container of any sandbox, or one made up from the
+	// reported status when the runtime has lost it; nil when it never was.
+	last *Container
+	// previous is the newest ended one before last.
+	previous *Container
+	// lost is true when last was made up from the reported status.
+	lost bool
+}
+
+// Hash identifies a container's definition as the kubelet does: FNV-32a over
+// the dump of the JSON of its name and image, in hex. A change of it restarts
+// the container.
+// Source: the annotation io.kubernetes.container.hash that kubelets write.
+func Hash(c *v1.Container) string {
+	fields, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
+	if err != nil { // a map of strings always marshals
+		return ""
+	}
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(fields))
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+func isSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// views lists the containers in the order init, regular, ephemeral.
+func views(s *State) []*view {
+	if s.Pod == nil {
+		return nil
+	}
+	var out []*view
+	usable := usableSandbox(s)
+	add := func(c *v1.Container, k class, target string) {
+		v := &view{spec: c, class: k, target: target}
+		v.observe(s, usable)
+		out = append(out, v)
+	}
+	for i := range s.Pod.Spec.InitContainers {
+		c := &s.Pod.Spec.InitContainers[i]
+		k := ordinaryInit
+		if isSidecar(c) {
+			k = sidecar
+		}
+		add(c, k, "")
+	}
+	for i := range s.Pod.Spec.Containers {
+		add(&s.Pod.Spec.Containers[i], regular, "")
+	}
+	for i := range s.Pod.Spec.EphemeralContainers {
+		e := &s.Pod.Spec.EphemeralContainers[i]
+		c := v1.Container(e.EphemeralContainerCommon)
+		add(&c, ephemeral, e.TargetContainerName)
+	}
+	return out
+}
+
+// observe fills in what the runtime, or the reported status, has of the container.
+func (v *view) observe(s *State, usable *Sandbox) {
+	for i := range s.Observed.Containers {
+		c := &s.Observed.Containers[i]
+		if c.Name != v.spec.Name {
+			continue
+		}
+		if v.cur == nil && usable != nil && c.SandboxID == usable.ID {
+			v.cur = c
+		}
+		switch {
+		case v.last == nil:
+			v.last = c
+		case v.previous == nil && c.State == StateExited:
+			v.previous = c
+		}
+	}
+	if v.last != nil {
+		return
+	}
+	c := fromReported(reportedStatus(s, v.spec.Name))
+	if c == nil {
+		return
+	}
+	v.last, v.lost = c, true
+	// A record that the runtime has lost counts for the sandbox it ran in: a
+	// finished init container is not run again, but a new sandbox begins anew.
+	// Times of a status have whole seconds.
+	if usable != nil && !c.StartedAt.Before(usable.CreatedAt.Truncate(time.Second)) {
+		v.cur = c
+	}
+}
+
+// shown is the container that the status is about: one that was made but never
+// started says nothing yet while there is an earlier one.
+func (v *view) shown() *Container {
+	if v.last != nil && v.last.State == StateCreated && v.previous != nil {
+		return v.previous
+	}
+	return v.last
+}
+
+const (
+	reasonUnknown = "ContainerStatusUnknown"
+	lostMessage   = "The container could not be located when the pod was deleted.  The container used to be Running"
+	goneMessage   = "The container could not be located when the pod was terminated"
+)
+
+// fromReported makes a container from a reported status whose container the
+// runtime does not have any more; nil when the status names none.
+func fromReported(st *v1.ContainerStatus) *Container {
+	if st == nil || st.ContainerID == "" {
+		return nil
+	}
+	c := &Container{ID: bareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: StateExited, Image: st.Image, ImageID: st.ImageID}
+	switch {
+	case st.State.Terminated != nil:
+		t := st.State.Terminated
+		c.StartedAt, c.FinishedAt = t.StartedAt.Time, t.FinishedAt.Time
+		c.ExitCode, c.Reason, c.Message = t.ExitCode, t.Reason, t.Message
+	case st.State.Running != nil:
+		c.StartedAt = st.State.Running.StartedAt.Time
+		c.ExitCode, c.Reason, c.Message = 137, reasonUnknown, lostMessage
+	case st.LastTerminationState.Terminated != nil:
+		t := st.LastTerminationState.Terminated
+		c.ID = bareID(t.ContainerID)
+		c.StartedAt, c.FinishedAt = t.StartedAt.Time, t.FinishedAt.Time
+		c.ExitCode, c.Reason, c.Message = t.ExitCode, t.Reason, t.Message
+	default:
+		return nil
+	}
+	return c
+}
+
+func reportedStatus(s *State, name string) *v1.ContainerStatus {
+	for _, list := range [][]v1.ContainerStatus{s.Reported.InitContainerStatuses, s.Reported.ContainerStatuses, s.Reported.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// nextCount is the restart count that the next start has.
+func (v *view) nextCount(s *State) int {
+	if v.last != nil {
+		if v.last.State == StateCreated {
+			return v.last.RestartCount // made, never started: the same start goes on
+		}
+		return v.last.RestartCount + 1
+	}
+	if n, ok := s.LogCounts[v.spec.Name]; ok {
+		return n + 1
+	}
+	return 0
+}
+
+// live says whether the container may have a running process.
+func (c *Container) live() bool {
+	return c.State == StateRunning || c.State == StateUnknown
+}
+
+// restarts says whether policy lets the container start again after this exit.
+func restarts(pod *v1.Pod, v *view, c *Container) bool {
+	if v.class == ephemeral {
+		return false
+	}
+	if c.SpecHash != "" && c.SpecHash != Hash(v.spec) {
+		return true // its definition changed: what ended is not what is wanted
+	}
+	for _, rule := range v.spec.RestartPolicyRules {
+		if rule.Action == v1.ContainerRestartRuleActionRestart && exitMatches(rule.ExitCodes, c.ExitCode) {
+			return true
+		}
+	}
+	if v.class == sidecar {
+		return true
+	}
+	if v.spec.RestartPolicy != nil {
+		switch *v.spec.RestartPolicy {
+		case v1.ContainerRestartPolicyAlways:
+			return true
+		case v1.ContainerRestartPolicyOnFailure:
+			return c.ExitCode != 0
+		case v1.ContainerRestartPolicyNever:
+			return false
+		}
+	}
+	switch pod.Spec.RestartPolicy {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return c.ExitCode != 0
+	default:
+		// An init container that did its work has done it.
+		return v.class != ordinaryInit || c.ExitCode != 0
+	}
+}
+
+func exitMatches(on *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
+	if on == nil {
+		return false
+	}
+	in := false
+	for _, v := range on.Values {
+		if v == code {
+			in = true
+			break
+		}
+	}
+	switch on.Operator {
+	case v1.ContainerRestartRuleOnExitCodesOpIn:
+		return in
+	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
+		return !in
+	default:
+		return false
+	}
+}
+
+const (
+	firstBackoff      = 10 * time.Second
+	longestBackoff    = 300 * time.Second
+	backoffForgetting = 10 * time.Minute
+)
+
+// restartAt says when the container may start again after c ended, and the
+// back-off that the new container is to carry.
+func restartAt(c *Container, node Node) (time.Time, time.Duration) {
+	longest := longestBackoff
+	if node.MaxContainerRestartPeriod > 0 {
+		longest = node.MaxContainerRestartPeriod
+	}
+	first := min(firstBackoff, longest)
+	wait := min(c.Backoff, longest)
+	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= backoffForgetting {
+		return c.FinishedAt, first
+	}
+	if wait <= 0 {
+		return c.FinishedAt, first
+	}
+	return c.FinishedAt.Add(wait), min(2*wait, longest)
+}

@@ -1,0 +1,242 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// errorShown is how long a failed pull shows its error before it shows that it backs off.
+const errorShown = 2 * time.Second
+
+// containerStatus computes the status of one container.
+func (p *planner) containerStatus(v *view) v1.ContainerStatus {
+	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
+	cs.AllocatedResources = v.spec.Resources.Requests.DeepCopy()
+	if len(v.spec.Resources.Requests) > 0 || len(v.spec.Resources.Limits) > 0 {
+		cs.Resources = v.spec.Resources.DeepCopy()
+	}
+	c := v.shown()
+	if c == nil {
+		cs.State.Waiting = p.waiting(v)
+		no := false
+		cs.Started = &no
+		return cs
+	}
+	cs.RestartCount = int32(c.RestartCount)
+	if c.State == StateCreated {
+		cs.RestartCount = max(0, cs.RestartCount-1) // made, but not started: no restart yet
+	}
+	if r := reportedStatus(p.s, v.spec.Name); r != nil {
+		cs.RestartCount = max(cs.RestartCount, r.RestartCount) // a start that came to nothing was counted already
+	}
+	if c.State != StateCreated {
+		cs.ContainerID, cs.ImageID = p.fullID(c.ID), c.ImageID
+		if c.Image != "" {
+			cs.Image = c.Image
+		}
+	}
+	cs.User = c.User
+	if c.Resources != nil && cs.Resources != nil {
+		applied(cs.Resources.Requests, c.Resources.Requests)
+		applied(cs.Resources.Limits, c.Resources.Limits)
+	}
+	p.setState(&cs, v, c)
+	started := p.started(v)
+	cs.Started = &started
+	cs.Ready = p.ready(v)
+	return cs
+}
+
+// applied shows what the runtime applied in place of what was asked for. What
+// was not asked for is the runtime's own and is not shown.
+func applied(asked, actual v1.ResourceList) {
+	for name := range asked {
+		if q, ok := actual[name]; ok {
+			asked[name] = q
+		}
+	}
+}
+
+// setState sets state and last state.
+func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *Container) {
+	if v.previous != nil && c != v.previous {
+		cs.LastTerminationState.Terminated = p.terminated(v.previous)
+	} else if r := reportedStatus(p.s, v.spec.Name); r != nil && r.RestartCount == int32(c.RestartCount) {
+		cs.LastTerminationState = *r.LastTerminationState.DeepCopy()
+	} else if r != nil && int32(c.RestartCount) == r.RestartCount+1 {
+		if old := fromReported(r); old != nil && old.ID != c.ID {
+			cs.LastTerminationState.Terminated = p.terminated(old)
+		}
+	}
+	switch {
+	case c.State == StateRunning && c.Hook == HookRunning:
+		cs.State.Waiting = p.waiting(v)
+	case c.State == StateRunning:
+		cs.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}
+	case c.State == StateExited:
+		p.setEnded(cs, v, c)
+	case p.out.Stopped:
+		cs.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage, ContainerID: p.fullID(c.ID)}
+	default:
+		cs.State.Waiting = p.waiting(v)
+	}
+	if p.out.Stopped && cs.State.Waiting != nil && c.State != StateExited {
+		cs.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}}
+	}
+}
+
+// setEnded shows a container that has ended: as ended, or as waiting for its
+// next start with the end as its last state.
+func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *Container) {
+	t := p.terminated(c)
+	if p.end != nil || !p.wanted(v) {
+		cs.State.Terminated = t
+		return
+	}
+	w := p.failureShown(v)
+	at, _ := p.restartTime(v)
+	failure := p.s.Failures[Key{StartContainer, v.spec.Name}]
+	if p.s.Now.Before(at) && (w == nil || p.s.Now.Sub(failure.At) >= errorShown) {
+		w = &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+			at.Sub(c.FinishedAt), v.spec.Name, p.s.Pod.Name, p.s.Pod.Namespace, p.s.UID)}
+	}
+	if w == nil && v.lost {
+		w = p.waiting(v)
+	}
+	if w == nil {
+		cs.State.Terminated = t
+		return
+	}
+	cs.State.Waiting = w
+	cs.LastTerminationState = v1.ContainerState{Terminated: t}
+}
+
+// terminated is the state of an ended container.
+func (p *planner) terminated(c *Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: p.fullID(c.ID),
+		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+	}
+	if t.Reason == "" {
+		t.Reason = "Error"
+		if c.ExitCode == 0 {
+			t.Reason = "Completed"
+		}
+	}
+	return t
+}
+
+// waiting is the state of a container that has not started.
+func (p *planner) waiting(v *view) *v1.ContainerStateWaiting {
+	if w := p.failureShown(v); w != nil {
+		return w
+	}
+	if p.hasInit() && (v.class != regular || !p.initDone() || p.sandbox == nil) {
+		return &v1.ContainerStateWaiting{Reason: "PodInitializing"}
+	}
+	return &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
+}
+
+// failureShown is the state of a container whose image or start failed; nil
+// when neither did.
+func (p *planner) failureShown(v *view) *v1.ContainerStateWaiting {
+	if f, ok := p.s.Failures[Key{StartContainer, v.spec.Name}]; ok && !f.Away {
+		if shown := f.At.Add(errorShown); p.s.Now.Before(shown) {
+			p.wake(shown)
+		}
+		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+	}
+	f, ok := p.s.Failures[Key{PullImage, v.spec.Name}]
+	if !ok || f.Away || (v.class == regular && !p.initDone()) {
+		return nil
+	}
+	pulled := f.Reason == "ErrImagePull" || f.Reason == "RegistryUnavailable" || f.Reason == "SignatureValidationFailed"
+	if !pulled {
+		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+	}
+	if shown := f.At.Add(errorShown); p.s.Now.Before(shown) {
+		p.wake(shown)
+		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+	}
+	return &v1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", v.spec.Image, f.Reason, f.Message)}
+}
+
+// started says whether the container has started in the startup probe's sense.
+func (p *planner) started(v *view) bool {
+	c := v.last
+	if c == nil || c.State != StateRunning || c.Hook == HookRunning {
+		return false
+	}
+	if r, ok := p.s.Probes[ProbeKey{v.spec.Name, Startup}]; ok && r.ContainerID == c.ID {
+		return r.Success
+	}
+	if r := reportedStatus(p.s, v.spec.Name); r != nil && bareID(r.ContainerID) == c.ID && r.Started != nil && *r.Started {
+		return true
+	}
+	return v.spec.StartupProbe == nil
+}
+
+// ready says whether the container counts as ready.
+func (p *planner) ready(v *view) bool {
+	c := v.last
+	if c == nil {
+		return false
+	}
+	if v.class == ordinaryInit {
+		return c.State == StateExited && c.ExitCode == 0
+	}
+	if v.class == ephemeral || c.State != StateRunning || !p.started(v) {
+		return false
+	}
+	if v.spec.ReadinessProbe == nil {
+		return true
+	}
+	if r, ok := p.s.Probes[ProbeKey{v.spec.Name, Readiness}]; ok && r.ContainerID == c.ID {
+		return r.Success
+	}
+	// Nothing was heard since this process started: what was reported for the
+	// same container still holds.
+	if r := reportedStatus(p.s, v.spec.Name); r != nil && bareID(r.ContainerID) == c.ID {
+		return r.Ready
+	}
+	return false
+}
+
+// targets lists the probes that should run.
+func (p *planner) targets() {
+	if p.s.Pod == nil || terminal(p.out.Status.Phase) || p.out.Stopped {
+		return
+	}
+	for _, v := range p.views {
+		c := v.last
+		if c == nil || c.State != StateRunning || c.Hook == HookRunning || v.class == ordinaryInit || v.class == ephemeral {
+			continue
+		}
+		started := p.started(v)
+		add := func(t ProbeType, probe *v1.Probe) {
+			if probe != nil {
+				p.out.Targets = append(p.out.Targets, Target{ProbeKey: ProbeKey{v.spec.Name, t}, ContainerID: c.ID, StartedAt: c.StartedAt, Started: started, PodIP: p.out.Status.PodIP})
+			}
+		}
+		if p.end == nil || v.class == sidecar {
+			add(Startup, v.spec.StartupProbe)
+			add(Liveness, v.spec.LivenessProbe)
+		}
+		add(Readiness, v.spec.ReadinessProbe)
+		if !p.ready(v) && p.end == nil {
+			p.wait("probe", v.spec.Name, p.probeReason(v), "polylet probes shows each attempt", time.Time{})
+		}
+	}
+}
+
+func (p *planner) probeReason(v *view) string {
+	for _, t := range []ProbeType{Startup, Readiness} {
+		if r, ok := p.s.Probes[ProbeKey{v.spec.Name, t}]; ok && !r.Success && r.Message != "" {
+			return r.Message
+		}
+	}
+	return "the container is not ready yet"
+}

@@ -1,0 +1,213 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// due lists the containers that are to start now, in order; containers that
+// wait for their back-off or for others are left out, with a wake-up.
+func (p *planner) due() []*view {
+	var due []*view
+	for _, v := range p.initDue() {
+		if p.startable(v) {
+			due = append(due, v)
+		}
+	}
+	if p.initDone() {
+		for _, v := range p.views {
+			if v.class == regular && p.wanted(v) && p.startable(v) {
+				due = append(due, v)
+			}
+		}
+	}
+	// Debug containers start whenever there is a sandbox to start them in.
+	if p.sandbox != nil {
+		for _, v := range p.views {
+			if v.class == ephemeral && (v.last == nil || v.last.State == StateCreated) {
+				due = append(due, v)
+			}
+		}
+	}
+	return due
+}
+
+// wanted says whether the container is to start (now or after a back-off):
+// nothing of it lives, and policy lets it start.
+func (p *planner) wanted(v *view) bool {
+	if v.cur != nil {
+		switch v.cur.State {
+		case StateCreated:
+			return true
+		case StateExited:
+			return restarts(p.s.Pod, v, v.cur)
+		default:
+			return false
+		}
+	}
+	switch {
+	case v.last == nil:
+		return true
+	case v.last.live():
+		return true // in a sandbox that is on its way out
+	case v.last.State == StateCreated:
+		return true
+	case v.class == ordinaryInit:
+		return true // a new sandbox begins with the init containers
+	default:
+		return restarts(p.s.Pod, v, v.last)
+	}
+}
+
+// startable says whether a wanted container may start now as far as its own
+// past goes.
+func (p *planner) startable(v *view) bool {
+	if v.last != nil && v.last.live() {
+		return false
+	}
+	at, _ := p.restartTime(v)
+	if p.s.Now.Before(at) {
+		p.wake(at)
+		p.wait("backoff", v.spec.Name, fmt.Sprintf("container %s ended with exit code %d and waits before it starts again", v.spec.Name, v.last.ExitCode),
+			"kubectl logs --previous shows its last words", at)
+		return false
+	}
+	return true
+}
+
+// restartTime is when the container may start, and the back-off that it then carries.
+func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
+	c := v.last
+	if c != nil && c.State == StateCreated {
+		c = v.previous // a start that came to nothing leaves the back-off as it is
+	}
+	if c == nil || c.State != StateExited {
+		return time.Time{}, 0
+	}
+	if c.ImageChanged(v.spec) {
+		return time.Time{}, 0
+	}
+	if v.class == ordinaryInit && c.ExitCode == 0 {
+		return time.Time{}, 0 // run again for a new sandbox
+	}
+	return restartAt(c, p.s.Node)
+}
+
+// ImageChanged says whether the container was made from another definition.
+func (c *Container) ImageChanged(spec *v1.Container) bool {
+	return c.SpecHash != "" && c.SpecHash != Hash(spec)
+}
+
+// initDone says whether the regular containers may run: they have run in this
+// sandbox already, or every init container has done its part.
+func (p *planner) initDone() bool {
+	if p.regularSeen() {
+		return true
+	}
+	if p.sandbox == nil {
+		return !p.hasInit()
+	}
+	for _, v := range p.views {
+		switch v.class {
+		case ordinaryInit:
+			if v.cur == nil || v.cur.State != StateExited || v.cur.ExitCode != 0 {
+				return false
+			}
+		case sidecar:
+			if v.cur == nil || !p.started(v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (p *planner) hasInit() bool {
+	return len(p.s.Pod.Spec.InitContainers) > 0
+}
+
+// regularSeen says whether a regular container was made in the usable sandbox.
+func (p *planner) regularSeen() bool {
+	for _, v := range p.views {
+		if v.class == regular && v.cur != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// initDue lists the init containers and sidecars that are to start next.
+func (p *planner) initDue() []*view {
+	if p.sandbox == nil {
+		return p.firstInit()
+	}
+	seen := p.regularSeen()
+	furthest := p.furthestInit()
+	var due []*view
+	for i, v := range p.views {
+		if v.class != ordinaryInit && v.class != sidecar {
+			break
+		}
+		switch {
+		case v.class == sidecar:
+			if v.cur == nil || v.cur.State == StateExited || v.cur.State == StateCreated {
+				due = append(due, v)
+			}
+			if !seen && i >= furthest && (v.cur == nil || !p.started(v)) {
+				return due
+			}
+		case seen || i < furthest:
+			// It has done its work, whether its record is still there or not.
+		case v.cur == nil, v.cur.State == StateCreated:
+			return append(due, v)
+		case v.cur.State != StateExited:
+			return due
+		case v.cur.ExitCode != 0:
+			if restarts(p.s.Pod, v, v.cur) {
+				due = append(due, v)
+			}
+			return due
+		}
+	}
+	return due
+}
+
+// firstInit is the first container that a new sandbox is for.
+func (p *planner) firstInit() []*view {
+	if !p.hasInit() {
+		return nil
+	}
+	// A sandbox only for init containers makes no sense when nothing of what
+	// they prepare may run again.
+	if !p.regularWanted() {
+		return nil
+	}
+	v := p.views[0]
+	if v.class == ordinaryInit && v.last != nil && v.last.State == StateExited && v.last.ExitCode != 0 && !restarts(p.s.Pod, v, v.last) {
+		return nil
+	}
+	return []*view{v}
+}
+
+func (p *planner) regularWanted() bool {
+	for _, v := range p.views {
+		if v.class == regular && (v.last == nil || v.last.live() || v.last.State == StateCreated || restarts(p.s.Pod, v, v.last)) {
+			return true
+		}
+	}
+	return false
+}
+
+// furthestInit is the index of the last init container that has run in this
+// sandbox: those before it have done their part.
+func (p *planner) furthestInit() int {
+	furthest := 0
+	for i, v := range p.views {
+		if (v.class == ordinaryInit || v.class == sidecar) && v.cur != nil {
+			furthest = i
+		}
+	}
+	return furthest
+}

@@ -1,0 +1,284 @@
+package plan
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// run plans for a pod that is to run.
+func (p *planner) run() {
+	p.killUnwanted()
+	if !p.anythingLeft() {
+		p.end = &end{phase: p.lastPhase()}
+		return
+	}
+	due := p.due()
+	if len(due) > 0 {
+		p.prepare(due)
+		p.start(due)
+	}
+	p.collectGarbage()
+}
+
+// killUnwanted stops running containers that should not go on as they are.
+func (p *planner) killUnwanted() {
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if !c.live() || p.starting(c) {
+			continue
+		}
+		v := p.viewOf(c.Name)
+		if v == nil {
+			p.kill(c, nil, p.specGrace(), "Container "+c.Name+" is not in the pod's spec any more")
+			continue
+		}
+		if reason, grace := p.unwanted(v, c); reason != "" {
+			p.kill(c, v, grace, reason)
+		}
+	}
+	if p.sandbox != nil {
+		return
+	}
+	for i := range p.s.Observed.Sandboxes {
+		if sb := &p.s.Observed.Sandboxes[i]; sb.Ready && !p.liveIn(sb.ID) {
+			p.emit(Action{Key: Key{StopSandbox, sb.ID}, ID: sb.ID})
+		}
+	}
+}
+
+// unwanted says why a running container is to be killed, with the grace period
+// for it; empty when it may stay.
+func (p *planner) unwanted(v *view, c *Container) (string, int64) {
+	switch {
+	case p.sandbox == nil || c.SandboxID != p.sandbox.ID:
+		return "Pod sandbox changed, it will be killed and re-created.", p.specGrace()
+	case c.State == StateUnknown:
+		return fmt.Sprintf("Container %s is in unknown state, try killing it before restart", c.Name), p.specGrace()
+	case c.SpecHash != "" && c.SpecHash != Hash(v.spec) && v.class != ephemeral:
+		return fmt.Sprintf("Container %s definition changed", c.Name), p.specGrace()
+	case c.Hook == HookFailed:
+		return "FailedPostStartHook", p.specGrace()
+	}
+	if p.failed(c, Startup) {
+		return fmt.Sprintf("Container %s failed startup probe, will be restarted", c.Name), p.probeGrace(v.spec.StartupProbe)
+	}
+	if p.failed(c, Liveness) {
+		return fmt.Sprintf("Container %s failed liveness probe, will be restarted", c.Name), p.probeGrace(v.spec.LivenessProbe)
+	}
+	return "", 0
+}
+
+func (p *planner) failed(c *Container, t ProbeType) bool {
+	r, ok := p.s.Probes[ProbeKey{c.Name, t}]
+	return ok && r.ContainerID == c.ID && !r.Success
+}
+
+// starting says whether the container belongs to a start that is not over.
+func (p *planner) starting(c *Container) bool {
+	a, ok := p.s.InFlight[Key{StartContainer, c.Name}]
+	return ok && a.Attempt == c.RestartCount && a.SandboxID == c.SandboxID
+}
+
+func (p *planner) viewOf(name string) *view {
+	for _, v := range p.views {
+		if v.spec.Name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+func (p *planner) liveIn(sandbox string) bool {
+	for i := range p.s.Observed.Containers {
+		if c := &p.s.Observed.Containers[i]; c.SandboxID == sandbox && c.live() {
+			return true
+		}
+	}
+	return false
+}
+
+// anythingLeft says whether a container runs, starts or will start again; then
+// the pod has not come to its end.
+func (p *planner) anythingLeft() bool {
+	if p.anyRunning(StartContainer, KillContainer, MakeSandbox) {
+		return true
+	}
+	failed := p.initFailed()
+	for _, v := range p.views {
+		switch v.class {
+		case ordinaryInit:
+			if v.last != nil && v.last.live() {
+				return true
+			}
+		case regular:
+			if v.last != nil && v.last.live() {
+				return true
+			}
+			if !failed && p.wanted(v) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// initFailed says whether an init container has failed for good.
+func (p *planner) initFailed() bool {
+	for _, v := range p.views {
+		if v.class == ordinaryInit && v.last != nil && v.last.State == StateExited && v.last.ExitCode != 0 && !restarts(p.s.Pod, v, v.last) && !p.initDone() {
+			return true
+		}
+	}
+	return false
+}
+
+// prepare does beforehand all that the containers to start need.
+func (p *planner) prepare(due []*view) {
+	if p.sandbox == nil {
+		p.makeSandbox()
+	}
+	if !p.s.Volumes.Ready && !p.anyRunning(TeardownVolumes) {
+		p.emit(Action{Key: Key{Kind: SetupVolumes}})
+	}
+	for _, v := range p.views {
+		if isDue(due, v) || p.first(v) {
+			p.pull(v)
+		}
+	}
+}
+
+// first says whether the container will start for the first time later on, so
+// that its image can be pulled while others run.
+func (p *planner) first(v *view) bool {
+	return v.last == nil && v.class != ephemeral
+}
+
+func isDue(due []*view, v *view) bool {
+	for _, d := range due {
+		if d == v {
+			return true
+		}
+	}
+	return false
+}
+
+// pull asks for the container's image unless it is there for the coming start.
+func (p *planner) pull(v *view) {
+	if !p.imageReady(v) {
+		p.emit(Action{Key: Key{PullImage, v.spec.Name}, Container: v.spec.Name, Attempt: v.nextCount(p.s)})
+	}
+}
+
+func (p *planner) imageReady(v *view) bool {
+	img := p.s.Images[v.spec.Name]
+	return img.Ref != "" && img.Spec == v.spec.Image && img.RestartCount == v.nextCount(p.s)
+}
+
+// makeSandbox asks for a new sandbox once the old one is out of the way.
+func (p *planner) makeSandbox() {
+	if p.anyRunning(StopSandbox) {
+		return
+	}
+	for i := range p.s.Observed.Sandboxes {
+		if sb := &p.s.Observed.Sandboxes[i]; sb.Ready || p.liveIn(sb.ID) {
+			return
+		}
+	}
+	if !p.s.Pod.Spec.HostNetwork && !p.s.Node.NetworkReady {
+		p.wait("network", "", "network is not ready: "+p.s.Node.NetworkMessage, "install or mend the CNI configuration of the runtime", p.out.Wake)
+		return
+	}
+	p.emit(Action{Key: Key{Kind: MakeSandbox}, Attempt: nextAttempt(p.s)})
+}
+
+// start starts the due containers for which all is ready.
+func (p *planner) start(due []*view) {
+	if p.sandbox == nil || !p.s.Volumes.Ready {
+		return
+	}
+	for _, v := range due {
+		if !p.imageReady(v) {
+			if v.class == regular && !p.pullFailed(v) {
+				return // regular containers start in the spec's order
+			}
+			continue
+		}
+		_, backoff := p.restartTime(v)
+		p.emit(Action{
+			Key: Key{StartContainer, v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
+			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff,
+		})
+		if v.class == regular && p.mayStillStart(v) {
+			return // one after the other: the next waits for this one's postStart
+		}
+	}
+}
+
+func (p *planner) pullFailed(v *view) bool {
+	_, failed := p.s.Failures[Key{PullImage, v.spec.Name}]
+	return failed
+}
+
+// mayStillStart says whether the container's start runs or begins now.
+func (p *planner) mayStillStart(v *view) bool {
+	if p.running(StartContainer, v.spec.Name) {
+		return true
+	}
+	for _, a := range p.out.Actions {
+		if a.Kind == StartContainer && a.Container == v.spec.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// collectGarbage removes dead containers beyond the newest ended one of each
+// name, and sandboxes that nothing refers to any more.
+func (p *planner) collectGarbage() {
+	keep := map[string]bool{}
+	for _, v := range p.views {
+		for _, c := range []*Container{v.cur, v.last, v.previous} {
+			if c != nil {
+				keep[c.ID] = true
+			}
+		}
+	}
+	used := map[string]bool{}
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if !keep[c.ID] && c.State == StateExited {
+			p.emit(Action{Key: Key{RemoveContainer, c.ID}, ID: c.ID, Container: c.Name})
+		}
+		used[c.SandboxID] = true
+	}
+	for i := 1; i < len(p.s.Observed.Sandboxes); i++ {
+		if sb := &p.s.Observed.Sandboxes[i]; !sb.Ready && !used[sb.ID] && !p.running(StopSandbox, sb.ID) {
+			p.emit(Action{Key: Key{RemoveSandbox, sb.ID}, ID: sb.ID})
+		}
+	}
+}
+
+// kill asks for the end of one container of a pod that goes on.
+func (p *planner) kill(c *Container, v *view, grace int64, reason string) {
+	p.emit(Action{
+		Key: Key{KillContainer, c.ID}, Container: c.Name, ID: c.ID,
+		GraceSeconds: max(grace, shortestGrace), GraceTotalSeconds: grace,
+		PreStop: v != nil && v.spec.Lifecycle != nil && v.spec.Lifecycle.PreStop != nil && grace > 0,
+		Reason:  reason,
+	})
+}
+
+func (p *planner) specGrace() int64 {
+	if p.s.Pod != nil && p.s.Pod.Spec.TerminationGracePeriodSeconds != nil {
+		return *p.s.Pod.Spec.TerminationGracePeriodSeconds
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
+}
+
+func (p *planner) probeGrace(probe *v1.Probe) int64 {
+	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+		return *probe.TerminationGracePeriodSeconds
+	}
+	return p.specGrace()
+}

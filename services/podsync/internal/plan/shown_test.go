@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// crashing is the state of a pod whose container ran once and exited.
+func crashing(pod *v1.Pod, more ...Container) State {
+	name := pod.Spec.Containers[0].Name
+	return State{
+		Pod: pod, UID: pod.UID, Now: start.Add(time.Hour), Admission: Admission{Decision: Admitted},
+		Node:    Node{NetworkReady: true, RuntimeName: "containerd"},
+		Volumes: Volumes{Ready: true},
+		Observed: Observed{
+			Known:     true,
+			Sandboxes: []Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, CreatedAt: start}},
+			Containers: append(more, Container{
+				ID: "c0", SandboxID: "s", Name: name, State: StateExited, ExitCode: 1, CreatedAt: start, StartedAt: start, FinishedAt: start.Add(time.Second),
+			}),
+		},
+	}
+}
+
+func TestAContainerThatWasMadeButNotStartedChangesNoStatus(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	name := pod.Spec.Containers[0].Name
+	before := Plan(crashing(pod)).Status
+	made := Container{ID: "c1", SandboxID: "s", Name: name, RestartCount: 1, State: StateCreated, CreatedAt: start.Add(2 * time.Second)}
+	after := Plan(crashing(pod, made)).Status
+	if before.Phase != v1.PodRunning || after.Phase != v1.PodRunning {
+		t.Errorf("phase %s before and %s after, want Running", before.Phase, after.Phase)
+	}
+	if b, a := before.ContainerStatuses[0], after.ContainerStatuses[0]; a.RestartCount != b.RestartCount || a.ContainerID != b.ContainerID || a.State.String() != b.State.String() {
+		t.Errorf("container before %+v\nafter %+v", b, a)
+	}
+}
+
+func TestARunningContainerIsShownBeforeItsStartIsOver(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	name := pod.Spec.Containers[0].Name
+	running := Container{ID: "c1", SandboxID: "s", Name: name, RestartCount: 1, State: StateRunning, StartedAt: start.Add(2 * time.Second)}
+	s := crashing(pod, running)
+	s.InFlight = map[Key]Action{{StartContainer, name}: {Attempt: 1, SandboxID: "s"}}
+	if st := Plan(s).Status.ContainerStatuses[0]; st.State.Running == nil || st.RestartCount != 1 {
+		t.Errorf("shown as %+v", st)
+	}
+	s.Observed.Containers[0].Hook = HookRunning
+	if st := Plan(s).Status.ContainerStatuses[0]; st.State.Running != nil || st.Ready {
+		t.Errorf("with a postStart hook under way it is shown as %+v", st)
+	}
+}
+
+func TestARestartCountNeverFalls(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	s := crashing(pod)
+	s.Reported.ContainerStatuses = []v1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, RestartCount: 5}}
+	if st := Plan(s).Status.ContainerStatuses[0]; st.RestartCount != 5 {
+		t.Errorf("restart count %d, want 5", st.RestartCount)
+	}
+}
+
+func TestAnOrphanHasTheGracePeriodThatItsContainersWereMadeWith(t *testing.T) {
+	for _, tc := range []struct{ annotated, want int64 }{{0, 2}, {30, 30}} {
+		s := State{UID: "u", Now: start, Observed: Observed{Known: true, Containers: []Container{
+			{ID: "c", SandboxID: "s", Name: "c", State: StateRunning, GraceSeconds: tc.annotated},
+		}}}
+		out := Plan(s)
+		if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].GraceSeconds != tc.want {
+			t.Errorf("annotated %d: %+v", tc.annotated, out.Actions)
+		}
+	}
+}
+
+func TestASandboxIsRemovedOnlyWhenItsStopHasReturned(t *testing.T) {
+	s := State{UID: "u", Now: start, Cleaned: Cleaned{Volumes: true}, Observed: Observed{Known: true, Sandboxes: []Sandbox{{ID: "s"}}}}
+	s.InFlight = map[Key]Action{{StopSandbox, "s"}: {}}
+	if out := Plan(s); len(out.Actions) != 0 {
+		t.Errorf("begun while the sandbox's network is taken down: %+v", out.Actions)
+	}
+	s.InFlight = nil
+	if got := kinds(Plan(s).Actions); got[RemoveSandbox] != 1 || got[RemoveCgroup] != 1 {
+		t.Errorf("afterwards: %v", got)
+	}
+}
+
+func TestAPodHasStoppedWithItsLastProcess(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	s := crashing(pod)
+	s.Pod = pod.DeepCopy()
+	now := metav1.NewTime(s.Now)
+	s.Pod.DeletionTimestamp = &now
+	s.InFlight = map[Key]Action{{KillContainer, "c0"}: {}}
+	out := Plan(s)
+	if !out.Stopped || out.Status.Phase != v1.PodFailed || kinds(out.Actions)[StopSandbox] != 1 {
+		t.Errorf("with the stop's call still under way: stopped %v, phase %s, actions %v", out.Stopped, out.Status.Phase, out.Actions)
+	}
+	s.Removed, s.Observed.Sandboxes[0].Ready = true, false
+	if got := kinds(Plan(s).Actions); got[RemoveContainer] != 0 {
+		t.Errorf("the container is removed under its own stop: %v", got)
+	}
+}

@@ -1,0 +1,255 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// State is all that the planner may look at. It is plain data; the planner
+// changes none of it.
+type State struct {
+	// Pod is what is wanted, with spec and metadata as its source has them.
+	// Nil for a pod that runs but that no source knows: it is stopped and removed.
+	Pod *v1.Pod
+	// UID of the pod; equal to Pod.UID when Pod is set.
+	UID types.UID
+	// Static is true for pods from a file or URL.
+	Static bool
+	// Removed is true when the source no longer wants the pod (its object is
+	// gone), which is stronger than a deletionTimestamp.
+	Removed bool
+	// Stop asks for the pod's end for a reason of the node's own; nil when none.
+	Stop *Stop
+	// Admission is what the admission said.
+	Admission Admission
+	// Node is what of the node matters to a pod.
+	Node Node
+	// Observed is the runtime's state, the source of truth.
+	Observed Observed
+	// Reported is the status that the last call of Plan returned or, for the
+	// first call, the one found on the API object: what the world has been told.
+	// Readiness and start of containers whose id it names are taken from it
+	// until probes speak.
+	Reported v1.PodStatus
+	// Probes holds the last result of each probe.
+	Probes map[ProbeKey]ProbeResult
+	// Images holds what is known of each container's image, by container name.
+	Images map[string]Image
+	// Volumes is how the volumes stand.
+	Volumes Volumes
+	// InFlight holds the actions that run now, by key.
+	InFlight map[Key]Action
+	// Failures holds the last failure of each action that failed since it last
+	// succeeded, by key.
+	Failures map[Key]Failure
+	// Cleaned says which parts of a finished pod are gone.
+	Cleaned Cleaned
+	// LogCounts is the highest <n>.log found per container on the disk when the
+	// runtime knows no container of that name; absent when there is none.
+	LogCounts map[string]int
+	// EndSince is when this process first saw that the pod must end; zero while
+	// it must not. The worker sets it when Output.Terminating first turns true.
+	EndSince time.Time
+	// EndSeenAtStart is true when the pod was ending already when this process
+	// first saw it: part of its grace period has passed in a former life.
+	EndSeenAtStart bool
+	// Now is the time to plan for.
+	Now time.Time
+}
+
+// Stop is a reason of the node's own to end a pod.
+type Stop struct {
+	// Reason is status.reason, e.g. Evicted.
+	Reason string
+	// Message is status.message.
+	Message string
+	// GraceSeconds overrides the pod's grace period; nil keeps it.
+	GraceSeconds *int64
+	// Condition is added to the pod's conditions, usually DisruptionTarget; nil for none.
+	Condition *v1.PodCondition
+}
+
+// Decision is what admission decided.
+type Decision int
+
+// The decisions.
+const (
+	// AdmissionPending: not decided yet; nothing is started.
+	AdmissionPending Decision = iota
+	// Admitted pods run.
+	Admitted
+	// Rejected pods fail with Reason and Message.
+	Rejected
+)
+
+// Admission is the answer of admission with its reason.
+type Admission struct {
+	Decision Decision
+	// Reason is empty for Admitted.
+	Reason string
+	// Message is for people.
+	Message string
+}
+
+// Node is what of the node a pod's status needs.
+type Node struct {
+	// IPs are the host's addresses, primary first; empty when not yet known.
+	IPs []string
+	// RuntimeName is the prefix of container ids in the status, e.g. containerd.
+	RuntimeName string
+	// NetworkReady is the runtime's NetworkReady condition.
+	NetworkReady bool
+	// NetworkMessage says why it is not ready.
+	NetworkMessage string
+	// MaxContainerRestartPeriod caps the crash-loop back-off; zero means 300 s.
+	MaxContainerRestartPeriod time.Duration
+}
+
+// Observed is what the runtime has of one pod.
+type Observed struct {
+	// Known is false until the runtime has been looked at once for this pod
+	// in this process's life; nothing is decided before.
+	Known bool
+	// Sandboxes, newest first.
+	Sandboxes []Sandbox
+	// Containers, newest first by attempt, then creation.
+	Containers []Container
+}
+
+// Sandbox is one pod sandbox.
+type Sandbox struct {
+	ID          string
+	Attempt     uint32
+	Ready       bool
+	CreatedAt   time.Time
+	IPs         []string
+	HostNetwork bool
+}
+
+// ContainerState is the runtime's.
+type ContainerState int
+
+// The states.
+const (
+	StateUnknown ContainerState = iota
+	StateCreated
+	StateRunning
+	StateExited
+)
+
+// Container is one container of the runtime.
+type Container struct {
+	ID        string
+	SandboxID string
+	Name      string
+	// RestartCount is kept in an annotation of the container.
+	RestartCount int
+	State        ContainerState
+	CreatedAt    time.Time
+	StartedAt    time.Time
+	FinishedAt   time.Time
+	ExitCode     int32
+	Reason       string
+	Message      string
+	// Image is what the status shows, ImageID the digest reference.
+	Image   string
+	ImageID string
+	// SpecHash is Hash of the container as it was created, in hex; empty when
+	// another agent's container does not carry it.
+	SpecHash string
+	// Backoff is how long the restart after this container's exit waits; kept
+	// in an annotation, so it outlives every crash.
+	Backoff time.Duration
+	// GraceSeconds is the grace period that the pod had when the container was
+	// made; it counts only when no source knows the pod. Zero when not known.
+	GraceSeconds int64
+	// Hook says how postStart stands.
+	Hook Hook
+	// User, Resources and Mounts are shown in the status when the runtime reports them.
+	User      *v1.ContainerUser
+	Resources *v1.ResourceRequirements
+}
+
+// Hook is how a postStart hook stands.
+type Hook int
+
+// The states of a hook.
+const (
+	// HookDone: there is none, or it ended well, or podsync restarted since.
+	HookDone Hook = iota
+	// HookRunning: the container counts as not yet started.
+	HookRunning
+	// HookFailed: the container is to be killed.
+	HookFailed
+)
+
+// ProbeType is which probe.
+type ProbeType int
+
+// The probe types.
+const (
+	Liveness ProbeType = iota + 1
+	Readiness
+	Startup
+)
+
+// ProbeKey names one probe of the pod.
+type ProbeKey struct {
+	Container string
+	Type      ProbeType
+}
+
+// ProbeResult is what stands.
+type ProbeResult struct {
+	// ContainerID the result was found for; it says nothing about another.
+	ContainerID string
+	Success     bool
+	Message     string
+}
+
+// Image is what is known of a container's image.
+type Image struct {
+	// Spec is the image's name in the container's spec that this is about.
+	Spec string
+	// Ref is the reference to run, set when the image is present and usable.
+	Ref string
+	// RestartCount is the start for which the pull policy was applied; another
+	// start applies it anew.
+	RestartCount int
+}
+
+// Volumes is how the pod's volumes stand.
+type Volumes struct {
+	// Ready is true when all are set up for the current spec.
+	Ready bool
+}
+
+// Cleaned says what is gone of a pod that has ended.
+type Cleaned struct {
+	Volumes bool
+	Cgroup  bool
+	// Directories: pod directory and, when the pod is not wanted any more, logs.
+	Directories bool
+	// API is true when the pod's object is gone from the apiserver (or there is none).
+	API bool
+}
+
+// Failure is how an action failed last.
+type Failure struct {
+	// Reason is the waiting reason or event reason, e.g. ErrImagePull,
+	// CreateContainerConfigError.
+	Reason string
+	// Message is the whole error.
+	Message string
+	// Count of failures in a row, at least 1.
+	Count int
+	// At is when it failed last.
+	At time.Time
+	// RestartCount of the attempt for StartContainer.
+	RestartCount int
+	// Away is true when the runtime could not be reached: that says nothing
+	// about the object, and passes as soon as the runtime is back.
+	Away bool
+}

@@ -1,0 +1,202 @@
+package plan
+
+import (
+	"sort"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// status computes the pod's status.
+func (p *planner) status() v1.PodStatus {
+	if p.s.Pod == nil || p.settled() {
+		return *p.s.Reported.DeepCopy()
+	}
+	st := v1.PodStatus{
+		ObservedGeneration:    p.s.Pod.Generation,
+		QOSClass:              qosClass(p.s.Pod),
+		StartTime:             p.s.Reported.StartTime,
+		NominatedNodeName:     p.s.Pod.Status.NominatedNodeName,
+		ResourceClaimStatuses: p.s.Pod.Status.ResourceClaimStatuses,
+	}
+	if st.StartTime == nil {
+		now := metav1.NewTime(p.s.Now)
+		st.StartTime = &now
+	}
+	p.addresses(&st)
+	if p.end == nil || !p.end.rejected {
+		p.containerStatuses(&st)
+	}
+	p.setPhase(&st)
+	if terminal(st.Phase) {
+		capMessages(&st)
+	}
+	p.conditions(&st)
+	return st
+}
+
+// settled says whether the last status has been told: it does not change any more.
+func (p *planner) settled() bool {
+	if !terminal(p.s.Reported.Phase) || !p.out.Stopped {
+		return false
+	}
+	for _, list := range [][]v1.ContainerStatus{p.s.Reported.InitContainerStatuses, p.s.Reported.ContainerStatuses} {
+		for i := range list {
+			if list[i].State.Terminated == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// setPhase sets phase, reason and message. A pod takes its last phase only
+// when nothing of it runs any more.
+func (p *planner) setPhase(st *v1.PodStatus) {
+	st.Phase = p.phase(p.out.Stopped)
+	switch {
+	case p.end == nil:
+		if st.Phase == p.s.Reported.Phase {
+			st.Reason, st.Message = p.s.Reported.Reason, p.s.Reported.Message
+		}
+		if terminal(st.Phase) { // not before what still runs has ended
+			st.Phase = p.phaseSoFar()
+		}
+	case terminal(p.s.Reported.Phase):
+		st.Phase, st.Reason, st.Message = p.s.Reported.Phase, p.s.Reported.Reason, p.s.Reported.Message
+	case !p.out.Stopped:
+		if terminal(st.Phase) {
+			st.Phase = p.phaseSoFar()
+		}
+	case p.end.phase != "":
+		st.Phase, st.Reason, st.Message = p.end.phase, p.end.reason, p.end.message
+	case !terminal(st.Phase):
+		st.Phase = v1.PodFailed // it ended before its containers could
+	}
+	// Nothing moves a pod back to where it has been.
+	if p.s.Reported.Phase == v1.PodRunning && st.Phase == v1.PodPending {
+		st.Phase = v1.PodRunning
+	}
+}
+
+// phaseSoFar is the phase of a pod that is about to end but has not.
+func (p *planner) phaseSoFar() v1.PodPhase {
+	switch {
+	case p.s.Reported.Phase != "":
+		return p.s.Reported.Phase
+	case p.tally().regularStarted:
+		return v1.PodRunning
+	default:
+		return v1.PodPending
+	}
+}
+
+// addresses sets the host's and the pod's IPs.
+func (p *planner) addresses(st *v1.PodStatus) {
+	for i, ip := range p.s.Node.IPs {
+		if i == 0 {
+			st.HostIP = ip
+		}
+		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
+	}
+	ips := p.podIPs()
+	if len(ips) == 0 && p.out.Terminating {
+		st.PodIP, st.PodIPs = p.s.Reported.PodIP, p.s.Reported.PodIPs
+		return
+	}
+	for i, ip := range ips {
+		if i == 0 {
+			st.PodIP = ip
+		}
+		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
+	}
+}
+
+func (p *planner) podIPs() []string {
+	if p.s.Pod.Spec.HostNetwork {
+		return p.s.Node.IPs
+	}
+	if len(p.s.Observed.Sandboxes) > 0 && p.s.Observed.Sandboxes[0].Ready {
+		return p.s.Observed.Sandboxes[0].IPs
+	}
+	return nil
+}
+
+// containerStatuses fills in the three lists: init in the spec's order, the
+// others by name.
+func (p *planner) containerStatuses(st *v1.PodStatus) {
+	for _, v := range p.views {
+		cs := p.containerStatus(v)
+		switch v.class {
+		case ordinaryInit, sidecar:
+			st.InitContainerStatuses = append(st.InitContainerStatuses, cs)
+		case regular:
+			st.ContainerStatuses = append(st.ContainerStatuses, cs)
+		case ephemeral:
+			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, cs)
+		}
+	}
+	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.EphemeralContainerStatuses} {
+		sort.SliceStable(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	}
+}
+
+// allMessages is the room that the termination messages of a pod share, in bytes.
+const allMessages = 12288
+
+// capMessages cuts the termination messages of a pod so that they fit together.
+func capMessages(st *v1.PodStatus) {
+	lists := [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses}
+	n := 0
+	for _, l := range lists {
+		n += len(l)
+	}
+	if n == 0 {
+		return
+	}
+	limit := allMessages / n
+	for _, l := range lists {
+		for i := range l {
+			if t := l[i].State.Terminated; t != nil && len(t.Message) > limit {
+				t.Message = t.Message[:limit]
+			}
+		}
+	}
+}
+
+// qosClass is the pod's quality of service class.
+// Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
+func qosClass(pod *v1.Pod) v1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
+	}
+	any, guaranteed := false, true
+	check := func(r *v1.ResourceRequirements) {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			req, hasReq := r.Requests[name]
+			lim, hasLim := r.Limits[name]
+			hasReq, hasLim = hasReq && !req.IsZero(), hasLim && !lim.IsZero()
+			any = any || hasReq || hasLim
+			if !hasLim || (hasReq && req.Cmp(lim) != 0) {
+				guaranteed = false
+			}
+		}
+	}
+	if pod.Spec.Resources != nil && (len(pod.Spec.Resources.Requests) > 0 || len(pod.Spec.Resources.Limits) > 0) {
+		check(pod.Spec.Resources)
+	} else {
+		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				check(&list[i].Resources)
+			}
+		}
+	}
+	switch {
+	case !any:
+		return v1.PodQOSBestEffort
+	case guaranteed:
+		return v1.PodQOSGuaranteed
+	default:
+		return v1.PodQOSBurstable
+	}
+}

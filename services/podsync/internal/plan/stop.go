@@ -1,0 +1,231 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// shortestGrace is the least that a container gets to end by itself, in seconds.
+const shortestGrace = 2
+
+// end is why a pod is to end.
+type end struct {
+	// phase it ends with; empty when its containers decide.
+	phase   v1.PodPhase
+	reason  string
+	message string
+	// condition to add; nil for none.
+	condition *v1.PodCondition
+	// rejected pods never ran.
+	rejected bool
+}
+
+// ending says why the pod is to end; nil when it is to run.
+func (p *planner) ending() *end {
+	s := p.s
+	switch {
+	case s.Pod == nil:
+		return &end{}
+	case terminal(s.Reported.Phase):
+		return &end{phase: s.Reported.Phase, reason: s.Reported.Reason, message: s.Reported.Message}
+	case terminal(s.Pod.Status.Phase):
+		return &end{phase: s.Pod.Status.Phase, reason: s.Pod.Status.Reason, message: s.Pod.Status.Message}
+	case s.Stop != nil:
+		return &end{phase: v1.PodFailed, reason: s.Stop.Reason, message: s.Stop.Message, condition: s.Stop.Condition}
+	case s.Admission.Decision == Rejected && len(s.Observed.Containers) == 0 && len(s.Observed.Sandboxes) == 0:
+		return &end{phase: v1.PodFailed, reason: s.Admission.Reason, message: "Pod was rejected: " + s.Admission.Message, rejected: true}
+	case s.Removed || s.Pod.DeletionTimestamp != nil:
+		return &end{}
+	}
+	return p.deadline()
+}
+
+// deadline is the end by activeDeadlineSeconds; nil before it, with a wake-up.
+func (p *planner) deadline() *end {
+	limit, start := p.s.Pod.Spec.ActiveDeadlineSeconds, p.s.Reported.StartTime
+	if limit == nil || start == nil {
+		return nil
+	}
+	at := start.Add(time.Duration(*limit) * time.Second)
+	if p.s.Now.Before(at) {
+		p.wake(at)
+		return nil
+	}
+	return &end{phase: v1.PodFailed, reason: "DeadlineExceeded", message: "Pod was active on the node longer than the specified deadline"}
+}
+
+// stop plans for a pod that is to end.
+func (p *planner) stop() {
+	p.cancel(PullImage, SetupVolumes, MakeSandbox, StartContainer)
+	p.killAll()
+	// A stop whose container has ended is over for the pod, though the call has
+	// not returned.
+	if p.anyLive() || p.anyRunning(StartContainer, MakeSandbox) {
+		p.wait("termination", "", "containers are given their grace period to end", "a container that does not end is killed when the period is over", time.Time{})
+		return
+	}
+	p.out.Stopped = true
+	down := p.stopSandboxes()
+	if !p.s.Cleaned.Volumes && !p.anyRunning(SetupVolumes) {
+		p.emit(Action{Key: Key{Kind: TeardownVolumes}})
+	}
+	if down && !p.s.Cleaned.Cgroup {
+		p.emit(Action{Key: Key{Kind: RemoveCgroup}})
+	}
+	switch {
+	case p.gone():
+		p.removeAll(down)
+	case p.s.Pod.DeletionTimestamp != nil && !p.s.Static && down && p.s.Cleaned.Volumes && p.s.Cleaned.Cgroup:
+		p.emit(Action{Key: Key{Kind: DeleteObject}})
+	}
+}
+
+// gone says whether nobody wants to hear of the pod any more.
+func (p *planner) gone() bool {
+	return p.s.Pod == nil || p.s.Removed || p.s.Cleaned.API
+}
+
+func (p *planner) anyLive() bool {
+	for i := range p.s.Observed.Containers {
+		if p.s.Observed.Containers[i].live() {
+			return true
+		}
+	}
+	return false
+}
+
+// stopSandboxes stops what is ready and says whether all are down.
+func (p *planner) stopSandboxes() bool {
+	// The runtime may say that a sandbox is down before it has taken its network
+	// down; what follows waits for the call's end.
+	down := !p.anyRunning(StopSandbox)
+	for i := range p.s.Observed.Sandboxes {
+		if sb := &p.s.Observed.Sandboxes[i]; sb.Ready {
+			down = false
+			p.emit(Action{Key: Key{StopSandbox, sb.ID}, ID: sb.ID})
+		}
+	}
+	return down
+}
+
+// removeAll removes what is left of a pod that is gone, and says when it is done.
+func (p *planner) removeAll(down bool) {
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if !p.running(KillContainer, c.ID) {
+			p.emit(Action{Key: Key{RemoveContainer, c.ID}, ID: c.ID, Container: c.Name})
+		}
+	}
+	if !down || len(p.s.Observed.Containers) > 0 {
+		return
+	}
+	for i := range p.s.Observed.Sandboxes {
+		p.emit(Action{Key: Key{RemoveSandbox, p.s.Observed.Sandboxes[i].ID}, ID: p.s.Observed.Sandboxes[i].ID})
+	}
+	c := p.s.Cleaned
+	if len(p.s.Observed.Sandboxes) > 0 || !c.Volumes || !c.Cgroup {
+		return
+	}
+	if !c.Directories {
+		p.emit(Action{Key: Key{Kind: RemoveDirectories}})
+		return
+	}
+	p.out.Done = len(p.s.InFlight) == 0
+}
+
+// killAll stops every live container within what is left of the grace period:
+// sidecars only when those that need them have ended, the last one first.
+func (p *planner) killAll() {
+	left, total := p.graceLeft()
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if !c.live() || p.starting(c) || p.needed(c) {
+			continue
+		}
+		v := p.viewOf(c.Name)
+		a := Action{
+			Key: Key{KillContainer, c.ID}, Container: c.Name, ID: c.ID,
+			GraceSeconds: max(left, shortestGrace), GraceTotalSeconds: total,
+			PreStop: v != nil && v.spec.Lifecycle != nil && v.spec.Lifecycle.PreStop != nil && left > 0,
+			Reason:  "Stopping container " + c.Name,
+		}
+		if now, running := p.s.InFlight[a.Key]; running {
+			// A period that shrank cuts short the stop that runs; preStop has had its turn.
+			a.Replace = total < now.GraceTotalSeconds
+			a.PreStop = a.PreStop && now.PreStop && !a.Replace
+		}
+		p.emit(a)
+	}
+}
+
+// needed says whether the container is a sidecar that others still rely on.
+func (p *planner) needed(c *Container) bool {
+	mine := -1
+	for i, v := range p.views {
+		if v.spec.Name == c.Name && v.class == sidecar {
+			mine = i
+		}
+	}
+	if mine < 0 {
+		return false
+	}
+	for i, v := range p.views {
+		later := v.class == sidecar && i > mine
+		if (v.class == regular || v.class == ordinaryInit || later) && v.last != nil && v.last.live() {
+			return true
+		}
+	}
+	return false
+}
+
+// orphanGrace is the grace period of a pod that no source knows: what its
+// containers were made with.
+func (p *planner) orphanGrace() int64 {
+	grace := int64(shortestGrace)
+	for i := range p.s.Observed.Containers {
+		grace = max(grace, p.s.Observed.Containers[i].GraceSeconds)
+	}
+	return grace
+}
+
+// deletionBegan is when the pod's deletion was asked for, rounded down to a second.
+func (p *planner) deletionBegan() (time.Time, bool) {
+	at, grace := p.s.Pod.DeletionTimestamp, p.s.Pod.DeletionGracePeriodSeconds
+	if at == nil || grace == nil {
+		return time.Time{}, false
+	}
+	return at.Add(-time.Duration(*grace) * time.Second), true
+}
+
+// graceLeft is what is left of the pod's grace period and the whole of it, in seconds.
+func (p *planner) graceLeft() (left, total int64) {
+	total = p.specGrace()
+	if p.s.Pod == nil {
+		total = p.orphanGrace()
+	} else if g := p.s.Pod.DeletionGracePeriodSeconds; g != nil {
+		total = *g
+	}
+	if p.s.Stop != nil && p.s.Stop.GraceSeconds != nil {
+		total = min(total, *p.s.Stop.GraceSeconds)
+	}
+	total = max(total, 1)
+	left = total
+	if !p.s.EndSince.IsZero() {
+		left = total - int64(p.s.Now.Sub(p.s.EndSince)/time.Second)
+	}
+	if p.s.Pod == nil {
+		return max(left, 0), total
+	}
+	if began, ok := p.deletionBegan(); ok && began.After(p.s.EndSince) && !p.s.EndSince.IsZero() {
+		// It was ending for another reason already: what the deletion gives
+		// counts from the deletion.
+		left = min(p.specGrace()-int64(p.s.Now.Sub(p.s.EndSince)/time.Second), total-int64(p.s.Now.Sub(began)/time.Second))
+	}
+	if at := p.s.Pod.DeletionTimestamp; p.s.EndSeenAtStart && at != nil && !p.s.Removed {
+		// Part of the period passed in a former life of this process; the
+		// timestamp says when it ends, rounded down to a second.
+		left = min(left, int64(at.Add(time.Second).Sub(p.s.Now)/time.Second))
+	}
+	return max(left, 0), total
+}

@@ -1,0 +1,122 @@
+package probe
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+func probedPod() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name:  "c",
+			Ports: []v1.ContainerPort{{Name: "web", ContainerPort: 8080}},
+			Env:   []v1.EnvVar{{Name: "FILE", Value: "/ok"}},
+			LivenessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{
+				Command: []string{"cat", "$(FILE)", "$(OTHER)"},
+			}}},
+			ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}},
+		}}},
+	}
+}
+
+var (
+	live  = plan.ProbeKey{Container: "c", Type: plan.Liveness}
+	ready = plan.ProbeKey{Container: "c", Type: plan.Readiness}
+)
+
+type told struct {
+	results []plan.ProbeResult
+	events  []string
+}
+
+func newBoard() (*Board, *told) {
+	t := &told{}
+	return NewBoard(Deps{Epoch: 1, Events: t, OnResult: func(_ types.UID, _ plan.ProbeKey, r plan.ProbeResult) { t.results = append(t.results, r) }}), t
+}
+
+func (t *told) Container(pod *v1.Pod, container, eventType, reason, message string) {
+	t.events = append(t.events, pod.Name+" "+container+" "+eventType+" "+reason+" "+message)
+}
+
+func targets(id string) []plan.Target {
+	return []plan.Target{{ProbeKey: live, ContainerID: id}, {ProbeKey: ready, ContainerID: id}, {ProbeKey: plan.ProbeKey{Container: "c", Type: plan.Startup}, ContainerID: id}}
+}
+
+func TestTargetsAreResolvedFromTheSpec(t *testing.T) {
+	b, _ := newBoard()
+	b.Set(probedPod(), targets("1"))
+	frame, err := b.Subscribe(t.Context()).Next(t.Context())
+	if err != nil || len(frame.Changed) != 2 {
+		t.Fatalf("frame %+v, error %v; a probe that the spec does not have is no target", frame, err)
+	}
+	exec := frame.Changed[Key{"u", live}].Probe.Exec.Command
+	if exec[1] != "/ok" || exec[2] != "$(OTHER)" {
+		t.Errorf("command %v", exec)
+	}
+	web := frame.Changed[Key{"u", ready}]
+	if web.Probe.HTTPGet.Port.IntValue() != 8080 || web.PortName != "web" {
+		t.Errorf("port %v name %q", web.Probe.HTTPGet.Port, web.PortName)
+	}
+}
+
+func TestOnlyWhatChangedIsSentAgain(t *testing.T) {
+	b, _ := newBoard()
+	pod := probedPod()
+	b.Set(pod, targets("1"))
+	sub := b.Subscribe(t.Context())
+	if _, err := sub.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.Set(pod.DeepCopy(), targets("1"))
+	second := targets("1")
+	second[1].Started = true
+	b.Set(pod, second)
+	frame, err := sub.Next(t.Context())
+	if err != nil || len(frame.Changed) != 1 || !frame.Changed[Key{"u", ready}].Started {
+		t.Fatalf("frame %+v, error %v", frame, err)
+	}
+	b.Remove("u")
+	if frame, err = sub.Next(t.Context()); err != nil || len(frame.Removed) != 2 {
+		t.Fatalf("frame %+v, error %v", frame, err)
+	}
+}
+
+func TestAResultCountsForItsContainerOnly(t *testing.T) {
+	b, told := newBoard()
+	b.Set(probedPod(), targets("1"))
+	result := func(id string, ok bool) Result {
+		return Result{Key: Key{"u", ready}, Known: true, ProbeResult: plan.ProbeResult{ContainerID: id, Success: ok}}
+	}
+	b.Report([]Result{result("1", true), result("1", true), result("old", false), {Key: Key{"u", ready}}}, nil)
+	if len(told.results) != 1 || !told.results[0].Success {
+		t.Fatalf("told %+v", told.results)
+	}
+	b.Set(probedPod(), targets("1"))
+	if r := b.Results("u"); !r[ready].Success {
+		t.Fatalf("the result is lost: %v", r)
+	}
+	b.Set(probedPod(), targets("2"))
+	if r := b.Results("u"); len(r) != 0 {
+		t.Fatalf("another container inherits %v", r)
+	}
+	b.Report([]Result{result("1", false)}, nil)
+	if len(told.results) != 1 {
+		t.Fatalf("a late result was told: %+v", told.results)
+	}
+}
+
+func TestEventsGoToThePod(t *testing.T) {
+	b, told := newBoard()
+	b.Set(probedPod(), targets("1"))
+	b.Report(nil, []Event{{Key: Key{"u", live}, Reason: "Unhealthy", Message: "Liveness probe failed: x"}, {Key: Key{"gone", live}}})
+	if len(told.events) != 1 || told.events[0] != "p c Warning Unhealthy Liveness probe failed: x" {
+		t.Fatalf("events %v", told.events)
+	}
+}

@@ -1,0 +1,112 @@
+package probe
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+type reported map[string]string
+
+func (r reported) Set(name string, ready bool, message string) {
+	r[name] = message
+	if ready {
+		delete(r, name)
+	}
+}
+
+func staticPod() *v1.Pod {
+	pod := probedPod()
+	pod.Annotations = map[string]string{annotationSource: "file"}
+	return pod
+}
+
+// life is one life of a process: a Board on the file that saw one result.
+func life(t *testing.T, file string, health reported, pod *v1.Pod) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBoard(Deps{Memory: file, Health: health})
+		b.Load(logr.Discard())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		b.Set(pod, targets("1"))
+		b.Report([]Result{{Key: Key{"u", ready}, Known: true, ProbeResult: plan.ProbeResult{ContainerID: "1", Success: true}}}, nil)
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestResultsOfStaticPodsOutliveTheProcess(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "polylet", "probe-results.json")
+	life(t, file, reported{}, staticPod())
+	b := NewBoard(Deps{Memory: file})
+	b.Load(logr.Discard())
+	if r := b.Results("u")[ready]; !r.Success || r.ContainerID != "1" {
+		t.Fatalf("before the pod has targets: %+v", r)
+	}
+	b.Set(staticPod(), targets("1"))
+	if r, ok := b.Result(Key{"u", ready}); !ok || !r.Success {
+		t.Fatalf("with targets: %+v", r)
+	}
+	b.Set(staticPod(), targets("2"))
+	if r := b.Results("u"); len(r) != 0 {
+		t.Fatalf("another container inherits %+v", r)
+	}
+}
+
+func TestResultsOfTheApiserversPodsAreNotKeptTwice(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "probe-results.json")
+	life(t, file, reported{}, probedPod())
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Fatalf("the file is there: %v", err)
+	}
+}
+
+func TestADamagedMemoryIsSetAsideAndNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "probe-results.json")
+	life(t, file, reported{}, staticPod())
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "true", "null", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	health := reported{}
+	b := NewBoard(Deps{Memory: file, Health: health})
+	b.Load(logr.Discard())
+	if len(b.Results("u")) != 0 || !strings.Contains(health["probe results"], file) {
+		t.Fatalf("results %v, reported %q", b.Results("u"), health)
+	}
+	aside, err := filepath.Glob(file + ".damaged-*")
+	if err != nil || len(aside) != 1 {
+		t.Fatalf("set aside: %v, %v", aside, err)
+	}
+	life(t, file, health, staticPod())
+	if len(health) != 0 {
+		t.Fatalf("still reported after a new one was written: %v", health)
+	}
+}
+
+func TestWhatIsGoneIsNotKeptForEver(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "probe-results.json")
+	life(t, file, reported{}, staticPod())
+	b := NewBoard(Deps{Memory: file})
+	b.Load(logr.Discard())
+	b.Remove("u")
+	if m := b.snapshot(); len(m) != 0 {
+		t.Fatalf("kept %v", m)
+	}
+}

@@ -1,0 +1,79 @@
+package rotate
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+const (
+	// sweepFirst and sweepEvery say when links are looked at: what removes a
+	// container's log removes its link, so only a crash between the two or a
+	// runtime that lost its files leaves one.
+	sweepFirst = 10 * time.Minute
+	sweepEvery = time.Hour
+	// youngest is the age below which a link is left alone: its log may be
+	// about to be made.
+	youngest = 10 * time.Minute
+)
+
+// sweepLinks removes links to logs that are gone, from time to time.
+func (r *Rotator) sweepLinks(ctx context.Context) {
+	timer := time.NewTimer(sweepFirst)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if n, err := r.sweep(time.Now()); err != nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "Could not remove links to logs that are gone", "directory", r.cfg.LinksDir)
+		} else if n > 0 {
+			logr.FromContextOrDiscard(ctx).Info("Removed links to logs that are gone", "directory", r.cfg.LinksDir, "links", n)
+		}
+		timer.Reset(sweepEvery)
+	}
+}
+
+// sweep removes the links into the log directory whose log is gone and whose
+// container does not run. Other links are not ours.
+func (r *Rotator) sweep(now time.Time) (removedLinks int, err error) {
+	dir, err := os.OpenRoot(r.cfg.LinksDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = dir.Close() }()
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	for _, e := range entries {
+		if e.Type() != fs.ModeSymlink {
+			continue
+		}
+		info, lost := dir.Lstat(e.Name())
+		if lost != nil || now.Sub(info.ModTime()) < youngest {
+			continue
+		}
+		target, lost := dir.Readlink(e.Name())
+		if lost != nil || !strings.HasPrefix(filepath.Clean(target), r.cfg.PodLogsDir+"/") || r.isRunning(filepath.Clean(target)) {
+			continue
+		}
+		if _, there := os.Lstat(target); !errors.Is(there, fs.ErrNotExist) {
+			continue
+		}
+		if gone := remove(dir, e.Name()); gone != nil {
+			err = errors.Join(err, gone)
+			continue
+		}
+		removedLinks++
+	}
+	return removedLinks, err
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+)
+
+// GetRuntime implements PodSyncService.
+func (s *Server) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*podsyncv1.GetRuntimeResponse, error) {
+	st := s.deps.State()
+	resp := &podsyncv1.GetRuntimeResponse{
+		Name: st.Version.GetRuntimeName(), Version: st.Version.GetRuntimeVersion(), ApiVersion: st.Version.GetRuntimeApiVersion(),
+		LastOkTime: stamp(st.LastOK), ContainerEvents: st.ContainerEvents,
+		LastRelistTime: stamp(st.LastRelist), SourcesReadyTime: stamp(st.SourcesReady),
+		SupplementalGroupsPolicy: st.Status.GetFeatures().GetSupplementalGroupsPolicy(),
+	}
+	resp.RuntimeReady, resp.RuntimeMessage = condition(st.Status, runtimeapi.RuntimeReady)
+	resp.NetworkReady, resp.NetworkMessage = condition(st.Status, runtimeapi.NetworkReady)
+	if st.Err != nil {
+		resp.RuntimeReady, resp.RuntimeMessage = false, fmt.Sprintf("the runtime does not answer: %v", st.Err)
+	}
+	for _, h := range st.Status.GetRuntimeHandlers() {
+		resp.Handlers = append(resp.Handlers, &podsyncv1.RuntimeHandler{
+			Name: h.GetName(), RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(), UserNamespaces: h.GetFeatures().GetUserNamespaces(),
+		})
+	}
+	sort.Slice(resp.Handlers, func(i, j int) bool { return resp.Handlers[i].Name < resp.Handlers[j].Name })
+	return resp, nil
+}
+
+// condition reads one of the runtime's conditions; one that it does not report
+// is not ready.
+func condition(st *runtimeapi.StatusResponse, kind string) (bool, string) {
+	for _, c := range st.GetStatus().GetConditions() {
+		if c.GetType() != kind {
+			continue
+		}
+		if c.GetStatus() {
+			return true, ""
+		}
+		return false, fmt.Sprintf("%s=false reason:%s message:%s", kind, c.GetReason(), c.GetMessage())
+	}
+	return false, fmt.Sprintf("%s is not reported yet", kind)
+}
+
+// ListImages implements PodSyncService.
+func (s *Server) ListImages(ctx context.Context, _ *podsyncv1.ListImagesRequest) (*podsyncv1.ListImagesResponse, error) {
+	list, err := s.deps.Runtime.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list the runtime's images: %w", err)
+	}
+	resp := &podsyncv1.ListImagesResponse{}
+	for _, img := range list.GetImages() {
+		resp.Images = append(resp.Images, &podsyncv1.Image{
+			Id: img.GetId(), RepoDigests: img.GetRepoDigests(), RepoTags: img.GetRepoTags(), SizeBytes: img.GetSize(), Pinned: img.GetPinned(),
+		})
+	}
+	sort.Slice(resp.Images, func(i, j int) bool {
+		a, b := resp.Images[i], resp.Images[j]
+		if a.SizeBytes != b.SizeBytes {
+			return a.SizeBytes > b.SizeBytes
+		}
+		return a.Id > b.Id
+	})
+	return resp, nil
+}
+
+// ListFilesystemUsage implements PodSyncService.
+func (s *Server) ListFilesystemUsage(ctx context.Context, _ *podsyncv1.ListFilesystemUsageRequest) (*podsyncv1.ListFilesystemUsageResponse, error) {
+	stats, err := s.deps.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list the containers' writable layers: %w", err)
+	}
+	info, err := s.deps.Runtime.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the image filesystem: %w", err)
+	}
+	resp := &podsyncv1.ListFilesystemUsageResponse{ImageFilesystems: usages(info.GetImageFilesystems()), ContainerFilesystems: usages(info.GetContainerFilesystems())}
+	for _, c := range stats.GetStats() {
+		if layer := c.GetWritableLayer(); layer != nil {
+			resp.WritableLayers = append(resp.WritableLayers, &podsyncv1.WritableLayer{ContainerId: c.GetAttributes().GetId(), Usage: usage(layer)})
+		}
+	}
+	return resp, nil
+}
+
+func usages(list []*runtimeapi.FilesystemUsage) []*podsyncv1.FilesystemUsage {
+	out := make([]*podsyncv1.FilesystemUsage, 0, len(list))
+	for _, u := range list {
+		out = append(out, usage(u))
+	}
+	return out
+}
+
+func usage(u *runtimeapi.FilesystemUsage) *podsyncv1.FilesystemUsage {
+	m := &podsyncv1.FilesystemUsage{Mountpoint: u.GetFsId().GetMountpoint(), UsedBytes: u.GetUsedBytes().GetValue(), InodesUsed: u.GetInodesUsed().GetValue()}
+	if u.GetTimestamp() > 0 {
+		m.Time = stamp(time.Unix(0, u.GetTimestamp()))
+	}
+	return m
+}

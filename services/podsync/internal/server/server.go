@@ -1,0 +1,116 @@
+// Package server owns podsync's gRPC face: polylet.podsync.v1 and Kubernetes'
+// Pods API. It translates between messages and the parts that do the work; it
+// must never hold state of its own, and never decide about a pod.
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/podsync/internal/logs"
+	"github.com/polylet/polylet/services/podsync/internal/probe"
+	"github.com/polylet/polylet/services/podsync/internal/view"
+)
+
+// Runtime is what the server asks of the CRI runtime. Errors are gRPC
+// statuses as the runtime sent them; a call whose context has no deadline
+// should get one from the implementation, except ExecSync, which has its own
+// timeout in the request.
+type Runtime interface {
+	ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error)
+	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
+	Attach(ctx context.Context, req *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
+	PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
+	ListContainerStats(ctx context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error)
+	ListImages(ctx context.Context, req *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error)
+	ImageFsInfo(ctx context.Context, req *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// RuntimeState is what the observer knows of the runtime.
+type RuntimeState struct {
+	// Version as the runtime told; nil before.
+	Version *runtimeapi.VersionResponse
+	// Status as the runtime told last; nil before.
+	Status *runtimeapi.StatusResponse
+	// Err is why the last Version or Status call failed; nil when it did not.
+	Err error
+	// LastOK is when Status last succeeded.
+	LastOK time.Time
+	// ContainerEvents says whether the runtime sends events.
+	ContainerEvents bool
+	// LastRelist is when the runtime's whole state was last seen.
+	LastRelist time.Time
+	// SourcesReady is when all sources had been seen; zero before.
+	SourcesReady time.Time
+}
+
+// Explainer says what a pod waits for.
+type Explainer interface {
+	Explain(uid types.UID) (view.Explanation, bool)
+}
+
+// LogReader reads a container's log.
+type LogReader interface {
+	Read(ctx context.Context, req logs.Request, w io.Writer) error
+}
+
+// Mirrors translates the UID of a mirror pod into that of its static pod.
+type Mirrors interface {
+	StaticUID(mirror types.UID) (types.UID, bool)
+}
+
+// LogPath returns the log file of a container that has run.
+type LogPath func(pod *v1.Pod, container string, restartCount int32) string
+
+// Deps is what a Server is given.
+type Deps struct {
+	Epoch   uint64
+	Pods    *view.Pods
+	Table   *view.Table
+	Probes  *probe.Board
+	Explain Explainer
+	Runtime Runtime
+	// State returns what is known of the runtime now.
+	State func() RuntimeState
+	Logs  LogReader
+	// LogPath gives the path when the table has none for the container;
+	// <logs root>/<ns>_<name>_<uid>/<container>/<restartCount>.log.
+	LogPath LogPath
+	// Mirrors may be nil.
+	Mirrors Mirrors
+}
+
+// Server answers the RPCs.
+type Server struct {
+	podsyncv1.UnimplementedPodSyncServiceServer
+	deps Deps
+}
+
+// New returns a Server. It fails when a dependency is missing.
+func New(deps Deps) (*Server, error) {
+	if deps.Pods == nil || deps.Table == nil || deps.Probes == nil || deps.Runtime == nil || deps.Logs == nil || deps.State == nil {
+		return nil, errors.New("make podsync's gRPC server: Pods, Table, Probes, Runtime, State and Logs must all be given")
+	}
+	return &Server{deps: deps}, nil
+}
+
+// Register puts PodSyncService and the Pods API on r.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	podsyncv1.RegisterPodSyncServiceServer(r, s)
+	s.RegisterPods(r)
+}
+
+// RegisterPods puts only Kubernetes' Pods API on r, for its own socket
+// <root>/pods-api/pods-api.sock.
+func (s *Server) RegisterPods(r grpc.ServiceRegistrar) {
+	podsapi.RegisterPodsServer(r, &podsServer{pods: s.deps.Pods})
+}

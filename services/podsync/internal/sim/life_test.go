@@ -1,0 +1,212 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/client-go/kubernetes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/internal/kubeclient"
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync"
+	"github.com/polylet/polylet/services/podsync/internal/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+)
+
+// life is one process of podsync, from its start to its crash. Once it is dead,
+// nothing that its goroutines still do reaches the runtime, the apiserver or
+// the mounts.
+type life struct {
+	w      *world
+	cancel context.CancelFunc
+	dead   atomic.Bool
+	once   sync.Once
+	// stopped is when it was asked to end, in Unix nanoseconds.
+	stopped atomic.Int64
+	late    *time.Timer
+}
+
+// stop asks it to end, as a signal does.
+func (l *life) stop() {
+	if l.stopped.CompareAndSwap(0, time.Now().UnixNano()) {
+		l.late = time.AfterFunc(longestStop, func() { l.w.judge.fail("podsync does not end when it is asked to:\n%s", bubbles()) })
+	}
+	l.cancel()
+}
+
+func (l *life) stoppedAt() (time.Time, bool) {
+	at := l.stopped.Load()
+	return time.Unix(0, at), at != 0
+}
+
+var errDead = errors.New("this podsync has crashed")
+
+func (l *life) crash(at string) {
+	l.once.Do(func() {
+		l.w.tell("CRASH", "at", at)
+		l.dead.Store(true)
+		l.stop()
+	})
+}
+
+// fate decides whether podsync dies at a call, and if so whether the call has
+// its effect first. It follows from the seed, what the call is about and how
+// many such calls came before.
+func (w *world) fate(subject string) (dies, after bool) {
+	if !w.noisy.Load() {
+		return false, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.calls[subject]
+	w.calls[subject]++
+	if w.crashed >= w.scenario.crashes {
+		return false, false
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(subject))
+	rng := rand.New(rand.NewPCG(uint64(w.seed), h.Sum64()+uint64(n)))
+	dies, after = rng.Float64() < w.scenario.crashRate, rng.IntN(2) == 0
+	if dies {
+		w.crashed++
+	}
+	return dies, after
+}
+
+// through lets one call pass, or dies at it.
+func (l *life) through(subject string, do func() error) error {
+	if l.dead.Load() {
+		return errDead
+	}
+	dies, after := l.w.fate(subject)
+	if dies && !after {
+		l.crash("before " + subject)
+		return errDead
+	}
+	err := do()
+	if dies {
+		l.crash("after " + subject)
+	}
+	if l.dead.Load() {
+		return errDead
+	}
+	return err
+}
+
+func (l *life) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	name := method[strings.LastIndex(method, "/")+1:]
+	err := l.through(name+" "+fakecri.Subject(req), func() error {
+		do := func() error { return invoke(ctx, method, req, reply, cc, opts...) }
+		if s := l.w.sabotage; s != nil && s.cri != nil {
+			return s.cri(l.w, name, req, reply, do)
+		}
+		return do()
+	})
+	if q, ok := req.(*runtimeapi.ExecSyncRequest); ok && q.GetCmd()[0] == postStart && (err != nil || reply.(*runtimeapi.ExecSyncResponse).GetExitCode() != 0) {
+		l.w.judge.hookFailed(q.GetContainerId())
+	}
+	if errors.Is(err, errDead) {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	return err
+}
+
+// transport is the way to the apiserver.
+type transport struct {
+	*life
+	next http.RoundTripper
+}
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	var resp *http.Response
+	err := t.through(req.Method+" "+req.URL.Path, func() (err error) {
+		if s := t.w.sabotage; s != nil && s.api != nil {
+			resp, err = s.api(t.w, req, t.next)
+			return err
+		}
+		resp, err = t.next.RoundTrip(req)
+		return err
+	})
+	if errors.Is(err, errDead) && resp != nil {
+		_ = resp.Body.Close()
+		resp = nil
+	}
+	return resp, err
+}
+
+// longestStop is how long podsync may take to end when it is asked to; the
+// calls that it has under way end with its context.
+const longestStop = 10 * time.Second
+
+// keepAlive starts podsync, and again after each crash.
+func (w *world) keepAlive() {
+	rng := rand.New(rand.NewPCG(uint64(w.seed), 1000))
+	for n := 0; !w.closing.Load(); n++ {
+		l := &life{w: w}
+		w.tell("START", "life", n)
+		err := w.live(l, n)
+		if w.closing.Load() {
+			return
+		}
+		if !l.dead.Load() {
+			w.judge.fail("podsync ended by itself: %v", err)
+			return
+		}
+		pause := time.Duration(rng.IntN(5000)) * time.Millisecond
+		w.tell("DOWN", "for", pause.String())
+		time.Sleep(pause)
+	}
+}
+
+// live runs podsync until it crashes or is stopped.
+func (w *world) live(l *life, n int) error {
+	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), w.log))
+	defer cancel()
+	l.cancel = cancel
+	w.mu.Lock()
+	w.life = l
+	w.mu.Unlock()
+	if w.closing.Load() {
+		return nil
+	}
+	conn, err := w.rt.Dial(ctx, append(cri.DialOptions(), grpc.WithUnaryInterceptor(l.unary))...)
+	w.must(err)
+	defer conn.Close()
+	config := w.api.RESTConfig()
+	config.UserAgent = "podsync"
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{l, next} })
+	config.Wrap(kubeclient.WithAnswerTimeout)
+	client, err := kubernetes.NewForConfig(config)
+	w.must(err)
+	service, err := podsync.New(podsync.Config{
+		NodeName: nodeName, RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs", "pods"),
+		StaticPodPath: filepath.Join(w.dir, "manifests"), RuntimeEndpoint: "fake", RuntimeRequestTimeout: 15 * time.Second,
+		MaxParallelPulls: 2,
+	}, podsync.Deps{
+		Epoch: uint64(n + 1), Runtime: conn, Images: conn, Client: client, Mounter: mounter{l, w.mounts}, Cgroups: cgroup.Off{},
+		Notifier: w.notifier, LogNotifier: w.notifier, HostIPs: func() []string { return []string{hostIP} },
+	})
+	w.must(err)
+	var probes sync.WaitGroup
+	service.Register(registrar(func(impl any) { probes.Go(func() { w.prober.follow(ctx, impl) }) }))
+	err = service.Run(ctx)
+	if stopped, ok := l.stoppedAt(); ok && !l.late.Stop() {
+		w.judge.fail("podsync took %v to end", time.Since(stopped))
+	}
+	cancel()
+	probes.Wait()
+	return err
+}

@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
+)
+
+// mounter is the way to the mounts, which outlive podsync as the kernel's do.
+type mounter struct {
+	*life
+	*mount.Fake
+}
+
+func (m mounter) mount(call, target string, do func() error) error {
+	return m.through(call+" "+target, func() error {
+		err := do()
+		if err == nil {
+			m.w.judge.mounted(call, target)
+		}
+		return err
+	})
+}
+
+func (m mounter) Tmpfs(target string, size int64) error {
+	return m.mount("tmpfs", target, func() error { return m.Fake.Tmpfs(target, size) })
+}
+
+func (m mounter) Huge(target string, page, size int64) error {
+	return m.mount("huge", target, func() error { return m.Fake.Huge(target, page, size) })
+}
+
+func (m mounter) Bind(source, target string) error {
+	return m.mount("bind", target, func() error { return m.Fake.Bind(source, target) })
+}
+
+func (m mounter) Unmount(target string) error {
+	return m.through("unmount "+target, func() error {
+		if s := m.w.sabotage; s != nil && s.unmount != nil && !s.unmount(target) {
+			return nil
+		}
+		return m.Fake.Unmount(target)
+	})
+}
+
+// mounted checks that a mount has an owner: a pod that was asked for.
+func (j *judge) mounted(call, target string) {
+	rest, below := strings.CutPrefix(target, filepath.Join(j.w.dir, "root", "pods")+"/")
+	uid, _, _ := strings.Cut(rest, "/")
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.w.tell("MOUNT", "call", call, "target", rest)
+	if !below || j.owners[uid] == nil {
+		j.violation("the %s mount on %s has no owner", call, target)
+	}
+}

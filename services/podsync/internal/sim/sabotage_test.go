@@ -1,0 +1,241 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+)
+
+// sabotage makes podsync do one thing wrong.
+type sabotage struct {
+	// scenario takes the place of the seed's.
+	scenario func(seed int64) *scenario
+	// cri stands between podsync and the runtime; do makes the call.
+	cri func(w *world, method string, req, reply any, do func() error) error
+	// api stands between podsync and the apiserver.
+	api func(w *world, req *http.Request, next http.RoundTripper) (*http.Response, error)
+	// unmount says whether a mount is really ended.
+	unmount func(target string) bool
+}
+
+// only is a scenario without faults: one pod of a shape, created at once, and
+// deleted after a time if that is not zero.
+func only(name string, deleted time.Duration) func(int64) *scenario {
+	return func(seed int64) *scenario {
+		s := &scenario{noisy: 30 * time.Second, byName: map[string]*subject{}}
+		grace := int64(30)
+		sub := newPod(name, "p0", &grace, rand.New(rand.NewPCG(uint64(seed), 2)))
+		s.put(sub)
+		s.add(0, "create p0", func(w *world) { w.create(sub) })
+		if deleted > 0 {
+			s.add(deleted, "delete p0", func(w *world) { w.remove(sub, -1) })
+		}
+		return s
+	}
+}
+
+// again lets the calls of a method pass, then does something more, once.
+func again(method string, more func(w *world, req any)) func(*world, string, any, any, func() error) error {
+	done := false
+	return func(w *world, m string, req, _ any, do func() error) error {
+		err := do()
+		if m == method && !done && err == nil {
+			done = true
+			more(w, req)
+		}
+		return err
+	}
+}
+
+// makes starts one more container in the place of the newest, as podsync could.
+func makes(w *world, attempt uint32) {
+	containers := w.rt.Snapshot().Containers
+	old := containers[len(containers)-1]
+	config := proto.CloneOf(old.Config)
+	config.Metadata.Attempt = attempt
+	made, err := w.rt.Runtime().CreateContainer(context.Background(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: old.SandboxID, Config: config, SandboxConfig: old.Sandbox,
+	})
+	w.must(err)
+	_, err = w.rt.Runtime().StartContainer(context.Background(), &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()})
+	w.must(err)
+}
+
+// asPodsync is a client that the apiserver takes for podsync's.
+func asPodsync(w *world) kubernetes.Interface {
+	config := w.api.RESTConfig()
+	config.UserAgent = "podsync"
+	return kubernetes.NewForConfigOrDie(config)
+}
+
+func patchStatus(w *world, patch string) {
+	_, err := asPodsync(w).CoreV1().Pods(namespace).Patch(context.Background(), "p0", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	w.must(err)
+}
+
+// rewrites changes what podsync writes into statuses; old is a regular expression.
+func rewrites(old, now string) func(*world, *http.Request, http.RoundTripper) (*http.Response, error) {
+	expr := regexp.MustCompile(old)
+	return func(_ *world, req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if req.Method == http.MethodPatch && req.Body != nil {
+			body, _ := io.ReadAll(req.Body)
+			body = expr.ReplaceAll(body, []byte(now))
+			req = req.Clone(req.Context())
+			req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		}
+		return next.RoundTrip(req)
+	}
+}
+
+func TestEveryBrokenPromiseIsFound(t *testing.T) {
+	if *oneSeed != 0 {
+		t.Skip("one seed is replayed")
+	}
+	for _, tc := range []struct {
+		name string
+		shot sabotage
+		want string
+	}{
+		{"nothing is wrong", sabotage{scenario: only("volumes", 10*time.Second)}, ""},
+		{"a second container", sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(w *world, _ any) { makes(w, 7) })}, "2 live containers c0 of pod p0"},
+		{
+			"a skipped grace period",
+			sabotage{scenario: only("stubborn", 10*time.Second), cri: func(_ *world, _ string, req, _ any, do func() error) error {
+				if stop, ok := req.(*runtimeapi.StopContainerRequest); ok {
+					stop.Timeout = 3
+				}
+				return do()
+			}},
+			"before its grace period ended",
+		},
+		{
+			"a kill without a signal before",
+			sabotage{scenario: only("stubborn", 10*time.Second), cri: func(w *world, m string, req, _ any, do func() error) error {
+				if stop, ok := req.(*runtimeapi.StopContainerRequest); ok {
+					_, err := w.rt.Runtime().RemoveContainer(context.Background(), &runtimeapi.RemoveContainerRequest{ContainerId: stop.GetContainerId()})
+					w.must(err)
+				}
+				return do()
+			}},
+			"without being asked to end first",
+		},
+		{
+			"a kill without a reason",
+			sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(w *world, req any) {
+				_, err := w.rt.Runtime().StopContainer(context.Background(), &runtimeapi.StopContainerRequest{ContainerId: req.(*runtimeapi.StartContainerRequest).GetContainerId(), Timeout: 30})
+				w.must(err)
+			})},
+			"was ended without a reason",
+		},
+		{
+			"a restart against the policy",
+			sabotage{scenario: only("job", 0), cri: func(w *world, m string, _, _ any, do func() error) error {
+				if m == "StopPodSandbox" {
+					makes(w, 7)
+				}
+				return do()
+			}},
+			"against its policy Never",
+		},
+		{
+			"a restart too early",
+			sabotage{scenario: only("crasher", 0), cri: func(_ *world, _ string, req, _ any, do func() error) error {
+				if create, ok := req.(*runtimeapi.CreateContainerRequest); ok {
+					create.Config.Annotations[cri.AnnotationBackoff] = "1s"
+				}
+				return do()
+			}},
+			"before its back-off of",
+		},
+		{
+			"a start after the end began",
+			sabotage{scenario: only("forever", 10*time.Second), cri: again("StopContainer", func(w *world, _ any) { makes(w, 7) })},
+			"was started after its pod's end had begun",
+		},
+		{"a phase that goes back", sabotage{scenario: only("forever", 0), cri: again("Status", func(w *world, _ any) {
+			time.AfterFunc(20*time.Second, func() { patchStatus(w, `{"status":{"phase":"Pending"}}`) })
+		})}, "went from Running to Pending"},
+		{"a last phase that changes", sabotage{scenario: only("job", 0), cri: again("StopPodSandbox", func(w *world, _ any) {
+			time.Sleep(time.Second)
+			patchStatus(w, `{"status":{"phase":"Failed"}}`)
+		})}, "went from Succeeded to Failed"},
+		{"a last phase too early", sabotage{scenario: only("forever", 0), api: rewrites(`"phase":"Running"`, `"phase":"Succeeded"`)}, "became Succeeded while 1 of its containers ran"},
+		{"a restart count that falls", sabotage{scenario: only("crasher", 0), api: rewrites(`"restartCount":2`, `"restartCount":0`)}, "fell from 1 to 0"},
+		{"a status that lies", sabotage{scenario: only("failing", 0), api: rewrites(`"exitCode":3`, `"exitCode":4`)}, "is not true: container c0 has ended as"},
+		{"a readiness that lies", sabotage{scenario: only("forever", 0), api: rewrites(`("type":"Ready","status":)"True"`, `$1"False"`)}, "Ready is false, not true"},
+		{
+			"a sandbox that stays",
+			sabotage{scenario: only("forever", 10*time.Second), cri: func(_ *world, m string, _, _ any, do func() error) error {
+				if m == "RemovePodSandbox" {
+					return nil
+				}
+				return do()
+			}},
+			"of pod p0 is left",
+		},
+		{"a mount that stays", sabotage{scenario: only("volumes", 10*time.Second), unmount: func(string) bool { return false }}, "before its mount"},
+		{"a mount without an owner", sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(w *world, _ any) {
+			w.must(mounter{w.life, w.mounts}.Tmpfs(w.dir, 0))
+		})}, "has no owner"},
+		{"a directory that stays", sabotage{scenario: only("forever", 10*time.Second), cri: again("RemovePodSandbox", func(w *world, _ any) {
+			w.must(os.MkdirAll(filepath.Join(w.dir, "root", "pods", "ghost"), 0o755))
+		})}, "directory without an owner: ghost"},
+		{
+			"an object that goes too early",
+			sabotage{scenario: only("stubborn", 10*time.Second), cri: func(w *world, m string, _, _ any, do func() error) error {
+				if m == "StopContainer" {
+					none := int64(0)
+					_ = asPodsync(w).CoreV1().Pods(namespace).Delete(context.Background(), "p0", metav1.DeleteOptions{GracePeriodSeconds: &none})
+				}
+				return do()
+			}},
+			"was deleted while 1 of its containers ran",
+		},
+		{"an object that stays", sabotage{scenario: only("forever", 10*time.Second), api: func(_ *world, req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if req.Method == http.MethodDelete {
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1"}`)), Request: req}, nil
+			}
+			return next.RoundTrip(req)
+		}}, "is still there"},
+		{"work where nothing happens", sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(w *world, _ any) {
+			time.AfterFunc(4*time.Minute, func() { patchStatus(w, `{"status":{"message":"still here"}}`) })
+		})}, "nothing happens, and yet"},
+		{"a slow end", sabotage{scenario: only("forever", 0), cri: func(w *world, m string, _, _ any, do func() error) error {
+			err := do()
+			for m == "Status" && !w.closing.Load() {
+				time.Sleep(time.Second)
+			}
+			if m == "Status" {
+				time.Sleep(time.Minute)
+			}
+			return err
+		}}, "podsync does not end when it is asked to"},
+		{"a goroutine that stays", sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(*world, any) { go time.Sleep(1000 * time.Hour) })}, "goroutines did not end"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			found := strings.Join(simulate(t, 1, &tc.shot), "\n")
+			switch {
+			case tc.want == "" && found != "":
+				t.Errorf("found %s", found)
+			case !strings.Contains(found, tc.want):
+				t.Errorf("not found: %q; found %q", tc.want, found)
+			}
+		})
+	}
+}

@@ -1,0 +1,120 @@
+package sim
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+)
+
+// write checks one change of an object in the apiserver.
+func (j *judge) write(wr fakeapiserver.Write) {
+	if wr.GVR.Resource != "pods" {
+		return
+	}
+	old, _ := wr.Old.(*v1.Pod)
+	now, _ := wr.New.(*v1.Pod)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case old == nil:
+		j.created(now)
+	case now == nil:
+		j.deleted(old, wr.UserAgent)
+	case wr.Subresource == "status":
+		j.w.tell("STATUS", "pod", now.Name, "phase", now.Status.Phase, "reason", now.Status.Reason, "containers", inShort(now))
+		j.moved(old, now)
+	}
+}
+
+// uidOf is the UID under which the runtime knows a pod: a mirror stands for a
+// static one.
+func uidOf(pod *v1.Pod) string {
+	if hash := pod.Annotations["kubernetes.io/config.hash"]; hash != "" {
+		return hash
+	}
+	return string(pod.UID)
+}
+
+func (j *judge) created(pod *v1.Pod) {
+	if f := j.facts[strings.TrimSuffix(pod.Name, "-"+nodeName)]; f != nil {
+		j.owners[uidOf(pod)] = f
+	}
+}
+
+// deleted checks that an object goes last.
+func (j *judge) deleted(pod *v1.Pod, agent string) {
+	j.w.tell("OBJECT gone", "pod", pod.Name, "by", agent)
+	f := j.owners[uidOf(pod)]
+	if f == nil || f.sub.static || agent != "podsync" {
+		return
+	}
+	if live := j.live(uidOf(pod)); live > 0 {
+		j.violation("the object of pod %s was deleted while %d of its containers ran", pod.Name, live)
+	}
+	if f.unwanted.IsZero() {
+		j.violation("the object of pod %s was deleted though nobody asked for it", pod.Name)
+	}
+	for _, m := range j.w.mounts.Mounts() {
+		if strings.Contains(m, "/pods/"+string(pod.UID)+"/") {
+			j.violation("the object of pod %s was deleted before its mount %s ended", pod.Name, m)
+		}
+	}
+}
+
+// live counts the running containers of a pod.
+func (j *judge) live(uid string) int {
+	n := 0
+	for key, r := range j.names {
+		if strings.HasPrefix(key, uid+"/") {
+			n += len(r.live)
+		}
+	}
+	return n
+}
+
+// moved checks one change of a status.
+func (j *judge) moved(old, now *v1.Pod) {
+	was, is := old.Status.Phase, now.Status.Phase
+	if f := j.owners[uidOf(now)]; f != nil {
+		f.phase = is
+	}
+	switch {
+	case was != is && ended(old) && now.Annotations[v1.MirrorPodAnnotationKey] == "":
+		// That a static pod has ended is known to podsync's own life only.
+		j.violation("the phase of pod %s went from %s to %s", now.Name, was, is)
+	case was == v1.PodRunning && is == v1.PodPending:
+		j.violation("the phase of pod %s went from Running to Pending", now.Name)
+	case was != is && ended(now) && j.live(uidOf(now)) > 0:
+		j.violation("pod %s became %s while %d of its containers ran", now.Name, is, j.live(uidOf(now)))
+	}
+	if old.Status.StartTime != nil && !old.Status.StartTime.Equal(now.Status.StartTime) {
+		j.violation("the start time of pod %s went from %v to %v", now.Name, old.Status.StartTime, now.Status.StartTime)
+	}
+	if now.Status.ObservedGeneration < old.Status.ObservedGeneration {
+		j.violation("the observed generation of pod %s fell from %d to %d", now.Name, old.Status.ObservedGeneration, now.Status.ObservedGeneration)
+	}
+	before := map[string]v1.ContainerStatus{}
+	for _, st := range statuses(old) {
+		before[st.Name] = st
+	}
+	for _, st := range statuses(now) {
+		o := before[st.Name]
+		if st.RestartCount < o.RestartCount {
+			j.violation("the restart count of container %s of pod %s fell from %d to %d", st.Name, now.Name, o.RestartCount, st.RestartCount)
+		}
+		if o.State.Terminated != nil && st.State.Running != nil && o.ContainerID == st.ContainerID {
+			j.violation("container %s of pod %s, %s, went from terminated to running", st.Name, now.Name, st.ContainerID)
+		}
+	}
+}
+
+// statuses are those of init and regular containers.
+func statuses(pod *v1.Pod) []v1.ContainerStatus {
+	return append(append([]v1.ContainerStatus{}, pod.Status.InitContainerStatuses...), pod.Status.ContainerStatuses...)
+}
+
+func ended(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}

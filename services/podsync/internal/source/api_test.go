@@ -1,0 +1,81 @@
+package source
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+)
+
+func apiPodOf(name, node string, annotations map[string]string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: annotations},
+		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i"}}},
+	}
+}
+
+func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{})
+		defer api.Close()
+		create := func(pod *v1.Pod) {
+			if _, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		create(apiPodOf("before", "n", map[string]string{AnnotationSource: File}))
+		create(apiPodOf("elsewhere", "m", nil))
+		create(apiPodOf("mirror", "n", map[string]string{AnnotationMirror: "x"}))
+
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		time.Sleep(time.Second)
+		if got := r.names(); len(got) != 1 || got[0] != "before" || len(r.ready) != 1 || len(r.mirrors) != 1 {
+			t.Fatalf("pods %v, ready %v, mirrors %d", got, r.ready, len(r.mirrors))
+		}
+		for _, pod := range r.pods {
+			if IsStatic(pod) {
+				t.Fatal("a pod of the apiserver passes for a static one")
+			}
+		}
+
+		begin := time.Now()
+		create(apiPodOf("after", "n", nil))
+		synctest.Wait()
+		if got := r.names(); len(got) != 2 || time.Since(begin) != 0 {
+			t.Fatalf("after %v: %v", time.Since(begin), got)
+		}
+
+		// A pod is replaced by one of the same name while nobody can watch.
+		api.Partition(fakeapiserver.Refuse)
+		time.Sleep(time.Minute)
+		none := int64(0)
+		if err := api.Admin().CoreV1().Pods("default").Delete(t.Context(), "after", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+			t.Fatal(err)
+		}
+		create(apiPodOf("after", "n", nil))
+		api.Compact()
+		api.Heal()
+		api.DropWatches()
+		time.Sleep(time.Minute)
+		if got := r.names(); len(got) != 2 {
+			t.Fatalf("after the partition: %v %v", got, r.log)
+		}
+		if len(r.ready) != 1 {
+			t.Fatalf("ready %d times", len(r.ready))
+		}
+		cancel()
+		<-done
+	})
+}

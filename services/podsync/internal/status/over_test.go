@@ -1,0 +1,38 @@
+package status
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+)
+
+func TestAnEndThatIsKnownIsFinishedWithoutAnotherPatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fakeapiserver.Config{}, nil)
+		deleted, kept := b.create("deleted"), b.create("kept")
+		end := running("10.0.0.1")
+		end.Phase = v1.PodSucceeded
+		down := *end.DeepCopy()
+		down.Conditions = append(down.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse})
+		for _, pod := range []*v1.Pod{deleted, kept} {
+			b.w.Set(pod, end)
+			synctest.Wait()
+			b.w.Set(pod, down)
+		}
+		began := time.Now()
+		if err := b.w.Finish(t.Context(), deleted); err != nil || time.Since(began) != 0 || b.api.Pod("default", "deleted") != nil {
+			t.Errorf("finished after %v with %v", time.Since(began), err)
+		}
+		time.Sleep(time.Minute)
+		if n := len(b.api.StatusHistory("default", "deleted")); n != 1 {
+			t.Errorf("%d status writes of the deleted pod, want 1", n)
+		}
+		if got := b.api.Pod("default", "kept"); len(got.Status.Conditions) != len(down.Conditions) {
+			t.Errorf("the pod that stays shows %+v", got.Status.Conditions)
+		}
+	})
+}

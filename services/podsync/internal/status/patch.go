@@ -1,0 +1,151 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The patch says everything that the node owns, not a difference: it is right
+// whatever the object's status is, so no GET comes before it, and repeating it
+// changes nothing. Strategic merge leaves what it does not name.
+type patchDocument struct {
+	Metadata patchMetadata `json:"metadata"`
+	Status   patchStatus   `json:"status"`
+}
+
+type patchMetadata struct {
+	UID types.UID `json:"uid"` // the apiserver refuses another object of the name
+}
+
+// patchStatus has no omitempty where an absent value must clear the old one:
+// null removes a field.
+type patchStatus struct {
+	ObservedGeneration         int64                `json:"observedGeneration,omitempty"`
+	Phase                      v1.PodPhase          `json:"phase,omitempty"`
+	Conditions                 []any                `json:"conditions,omitempty"`
+	Message                    *string              `json:"message"`
+	Reason                     *string              `json:"reason"`
+	HostIP                     string               `json:"hostIP,omitempty"`
+	HostIPs                    []any                `json:"hostIPs,omitempty"`
+	PodIP                      *string              `json:"podIP"`
+	PodIPs                     []any                `json:"podIPs"`
+	StartTime                  *metav1.Time         `json:"startTime,omitempty"`
+	InitContainerStatuses      []v1.ContainerStatus `json:"initContainerStatuses"`
+	ContainerStatuses          []v1.ContainerStatus `json:"containerStatuses"`
+	EphemeralContainerStatuses []v1.ContainerStatus `json:"ephemeralContainerStatuses"`
+	QOSClass                   v1.PodQOSClass       `json:"qosClass,omitempty"`
+	AllocatedResources         map[string]any       `json:"allocatedResources"`
+	Resources                  *patchResources      `json:"resources"`
+}
+
+type patchResources struct {
+	Directive string `json:"$patch"`
+	v1.ResourceRequirements
+}
+
+type patchCondition struct {
+	Type               v1.PodConditionType `json:"type"`
+	Status             v1.ConditionStatus  `json:"status"`
+	ObservedGeneration *int64              `json:"observedGeneration"`
+	LastProbeTime      *metav1.Time        `json:"lastProbeTime"`
+	LastTransitionTime metav1.Time         `json:"lastTransitionTime"`
+	Reason             *string             `json:"reason"`
+	Message            *string             `json:"message"`
+}
+
+type deleteCondition struct {
+	Type      v1.PodConditionType `json:"type"`
+	Directive string              `json:"$patch"`
+}
+
+type patchDirective struct {
+	Directive string `json:"$patch"`
+}
+
+// buildPatch makes the strategic merge patch that gives the object with this
+// UID the normalized status desired. known is what the apiserver has, as far as
+// is known: owned conditions of it that are no longer desired are deleted.
+func buildPatch(uid types.UID, desired, known v1.PodStatus) ([]byte, error) {
+	st := patchStatus{
+		ObservedGeneration:         desired.ObservedGeneration,
+		Phase:                      desired.Phase,
+		Message:                    orNull(desired.Message),
+		Reason:                     orNull(desired.Reason),
+		HostIP:                     desired.HostIP,
+		PodIP:                      orNull(desired.PodIP),
+		StartTime:                  desired.StartTime,
+		InitContainerStatuses:      orNullList(desired.InitContainerStatuses),
+		ContainerStatuses:          orNullList(desired.ContainerStatuses),
+		EphemeralContainerStatuses: orNullList(desired.EphemeralContainerStatuses),
+		QOSClass:                   desired.QOSClass,
+		Conditions:                 conditionPatches(desired.Conditions, known.Conditions),
+		HostIPs:                    replaceList(desired.HostIPs),
+		PodIPs:                     replaceList(desired.PodIPs),
+	}
+	if len(desired.AllocatedResources) > 0 {
+		st.AllocatedResources = map[string]any{"$patch": "replace"}
+		for name, quantity := range desired.AllocatedResources {
+			st.AllocatedResources[string(name)] = quantity
+		}
+	}
+	if desired.Resources != nil {
+		st.Resources = &patchResources{Directive: "replace", ResourceRequirements: *desired.Resources}
+	}
+	data, err := json.Marshal(patchDocument{Metadata: patchMetadata{UID: uid}, Status: st})
+	if err != nil {
+		return nil, fmt.Errorf("encode status patch: %w", err)
+	}
+	return data, nil
+}
+
+func conditionPatches(desired, known []v1.PodCondition) []any {
+	out := make([]any, 0, len(desired))
+	for _, c := range desired {
+		p := patchCondition{
+			Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime,
+			Reason: orNull(c.Reason), Message: orNull(c.Message),
+		}
+		if c.ObservedGeneration != 0 {
+			p.ObservedGeneration = &c.ObservedGeneration
+		}
+		out = append(out, p)
+	}
+	for _, c := range known {
+		if owned(c.Type) && condition(desired, c.Type) == nil {
+			out = append(out, deleteCondition{Type: c.Type, Directive: "delete"})
+		}
+	}
+	return out
+}
+
+// replaceList makes a list that strategic merge would merge by key replace the
+// old one; an empty one is null.
+func replaceList[T any](list []T) []any {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]any, 0, len(list)+1)
+	out = append(out, patchDirective{Directive: "replace"})
+	for _, item := range list {
+		out = append(out, item)
+	}
+	return out
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func orNullList[T any](list []T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}

@@ -1,0 +1,328 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/source"
+)
+
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// local says whether a status counts as accepted when it is set: there is no
+// apiserver, or the pod's truth is this node and its mirror only shows it.
+func (w *Writer) local(e *entry) bool {
+	return w.deps.Client == nil || source.IsStatic(e.obj)
+}
+
+// target is the object whose status is written; false when there is none (yet).
+func (w *Writer) target(e *entry) (*v1.Pod, bool) {
+	switch {
+	case w.deps.Client == nil || e.obj == nil:
+		return nil, false
+	case !source.IsStatic(e.obj):
+		return e.obj, e.gone != e.obj.UID
+	case w.deps.Mirrors == nil:
+		return nil, false
+	}
+	mirror, ok := w.deps.Mirrors.Mirror(e.uid)
+	return mirror, ok && e.gone != mirror.UID
+}
+
+// learn takes in what an object says of its status, unless it is older than
+// what is known.
+func (w *Writer) learn(e *entry, object *v1.Pod) {
+	if e.knownOf == object.UID && !newer(object.ResourceVersion, e.rv) {
+		return
+	}
+	e.known = normalize(object.Status, v1.PodStatus{})
+	e.knownOf, e.rv = object.UID, object.ResourceVersion
+}
+
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	if err != nil {
+		return a != b
+	}
+	return order > 0
+}
+
+// look decides what is to be done for a pod now. Called with the lock held
+// after each change of its entry.
+func (w *Writer) look(e *entry) {
+	if w.ctx == nil || e.busy || e.version == 0 {
+		return
+	}
+	if w.local(e) && e.notified < e.version {
+		w.notify(e)
+		return
+	}
+	target, ok := w.target(e)
+	if !ok {
+		e.wake()
+		return
+	}
+	if e.knownOf == target.UID && same(e.desired, e.known) {
+		e.accepted = e.version
+		e.stopTimer()
+		e.wake()
+		if e.notified < e.version {
+			w.notify(e)
+		}
+		return
+	}
+	w.schedule(e)
+}
+
+// schedule sends the entry's status now or later. Called with the lock held.
+func (w *Writer) schedule(e *entry) {
+	switch {
+	case e.queued:
+	case e.retrying && e.timer != nil && (e.tries > 0 || w.away):
+		// The retry takes the newest status along.
+	case e.accepted == e.version && e.tries > 0:
+		w.after(e, retryDelay(e.tries), true) // somebody overwrites what was accepted
+		e.tries++
+	case e.hurry || w.cfg.MinorDelay < 0 || urgent(e.desired, e.known):
+		e.stopTimer()
+		w.enqueue(e)
+	case e.timer == nil:
+		w.after(e, w.cfg.MinorDelay, false)
+	}
+}
+
+func (w *Writer) after(e *entry, d time.Duration, retrying bool) {
+	e.stopTimer()
+	e.retrying = retrying
+	var self *time.Timer
+	self = time.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if e.timer != self {
+			return
+		}
+		e.timer = nil
+		if w.ctx != nil && !e.busy && !e.queued {
+			w.enqueue(e)
+		}
+	})
+	e.timer = self
+}
+
+func retryDelay(tries int) time.Duration {
+	d := firstRetry
+	for range min(tries-1, 10) {
+		d = min(2*d, lastRetry)
+	}
+	return d
+}
+
+func (w *Writer) enqueue(e *entry) {
+	e.queued = true
+	if e.hurry || terminal(e.desired.Phase) {
+		w.first = append(w.first, e)
+	} else {
+		w.rest = append(w.rest, e)
+	}
+	w.pump()
+}
+
+// pump starts requests while there is room. Called with the lock held.
+func (w *Writer) pump() {
+	for w.ctx != nil && w.running < w.cfg.Workers {
+		queue := &w.first
+		if len(*queue) == 0 {
+			queue = &w.rest
+		}
+		if len(*queue) == 0 {
+			return
+		}
+		e := (*queue)[0]
+		*queue = slices.Delete(*queue, 0, 1)
+		e.queued = false
+		target, ok := w.target(e)
+		if e.busy || !ok {
+			continue // whoever is busy looks again
+		}
+		e.busy = true
+		e.stopTimer()
+		w.running++
+		w.idle.Add(1)
+		go w.send(w.ctx, e, request{target: target, desired: e.desired, known: e.known, version: e.version})
+	}
+}
+
+type request struct {
+	target         *v1.Pod
+	desired, known v1.PodStatus
+	version        uint64
+}
+
+func (w *Writer) send(ctx context.Context, e *entry, r request) {
+	defer w.idle.Done()
+	object, err := w.patch(ctx, r)
+	w.report(ctx, r, err)
+	if err == nil && !source.IsMirror(r.target) {
+		w.deps.OnAccepted(e.uid, *r.desired.DeepCopy())
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.busy = false
+	w.running--
+	switch {
+	case err == nil:
+		w.accept(e, r, object)
+	case isGone(err):
+		e.gone = r.target.UID
+		e.wake()
+	default:
+		e.tries++
+		w.away = w.away || isAway(err)
+		if w.ctx != nil {
+			w.after(e, max(retryDelay(e.tries), suggested(err)), true)
+		}
+	}
+	w.pump()
+}
+
+// accept takes in that the apiserver has a status. Called with the lock held.
+func (w *Writer) accept(e *entry, r request, object *v1.Pod) {
+	if e.knownOf != object.UID || !newer(e.rv, object.ResourceVersion) {
+		// What was sent counts as what is there, even if the apiserver dropped
+		// or a webhook changed some of it: it is not sent again before the
+		// object changes.
+		e.known = r.desired
+		e.known.Conditions = slices.Clone(r.desired.Conditions)
+		for _, c := range object.Status.Conditions {
+			if condition(e.known.Conditions, c.Type) == nil {
+				e.known.Conditions = append(e.known.Conditions, c)
+			}
+		}
+		e.knownOf, e.rv = object.UID, object.ResourceVersion
+	}
+	e.accepted = r.version
+	if !w.local(e) {
+		e.notified = r.version
+	}
+	if e.version == r.version {
+		e.tries = max(e.tries, 1) // sending this version again is a repetition
+	}
+	if w.away {
+		w.release()
+	}
+	w.look(e)
+}
+
+// release retries everything at once: the apiserver is back.
+func (w *Writer) release() {
+	w.away = false
+	for _, e := range w.entries {
+		if e.timer != nil && e.retrying && !e.busy && !e.queued {
+			e.stopTimer()
+			w.enqueue(e)
+		}
+	}
+}
+
+func (w *Writer) patch(ctx context.Context, r request) (*v1.Pod, error) {
+	data, err := buildPatch(r.target.UID, r.desired, r.known)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+	defer cancel()
+	return w.deps.Client.CoreV1().Pods(r.target.Namespace).Patch(ctx, r.target.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+}
+
+func (w *Writer) report(ctx context.Context, r request, err error) {
+	log := klog.FromContext(ctx)
+	switch {
+	case err == nil:
+		w.deps.Health.Set("apiserver", true, "")
+		log.V(4).Info("Status accepted", "pod", klog.KObj(r.target), "phase", r.desired.Phase)
+	case isGone(err):
+		log.V(2).Info("Status not needed any more, the pod's object is gone", "pod", klog.KObj(r.target), "uid", r.target.UID)
+	case ctx.Err() != nil:
+	case isAway(err):
+		w.deps.Health.Set("apiserver", false, fmt.Sprintf("write status of pod %s: %v; it is tried again by itself, check that the apiserver runs and is reachable", klog.KObj(r.target), err))
+		log.V(1).Info("Status not written, trying again", "pod", klog.KObj(r.target), "err", err)
+	default:
+		log.Error(err, "Status refused by the apiserver, trying again; if it says forbidden, the node needs the role system:node", "pod", klog.KObj(r.target), "phase", r.desired.Phase)
+	}
+}
+
+// notify tells OnAccepted of a status that needs no request. Called with the lock held.
+func (w *Writer) notify(e *entry) {
+	e.busy = true
+	version, st := e.version, *e.desired.DeepCopy()
+	w.idle.Add(1)
+	go func() {
+		defer w.idle.Done()
+		w.deps.OnAccepted(e.uid, st)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		e.busy = false
+		e.notified = version
+		if w.local(e) && w.deps.Client == nil {
+			e.accepted = version
+		}
+		w.look(e)
+	}()
+}
+
+func (e *entry) stopTimer() {
+	if e.timer != nil {
+		e.timer.Stop()
+		e.timer = nil
+	}
+}
+
+// wake lets those that wait for the entry look again.
+func (e *entry) wake() {
+	for _, ch := range e.waiters {
+		close(ch)
+	}
+	e.waiters = nil
+}
+
+// isGone says whether the object of this UID is not there: none of the name, or
+// another. A DELETE's precondition answers with a conflict; to a PATCH of an
+// object with another UID, that field is immutable.
+func isGone(err error) bool {
+	switch {
+	case apierrors.IsNotFound(err):
+		return true
+	case apierrors.IsConflict(err):
+		return strings.Contains(strings.ToLower(err.Error()), "uid")
+	default:
+		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "metadata.uid")
+	}
+}
+
+// isAway says whether the apiserver could not answer, rather than refused.
+func isAway(err error) bool {
+	status, answered := err.(apierrors.APIStatus)
+	return !answered || status.Status().Code >= 500 || status.Status().Code == 429
+}
+
+func suggested(err error) time.Duration {
+	seconds, ok := apierrors.SuggestsClientDelay(err)
+	if !ok {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}

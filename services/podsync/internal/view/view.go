@@ -1,0 +1,155 @@
+// Package view owns what podsync shows of itself to others: the pods with their
+// status, and the table of the runtime's sandboxes and containers. Workers and
+// the observer write into it, the gRPC server reads it. It must never decide
+// anything, and never make a writer wait for a reader.
+package view
+
+import (
+	"context"
+	"sort"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/watch"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// Pod is one pod as podsync has it. Its pointers are shared and must not be
+// changed.
+type Pod struct {
+	// Pod as its source gave it; for apiserver pods with the status that is there.
+	Pod *v1.Pod
+	// Status as podsync computed it last.
+	Status v1.PodStatus
+	// Static is true for pods from a file or URL.
+	Static bool
+}
+
+// WithStatus returns a copy of the pod with podsync's own status.
+func (p Pod) WithStatus() *v1.Pod {
+	out := *p.Pod
+	out.Status = p.Status
+	return &out
+}
+
+// Key names a pod so that its end can be told.
+type Key struct {
+	UID             types.UID
+	Namespace, Name string
+}
+
+// Pods is the set of pods that are shown. Safe for concurrent use.
+type Pods struct {
+	store *watch.Store[Key, Pod]
+
+	mu   sync.RWMutex
+	uids map[types.UID]Key
+}
+
+// NewPods returns an empty set of a process with this epoch.
+func NewPods(epoch uint64) *Pods {
+	return &Pods{store: watch.NewStore[Key, Pod](epoch, nil), uids: map[types.UID]Key{}}
+}
+
+// Set shows a pod, new or changed. Pod.Pod must not be nil.
+func (p *Pods) Set(pod Pod) {
+	key := Key{UID: pod.Pod.UID, Namespace: pod.Pod.Namespace, Name: pod.Pod.Name}
+	p.mu.Lock()
+	p.uids[key.UID] = key
+	p.mu.Unlock()
+	p.store.Set(key, pod)
+}
+
+// Remove shows the pod no more.
+func (p *Pods) Remove(uid types.UID) {
+	p.mu.Lock()
+	key, ok := p.uids[uid]
+	delete(p.uids, uid)
+	p.mu.Unlock()
+	if ok {
+		p.store.Delete(key)
+	}
+}
+
+// List returns all pods, sorted by UID.
+func (p *Pods) List() []Pod {
+	all := p.store.Snapshot()
+	out := make([]Pod, 0, len(all))
+	for _, pod := range all {
+		out = append(out, pod)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Pod.UID < out[j].Pod.UID })
+	return out
+}
+
+// Get returns the pod with this UID.
+func (p *Pods) Get(uid types.UID) (Pod, bool) {
+	p.mu.RLock()
+	key, ok := p.uids[uid]
+	p.mu.RUnlock()
+	if !ok {
+		return Pod{}, false
+	}
+	return p.store.Get(key)
+}
+
+// ByName returns the pod of this name. When an old one of the name still ends,
+// the one that is not terminating is meant.
+func (p *Pods) ByName(namespace, name string) (Pod, bool) {
+	p.mu.RLock()
+	var keys []Key
+	for _, key := range p.uids {
+		if key.Name == name && key.Namespace == namespace {
+			keys = append(keys, key)
+		}
+	}
+	p.mu.RUnlock()
+	var best Pod
+	found := false
+	for _, key := range keys {
+		pod, ok := p.store.Get(key)
+		if !ok || found && !newer(pod, best) {
+			continue
+		}
+		best, found = pod, true
+	}
+	return best, found
+}
+
+func newer(a, b Pod) bool {
+	if ending := a.Pod.DeletionTimestamp != nil; ending != (b.Pod.DeletionTimestamp != nil) {
+		return !ending
+	}
+	if a.Pod.CreationTimestamp.Equal(&b.Pod.CreationTimestamp) {
+		return a.Pod.UID > b.Pod.UID
+	}
+	return b.Pod.CreationTimestamp.Before(&a.Pod.CreationTimestamp)
+}
+
+// Subscribe returns the pods as a snapshot and then changes.
+func (p *Pods) Subscribe(ctx context.Context) *watch.Subscription[Key, Pod] {
+	return p.store.Subscribe(ctx)
+}
+
+// Step is one thing that happened to a pod.
+type Step struct {
+	At time.Time
+	// What, e.g. "pull image".
+	What string
+	// Object is a container, volume or image; may be empty.
+	Object string
+	// Took is how long; zero while it runs or when it has no length.
+	Took time.Duration
+	// Error text; empty when it went well.
+	Error string
+}
+
+// Explanation is what a pod waits for and what happened to it.
+type Explanation struct {
+	Waits []plan.Wait
+	// Timeline, oldest first, bounded by its owner.
+	Timeline []Step
+}

@@ -1,0 +1,101 @@
+package mount
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// Fake keeps mounts in memory only: files land in the directory below, and are
+// removed with the mount as those of a tmpfs are. Safe for concurrent use.
+type Fake struct {
+	// Fail, when set, is asked before each call ("tmpfs", "huge", "bind",
+	// "unmount") and makes it fail. Set it before use.
+	Fail func(call, target string) error
+
+	mu     sync.Mutex
+	mounts map[string]string
+}
+
+// NewFake returns an empty Fake.
+func NewFake() *Fake { return &Fake{mounts: map[string]string{}} }
+
+// Mounts lists the mount points, sorted.
+func (f *Fake) Mounts() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]string, 0, len(f.mounts))
+	for target := range f.mounts {
+		list = append(list, target)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Source is what is mounted on target: "tmpfs", "hugetlbfs" or the source of a
+// bind mount; empty when nothing is.
+func (f *Fake) Source(target string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mounts[target]
+}
+
+func (f *Fake) mount(call, source, target string) error {
+	if f.Fail != nil {
+		if err := f.Fail(call, target); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(target); err != nil {
+		return fmt.Errorf("mount on %s: %w", target, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mounts[target] = source
+	return nil
+}
+
+// Tmpfs keeps a tmpfs in mind.
+func (f *Fake) Tmpfs(target string, _ int64) error { return f.mount("tmpfs", "tmpfs", target) }
+
+// Huge keeps a hugetlbfs in mind.
+func (f *Fake) Huge(target string, _, _ int64) error { return f.mount("huge", "hugetlbfs", target) }
+
+// Bind keeps a bind mount in mind.
+func (f *Fake) Bind(source, target string) error { return f.mount("bind", source, target) }
+
+// Unmount forgets a mount, with the content of a tmpfs.
+func (f *Fake) Unmount(target string) error {
+	if f.Fail != nil {
+		if err := f.Fail("unmount", target); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	source := f.mounts[target]
+	delete(f.mounts, target)
+	if source != "tmpfs" && source != "hugetlbfs" {
+		return nil
+	}
+	entries, err := os.ReadDir(target)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(target, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Mounted says whether target is kept in mind.
+func (f *Fake) Mounted(target string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.mounts[target]
+	return ok, nil
+}

@@ -1,0 +1,112 @@
+// Package mount makes and ends mounts with the kernel's own calls; Fake stands
+// in where nothing may be mounted.
+//
+// It owns the mount calls of podsync's volumes. It must never follow a symlink
+// when it ends a mount, and never run a program.
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// Mounter is what volumes need of the kernel.
+type Mounter interface {
+	// Tmpfs mounts a tmpfs on target; sizeBytes 0 means the kernel's default.
+	Tmpfs(target string, sizeBytes int64) error
+	// Huge mounts a hugetlbfs on target.
+	Huge(target string, pageBytes, sizeBytes int64) error
+	// Bind mounts source (a path, also /proc/self/fd/N) on target.
+	Bind(source, target string) error
+	// Unmount ends the mount on target; nil when there is none.
+	Unmount(target string) error
+	// Mounted says whether target is a mount point; false when it does not exist.
+	Mounted(target string) (bool, error)
+}
+
+// Kernel is the real Mounter; safe for concurrent use.
+type Kernel struct {
+	// swaps is set once the kernel refused tmpfs' noswap (before 6.4, or in a
+	// user namespace).
+	swaps atomic.Bool
+}
+
+// New returns the real Mounter.
+func New() *Kernel { return &Kernel{} }
+
+// Tmpfs mounts a tmpfs that is not swapped out where the kernel can do that.
+func (k *Kernel) Tmpfs(target string, sizeBytes int64) error {
+	var options []string
+	if sizeBytes > 0 {
+		options = append(options, "size="+strconv.FormatInt(sizeBytes, 10))
+	}
+	if !k.swaps.Load() {
+		err := unix.Mount("tmpfs", target, "tmpfs", 0, strings.Join(append(options[:len(options):len(options)], "noswap"), ","))
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("mount a tmpfs on %s: %w", target, err)
+		}
+	}
+	if err := unix.Mount("tmpfs", target, "tmpfs", 0, strings.Join(options, ",")); err != nil {
+		return fmt.Errorf("mount a tmpfs on %s: %w", target, err)
+	}
+	k.swaps.Store(true)
+	return nil
+}
+
+// Huge mounts a hugetlbfs.
+func (k *Kernel) Huge(target string, pageBytes, sizeBytes int64) error {
+	options := fmt.Sprintf("pagesize=%d,size=%d", pageBytes, sizeBytes)
+	if err := unix.Mount("nodev", target, "hugetlbfs", 0, options); err != nil {
+		return fmt.Errorf("mount a hugetlbfs (%s) on %s: %w", options, target, err)
+	}
+	return nil
+}
+
+// Bind makes a bind mount without the mounts below source.
+func (k *Kernel) Bind(source, target string) error {
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind-mount on %s: %w", target, err)
+	}
+	return nil
+}
+
+// Unmount ends the mount; one that is busy is detached, and ends with its last user.
+func (k *Kernel) Unmount(target string) error {
+	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) {
+		err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil // EINVAL: not a mount point
+	}
+	return fmt.Errorf("unmount %s: %w", target, err)
+}
+
+// Mounted asks the kernel about the path itself, without following a symlink.
+func (k *Kernel) Mounted(target string) (bool, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, 0, &st)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err == nil && st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0:
+		return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	case err != nil && !errors.Is(err, unix.ENOSYS):
+		return false, fmt.Errorf("look at %s: %w", target, err)
+	}
+	mounted, err := mountinfo.Mounted(target) // before Linux 5.8
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return mounted, err
+}

@@ -1,0 +1,133 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDepth bounds how deep removal goes with a directory open at each level;
+// what lies deeper is moved up first, so that no tree exhausts descriptors.
+const maxDepth = 64
+
+// removeTree removes path and everything below it. It follows no symlink, goes
+// into no other mount (that is an error), and stops with ctx. A path that does
+// not exist is fine.
+func removeTree(ctx context.Context, path string) error {
+	err := os.Remove(path)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	fd, openErr := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if openErr != nil {
+		return err
+	}
+	top := os.NewFile(uintptr(fd), path)
+	defer func() { _ = top.Close() }()
+	t := &tree{ctx: ctx, top: top}
+	if err := t.notMounted(fd, path); err != nil {
+		return err
+	}
+	for {
+		t.moved = false
+		if err := t.empty(top, path, 0); err != nil {
+			return err
+		}
+		if !t.moved {
+			return os.Remove(path)
+		}
+	}
+}
+
+// tree is one removal.
+type tree struct {
+	ctx   context.Context
+	top   *os.File
+	moved bool // something was moved to the top and waits there
+	count int
+}
+
+// empty removes all entries of an open directory.
+func (t *tree) empty(dir *os.File, path string, depth int) error {
+	for {
+		if err := t.ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		entries, err := dir.Readdirnames(512)
+		if errors.Is(err, io.EOF) || (err == nil && len(entries) == 0) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range entries {
+			if err := t.remove(dir, path, name, depth); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// remove removes one entry of an open directory, or moves it to the top.
+func (t *tree) remove(dir *os.File, path, name string, depth int) error {
+	fd := int(dir.Fd())
+	full := path + "/" + name
+	err := unix.Unlinkat(fd, name, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
+		return &os.PathError{Op: "remove", Path: full, Err: err}
+	}
+	child, openErr := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if openErr != nil {
+		return &os.PathError{Op: "remove", Path: full, Err: err}
+	}
+	sub := os.NewFile(uintptr(child), full)
+	defer func() { _ = sub.Close() }()
+	if err := t.notMounted(child, full); err != nil {
+		return err
+	}
+	if depth >= maxDepth {
+		return t.lift(dir, name)
+	}
+	if err := t.empty(sub, full, depth+1); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "rmdir", Path: full, Err: err}
+	}
+	return nil
+}
+
+// lift moves a directory that lies too deep to the top.
+func (t *tree) lift(dir *os.File, name string) error {
+	for {
+		t.count++
+		to := ".deep-" + strconv.Itoa(t.count)
+		err := unix.Renameat2(int(dir.Fd()), name, int(t.top.Fd()), to, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		t.moved = true
+		return err
+	}
+}
+
+// notMounted refuses a directory that something is mounted on.
+func (t *tree) notMounted(fd int, path string) error {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st)
+	if err == nil && st.Attributes_mask&st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return fmt.Errorf("%s is a mount point; unmount it first", path)
+	}
+	return nil
+}

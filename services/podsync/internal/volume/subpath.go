@@ -1,0 +1,167 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+// SubPath makes path inside a volume safe to mount into a container and
+// returns what to mount: a bind mount of exactly the file or directory that
+// was found, so that no symlink swapped later leads elsewhere. A path that
+// does not exist becomes a directory. index is the mount's place in the
+// container's volumeMounts.
+func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index int, volumeName, path string) (string, error) {
+	volume, ok := s.HostPath(pod.UID, volumeName)
+	if !ok {
+		return "", fmt.Errorf("volume %q is not set up", volumeName)
+	}
+	if filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") {
+		return "", fmt.Errorf("subPath %q must be relative and without '..'", path)
+	}
+	if err := component("container name", container); err != nil {
+		return "", err
+	}
+	_, leave, err := s.enter(ctx, pod.UID)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	found, err := openBeneath(volume, filepath.Clean(path))
+	if err != nil {
+		return "", fmt.Errorf("subPath %q of volume %q: %w", path, volumeName, err)
+	}
+	defer func() { _ = found.Close() }()
+	target := filepath.Join(s.podDir(pod.UID), subPathsDir, volumeName, container, strconv.Itoa(index))
+	return target, s.bind(found, target)
+}
+
+// bind mounts an open file or directory on target, unless it is there already.
+func (s *Set) bind(found *os.File, target string) error {
+	want, err := found.Stat()
+	if err != nil {
+		return err
+	}
+	mounted, err := s.deps.Mounter.Mounted(target)
+	if err != nil {
+		return err
+	}
+	if have, err := os.Lstat(target); err == nil {
+		if mounted && os.SameFile(have, want) {
+			return nil
+		}
+		if mounted {
+			if err := s.deps.Mounter.Unmount(target); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(target); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	if want.IsDir() {
+		err = os.Mkdir(target, 0o750)
+	} else {
+		err = os.WriteFile(target, nil, 0o640)
+	}
+	if err != nil {
+		return err
+	}
+	return s.deps.Mounter.Bind(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), target)
+}
+
+// openBeneath opens path below root without ever leaving root, and makes the
+// directories that are missing, with root's own mode.
+func openBeneath(root, path string) (*os.File, error) {
+	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	found, err := lookup(dir, path)
+	if !errors.Is(err, unix.ENOENT) {
+		return found, err
+	}
+	info, err := dir.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := makeBeneath(dir, path, info.Mode().Perm()); err != nil {
+		return nil, err
+	}
+	return lookup(dir, path)
+}
+
+// lookup resolves path with the kernel's own containment; symlinks that stay
+// inside are followed, those that lead out are an error.
+func lookup(dir *os.File, path string) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	for range 128 { // EAGAIN: something was renamed meanwhile
+		fd, err := unix.Openat2(int(dir.Fd()), path, &how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case errors.Is(err, unix.EXDEV):
+			return nil, fmt.Errorf("it leads out of the volume: %w", err)
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+			return pathrs.OpenatInRoot(dir, path) // before Linux 5.6, or a seccomp filter
+		case !errors.Is(err, unix.EAGAIN):
+			return nil, err
+		}
+	}
+	return nil, errors.New("its path keeps changing while it is looked up")
+}
+
+// makeBeneath makes the missing directories of path, one by one.
+func makeBeneath(dir *os.File, path string, mode os.FileMode) error {
+	parts := strings.Split(path, "/")
+	for i := range parts {
+		f, err := lookup(dir, filepath.Join(parts[:i+1]...))
+		if err == nil {
+			_ = f.Close()
+			continue
+		}
+		if !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		parent, err := lookup(dir, filepath.Join(append([]string{"."}, parts[:i]...)...))
+		if err != nil {
+			return err
+		}
+		err = makeIn(parent, parts[i], mode)
+		_ = parent.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeIn makes one directory in parent; a dangling symlink of that name is an error.
+func makeIn(parent *os.File, name string, mode os.FileMode) error {
+	err := unix.Mkdirat(int(parent.Fd()), name, uint32(mode.Perm()))
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	fd, openErr := unix.Openat(int(parent.Fd()), name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if openErr != nil {
+		return fmt.Errorf("%q is in the way: %w", name, openErr)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err != nil {
+		return nil // somebody else just made it
+	}
+	return unix.Fchmod(fd, uint32(mode.Perm()))
+}

@@ -1,0 +1,175 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// removeTimeout bounds the removal of a pod's directory; the next try goes on.
+const removeTimeout = 2 * time.Minute
+
+// Teardown unmounts and removes all volumes of a pod, from what is on the disk
+// alone. Idempotent.
+func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
+	if err := component("pod UID", string(uid)); err != nil {
+		return err
+	}
+	st, leave, err := s.enter(ctx, uid)
+	if err != nil {
+		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
+	}
+	defer leave()
+	s.mu.Lock()
+	st.pod, st.paths, st.failed = nil, map[string]string{}, false
+	delete(s.early, uid)
+	s.mu.Unlock()
+	s.deps.Objects.Release(uid)
+	s.deps.Tokens.Forget(uid)
+	if err := s.removeAll(ctx, uid); err != nil {
+		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
+	}
+	s.mu.Lock()
+	st.gone = true
+	delete(s.pods, uid)
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
+	if err := s.removeSubPaths(ctx, uid); err != nil {
+		return err
+	}
+	volumes := filepath.Join(s.podDir(uid), volumesDir)
+	plugins, err := names(volumes)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, p := range plugins {
+		failed = append(failed, s.removePlugin(ctx, filepath.Join(volumes, p), p))
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	return errors.Join(rmdir(volumes), removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)))
+}
+
+// removePlugin removes the volumes of one type.
+func (s *Set) removePlugin(ctx context.Context, dir, plugin string) error {
+	volumes, err := names(dir)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, name := range volumes {
+		path := filepath.Join(dir, name)
+		switch plugin {
+		case pluginEmptyDir, pluginSecret, pluginConfigMap, pluginDownwardAPI, pluginProjected:
+			err = s.deps.Mounter.Unmount(path)
+			if err == nil {
+				err = removeTree(ctx, path)
+			}
+		default:
+			if err = rmdir(path); err != nil {
+				err = fmt.Errorf("volume %s/%s is of a type that this node cannot take down; unmount and remove it by hand: %w", plugin, name, err)
+			}
+		}
+		failed = append(failed, err)
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	return rmdir(dir)
+}
+
+// removeSubPaths ends the bind mounts of subPaths: volume/container/index.
+func (s *Set) removeSubPaths(ctx context.Context, uid types.UID) error {
+	root := filepath.Join(s.podDir(uid), subPathsDir)
+	volumes, err := names(root)
+	if err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		containers, err := names(filepath.Join(root, v))
+		if err != nil {
+			return err
+		}
+		for _, c := range containers {
+			indexes, err := names(filepath.Join(root, v, c))
+			if err != nil {
+				return err
+			}
+			for _, i := range indexes {
+				if err := s.deps.Mounter.Unmount(filepath.Join(root, v, c, i)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return removeTree(ctx, root)
+}
+
+// RemovePodDir removes what is left of <root>/pods/<uid> after Teardown. It
+// fails, and removes nothing more, at a mount that is left below it.
+func (s *Set) RemovePodDir(uid types.UID) error {
+	if err := component("pod UID", string(uid)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	if err := removeTree(ctx, s.podDir(uid)); err != nil {
+		return fmt.Errorf("remove the directory of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// OnDisk lists the pods that have a directory.
+func (s *Set) OnDisk() ([]types.UID, error) {
+	found, err := names(filepath.Join(s.cfg.RootDir, "pods"))
+	if err != nil {
+		return nil, fmt.Errorf("list the pods' directories: %w", err)
+	}
+	uids := make([]types.UID, len(found))
+	for i, name := range found {
+		uids[i] = types.UID(name)
+	}
+	return uids, nil
+}
+
+// names lists a directory; empty when it does not exist. A symlink in its place is an error.
+func names(dir string) ([]string, error) {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory; remove it", dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]string, len(entries))
+	for i, e := range entries {
+		list[i] = e.Name()
+	}
+	return list, nil
+}
+
+// rmdir removes an empty directory; one that does not exist is fine.
+func rmdir(dir string) error {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/execute"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// outcome is how an action ended.
+type outcome struct {
+	action plan.Action
+	result execute.Result
+	err    error
+	// cancelled: it was cut short on purpose.
+	cancelled bool
+}
+
+// launch starts an action, or, when one of its key runs that it replaces, cuts
+// that one short and starts after it.
+func (w *worker) launch(a plan.Action) {
+	if f := w.cancels[a.Key]; f != nil {
+		if a.Replace {
+			f.next = &a
+			f.cancel()
+		}
+		return
+	}
+	if w.repeats.tooMany(a.Key, w.state.Now) {
+		w.fail(a, "Repeated", errors.New("it was done many times within a second and is still to be done; it is tried again later"))
+		return
+	}
+	life := w.life
+	ctx, cancel := context.WithCancel(life)
+	f := &flight{cancel: cancel, began: w.state.Now}
+	if w.cancels == nil {
+		w.cancels = map[plan.Key]*flight{}
+	}
+	w.cancels[a.Key] = f
+	w.state.InFlight[a.Key] = a
+	w.line.begin(a, w.state.Now)
+	w.log.V(1).Info("Begin", "action", a.Kind, "object", a.Object, "attempt", a.Attempt)
+	task := execute.Task{Pod: w.state.Pod, UID: w.uid, Action: a, Order: w.order(), Hooked: w.hooked}
+	w.reg.running.Go(func() {
+		result, err := w.reg.deps.Executor.Do(life, ctx, task)
+		o := outcome{action: a, result: result, err: err, cancelled: ctx.Err() != nil}
+		cancel()
+		w.tell(func(in *inbox) { in.done = append(in.done, o) })
+	})
+}
+
+// hooked is told by actions how a postStart hook stands.
+func (w *worker) hooked(id string, h plan.Hook) {
+	w.tell(func(in *inbox) {
+		if in.hooks == nil {
+			in.hooks = map[string]plan.Hook{}
+		}
+		in.hooks[id] = h
+	})
+}
+
+// finish takes in how an action ended.
+func (w *worker) finish(o outcome) {
+	a := o.action
+	f := w.cancels[a.Key]
+	delete(w.cancels, a.Key)
+	delete(w.state.InFlight, a.Key)
+	now := time.Now()
+	w.line.end(a, f.began, now, o.err)
+	if a.Kind == plan.PullImage {
+		w.first.pulling = max(w.first.pulling, now.Sub(f.began))
+	}
+	switch {
+	case o.err == nil:
+		delete(w.state.Failures, a.Key)
+		w.succeeded(a, o.result)
+	case o.cancelled:
+		w.log.V(1).Info("Cut short", "action", a.Kind, "object", a.Object)
+	default:
+		w.fail(a, reasonOf(o.err), o.err)
+	}
+	w.reg.deps.Metrics.acted(w.state.Pod, o, reasonOf(o.err))
+	if f.next != nil {
+		w.launch(*f.next)
+	}
+}
+
+func reasonOf(err error) string {
+	var e *execute.Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return ""
+}
+
+// fail notes a failure; the planner says when the action is tried again.
+func (w *worker) fail(a plan.Action, reason string, err error) {
+	failure := w.state.Failures[a.Key]
+	if failure.Count == 0 || failure.Message != err.Error() {
+		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", reason, "error", err.Error())
+	}
+	w.state.Failures[a.Key] = plan.Failure{
+		Reason: reason, Message: err.Error(), Count: failure.Count + 1, At: time.Now(), RestartCount: a.Attempt,
+		Away: cri.IsAway(err),
+	}
+}
+
+// succeeded notes what an action that went well has changed beside the runtime.
+func (w *worker) succeeded(a plan.Action, r execute.Result) {
+	switch a.Kind {
+	case plan.PullImage:
+		w.state.Images[a.Container] = plan.Image{Spec: w.imageOf(a.Container), Ref: r.ImageRef, RestartCount: a.Attempt}
+	case plan.SetupVolumes:
+		w.state.Volumes.Ready = true
+	case plan.TeardownVolumes:
+		w.state.Cleaned.Volumes = true
+		w.state.Volumes.Ready = false
+	case plan.RemoveCgroup:
+		w.state.Cleaned.Cgroup = true
+	case plan.RemoveDirectories:
+		w.state.Cleaned.Directories = true
+	case plan.DeleteObject:
+		w.state.Cleaned.API = true
+	}
+}
+
+// imageOf is the image that the spec names for a container.
+func (w *worker) imageOf(name string) string {
+	if w.state.Pod == nil {
+		return ""
+	}
+	spec := &w.state.Pod.Spec
+	for i := range spec.InitContainers {
+		if spec.InitContainers[i].Name == name {
+			return spec.InitContainers[i].Image
+		}
+	}
+	for i := range spec.Containers {
+		if spec.Containers[i].Name == name {
+			return spec.Containers[i].Image
+		}
+	}
+	for i := range spec.EphemeralContainers {
+		if spec.EphemeralContainers[i].Name == name {
+			return spec.EphemeralContainers[i].Image
+		}
+	}
+	return ""
+}
+
+// keepVolumes sets the volumes of a running pod up again where the planner has
+// no use for that: after a restart of this process, so that their content is
+// kept current, and when labels or annotations changed, which files may show.
+// It returns when to try again; zero for never.
+func (w *worker) keepVolumes(out plan.Output) time.Time {
+	if w.state.Pod == nil || out.Terminating || w.state.Volumes.Ready || w.state.Admission.Decision != plan.Admitted || !w.anyRunning() {
+		return time.Time{}
+	}
+	a := plan.Action{Key: plan.Key{Kind: plan.SetupVolumes}}
+	if f, failed := w.state.Failures[a.Key]; failed {
+		if again := f.At.Add(keepVolumesAgain); again.After(w.state.Now) {
+			return again
+		}
+	}
+	w.launch(a)
+	return time.Time{}
+}
+
+// keepVolumesAgain is how long keepVolumes waits after a failure.
+const keepVolumesAgain = 10 * time.Second
+
+func (w *worker) anyRunning() bool {
+	for i := range w.state.Observed.Containers {
+		if w.state.Observed.Containers[i].State == plan.StateRunning {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *worker) cancelAll() {
+	for _, f := range w.cancels {
+		f.cancel()
+	}
+}
+
+// repeats notices actions that are done again and again without effect, so that
+// a disagreement with the runtime cannot keep a processor busy.
+type repeats struct {
+	since  time.Time
+	counts map[plan.Key]int
+}
+
+// mostRepeats of one key within a second.
+const mostRepeats = 10
+
+func (r *repeats) tooMany(key plan.Key, now time.Time) bool {
+	if r.counts == nil || now.Sub(r.since) > time.Second {
+		*r = repeats{since: now, counts: map[plan.Key]int{}}
+	}
+	r.counts[key]++
+	return r.counts[key] > mostRepeats
+}

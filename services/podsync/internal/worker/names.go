@@ -1,0 +1,158 @@
+package worker
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// apiSource is the source whose pods have unique names by themselves.
+const apiSource = "api"
+
+// hold keeps a static pod back while an earlier one of its name has not ended:
+// they run one after the other. The lock is held.
+func (r *Registry) hold(w *worker) {
+	if w.source == apiSource {
+		return
+	}
+	for _, other := range r.workers {
+		if other != w && other.pod != nil && other.source != apiSource && other.seq < w.seq &&
+			other.pod.Name == w.pod.Name && other.pod.Namespace == w.pod.Namespace {
+			w.held = true
+			return
+		}
+	}
+	w.held = false
+}
+
+// finished takes a worker out that is done. It says whether the worker's end
+// stands: what came meanwhile makes a new worker.
+func (r *Registry) finished(w *worker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.workers, w.uid)
+	if w.pod != nil && !w.gone {
+		r.ended[w.uid] = true
+	}
+	r.deps.Status.Forget(w.uid)
+	r.deps.Probes.Remove(w.uid)
+	r.deps.Pods.Remove(w.uid)
+	if r.deps.Released != nil {
+		r.deps.Released(w.uid)
+	}
+	if o, ok := r.observed[w.uid]; ok && w.again == nil && len(o.Sandboxes)+len(o.Containers) > 0 {
+		r.orphan(w.uid)
+	}
+	if w.again != nil {
+		next := r.add(w.uid)
+		next.pod, next.source = w.again, w.againSource
+		next.in.pod = w.again
+		r.hold(next)
+		r.start(next)
+	}
+	for _, other := range r.workers {
+		switch {
+		case other.held:
+			if r.hold(other); !other.held {
+				other.tell(func(*inbox) {})
+			}
+		case other.admission == plan.AdmissionPending:
+			other.tell(func(*inbox) {})
+		}
+	}
+}
+
+// admit asks admission for a worker's pod, with all others that count. asked is
+// false while the pod is held back.
+func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.held {
+		return plan.Admission{Message: "an earlier static pod of this name has not ended yet"}, false
+	}
+	for _, other := range r.workers {
+		if other != w && other.pod != nil && other.admission == plan.Admitted && !other.stopped {
+			q.Active = append(q.Active, other.pod)
+		}
+	}
+	a = r.deps.Admit(q)
+	w.admission = a.Decision
+	return a, true
+}
+
+// accept notes that a pod was admitted in an earlier life of this process.
+func (r *Registry) accept(w *worker) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.held {
+		return false
+	}
+	w.admission = plan.Admitted
+	return true
+}
+
+// note keeps what admission of others needs to know.
+func (r *Registry) note(w *worker, stopped bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.stopped == stopped {
+		return
+	}
+	w.stopped = stopped
+	for _, other := range r.workers {
+		if stopped && other.admission == plan.AdmissionPending && !other.held {
+			other.tell(func(*inbox) {})
+		}
+	}
+}
+
+// Stop asks for a pod's end for a reason of the node's own; false when there is
+// no such pod. It returns at once.
+func (r *Registry) Stop(uid types.UID, stop plan.Stop) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[uid]
+	if w == nil || w.pod == nil {
+		return false
+	}
+	w.tell(func(in *inbox) { in.stop = &stop })
+	return true
+}
+
+// ProbeResult takes in what a probe found.
+func (r *Registry) ProbeResult(uid types.UID, key plan.ProbeKey, result plan.ProbeResult) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workers[uid]; w != nil {
+		w.tell(func(in *inbox) {
+			if in.probes == nil {
+				in.probes = map[plan.ProbeKey]plan.ProbeResult{}
+			}
+			in.probes[key] = result
+		})
+	}
+}
+
+// ObjectsChanged says that objects changed that these pods refer to: what
+// failed may work now.
+func (r *Registry) ObjectsChanged(uids []types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, uid := range uids {
+		if w := r.workers[uid]; w != nil {
+			w.tell(func(in *inbox) { in.objects = true })
+		}
+	}
+}
+
+// Pod is the newest object of a pod that a source wants.
+func (r *Registry) Pod(uid types.UID) (*v1.Pod, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[uid]
+	if w == nil || w.pod == nil {
+		return nil, false
+	}
+	return w.pod, true
+}

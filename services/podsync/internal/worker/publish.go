@@ -1,0 +1,119 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/view"
+)
+
+// publish tells everybody what the plan says of the pod.
+func (w *worker) publish(out plan.Output) {
+	w.keepSince(out.Waits)
+	if out.Stopped != w.ended {
+		w.ended = out.Stopped
+		w.reg.note(w, out.Stopped)
+	}
+	if w.state.Pod == nil {
+		return
+	}
+	old := w.state.Reported
+	w.state.Reported = out.Status
+	changed := !equality.Semantic.DeepEqual(old, out.Status)
+	if w.state.Observed.Known && w.state.Admission.Decision != plan.AdmissionPending || out.Terminating {
+		if changed {
+			w.transitions(&old, &out.Status)
+		}
+		if changed || w.published != w.state.Pod {
+			w.published = w.state.Pod
+			w.reg.deps.Status.Set(w.state.Pod, out.Status)
+		}
+	}
+	if !slices.Equal(w.targets, out.Targets) {
+		w.targets = out.Targets
+		w.reg.deps.Probes.Set(w.state.Pod, out.Targets)
+	}
+	if changed || w.shown != w.state.Pod {
+		w.shown = w.state.Pod
+		w.reg.deps.Pods.Set(view.Pod{Pod: w.state.Pod, Status: out.Status, Static: w.state.Static})
+	}
+}
+
+// keepSince carries over since when the pod waits for each thing.
+func (w *worker) keepSince(waits []plan.Wait) {
+	for i := range waits {
+		waits[i].Since = w.state.Now
+		for _, old := range w.waits {
+			if old.Kind == waits[i].Kind && old.Object == waits[i].Object && old.Reason == waits[i].Reason {
+				waits[i].Since = old.Since
+			}
+		}
+	}
+	for _, now := range waits {
+		if now.Kind == "network" && !slices.ContainsFunc(w.waits, func(old plan.Wait) bool { return old.Kind == "network" }) && w.state.Pod != nil {
+			w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, "NetworkNotReady", now.Reason)
+		}
+	}
+	if !slices.Equal(w.waits, waits) {
+		w.line.wait(waits)
+	}
+	w.waits = waits
+}
+
+// transitions logs and records what people want to know of a change of status.
+func (w *worker) transitions(old, now *v1.PodStatus) {
+	if old.Phase != now.Phase {
+		w.log.Info("Phase changed", "from", old.Phase, "to", now.Phase, "reason", now.Reason)
+	}
+	if old.Phase != now.Phase && now.Phase == v1.PodRunning && !w.begun {
+		w.begun = true
+		w.reg.deps.Metrics.began(w.state.Pod, w.first.seen, w.state.Now, w.first.pulling)
+	}
+	if now.Reason == "DeadlineExceeded" && old.Reason != now.Reason {
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, now.Reason, now.Message)
+	}
+	for _, lists := range [][2][]v1.ContainerStatus{
+		{old.InitContainerStatuses, now.InitContainerStatuses},
+		{old.ContainerStatuses, now.ContainerStatuses},
+	} {
+		for i := range lists[1] {
+			st := &lists[1][i]
+			if reason := waiting(st); reason != "" && reason != waiting(find(lists[0], st.Name)) {
+				w.backOff(st, reason)
+			}
+		}
+	}
+}
+
+// backOff records the events of a container that waits after failures.
+func (w *worker) backOff(st *v1.ContainerStatus, reason string) {
+	pod, events := w.state.Pod, w.reg.deps.Events
+	switch reason {
+	case "CrashLoopBackOff":
+		events.Container(pod, st.Name, v1.EventTypeWarning, "BackOff",
+			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", st.Name, pod.Name, pod.Namespace, pod.UID))
+	case "ImagePullBackOff":
+		events.Container(pod, st.Name, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", w.imageOf(st.Name)))
+		events.Container(pod, st.Name, v1.EventTypeWarning, "Failed", "Error: "+reason)
+	}
+}
+
+func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func waiting(st *v1.ContainerStatus) string {
+	if st == nil || st.State.Waiting == nil {
+		return ""
+	}
+	return st.State.Waiting.Reason
+}

@@ -1,0 +1,329 @@
+// Package worker gives each pod a goroutine of its own: it holds what is wanted
+// of the pod, what runs, what probes say and what was tried, asks the planner
+// at each change, starts what the planner wants done, and publishes what the
+// planner says. A Registry keeps the workers, takes in what the sources and the
+// observer tell, and finds the pods that run though no source knows them.
+//
+// It owns when the planner is asked and that one action of a key runs at a
+// time. It must never decide what is done with a pod, never call the runtime,
+// and never let one pod wait for another.
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/execute"
+	"github.com/polylet/polylet/services/podsync/internal/observe"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/view"
+)
+
+// Executor carries actions out; *execute.Executor has it.
+type Executor interface {
+	Do(life, ctx context.Context, t execute.Task) (execute.Result, error)
+	LogCounts(pod *v1.Pod) map[string]int
+}
+
+// Status sends statuses to the apiserver; *status.Writer has it.
+type Status interface {
+	Set(pod *v1.Pod, st v1.PodStatus)
+	Forget(uid types.UID)
+}
+
+// Probes is told which probes should run, and tells what they said; *probe.Board has it.
+type Probes interface {
+	Set(pod *v1.Pod, targets []plan.Target)
+	Remove(uid types.UID)
+	// Results are the last ones, also those of a former life of this process.
+	Results(uid types.UID) map[plan.ProbeKey]plan.ProbeResult
+}
+
+// Events records events on pods and containers; *event.Recorder has it.
+type Events interface {
+	Pod(pod *v1.Pod, eventType, reason, message string)
+	Container(pod *v1.Pod, container, eventType, reason, message string)
+}
+
+// Pods shows the pods to others; *view.Pods has it.
+type Pods interface {
+	Set(pod view.Pod)
+	Remove(uid types.UID)
+}
+
+// Question is what admission decides on.
+type Question struct {
+	Pod    *v1.Pod
+	Static bool
+	// Waited is how long the pod has waited for an answer.
+	Waited time.Duration
+	// Active are the admitted pods that have not ended.
+	Active []*v1.Pod
+}
+
+// Config of a Registry.
+type Config struct {
+	// Sources are the names of all sources; pods that no source knows are
+	// ended only when each of them has been heard.
+	Sources []string
+	// AdmitAgain is how often admission that could not decide is asked again,
+	// beside each change of the node; 1 s when zero.
+	AdmitAgain time.Duration
+}
+
+// Deps are what a Registry is given; all but OnDisk and Released must be set.
+type Deps struct {
+	Executor Executor
+	Status   Status
+	Probes   Probes
+	Events   Events
+	Pods     Pods
+	// Metrics may be nil.
+	Metrics *Metrics
+	// Admit decides; it must not block and not call the Registry.
+	Admit func(Question) plan.Admission
+	// Node is what of the node matters to a status; it must not block.
+	Node func() plan.Node
+	// OnDisk lists pods that left something on the disk or in cgroups.
+	OnDisk func(ctx context.Context) []types.UID
+	// Released is told of a pod of which nothing is left. It must not block.
+	Released func(uid types.UID)
+}
+
+// Registry keeps one worker per pod. It implements source.Sink and
+// observe.Sink. Safe for concurrent use.
+type Registry struct {
+	cfg  Config
+	deps Deps
+
+	mu       sync.Mutex
+	life     context.Context // nil before Run
+	seq      uint64
+	workers  map[types.UID]*worker
+	observed map[types.UID]plan.Observed
+	// ended holds pods whose worker is done and whose source has not said yet
+	// that they are gone.
+	ended map[types.UID]bool
+	ready map[string]bool
+	seen  bool // the runtime was seen as a whole
+	all   time.Time
+	// sweeping is true from the moment that all is known on.
+	sweeping bool
+	closed   bool
+
+	running sync.WaitGroup
+}
+
+// New returns a Registry without pods.
+func New(cfg Config, deps Deps) *Registry {
+	if cfg.AdmitAgain <= 0 {
+		cfg.AdmitAgain = time.Second
+	}
+	return &Registry{
+		cfg: cfg, deps: deps,
+		workers:  map[types.UID]*worker{},
+		observed: map[types.UID]plan.Observed{},
+		ended:    map[types.UID]bool{},
+		ready:    map[string]bool{},
+	}
+}
+
+// Run lets the workers work until ctx is done, and returns when all of them and
+// their actions have returned. What it was told before is not lost.
+func (r *Registry) Run(ctx context.Context) error {
+	r.mu.Lock()
+	r.life = ctx
+	for _, w := range r.workers {
+		r.start(w)
+	}
+	r.mu.Unlock()
+	r.sweep()
+	<-ctx.Done()
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.running.Wait()
+	return nil
+}
+
+// start lets a worker work. The lock is held.
+func (r *Registry) start(w *worker) {
+	if r.life == nil || r.closed || w.working {
+		return
+	}
+	w.working = true
+	life := r.life
+	r.running.Go(func() { w.run(life) })
+}
+
+// Set implements source.Sink.
+func (r *Registry) Set(pod *v1.Pod, src string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended[pod.UID] {
+		if pod.DeletionTimestamp != nil {
+			return // what is left of a pod that we have ended ourselves
+		}
+		delete(r.ended, pod.UID)
+	}
+	w := r.workers[pod.UID]
+	switch {
+	case w == nil:
+		w = r.add(pod.UID)
+		w.pod, w.source = pod, src
+		r.hold(w)
+		// Before it works: without a pod it would begin to end one.
+		w.tell(func(in *inbox) { in.pod = pod })
+		r.start(w)
+		return
+	case w.pod == nil || w.gone:
+		// It is being ended; it begins anew when that is done.
+		w.again, w.againSource = pod, src
+		return
+	default:
+		w.pod = pod
+	}
+	w.tell(func(in *inbox) { in.pod = pod })
+}
+
+// Remove implements source.Sink.
+func (r *Registry) Remove(uid types.UID, src string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.ended, uid)
+	w := r.workers[uid]
+	if w == nil || w.source != src {
+		return
+	}
+	w.again = nil
+	w.gone = true
+	w.tell(func(in *inbox) { in.removed = true })
+}
+
+// Ready implements source.Sink.
+func (r *Registry) Ready(src string) {
+	r.mu.Lock()
+	r.ready[src] = true
+	r.mu.Unlock()
+	r.sweep()
+}
+
+// SourcesReady is when all sources had been heard; zero before.
+func (r *Registry) SourcesReady() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all
+}
+
+// Observe implements observe.Sink.
+func (r *Registry) Observe(uid types.UID, o plan.Observed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	empty := len(o.Sandboxes) == 0 && len(o.Containers) == 0
+	if empty && o.Known {
+		delete(r.observed, uid)
+	} else {
+		r.observed[uid] = o
+	}
+	if w := r.workers[uid]; w != nil {
+		w.tell(func(in *inbox) { in.observed = &o })
+	} else if r.sweeping && !empty {
+		r.orphan(uid)
+	}
+}
+
+// RuntimeSeen implements observe.Sink.
+func (r *Registry) RuntimeSeen() {
+	r.mu.Lock()
+	r.seen = true
+	for uid, w := range r.workers {
+		o := r.current(uid)
+		w.tell(func(in *inbox) { in.observed = &o })
+	}
+	r.mu.Unlock()
+	r.sweep()
+}
+
+// RuntimeChanged implements observe.Sink.
+func (r *Registry) RuntimeChanged(observe.Runtime) { r.Recheck() }
+
+// current is what is known of a pod in the runtime. The lock is held.
+func (r *Registry) current(uid types.UID) plan.Observed {
+	if o, ok := r.observed[uid]; ok {
+		return o
+	}
+	return plan.Observed{Known: r.seen}
+}
+
+// Recheck makes every worker plan anew: something of the node has changed.
+func (r *Registry) Recheck() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.workers {
+		w.tell(func(*inbox) {})
+	}
+}
+
+// sweep ends what no source knows, once all sources and the runtime were
+// heard: until then such a pod may yet turn out to be wanted.
+func (r *Registry) sweep() {
+	r.mu.Lock()
+	for _, src := range r.cfg.Sources {
+		if !r.ready[src] {
+			r.mu.Unlock()
+			return
+		}
+	}
+	if r.all.IsZero() {
+		r.all = time.Now()
+	}
+	if !r.seen || r.life == nil || r.closed || r.sweeping {
+		r.mu.Unlock()
+		return
+	}
+	r.sweeping = true
+	pods, life := len(r.workers), r.life
+	for uid := range r.observed {
+		if r.workers[uid] == nil {
+			r.orphan(uid)
+		}
+	}
+	logr.FromContextOrDiscard(life).Info("All sources and the runtime were seen", "pods", pods, "podsThatNoSourceKnows", len(r.workers)-pods)
+	if r.deps.OnDisk != nil {
+		r.running.Go(func() { r.sweepDisk(life) })
+	}
+	r.mu.Unlock()
+}
+
+// sweepDisk ends pods of which only files or cgroups are left.
+func (r *Registry) sweepDisk(life context.Context) {
+	disk := r.deps.OnDisk(life)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, uid := range disk {
+		if r.workers[uid] == nil {
+			r.orphan(uid)
+		}
+	}
+}
+
+// orphan makes a worker that ends a pod no source knows. The lock is held.
+func (r *Registry) orphan(uid types.UID) {
+	r.deps.Metrics.orphaned()
+	r.start(r.add(uid))
+}
+
+// add makes a worker. The lock is held.
+func (r *Registry) add(uid types.UID) *worker {
+	r.seq++
+	w := newWorker(r, uid, r.seq)
+	r.workers[uid] = w
+	o := r.current(uid)
+	w.in.observed = &o
+	return w
+}

@@ -1,0 +1,311 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/pace"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// worker is one pod's. Fields of the first group belong to the Registry and its
+// lock; in has a lock of its own; the rest belongs to the worker's goroutine.
+type worker struct {
+	reg    *Registry
+	uid    types.UID
+	seq    uint64
+	pod    *v1.Pod // newest that the source gave; nil for an orphan
+	source string
+	// gone: the source does not want it any more.
+	gone bool
+	// again is set when the source wants the pod anew while it is being ended.
+	again       *v1.Pod
+	againSource string
+	held        bool
+	admission   plan.Decision
+	stopped     bool // nothing of it runs any more
+	working     bool
+
+	mu   sync.Mutex
+	in   inbox
+	wake chan struct{}
+
+	life    context.Context
+	state   plan.State
+	started bool // planned at least once
+	// begun: the pod was admitted in an earlier life of this process.
+	begun     bool
+	published *v1.Pod // what the newest status was published for
+	shown     *v1.Pod // what the newest view shows
+	ended     bool    // what was last noted as stopped
+	cancels   map[plan.Key]*flight
+	hooks     map[string]plan.Hook
+	targets   []plan.Target
+	waits     []plan.Wait
+	admitAt   time.Time // when admission was first asked
+	line      timeline
+	first     firstStart
+	repeats   repeats
+	log       logr.Logger
+}
+
+// flight is an action under way.
+type flight struct {
+	cancel context.CancelFunc
+	began  time.Time
+	// next replaces it once it has returned.
+	next *plan.Action
+}
+
+// inbox is what was told and not yet looked at; the newest of each wins.
+type inbox struct {
+	pod      *v1.Pod
+	removed  bool
+	observed *plan.Observed
+	probes   map[plan.ProbeKey]plan.ProbeResult
+	hooks    map[string]plan.Hook
+	done     []outcome
+	stop     *plan.Stop
+	objects  bool
+}
+
+func newWorker(r *Registry, uid types.UID, seq uint64) *worker {
+	return &worker{
+		reg: r, uid: uid, seq: seq, wake: make(chan struct{}, 1), first: firstStart{seen: time.Now()},
+		state: plan.State{
+			UID: uid, Probes: map[plan.ProbeKey]plan.ProbeResult{}, Images: map[string]plan.Image{},
+			InFlight: map[plan.Key]plan.Action{}, Failures: map[plan.Key]plan.Failure{},
+		},
+	}
+}
+
+// tell puts something into the inbox; it never blocks.
+func (w *worker) tell(put func(*inbox)) {
+	w.mu.Lock()
+	put(&w.in)
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run works until the pod is done or life ends.
+func (w *worker) run(life context.Context) {
+	defer w.cancelAll()
+	w.life = life
+	w.log = logr.FromContextOrDiscard(life).WithValues("podUID", w.uid)
+	var alarm *time.Timer
+	var ring <-chan time.Time
+	for {
+		wakeAt, done := w.step()
+		if done {
+			w.reg.finished(w)
+			return
+		}
+		if alarm != nil {
+			alarm.Stop()
+		}
+		ring = nil
+		if !wakeAt.IsZero() {
+			alarm = time.NewTimer(max(time.Millisecond, time.Until(wakeAt)))
+			ring = alarm.C
+		}
+		select {
+		case <-w.wake:
+		case <-ring:
+		case <-life.Done():
+			if alarm != nil {
+				alarm.Stop()
+			}
+			return
+		}
+	}
+}
+
+// step takes in what was told, plans, and does what the plan says.
+func (w *worker) step() (wakeAt time.Time, done bool) {
+	w.takeIn()
+	if w.state.Pod != nil && w.state.Admission.Decision == plan.AdmissionPending {
+		w.admit()
+	}
+	w.state.Now = time.Now()
+	w.state.Node = w.reg.deps.Node()
+	w.withHooks()
+	out := plan.Plan(w.state)
+	if out.Done && len(w.cancels) == 0 {
+		return time.Time{}, true
+	}
+	if out.Terminating && w.state.EndSince.IsZero() {
+		w.state.EndSince = w.state.Now
+		w.state.EndSeenAtStart = !w.started
+	}
+	if w.state.Observed.Known {
+		w.started = true
+	}
+	for _, key := range out.Cancel {
+		if f := w.cancels[key]; f != nil {
+			f.cancel()
+		}
+	}
+	for _, a := range out.Actions {
+		w.launch(a)
+	}
+	again := w.keepVolumes(out)
+	w.publish(out)
+	return earlier(earlier(out.Wake, again), w.admitAgain()), false
+}
+
+// admitAgain is when admission that could not decide is asked again.
+func (w *worker) admitAgain() time.Time {
+	if w.state.Pod == nil || w.state.Admission.Decision != plan.AdmissionPending || w.admitAt.IsZero() {
+		return time.Time{}
+	}
+	return w.state.Now.Add(w.reg.cfg.AdmitAgain)
+}
+
+// earlier of two times, of which zero means never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// takeIn empties the inbox into the state.
+func (w *worker) takeIn() {
+	w.mu.Lock()
+	in := w.in
+	w.in = inbox{}
+	w.mu.Unlock()
+	if in.pod != nil {
+		w.setPod(in.pod)
+	}
+	if in.removed {
+		w.state.Removed, w.state.Cleaned.API = true, true
+	}
+	if in.stop != nil && w.state.Stop == nil {
+		w.state.Stop = in.stop
+	}
+	if in.observed != nil {
+		w.state.Observed = *in.observed
+	}
+	for k, v := range in.probes {
+		w.state.Probes[k] = v
+	}
+	for id, h := range in.hooks {
+		if w.hooks == nil {
+			w.hooks = map[string]plan.Hook{}
+		}
+		w.hooks[id] = h
+	}
+	for _, o := range in.done {
+		w.finish(o)
+	}
+	if in.objects {
+		w.retryNow()
+	}
+}
+
+// setPod takes a new version of the pod in.
+func (w *worker) setPod(pod *v1.Pod) {
+	old := w.state.Pod
+	w.state.Pod = pod
+	if old == nil {
+		w.state.Static = w.source != apiSource
+		w.state.Reported = *pod.Status.DeepCopy()
+		w.begun = pod.Status.StartTime != nil
+		w.state.LogCounts = w.reg.deps.Executor.LogCounts(pod)
+		for key, result := range w.reg.deps.Probes.Results(w.uid) {
+			if _, newer := w.state.Probes[key]; !newer {
+				w.state.Probes[key] = result
+			}
+		}
+		w.log = w.log.WithValues("pod", pod.Namespace+"/"+pod.Name)
+		return
+	}
+	if !equality.Semantic.DeepEqual(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.Annotations, pod.Annotations) {
+		w.state.Volumes.Ready = false
+	}
+	if !equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
+		// What failed because of the old spec need not wait.
+		clear(w.state.Failures)
+	}
+}
+
+// retryNow lets what failed be tried at once.
+func (w *worker) retryNow() {
+	for k, f := range w.state.Failures {
+		if k.Kind == plan.SetupVolumes || k.Kind == plan.StartContainer || k.Kind == plan.MakeSandbox {
+			f.At = time.Time{}
+			w.state.Failures[k] = f
+		}
+	}
+}
+
+// admit asks admission. A pod that the runtime has, or that began in an earlier
+// life of this process, was admitted then.
+func (w *worker) admit() {
+	if !w.state.Observed.Known {
+		return
+	}
+	if len(w.state.Observed.Sandboxes) > 0 || w.begun {
+		if w.reg.accept(w) {
+			w.state.Admission = plan.Admission{Decision: plan.Admitted}
+		}
+		return
+	}
+	if w.admitAt.IsZero() {
+		w.admitAt = time.Now()
+	}
+	a, asked := w.reg.admit(w, Question{Pod: w.state.Pod, Static: w.state.Static, Waited: time.Since(w.admitAt)})
+	if !asked {
+		w.admitAt = time.Time{} // whoever holds it back wakes it
+	}
+	w.state.Admission = a
+	if a.Decision == plan.Rejected {
+		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, a.Reason, a.Message)
+	}
+}
+
+// withHooks puts into the observation what only this process knows: how
+// postStart hooks stand.
+func (w *worker) withHooks() {
+	if len(w.hooks) == 0 {
+		return
+	}
+	containers := make([]plan.Container, len(w.state.Observed.Containers))
+	copy(containers, w.state.Observed.Containers)
+	present := map[string]bool{}
+	for i := range containers {
+		present[containers[i].ID] = true
+		if h, ok := w.hooks[containers[i].ID]; ok {
+			containers[i].Hook = h
+		}
+	}
+	w.state.Observed.Containers = containers
+	for id, h := range w.hooks {
+		if h == plan.HookDone || !present[id] && len(w.cancels) == 0 {
+			delete(w.hooks, id)
+		}
+	}
+}
+
+func (w *worker) order() pace.Order {
+	o := pace.Order{Seq: w.seq}
+	if pod := w.state.Pod; pod != nil {
+		o.Created = pod.CreationTimestamp.Time
+		o.Critical = w.state.Static || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+	}
+	return o
+}
+
+// systemCritical is the least priority of critical pods.
+const systemCritical = 2_000_000_000

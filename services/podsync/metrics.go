@@ -1,0 +1,65 @@
+package podsync
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// gauges counts pods and containers when somebody asks.
+type gauges struct{ s *Service }
+
+var (
+	runningPods       = prometheus.NewDesc("kubelet_running_pods", "Number of pods that have a running pod sandbox", nil, nil)
+	runningContainers = prometheus.NewDesc("kubelet_running_containers", "Number of containers currently running", []string{"container_state"}, nil)
+	desiredPods       = prometheus.NewDesc("kubelet_desired_pods", "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", []string{"static"}, nil)
+	activePods        = prometheus.NewDesc("kubelet_active_pods", "The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.", []string{"static"}, nil)
+	mirrorPods        = prometheus.NewDesc("kubelet_mirror_pods", "The number of mirror pods the kubelet will try to create (one per admitted static pod)", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (gauges) Describe(c chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{runningPods, runningContainers, desiredPods, activePods, mirrorPods} {
+		c <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(c chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	sandboxes, states := g.s.observer.Count()
+	gauge(runningPods, sandboxes)
+	for state, name := range map[plan.ContainerState]string{
+		plan.StateCreated: "created", plan.StateRunning: "running", plan.StateExited: "exited", plan.StateUnknown: "unknown",
+	} {
+		gauge(runningContainers, states[state], name)
+	}
+	desired, active, static := map[bool]int{}, map[bool]int{}, 0
+	for _, p := range g.s.pods.List() {
+		desired[p.Static]++
+		if p.Static {
+			static++
+		}
+		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			active[p.Static]++
+		}
+	}
+	for _, is := range []bool{false, true} {
+		gauge(desiredPods, desired[is], label(is))
+		gauge(activePods, active[is], label(is))
+	}
+	if g.s.deps.Client != nil {
+		gauge(mirrorPods, static)
+	}
+}
+
+// label is a bool as the kubelet's metrics write it: empty for false.
+func label(is bool) string {
+	if is {
+		return "true"
+	}
+	return ""
+}

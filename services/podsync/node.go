@@ -1,0 +1,261 @@
+package podsync
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/nodeaddr"
+	"github.com/polylet/polylet/services/podsync/internal/admit"
+	"github.com/polylet/polylet/services/podsync/internal/object"
+	"github.com/polylet/polylet/services/podsync/internal/observe"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/server"
+	"github.com/polylet/polylet/services/podsync/internal/worker"
+)
+
+// prepare makes the directories that podsync's parts lie in.
+func (s *Service) prepare() error {
+	for dir, mode := range map[string]os.FileMode{
+		filepath.Join(s.cfg.RootDir, "pods"):                        0o750,
+		s.cfg.PodLogsDir:                                            0o755,
+		filepath.Join(filepath.Dir(s.cfg.PodLogsDir), "containers"): 0o755,
+	} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runtimeSink hands on what the observer sees, and looks at the runtime itself.
+type runtimeSink struct{ s *Service }
+
+func (r runtimeSink) Observe(uid types.UID, o plan.Observed) { r.s.registry.Observe(uid, o) }
+func (r runtimeSink) RuntimeSeen()                           { r.s.registry.RuntimeSeen() }
+func (r runtimeSink) RuntimeChanged(now observe.Runtime) {
+	kick(r.s.nodeKick)
+	r.s.registry.RuntimeChanged(now)
+}
+
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// objectChanged passes on that an API object changed. It returns at once.
+func (s *Service) objectChanged(key object.Key, holders []types.UID) {
+	if key.Kind == object.Node {
+		kick(s.nodeKick)
+		return
+	}
+	s.volumes.ObjectChanged(holders)
+	s.registry.ObjectsChanged(holders)
+}
+
+// followNode keeps what is known of the node itself current: its object, its
+// addresses, and what the runtime has to be told of it.
+func (s *Service) followNode(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx)
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second})
+	told := ""
+	for ctx.Err() == nil {
+		again := false
+		if s.deps.Client != nil {
+			if node, err := s.objects.Node(ctx); err == nil {
+				s.node.Store(node)
+				s.mirrors.NodeChanged()
+				s.registry.Recheck()
+			}
+		}
+		if s.deps.HostIPs == nil && s.addresses.Load() == nil {
+			again = !s.findAddresses(ctx)
+		}
+		if s.observer.Runtime().Ready {
+			again = !s.setUpCgroups(ctx) || again
+			if cidr := s.wantedCIDR(); cidr != "" && cidr != told {
+				if err := s.runtime.UpdatePodCIDR(ctx, cidr); err != nil {
+					log.Error(err, "Could not tell the runtime the pod network; trying again", "podCIDR", cidr)
+					again = true
+				} else {
+					told = cidr
+				}
+			}
+		}
+		var later <-chan time.Time
+		if again {
+			later = time.After(retry.Next())
+		} else {
+			retry.Reset()
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.nodeKick:
+		case <-later:
+		}
+	}
+	return nil
+}
+
+// findAddresses finds the host's addresses and says whether it did.
+func (s *Service) findAddresses(ctx context.Context) bool {
+	var existing []v1.NodeAddress
+	if node := s.node.Load(); node != nil {
+		existing = node.Status.Addresses
+	}
+	found, err := nodeaddr.Find(ctx, nodeaddr.Config{
+		NodeName: s.cfg.NodeName, NodeIP: s.cfg.NodeIP, ExternalCloud: s.cfg.ExternalCloud,
+	}, nodeaddr.System(), existing)
+	if err != nil {
+		s.deps.Health.Set("node address", false, err.Error())
+		return false
+	}
+	var ips []string
+	for _, a := range found {
+		if a.Type == v1.NodeInternalIP && !slices.Contains(ips, a.Address) {
+			ips = append(ips, a.Address)
+		}
+	}
+	s.deps.Health.Set("node address", true, "")
+	s.addresses.Store(&ips)
+	s.registry.Recheck()
+	return true
+}
+
+func (s *Service) hostIPs() []string {
+	if s.deps.HostIPs != nil {
+		return s.deps.HostIPs()
+	}
+	if ips := s.addresses.Load(); ips != nil {
+		return *ips
+	}
+	return nil
+}
+
+func (s *Service) wantedCIDR() string {
+	if node := s.node.Load(); node != nil {
+		return node.Spec.PodCIDR
+	}
+	return s.cfg.PodCIDR
+}
+
+// nodeFacts is what the planner needs to know of the node.
+func (s *Service) nodeFacts() plan.Node {
+	r := s.observer.Runtime()
+	return plan.Node{
+		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
+		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod,
+	}
+}
+
+// admit asks the rules of admission. Static pods do not wait for a Node object:
+// the apiserver that has it may be one of them.
+func (s *Service) admit(q worker.Question) plan.Admission {
+	node := s.node.Load()
+	in := admit.Input{
+		Pod: q.Pod, Static: q.Static, Standalone: s.cfg.Standalone || q.Static && node == nil, Node: node,
+		Waited: q.Waited, NodeDeadline: s.cfg.NodeDeadline, Active: q.Active, AllowedUnsafeSysctls: s.cfg.AllowedUnsafeSysctls,
+	}
+	if in.Standalone {
+		in.Allocatable = s.allocatable()
+	}
+	return admit.Check(in)
+}
+
+// onDisk lists pods that left something outside of the runtime.
+func (s *Service) onDisk(ctx context.Context) []types.UID {
+	log := logr.FromContextOrDiscard(ctx)
+	uids, err := s.volumes.OnDisk()
+	if err != nil {
+		log.Error(err, "Could not list the directories of pods; what is left of pods that are gone stays")
+	}
+	logs, err := s.logsOnDisk()
+	if err != nil {
+		log.Error(err, "Could not list the logs of pods; what is left of pods that are gone stays")
+	}
+	for _, uid := range logs {
+		if !slices.Contains(uids, uid) {
+			uids = append(uids, uid)
+		}
+	}
+	if late, ok := s.cgroups.(*cgroups); ok {
+		if _, err := late.get(ctx); err != nil {
+			return uids
+		}
+	}
+	more, err := s.cgroups.List()
+	if err != nil {
+		log.Error(err, "Could not list the cgroups of pods; what is left of pods that are gone stays")
+	}
+	for _, uid := range more {
+		if !slices.Contains(uids, uid) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+// capacity is the machine's, or the Node object's when there is one.
+func (s *Service) capacity() v1.ResourceList {
+	if node := s.node.Load(); node != nil && len(node.Status.Capacity) > 0 {
+		return node.Status.Capacity
+	}
+	list := v1.ResourceList{
+		v1.ResourceCPU:  *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		v1.ResourcePods: *resource.NewQuantity(s.cfg.MaxPods, resource.DecimalSI),
+	}
+	if total := memoryTotal(); total > 0 {
+		list[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
+	}
+	return list
+}
+
+// allocatable is what pods may use.
+func (s *Service) allocatable() v1.ResourceList {
+	if node := s.node.Load(); node != nil && len(node.Status.Allocatable) > 0 {
+		return node.Status.Allocatable
+	}
+	list := s.capacity().DeepCopy()
+	less := func(name v1.ResourceName, q *resource.Quantity) {
+		if have, ok := list[name]; ok {
+			have.Sub(*q)
+			list[name] = have
+		}
+	}
+	less(v1.ResourceCPU, resource.NewMilliQuantity(s.cfg.ReservedMilliCPU, resource.DecimalSI))
+	less(v1.ResourceMemory, resource.NewQuantity(s.cfg.ReservedMemoryBytes, resource.BinarySI))
+	return list
+}
+
+// handlers are the runtime's, with what they can do.
+func (s *Service) handlers() map[string]*runtimeapi.RuntimeHandlerFeatures {
+	list := s.observer.Runtime().Status.GetRuntimeHandlers()
+	if len(list) == 0 {
+		return nil
+	}
+	out := map[string]*runtimeapi.RuntimeHandlerFeatures{}
+	for _, h := range list {
+		out[h.GetName()] = h.GetFeatures()
+	}
+	return out
+}
+
+func (s *Service) runtimeState() server.RuntimeState {
+	r := s.observer.Runtime()
+	return server.RuntimeState{
+		Version: r.Version, Status: r.Status, Err: r.Err, LastOK: r.LastOK, ContainerEvents: r.Events,
+		LastRelist: r.LastRelist, SourcesReady: s.registry.SourcesReady(),
+	}
+}

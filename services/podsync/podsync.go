@@ -1,0 +1,253 @@
+// Package podsync makes what runs on the node equal to what is wanted: it takes
+// pods from the apiserver and from files, runs them through a container
+// runtime, and reports their state. It is the only service that changes the
+// host. It knows no other service; they ask it.
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/podsync/internal/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/collect"
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/event"
+	"github.com/polylet/polylet/services/podsync/internal/execute"
+	"github.com/polylet/polylet/services/podsync/internal/hook"
+	"github.com/polylet/polylet/services/podsync/internal/image"
+	"github.com/polylet/polylet/services/podsync/internal/logs"
+	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/mirror"
+	"github.com/polylet/polylet/services/podsync/internal/object"
+	"github.com/polylet/polylet/services/podsync/internal/observe"
+	"github.com/polylet/polylet/services/podsync/internal/pace"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/probe"
+	"github.com/polylet/polylet/services/podsync/internal/rotate"
+	"github.com/polylet/polylet/services/podsync/internal/server"
+	"github.com/polylet/polylet/services/podsync/internal/source"
+	"github.com/polylet/polylet/services/podsync/internal/status"
+	"github.com/polylet/polylet/services/podsync/internal/token"
+	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/volume"
+	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
+	"github.com/polylet/polylet/services/podsync/internal/worker"
+)
+
+// Deps are what podsync is given.
+type Deps struct {
+	// Metrics is the process's main registry.
+	Metrics prometheus.Registerer
+	Health  health.Reporter
+	Epoch   uint64
+	// Runtime and Images are connections to the container runtime; see DialRuntime.
+	Runtime, Images grpc.ClientConnInterface
+	// Client is nil in standalone mode.
+	Client kubernetes.Interface
+
+	// The rest stands in for the host where podsync runs on none, as in the
+	// simulation; nil is the host's own.
+	Mounter     mount.Mounter
+	Cgroups     cgroup.Manager
+	Notifier    source.Notifier
+	LogNotifier logs.Notifier
+	HostIPs     func() []string
+}
+
+// DialRuntime returns a connection to a runtime's endpoint; it connects when it
+// is used, and again within a second when the runtime comes back.
+func DialRuntime(endpoint string) (*grpc.ClientConn, error) { return cri.Dial(endpoint) }
+
+// Service is podsync.
+type Service struct {
+	cfg  Config
+	deps Deps
+
+	runtime  *cri.Client
+	objects  *object.Store
+	volumes  *volume.Set
+	cgroups  cgroup.Manager
+	events   *event.Recorder
+	mirrors  *mirror.Keeper
+	statuses *status.Writer
+	probes   *probe.Board
+	pods     *view.Pods
+	table    *view.Table
+	observer *observe.Observer
+	registry *worker.Registry
+	sources  *source.Sources
+	server   *server.Server
+
+	rotator   *rotate.Rotator
+	collector *collect.Collector
+
+	node      atomic.Pointer[v1.Node]
+	addresses atomic.Pointer[[]string]
+	nodeKick  chan struct{}
+}
+
+// New wires podsync up. It starts nothing and touches nothing.
+func New(cfg Config, deps Deps) (*Service, error) {
+	cfg.applyDefaults()
+	if deps.Runtime == nil || deps.Images == nil {
+		return nil, errors.New("podsync: Deps.Runtime and Deps.Images must be set")
+	}
+	if deps.Health == nil {
+		deps.Health = health.Discard()
+	}
+	s := &Service{cfg: cfg, deps: deps, nodeKick: make(chan struct{}, 1)}
+	var metrics *cri.Metrics
+	var counts *worker.Metrics
+	if deps.Metrics != nil {
+		metrics, counts = cri.NewMetrics(deps.Metrics), worker.NewMetrics(deps.Metrics)
+		deps.Metrics.MustRegister(gauges{s})
+	}
+	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, deps.Runtime, deps.Images, metrics)
+	s.table, s.pods = view.NewTable(deps.Epoch), view.NewPods(deps.Epoch)
+	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint}, observe.Deps{
+		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table,
+	})
+	s.edges()
+	if err := s.sourcesOf(); err != nil {
+		return nil, err
+	}
+	s.host()
+	s.registry = worker.New(worker.Config{Sources: s.sources.Names()}, worker.Deps{
+		Executor: s.executor(), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Metrics: counts,
+		Admit: s.admit, Node: s.nodeFacts, OnDisk: s.onDisk,
+	})
+	s.housekeeping()
+	var err error
+	s.server, err = server.New(server.Deps{
+		Epoch: deps.Epoch, Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry,
+		Runtime: s.runtime.Raw(), State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
+		Logs: logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),
+	})
+	return s, err
+}
+
+// edges makes what talks to the apiserver and to probes.
+func (s *Service) edges() {
+	cfg, deps := s.cfg, s.deps
+	s.objects = object.New(object.Config{NodeName: cfg.NodeName}, object.Deps{Client: deps.Client})
+	s.objects.Subscribe(s.objectChanged)
+	s.events = event.New(event.Config{NodeName: cfg.NodeName}, event.Deps{Client: deps.Client})
+	s.mirrors = mirror.New(mirror.Config{NodeName: cfg.NodeName}, mirror.Deps{
+		Client: deps.Client, Node: s.objects.Node,
+		OnChange: func(static types.UID) { s.statuses.Touch(static) },
+	})
+	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health})
+	s.probes = probe.NewBoard(probe.Deps{
+		Epoch: deps.Epoch, Events: s.events, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
+		OnResult: func(uid types.UID, key plan.ProbeKey, r plan.ProbeResult) { s.registry.ProbeResult(uid, key, r) },
+	})
+}
+
+func (s *Service) sourcesOf() (err error) {
+	s.sources, err = source.New(source.Config{
+		NodeName: s.cfg.NodeName, StaticPodPath: s.cfg.StaticPodPath, FileCheckFrequency: s.cfg.FileCheckFrequency,
+	}, source.Deps{
+		Client: s.deps.Client, Mirrors: s.mirrors, Events: s.events, Health: s.deps.Health, Notifier: s.deps.Notifier,
+	})
+	return err
+}
+
+// host makes what lies on the node: volumes and cgroups.
+func (s *Service) host() {
+	cfg, deps := s.cfg, s.deps
+	var requester token.Requester
+	if deps.Client != nil {
+		requester = token.FromClient(deps.Client)
+	}
+	if deps.Mounter == nil {
+		deps.Mounter = mount.New()
+	}
+	s.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
+		Objects: s.objects, Tokens: token.New(token.Config{}, token.Deps{Requester: requester}), Mounter: deps.Mounter,
+		Allocatable: s.allocatable, Changed: func(uid types.UID) { s.registry.ObjectsChanged([]types.UID{uid}) },
+	})
+	switch {
+	case deps.Cgroups != nil:
+		s.cgroups = deps.Cgroups
+	case cfg.CgroupsPerQOS:
+		s.cgroups = newCgroups()
+	default:
+		s.cgroups = cgroup.Off{}
+	}
+}
+
+// executor makes what carries actions out.
+func (s *Service) executor() *execute.Executor {
+	cfg := s.cfg
+	builder := material.New(material.Config{
+		RootDir: cfg.RootDir, PodLogsDir: cfg.PodLogsDir, NodeName: cfg.NodeName, ClusterDomain: cfg.ClusterDomain,
+		ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, SeccompDefault: cfg.SeccompDefault,
+		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod,
+		SingleProcessOOMKill: cfg.SingleProcessOOMKill, Standalone: cfg.Standalone,
+	}, material.Deps{
+		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs,
+		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
+	})
+	puller := image.New(image.Config{
+		Parallel: cfg.MaxParallelPulls, CredentialFiles: []string{filepath.Join(cfg.RootDir, "config.json")},
+	}, image.Deps{Client: s.runtime, Secrets: s.objects, Events: s.events})
+	return execute.New(execute.Config{
+		PodLogsDir: cfg.PodLogsDir, ContainerLogsDir: filepath.Join(filepath.Dir(cfg.PodLogsDir), "containers"),
+	}, execute.Deps{
+		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: s.cgroups,
+		Materials: builder, Hooks: hook.New(hook.Deps{Exec: s.runtime, Events: s.events}), Finisher: s.statuses,
+		Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: s.events, HostIPs: s.hostIPs,
+	})
+}
+
+// Register puts podsync's services on r.
+func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
+
+// Run works until ctx is done. The first part that fails ends it with its error.
+func (s *Service) Run(ctx context.Context) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	s.probes.Load(logr.FromContextOrDiscard(ctx))
+	group, ctx := errgroup.WithContext(ctx)
+	part := func(name string, run func(context.Context) error) {
+		group.Go(func() error {
+			err := run(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err == nil:
+				err = errors.New("it returned though nobody asked it to stop")
+			}
+			return fmt.Errorf("podsync: %s: %w", name, err)
+		})
+	}
+	part("objects", s.objects.Run)
+	part("probes", s.probes.Run)
+	part("events", s.events.Run)
+	part("volumes", s.volumes.Run)
+	part("mirrors", s.mirrors.Run)
+	part("statuses", s.statuses.Run)
+	part("node", s.followNode)
+	part("workers", s.registry.Run)
+	part("runtime", s.observer.Run)
+	part("log rotation", s.rotator.Run)
+	part("image collection", s.collector.Run)
+	part("sources", func(ctx context.Context) error { return s.sources.Run(ctx, s.registry) })
+	if s.cfg.PodsAPISocket != "" {
+		part("pods API", s.servePods)
+	}
+	return group.Wait()
+}
