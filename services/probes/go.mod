@@ -1,0 +1,32 @@
+module github.com/polylet/polylet/services/probes
+
+go 1.26.0
+
+require (
+	github.com/go-logr/logr v1.4.4
+	github.com/polylet/polylet/api v0.0.0
+	github.com/polylet/polylet/internal v0.0.0
+	github.com/prometheus/client_golang v1.25.0
+	go.uber.org/goleak v1.3.0
+	golang.org/x/sys v0.49.0
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/prometheus/client_model v0.6.3 // indirect
+	github.com/prometheus/common v0.72.0 // indirect
+	github.com/prometheus/procfs v0.22.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
+	k8s.io/klog/v2 v2.140.0 // indirect
+)
+
+replace (
+	github.com/polylet/polylet/api => ../../api
+	github.com/polylet/polylet/internal => ../../internal
+)

@@ -1,0 +1,95 @@
+// Package handler makes one attempt of a probe: HTTP, TCP and gRPC by itself,
+// exec through whoever can run a command. It owns the kubelet's texts for what
+// comes out; it must never keep anything between attempts, count or retry.
+package handler
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/services/probes/internal/probe"
+)
+
+// bodyLimit is how much of a body or an output is read.
+const bodyLimit = 10 << 10
+
+// Config is what handlers need to know.
+type Config struct {
+	// UserAgent of HTTP and gRPC probes, e.g. "kube-probe/1.36".
+	UserAgent string
+}
+
+// Handlers makes attempts. Safe for concurrent use; see New.
+type Handlers struct {
+	cfg       Config
+	commander Commander
+	transport *http.Transport
+}
+
+// New returns Handlers that run commands through c.
+func New(cfg Config, c Commander) *Handlers {
+	return &Handlers{cfg: cfg, commander: c, transport: newTransport()}
+}
+
+// Run makes one attempt and keeps to the target's timeout.
+func (h *Handlers) Run(ctx context.Context, t probe.Target) probe.Answer {
+	switch a := t.Handler.(type) {
+	case probe.Exec:
+		return h.exec(ctx, t, a)
+	case probe.HTTPGet:
+		return h.httpGet(ctx, t, a)
+	case probe.TCPSocket:
+		return h.tcpSocket(ctx, t, a)
+	case probe.GRPC:
+		return h.grpc(ctx, t, a)
+	default:
+		return errored("missing probe handler for %s/%s:%s", t.Namespace, t.Name, t.Key.Container)
+	}
+}
+
+func errored(format string, args ...any) probe.Answer {
+	return probe.Answer{Verdict: probe.Errored, Message: fmt.Sprintf(format, args...)}
+}
+
+func failed(message string) probe.Answer {
+	return probe.Answer{Verdict: probe.Failed, Message: message}
+}
+
+// address joins host and port; the second value says what is wrong with them.
+func address(host, podIP string, port int, portName string) (string, string) {
+	if host == "" {
+		host = podIP
+	}
+	switch {
+	case port == 0 && portName != "":
+		return "", fmt.Sprintf("port %s not found among the container's ports", portName)
+	case port < 1 || port > 65535:
+		return "", fmt.Sprintf("invalid port number: %d", port)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port)), ""
+}
+
+// dialer returns a dialer whose connections do not stay in TIME_WAIT: a node
+// with many probes would run out of ports.
+func dialer(timeout time.Duration) *net.Dialer {
+	return &net.Dialer{
+		Timeout:   timeout,
+		KeepAlive: -1,
+		Control: func(_, _ string, c syscall.RawConn) error {
+			var err error
+			if cerr := c.Control(func(fd uintptr) {
+				err = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 1})
+			}); cerr != nil {
+				return cerr
+			}
+			return err
+		},
+	}
+}
