@@ -1,0 +1,194 @@
+// Package collect brings together what a document or a frame of signals is
+// made of: measured rows, filesystems, the runtime's account, process numbers.
+// It decides what is asked of whom and how long it may take; the documents
+// themselves are made by pure packages.
+package collect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/exposition"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/machine"
+	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/signal"
+	"github.com/polylet/polylet/services/stats/internal/summary"
+)
+
+const (
+	// patience is how long a document waits for what is measured in the
+	// background for the first time; what is missing then is left out.
+	patience = 500 * time.Millisecond
+	// layersFresh is how old the runtime's account of writable layers may be.
+	layersFresh = 15 * time.Second
+	// mountsFresh is how old the mount points of the runtime's filesystems may
+	// be: they move only when the runtime is configured anew.
+	mountsFresh = 5 * time.Minute
+)
+
+// Config says what the node is.
+type Config struct {
+	// NodeName goes into the document.
+	NodeName string
+	// RootDir is the directory whose filesystem is nodefs.
+	RootDir string
+	// PodsCgroup is the cgroup of all pods.
+	PodsCgroup string
+	// System are the system containers.
+	System []summary.SystemContainer
+	// Pressure is whether the kernel counts pressure per cgroup.
+	Pressure bool
+	// CgroupVersion is 1 or 2.
+	CgroupVersion uint64
+}
+
+// Deps is who is asked.
+type Deps struct {
+	Meter       *measure.Meter
+	Names       *inventory.Table
+	Runtime     *disk.Runtime
+	Directories *disk.Trees
+	Machine     *machine.Machine
+	Proc        process.Proc
+}
+
+// Collector collects. Safe for concurrent use.
+type Collector struct {
+	cfg  Config
+	deps Deps
+}
+
+// New returns a Collector; it starts nothing.
+func New(cfg Config, deps Deps) *Collector { return &Collector{cfg: cfg, deps: deps} }
+
+// Summary collects the facts of /stats/summary.
+func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) (summary.Facts, error) {
+	boot, err := c.deps.Proc.BootSeconds()
+	if err != nil {
+		return summary.Facts{}, err
+	}
+	level := measure.Summary
+	rows, err := c.deps.Meter.Rows(ctx, level)
+	if err != nil {
+		return summary.Facts{}, fmt.Errorf("measure the cgroups: %w", err)
+	}
+	out := summary.Facts{
+		NodeName: c.cfg.NodeName, BootTime: time.Unix(boot, 0), Rows: rows, Pods: c.deps.Names.View().Pods(),
+		System: c.cfg.System, Pressure: c.cfg.Pressure,
+	}
+	if onlyCPUAndMemory {
+		return out, nil
+	}
+	out.Disk, err = c.disk(ctx, out.Pods)
+	return out, err
+}
+
+func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*summary.Disk, error) {
+	root, err := disk.Statfs(c.cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := c.deps.Proc.Numbers()
+	if err != nil {
+		return nil, err
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	usage := c.deps.Runtime.Get(waitCtx, layersFresh)
+	out := &summary.Disk{Root: root, Numbers: numbers, Layers: usage.Layers, Time: time.Now()}
+	out.Image = runtimeFilesystem(usage.Images)
+	out.Container = runtimeFilesystem(usage.Containers)
+	if out.Container == nil {
+		out.Container = out.Image
+	}
+	out.Directories = c.deps.Directories.Get(waitCtx, directories(pods))
+	return out, nil
+}
+
+// runtimeFilesystem measures the first filesystem that the runtime names.
+func runtimeFilesystem(usages []disk.Usage) *summary.RuntimeFilesystem {
+	for _, u := range usages {
+		if f, err := disk.Statfs(u.Mountpoint); err == nil {
+			return &summary.RuntimeFilesystem{Filesystem: f, Usage: u}
+		}
+	}
+	return nil
+}
+
+// directories lists what is measured of pods: logs and volumes. What is a
+// mount of its own (memory, claims) is measured as a filesystem.
+func directories(pods []inventory.PresentPod) []disk.Directory {
+	var out []disk.Directory
+	for _, pod := range pods {
+		for _, c := range pod.Containers {
+			if c.LogDir != "" {
+				out = append(out, disk.Directory{Path: c.LogDir})
+			}
+		}
+		for _, v := range pod.Volumes {
+			if v.HostPath != "" {
+				out = append(out, disk.Directory{Path: v.HostPath, FilesystemOnly: v.InMemory || v.PVC != ""})
+			}
+		}
+	}
+	return out
+}
+
+// Cadvisor returns the /metrics/cadvisor document.
+func (c *Collector) Cadvisor(ctx context.Context) exposition.Document {
+	rows, err := c.deps.Meter.Rows(ctx, measure.Full)
+	info, infoErr := c.deps.Machine.Info()
+	if infoErr != nil {
+		info = nil
+	}
+	return exposition.Cadvisor(rows, exposition.Machine{Info: info, Version: c.deps.Machine.Version(), Pressure: c.cfg.Pressure}, err)
+}
+
+// Resource returns the /metrics/resource document.
+func (c *Collector) Resource(ctx context.Context) exposition.Document {
+	level := measure.Basic
+	if info, err := c.deps.Machine.Info(); err == nil && info.SwapCapacity > 0 {
+		level = measure.Summary // Swap limits are among its rows.
+	}
+	rows, err := c.deps.Meter.Rows(ctx, level)
+	return exposition.Resource(rows, c.deps.Names.View().Pods(), err)
+}
+
+// Signals measures the eviction signals.
+func (c *Collector) Signals(ctx context.Context) ([]signal.Signal, error) {
+	facts := signal.Facts{Time: time.Now()}
+	info, err := c.deps.Machine.Info()
+	if err != nil {
+		return nil, err
+	}
+	node, err := c.deps.Meter.Memory("/")
+	if err != nil {
+		return nil, fmt.Errorf("measure the node's memory: %w", err)
+	}
+	facts.Node = &signal.Memory{Limit: info.MemoryCapacity, WorkingSet: node.WorkingSet, Time: node.Time}
+	if pods, err := c.deps.Meter.Memory(c.cfg.PodsCgroup); err == nil && pods.Limit > 0 {
+		facts.Pods = &signal.Memory{Limit: pods.Limit, WorkingSet: pods.WorkingSet, Time: pods.Time}
+	}
+	root, err := disk.Statfs(c.cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	facts.Root = &root
+	if numbers, err := c.deps.Proc.Numbers(); err == nil {
+		facts.Processes = &numbers
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	usage := c.deps.Runtime.Get(waitCtx, mountsFresh)
+	if image := runtimeFilesystem(usage.Images); image != nil {
+		facts.Image, facts.Container = &image.Filesystem, &image.Filesystem
+	}
+	if container := runtimeFilesystem(usage.Containers); container != nil {
+		facts.Container = &container.Filesystem
+	}
+	return signal.Compute(facts), nil
+}

@@ -1,0 +1,219 @@
+package disk
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Directory is one to measure.
+type Directory struct {
+	// Path is where it is.
+	Path string
+	// FilesystemOnly asks for statfs alone: the directory is a mount of its own.
+	FilesystemOnly bool
+}
+
+// Measured is a directory, the filesystem that it is on, and when it was measured.
+type Measured struct {
+	// Tree is what the directory takes; with FilesystemOnly what is taken of
+	// the filesystem.
+	Tree
+	// Filesystem is the one that it is on.
+	Filesystem Filesystem
+	// Time is when it was measured.
+	Time time.Time
+}
+
+// Measure measures a directory now.
+func Measure(ctx context.Context, d Directory) (Measured, error) {
+	filesystem, err := Statfs(d.Path)
+	if err != nil {
+		return Measured{}, err
+	}
+	out := Measured{Filesystem: filesystem, Time: time.Now()}
+	if d.FilesystemOnly {
+		out.Tree = Tree{Bytes: filesystem.Used(), Inodes: filesystem.InodesUsed()}
+		return out, nil
+	}
+	out.Tree, err = Walk(ctx, d.Path)
+	return out, err
+}
+
+// TreesConfig says how often trees are measured.
+type TreesConfig struct {
+	// Period is how old a measurement may be before it is renewed, when asked for.
+	Period time.Duration
+	// Deadline bounds one walk; a longer one keeps the last figure. Of one that
+	// hangs in the kernel (a dead network mount) nothing more is asked until
+	// it comes back, and the others go on.
+	Deadline time.Duration
+	// Forget is how long a tree that nobody asks for is kept.
+	Forget time.Duration
+}
+
+// Trees measures directories in the background, one at a time, and only those
+// that somebody asks for. Safe for concurrent use.
+type Trees struct {
+	cfg        TreesConfig
+	measureOne func(context.Context, Directory) (Measured, error)
+	wake       chan struct{}
+
+	mu      sync.Mutex
+	entries map[string]*tree
+	queue   []Directory
+}
+
+// tree is one entry.
+type tree struct {
+	last   Measured
+	valid  bool
+	queued bool
+	next   time.Time
+	asked  time.Time
+	// first is closed when the first walk ended, well or not.
+	first chan struct{}
+	tried bool
+}
+
+// NewTrees returns Trees that measure nothing until Run runs.
+func NewTrees(cfg TreesConfig) *Trees {
+	return &Trees{cfg: cfg, measureOne: Measure, wake: make(chan struct{}, 1), entries: map[string]*tree{}}
+}
+
+// Get returns the last measurements of the trees, those that there are, and
+// has the ones that are missing or old measured. It waits until every tree was
+// tried once or ctx is done, whichever is first.
+func (t *Trees) Get(ctx context.Context, dirs []Directory) map[string]Measured {
+	pending := t.ask(dirs)
+	for _, first := range pending {
+		select {
+		case <-first:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	out := make(map[string]Measured, len(dirs))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, dir := range dirs {
+		if e := t.entries[dir.Path]; e != nil && e.valid {
+			out[dir.Path] = e.last
+		}
+	}
+	return out
+}
+
+func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, dir := range dirs {
+		e := t.entries[dir.Path]
+		if e == nil {
+			e = &tree{first: make(chan struct{})}
+			t.entries[dir.Path] = e
+		}
+		e.asked = now
+		if !e.queued && !now.Before(e.next) {
+			e.queued = true
+			t.queue = append(t.queue, dir)
+		}
+		if !e.tried {
+			pending = append(pending, e.first)
+		}
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+	return pending
+}
+
+// Run measures until ctx is done.
+func (t *Trees) Run(ctx context.Context) error {
+	for {
+		dir, ok := t.pop()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-t.wake:
+				continue
+			}
+		}
+		t.measure(ctx, dir)
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+func (t *Trees) pop() (Directory, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) == 0 {
+		t.queue = nil
+		t.forget()
+		return Directory{}, false
+	}
+	dir := t.queue[0]
+	t.queue = t.queue[1:]
+	return dir, true
+}
+
+// forget drops what nobody asked for lately. The caller holds mu.
+func (t *Trees) forget() {
+	limit := time.Now().Add(-t.cfg.Forget)
+	for dir, e := range t.entries {
+		if e.asked.Before(limit) && e.tried {
+			delete(t.entries, dir)
+		}
+	}
+}
+
+// measure measures one directory and waits for it, but not longer than twice
+// the deadline.
+func (t *Trees) measure(ctx context.Context, dir Directory) {
+	measureCtx, cancel := context.WithTimeout(ctx, t.cfg.Deadline)
+	done := make(chan struct{})
+	go func() {
+		defer cancel()
+		defer close(done)
+		start := time.Now()
+		result, err := t.measureOne(measureCtx, dir)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Directory was not measured", "directory", dir.Path, "after", time.Since(start).String(), "err", err)
+		}
+		t.finish(dir, result, time.Since(start), err)
+	}()
+	hung := time.NewTimer(2 * t.cfg.Deadline)
+	defer hung.Stop()
+	select {
+	case <-done:
+	case <-hung.C:
+		klog.FromContext(ctx).Info("Directory cannot be measured, its filesystem does not answer; look at the mount", "directory", dir.Path)
+	}
+}
+
+func (t *Trees) finish(dir Directory, result Measured, took time.Duration, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[dir.Path]
+	if e == nil {
+		return
+	}
+	e.queued = false
+	// A tree that takes long is measured less often: at most a tenth of the time.
+	e.next = time.Now().Add(max(t.cfg.Period, 10*took))
+	if err == nil {
+		e.last, e.valid = result, true
+	}
+	if !e.tried {
+		e.tried = true
+		close(e.first)
+	}
+}

@@ -1,0 +1,202 @@
+// Package inventory holds what podsync said about the containers of this node:
+// how each is called, whose it is, where its logs and volumes lie.
+//
+// It owns that table only. It must never measure anything, and an empty table
+// is a valid one: cgroups are then measured without names.
+package inventory
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Pod names a pod.
+type Pod struct{ Namespace, Name, UID string }
+
+// Sandbox is a pod sandbox of the runtime.
+type Sandbox struct {
+	// ID is the CRI id.
+	ID string
+	// Pod is whose it is.
+	Pod Pod
+	// Attempt is the CRI attempt; the highest is the pod's present sandbox.
+	Attempt uint32
+	// Ready is whether it runs.
+	Ready bool
+	// CreateTime is when it was created.
+	CreateTime time.Time
+	// CgroupParent is the pod's cgroup below the cgroup root; empty when the
+	// runtime chose it.
+	CgroupParent string
+}
+
+// Container is a container of the runtime.
+type Container struct {
+	// ID is the CRI id; SandboxID that of its sandbox.
+	ID, SandboxID string
+	// Pod is whose it is.
+	Pod Pod
+	// Name is the name in the pod's spec.
+	Name string
+	// Attempt is the CRI attempt; the highest of a name is the present one.
+	Attempt uint32
+	// Image is the image as the spec names it.
+	Image string
+	// Running is whether it runs.
+	Running bool
+	// StartTime is when it started; zero before.
+	StartTime time.Time
+	// LogDir is the directory of its log files.
+	LogDir string
+}
+
+// Volume is a mounted volume of a pod.
+type Volume struct {
+	// Name is the name in the pod's spec; HostPath its directory.
+	Name, HostPath string
+	// Ephemeral is whether it counts as the pod's ephemeral storage; InMemory
+	// whether it is a tmpfs.
+	Ephemeral, InMemory bool
+	// PVC is the claim it comes from; empty for others.
+	PVC string
+}
+
+// PodVolumes are the volumes of one pod, in spec order.
+type PodVolumes struct {
+	Pod     Pod
+	Volumes []Volume
+}
+
+// Change is one frame of what podsync sends.
+type Change struct {
+	// Snapshot is true when the change holds all there is.
+	Snapshot       bool
+	Sandboxes      []Sandbox
+	Containers     []Container
+	Volumes        []PodVolumes
+	RemovedIDs     []string
+	RemovedVolumes []string
+}
+
+// View is the table at one moment. It must not be changed.
+type View struct {
+	// Version grows with every change; 0 before the first.
+	Version uint64
+	// Sandboxes and Containers by CRI id, Volumes by pod UID.
+	Sandboxes  map[string]Sandbox
+	Containers map[string]Container
+	Volumes    map[string]PodVolumes
+}
+
+// Table follows podsync. The zero value is an empty table. Safe for concurrent use.
+type Table struct {
+	mu   sync.Mutex
+	view View
+	// shared says that view was handed out and has to be copied before a change.
+	shared bool
+}
+
+// View returns the table as it is.
+func (t *Table) View() View {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shared = true
+	return t.view
+}
+
+// Apply takes a frame in.
+func (t *Table) Apply(c Change) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := View{Version: t.view.Version + 1}
+	switch {
+	case c.Snapshot || t.view.Sandboxes == nil:
+		next.Sandboxes, next.Containers, next.Volumes = map[string]Sandbox{}, map[string]Container{}, map[string]PodVolumes{}
+	case t.shared:
+		next.Sandboxes, next.Containers, next.Volumes = maps.Clone(t.view.Sandboxes), maps.Clone(t.view.Containers), maps.Clone(t.view.Volumes)
+	default:
+		next.Sandboxes, next.Containers, next.Volumes = t.view.Sandboxes, t.view.Containers, t.view.Volumes
+	}
+	for _, s := range c.Sandboxes {
+		next.Sandboxes[s.ID] = s
+	}
+	for _, k := range c.Containers {
+		next.Containers[k.ID] = k
+	}
+	for _, v := range c.Volumes {
+		next.Volumes[v.Pod.UID] = v
+	}
+	for _, id := range c.RemovedIDs {
+		delete(next.Sandboxes, id)
+		delete(next.Containers, id)
+	}
+	for _, uid := range c.RemovedVolumes {
+		delete(next.Volumes, uid)
+	}
+	t.view, t.shared = next, false
+}
+
+// PresentPod is a pod that runs now.
+type PresentPod struct {
+	Sandbox    Sandbox
+	Containers []Container
+	Volumes    []Volume
+}
+
+// Pods returns the pods with a ready sandbox: the newest sandbox of each, and
+// of each container name the newest attempt when it runs. Sorted by namespace,
+// name and UID, containers by name.
+func (v View) Pods() []PresentPod {
+	newest := map[string]Sandbox{}
+	for _, s := range v.Sandboxes {
+		if old, ok := newest[s.Pod.UID]; s.Ready && (!ok || s.Attempt > old.Attempt) {
+			newest[s.Pod.UID] = s
+		}
+	}
+	containers := map[string]map[string]Container{}
+	for _, c := range v.Containers {
+		byName := containers[c.Pod.UID]
+		if byName == nil {
+			byName = map[string]Container{}
+			containers[c.Pod.UID] = byName
+		}
+		if old, ok := byName[c.Name]; !ok || c.Attempt > old.Attempt {
+			byName[c.Name] = c
+		}
+	}
+	out := make([]PresentPod, 0, len(newest))
+	for uid, s := range newest {
+		pod := PresentPod{Sandbox: s, Volumes: v.Volumes[uid].Volumes}
+		for _, name := range slices.Sorted(maps.Keys(containers[uid])) {
+			if c := containers[uid][name]; c.Running {
+				pod.Containers = append(pod.Containers, c)
+			}
+		}
+		out = append(out, pod)
+	}
+	slices.SortFunc(out, func(a, b PresentPod) int { return comparePods(a.Sandbox.Pod, b.Sandbox.Pod) })
+	return out
+}
+
+func comparePods(a, b Pod) int {
+	for _, pair := range [][2]string{{a.Namespace, b.Namespace}, {a.Name, b.Name}, {a.UID, b.UID}} {
+		if pair[0] != pair[1] {
+			if pair[0] < pair[1] {
+				return -1
+			}
+			return 1
+		}
+	}
+	return 0
+}
+
+// ByUID returns the pod with this UID, from its sandboxes.
+func (v View) ByUID() map[string]Pod {
+	out := make(map[string]Pod, len(v.Sandboxes))
+	for _, s := range v.Sandboxes {
+		out[s.Pod.UID] = s.Pod
+	}
+	return out
+}

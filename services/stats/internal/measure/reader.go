@@ -1,0 +1,143 @@
+package measure
+
+import (
+	"context"
+
+	"github.com/google/cadvisor/lib/container/common"
+	"github.com/google/cadvisor/lib/model"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/stats/internal/cgroup"
+)
+
+// parts is what each level reads of a cgroup.
+var parts = [levels]cgroup.Part{Basic: 0, Summary: cgroup.Pressure, Full: cgroup.All}
+
+// reader reads the cgroups of one measurement.
+type reader struct {
+	m       *Meter
+	ctx     context.Context //nolint:containedctx // Lives for one measurement, for its logger.
+	level   Level
+	machine *model.MachineInfo
+	files   []model.FsStats
+}
+
+func (m *Meter) reader(ctx context.Context, level Level) *reader {
+	r := &reader{m: m, ctx: ctx, level: level, machine: &model.MachineInfo{}}
+	if level == Basic {
+		return r
+	}
+	log := klog.FromContext(ctx)
+	if info, err := m.deps.Machine.Info(); err != nil {
+		log.Error(err, "Measuring without the machine's description")
+	} else {
+		r.machine = info
+	}
+	if level == Full {
+		files, err := m.deps.Machine.FilesystemStats()
+		if err != nil {
+			log.Error(err, "Measuring without filesystems")
+		}
+		r.files = files
+	}
+	return r
+}
+
+// read measures one cgroup; false when it is gone.
+func (r *reader) read(t Target) (Row, bool) {
+	cgroups := r.m.deps.Cgroups
+	stats, err := cgroups.Read(t.Cgroup, parts[r.level])
+	if err != nil {
+		return Row{}, false
+	}
+	row := Row{Target: t, Stats: stats}
+	row.NanoCores = r.m.rates.observe(t.Cgroup, stats.Timestamp, stats.Cpu.Usage.Total)
+	if r.level == Basic {
+		return row, true
+	}
+	r.limits(&row)
+	r.network(&row)
+	if r.level == Summary && (t.Kind == Container || t.Kind == Sandbox) {
+		stats.Processes = &model.ProcessStats{ProcessCount: uint64(len(cgroups.PIDs(t.Cgroup)))}
+	}
+	if r.level == Full {
+		r.full(&row)
+	}
+	return row, true
+}
+
+func (r *reader) limits(row *Row) {
+	if row.Kind == Machine {
+		row.MemoryLimit = r.machine.MemoryCapacity
+		row.SwapLimit = &r.machine.SwapCapacity
+		return
+	}
+	if limit := r.m.deps.Cgroups.MemoryLimit(row.Cgroup); limit < 1<<62 {
+		row.MemoryLimit = limit
+	}
+	if r.machine.SwapCapacity == 0 {
+		return
+	}
+	if limit, limited := r.m.deps.Cgroups.SwapLimit(row.Cgroup); limited {
+		row.SwapLimit = &limit
+	}
+}
+
+// network reads the counters of the machine's and of each sandbox's network
+// namespace, through a process that is in it.
+func (r *reader) network(row *Row) {
+	pid := 0
+	switch row.Kind {
+	case Machine:
+		pid = 1
+	case Sandbox:
+		pids := r.m.deps.Cgroups.PIDs(row.Cgroup)
+		if len(pids) == 0 {
+			return
+		}
+		pid = pids[0]
+	default:
+		return
+	}
+	interfaces, err := r.m.deps.Proc.Network(pid)
+	if err != nil || len(interfaces) == 0 {
+		return // The sandbox ended, or has no network yet.
+	}
+	row.Stats.Network = &model.NetworkStats{Interfaces: interfaces, InterfaceStats: interfaces[0]}
+}
+
+// full adds what only the cAdvisor document has.
+func (r *reader) full(row *Row) {
+	row.Spec = r.m.deps.Cgroups.Spec(row.Cgroup)
+	row.Spec.Image = row.Image
+	if !row.StartTime.IsZero() {
+		row.Spec.StartTime = row.StartTime
+	}
+	pids := r.m.deps.Cgroups.PIDs(row.Cgroup)
+	stats := row.Stats
+	if stats.Processes != nil {
+		stats.Processes.FdCount, stats.Processes.SocketCount = r.m.deps.Proc.Files(pids)
+		r.ulimits(row, pids)
+	}
+	if row.Kind == Machine {
+		row.Spec.HasMemory = true
+		row.Spec.Memory.Limit, row.Spec.Memory.SwapLimit = r.machine.MemoryCapacity, r.machine.SwapCapacity
+		stats.Filesystem = r.files
+	}
+	if stats.DiskIo != nil {
+		common.AssignDeviceNamesToDiskStats((*common.MachineInfoNamer)(r.machine), stats.DiskIo)
+	}
+}
+
+func (r *reader) ulimits(row *Row, pids []int) {
+	pid := 1
+	if row.Kind != Machine {
+		if row.ID == "" || len(pids) == 0 {
+			return
+		}
+		pid = pids[0]
+	}
+	if limit, err := r.m.deps.Proc.OpenFilesLimit(pid); err == nil {
+		row.Stats.Processes.Ulimits = []model.UlimitSpec{{Name: "max_open_files", SoftLimit: limit}}
+	}
+}

@@ -1,0 +1,81 @@
+// Package server is the gRPC face of stats: it turns requests into questions
+// to the collector and documents into bytes. It must not measure by itself.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/stats/internal/collect"
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/machine"
+	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/summary"
+)
+
+// Deps is what the server serves.
+type Deps struct {
+	Collector *collect.Collector
+	Machine   *machine.Machine
+	Proc      process.Proc
+	// RootDir is the directory whose filesystem the machine document counts.
+	RootDir string
+	// Epoch is the process's.
+	Epoch uint64
+}
+
+// Server implements StatsService.
+type Server struct {
+	statsv1.UnimplementedStatsServiceServer
+	Deps
+}
+
+// New returns a Server.
+func New(deps Deps) *Server { return &Server{Deps: deps} }
+
+// GetSummary implements StatsService.
+func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+	facts, err := s.Collector.Summary(ctx, r.GetOnlyCpuAndMemory())
+	if err != nil {
+		return nil, fmt.Errorf("%w: make the summary: %w", rpcerr.ErrUnavailable, err)
+	}
+	data, err := json.Marshal(summary.Build(facts))
+	if err != nil {
+		return nil, fmt.Errorf("write the summary as JSON: %w", err)
+	}
+	return &statsv1.GetSummaryResponse{SummaryJson: data}, nil
+}
+
+// GetMachine implements StatsService.
+func (s *Server) GetMachine(context.Context, *statsv1.GetMachineRequest) (*statsv1.GetMachineResponse, error) {
+	info, err := s.Machine.Info()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
+	}
+	data, err := json.Marshal(info)
+	if err != nil {
+		return nil, fmt.Errorf("write the machine document as JSON: %w", err)
+	}
+	out := &statsv1.GetMachineResponse{
+		MachineInfoJson: data, NumCores: int32(info.NumCores), //nolint:gosec // A number of CPUs.
+		MemoryCapacityBytes: info.MemoryCapacity, SwapCapacityBytes: info.SwapCapacity,
+		MachineId: info.MachineID, SystemUuid: info.SystemUUID, BootId: info.BootID,
+	}
+	for _, h := range info.HugePages {
+		out.HugePages = append(out.HugePages, &statsv1.HugePages{PageSizeBytes: h.PageSize << 10, Count: h.NumPages})
+	}
+	root, err := disk.Statfs(s.RootDir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
+	}
+	out.RootFsCapacityBytes = root.Capacity
+	numbers, err := s.Proc.Numbers()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
+	}
+	out.MaxPid = numbers.Max
+	return out, nil
+}

@@ -1,0 +1,86 @@
+package summary
+
+import (
+	"github.com/google/cadvisor/lib/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/services/stats/internal/measure"
+)
+
+func timeOf(row *measure.Row) metav1.Time { return metav1.NewTime(row.Stats.Timestamp) }
+
+func startTime(row *measure.Row) metav1.Time { return metav1.NewTime(row.StartTime) }
+
+func (b *builder) cpu(row *measure.Row) *statsapi.CPUStats {
+	return &statsapi.CPUStats{
+		Time: timeOf(row), UsageCoreNanoSeconds: &row.Stats.Cpu.Usage.Total, UsageNanoCores: row.NanoCores,
+		PSI: b.pressure(&row.Stats.Cpu.PSI),
+	}
+}
+
+func (b *builder) memory(row *measure.Row) *statsapi.MemoryStats {
+	m := row.Stats.Memory
+	out := &statsapi.MemoryStats{
+		Time: timeOf(row), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS,
+		PageFaults: &m.ContainerData.Pgfault, MajorPageFaults: &m.ContainerData.Pgmajfault, PSI: b.pressure(&m.PSI),
+	}
+	if row.MemoryLimit > 0 {
+		available := uint64(0)
+		if row.MemoryLimit > m.WorkingSet {
+			available = row.MemoryLimit - m.WorkingSet
+		}
+		out.AvailableBytes = &available
+	}
+	return out
+}
+
+func swap(row *measure.Row) *statsapi.SwapStats {
+	out := &statsapi.SwapStats{Time: timeOf(row), SwapUsageBytes: &row.Stats.Memory.Swap}
+	if row.SwapLimit != nil {
+		available := uint64(0)
+		if *row.SwapLimit > row.Stats.Memory.Swap {
+			available = *row.SwapLimit - row.Stats.Memory.Swap
+		}
+		out.SwapAvailableBytes = &available
+	}
+	return out
+}
+
+func (b *builder) io(row *measure.Row) *statsapi.IOStats {
+	if !b.Pressure || row.Stats.DiskIo == nil {
+		return nil
+	}
+	return &statsapi.IOStats{Time: timeOf(row), PSI: b.pressure(&row.Stats.DiskIo.PSI)}
+}
+
+func (b *builder) pressure(p *model.PSIStats) *statsapi.PSIStats {
+	if !b.Pressure {
+		return nil
+	}
+	return &statsapi.PSIStats{Full: statsapi.PSIData(p.Full), Some: statsapi.PSIData(p.Some)}
+}
+
+// network shows all interfaces, and eth0 or else the first as the default one.
+func network(row *measure.Row) *statsapi.NetworkStats {
+	if row.Stats.Network == nil {
+		return nil
+	}
+	out := &statsapi.NetworkStats{Time: timeOf(row)}
+	for i := range row.Stats.Network.Interfaces {
+		n := &row.Stats.Network.Interfaces[i]
+		s := statsapi.InterfaceStats{Name: n.Name, RxBytes: &n.RxBytes, RxErrors: &n.RxErrors, TxBytes: &n.TxBytes, TxErrors: &n.TxErrors}
+		if i == 0 || n.Name == "eth0" {
+			out.InterfaceStats = s
+		}
+		out.Interfaces = append(out.Interfaces, s)
+	}
+	return out
+}
+
+func processCount(row *measure.Row) uint64 {
+	if row.Stats.Processes == nil {
+		return 0
+	}
+	return row.Stats.Processes.ProcessCount
+}

@@ -1,0 +1,79 @@
+package summary
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+)
+
+// shown is a filesystem with what somebody uses of it.
+func shown(f disk.Filesystem, at time.Time, bytes, inodes uint64) *statsapi.FsStats {
+	return &statsapi.FsStats{
+		Time: metav1.NewTime(at), AvailableBytes: &f.Available, CapacityBytes: &f.Capacity, UsedBytes: &bytes,
+		InodesFree: &f.InodesFree, Inodes: &f.Inodes, InodesUsed: &inodes,
+	}
+}
+
+func filesystem(f disk.Filesystem) *statsapi.FsStats {
+	return shown(f, f.Time, f.Used(), f.InodesUsed())
+}
+
+func runtimeFilesystem(f *RuntimeFilesystem) *statsapi.FsStats {
+	if f == nil {
+		return nil
+	}
+	return shown(f.Filesystem, f.Usage.Time, f.Usage.Bytes, f.Usage.Inodes)
+}
+
+// rootfs is a container's writable layer.
+func (b *builder) rootfs(id string) *statsapi.FsStats {
+	layer, ok := b.Disk.Layers[id]
+	fs := b.Disk.Container
+	if !ok || fs == nil {
+		return nil
+	}
+	return shown(fs.Filesystem, layer.Time, layer.Bytes, layer.Inodes)
+}
+
+// directory is a measured directory; nil when it was not measured yet.
+func (b *builder) directory(path string) *statsapi.FsStats {
+	d, ok := b.Disk.Directories[path]
+	if !ok || path == "" {
+		return nil
+	}
+	return shown(d.Filesystem, d.Time, d.Bytes, d.Inodes)
+}
+
+// storage adds a pod's volumes and the sum of its ephemeral storage.
+func (b *builder) storage(p inventory.PresentPod, out *statsapi.PodStats) {
+	var bytes, inodes uint64
+	count := func(s *statsapi.FsStats) {
+		if s != nil {
+			bytes += *s.UsedBytes
+			inodes += *s.InodesUsed
+		}
+	}
+	for i := range out.Containers {
+		count(out.Containers[i].Rootfs)
+		count(out.Containers[i].Logs)
+	}
+	for _, v := range p.Volumes {
+		s := b.directory(v.HostPath)
+		if s == nil {
+			continue
+		}
+		volume := statsapi.VolumeStats{Name: v.Name, FsStats: *s}
+		if v.PVC != "" {
+			volume.PVCRef = &statsapi.PVCReference{Name: v.PVC, Namespace: p.Sandbox.Pod.Namespace}
+		}
+		out.VolumeStats = append(out.VolumeStats, volume)
+		if v.Ephemeral && !v.InMemory {
+			count(s)
+		}
+	}
+	out.EphemeralStorage = shown(b.Disk.Root, b.Disk.Time, bytes, inodes)
+}

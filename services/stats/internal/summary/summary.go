@@ -1,0 +1,191 @@
+// Package summary builds the kubelet's /stats/summary document from what was
+// measured. It is pure: no I/O, no clock.
+// Source: k8s.io/kubelet/pkg/apis/stats/v1alpha1, shared kubelet surface 7.1.
+package summary
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/process"
+)
+
+// SystemContainer is a group that the document shows under a name of its own.
+type SystemContainer struct{ Name, Cgroup string }
+
+// Facts is what the document is made of.
+type Facts struct {
+	// NodeName and BootTime describe the node.
+	NodeName string
+	BootTime time.Time
+	// Rows are the measured cgroups, Pods those that run.
+	Rows []measure.Row
+	Pods []inventory.PresentPod
+	// System are the system containers to show.
+	System []SystemContainer
+	// Pressure is whether the kernel counts pressure per cgroup.
+	Pressure bool
+	// Disk is nil for the document of CPU and memory only.
+	Disk *Disk
+}
+
+// Disk is what the document says beside CPU and memory.
+type Disk struct {
+	// Root is the filesystem of the root directory; Image and Container those
+	// of the runtime, nil when not known.
+	Root             disk.Filesystem
+	Image, Container *RuntimeFilesystem
+	// Layers are writable layers by container id.
+	Layers map[string]disk.Usage
+	// Directories are log directories and volumes by path.
+	Directories map[string]disk.Measured
+	// Numbers are the process numbers.
+	Numbers process.Numbers
+	Time    time.Time
+}
+
+// RuntimeFilesystem is a filesystem of the runtime and what it uses of it.
+type RuntimeFilesystem struct {
+	disk.Filesystem
+	Usage disk.Usage
+}
+
+// Build makes the document.
+func Build(f Facts) *statsapi.Summary {
+	b := builder{Facts: f, byCgroup: map[string]*measure.Row{}, byID: map[string]*measure.Row{}, byPod: map[string]*measure.Row{}}
+	for i := range f.Rows {
+		row := &f.Rows[i]
+		b.byCgroup[row.Cgroup] = row
+		if row.ID != "" {
+			b.byID[row.ID] = row
+		}
+		if row.Kind == measure.Pod {
+			b.byPod[row.Pod.UID] = row
+		}
+	}
+	out := &statsapi.Summary{Node: b.node(), Pods: make([]statsapi.PodStats, 0, len(f.Pods))}
+	for _, pod := range f.Pods {
+		out.Pods = append(out.Pods, b.pod(pod))
+	}
+	return out
+}
+
+type builder struct {
+	Facts
+	byCgroup, byID, byPod map[string]*measure.Row
+}
+
+func (b *builder) node() statsapi.NodeStats {
+	out := statsapi.NodeStats{NodeName: b.NodeName, StartTime: metav1.NewTime(b.BootTime)}
+	if row := b.byCgroup["/"]; row != nil {
+		out.CPU, out.Memory, out.Swap = b.cpu(row), b.memory(row), swap(row)
+		if b.Disk != nil {
+			out.IO, out.Network = b.io(row), network(row)
+		}
+	}
+	for _, s := range b.System {
+		if row := b.byCgroup[s.Cgroup]; row != nil {
+			out.SystemContainers = append(out.SystemContainers, statsapi.ContainerStats{
+				Name: s.Name, StartTime: startTime(row), CPU: b.cpu(row), Memory: b.memory(row), Swap: swap(row),
+			})
+		}
+	}
+	if b.Disk == nil {
+		return out
+	}
+	out.Fs = filesystem(b.Disk.Root)
+	if b.Disk.Image != nil {
+		out.Runtime = &statsapi.RuntimeStats{ImageFs: runtimeFilesystem(b.Disk.Image), ContainerFs: runtimeFilesystem(b.Disk.Container)}
+	}
+	out.Rlimit = &statsapi.RlimitStats{
+		Time: metav1.NewTime(b.Disk.Time), MaxPID: &b.Disk.Numbers.Max, NumOfRunningProcesses: &b.Disk.Numbers.Running,
+	}
+	return out
+}
+
+func (b *builder) pod(p inventory.PresentPod) statsapi.PodStats {
+	ref := p.Sandbox.Pod
+	out := statsapi.PodStats{
+		PodRef:    statsapi.PodReference{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID},
+		StartTime: metav1.NewTime(p.Sandbox.CreateTime), Containers: []statsapi.ContainerStats{},
+	}
+	var processes uint64
+	var rows []*measure.Row
+	sandbox := b.byID[p.Sandbox.ID]
+	for _, c := range p.Containers {
+		row := b.byID[c.ID]
+		out.Containers = append(out.Containers, b.container(c, row))
+		if row != nil {
+			rows = append(rows, row)
+			processes += processCount(row)
+		}
+	}
+	if row := b.byPod[ref.UID]; row != nil {
+		out.CPU, out.Memory, out.Swap = b.cpu(row), b.memory(row), swap(row)
+		if b.Disk != nil {
+			out.IO = b.io(row)
+		}
+	} else {
+		b.sum(&out, rows)
+	}
+	if b.Disk == nil {
+		return out
+	}
+	if sandbox != nil {
+		processes += processCount(sandbox)
+		out.Network = network(sandbox)
+	}
+	out.ProcessStats = &statsapi.ProcessStats{ProcessCount: &processes}
+	b.storage(p, &out)
+	return out
+}
+
+func (b *builder) container(c inventory.Container, row *measure.Row) statsapi.ContainerStats {
+	out := statsapi.ContainerStats{Name: c.Name, StartTime: metav1.NewTime(c.StartTime)}
+	if row != nil {
+		out.CPU, out.Memory, out.Swap = b.cpu(row), b.memory(row), swap(row)
+		if b.Disk != nil {
+			out.IO = b.io(row)
+		}
+	}
+	if b.Disk != nil {
+		out.Rootfs, out.Logs = b.rootfs(c.ID), b.directory(c.LogDir)
+	}
+	return out
+}
+
+// sum adds the containers of a pod that has no cgroup of its own.
+func (b *builder) sum(out *statsapi.PodStats, rows []*measure.Row) {
+	if len(rows) == 0 {
+		return
+	}
+	var cpu statsapi.CPUStats
+	var memory statsapi.MemoryStats
+	for _, row := range rows {
+		c, m := b.cpu(row), b.memory(row)
+		cpu.Time, memory.Time = c.Time, m.Time
+		add(&cpu.UsageCoreNanoSeconds, c.UsageCoreNanoSeconds)
+		add(&cpu.UsageNanoCores, c.UsageNanoCores)
+		add(&memory.UsageBytes, m.UsageBytes)
+		add(&memory.WorkingSetBytes, m.WorkingSetBytes)
+		add(&memory.RSSBytes, m.RSSBytes)
+		add(&memory.PageFaults, m.PageFaults)
+		add(&memory.MajorPageFaults, m.MajorPageFaults)
+	}
+	out.CPU, out.Memory = &cpu, &memory
+}
+
+func add(sum **uint64, value *uint64) {
+	if value == nil {
+		return
+	}
+	if *sum == nil {
+		*sum = new(uint64)
+	}
+	**sum += *value
+}

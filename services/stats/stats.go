@@ -1,0 +1,149 @@
+// Package stats measures the node: cAdvisor's machine and container
+// statistics, /stats/summary, /metrics/cadvisor, /metrics/resource and the
+// eviction signals.
+//
+// It owns every measurement of the node and must never change anything: not a
+// cgroup, not a file, not a pod. What containers are called it learns from
+// podsync; without podsync it measures on, without names.
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/stats/internal/cgroup"
+	"github.com/polylet/polylet/services/stats/internal/collect"
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/machine"
+	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/peer"
+	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/server"
+	"github.com/polylet/polylet/services/stats/internal/summary"
+)
+
+const (
+	machineMaxAge   = 5 * time.Minute
+	runtimeDeadline = 10 * time.Second
+	walkDeadline    = 30 * time.Second
+)
+
+// Deps is what stats is given.
+type Deps struct {
+	// Podsync is a connection to podsync.
+	Podsync grpc.ClientConnInterface
+	// Metrics is the process's main registry.
+	Metrics prometheus.Registerer
+	// Health is told of podsync.
+	Health health.Reporter
+	// Epoch is the process's, random per start.
+	Epoch uint64
+	// Cgroups is where cgroups are mounted; nil finds them.
+	Cgroups *cgroup.Hierarchy
+	// Proc is the proc filesystem; "" is /proc.
+	Proc process.Proc
+}
+
+// Service is the stats process's job.
+type Service struct {
+	names       *inventory.Table
+	meter       *measure.Meter
+	directories *disk.Trees
+	podsync     *peer.Podsync
+	server      *server.Server
+}
+
+// New wires the service; it starts nothing.
+func New(cfg Config, deps Deps) (*Service, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if deps.Podsync == nil {
+		return nil, errors.New("stats: no connection to podsync was given")
+	}
+	if deps.Health == nil {
+		deps.Health = health.Discard()
+	}
+	if deps.Proc == "" {
+		deps.Proc = "/proc"
+	}
+	if deps.Cgroups == nil {
+		hierarchy, err := cgroup.Detect()
+		if err != nil {
+			return nil, fmt.Errorf("stats: %w", err)
+		}
+		deps.Cgroups = hierarchy
+	}
+	if cfg.VolumePeriod == 0 {
+		cfg.VolumePeriod = time.Minute
+	}
+	s := &Service{names: &inventory.Table{}, podsync: peer.NewPodsync(deps.Podsync, deps.Health)}
+	description := machine.New(machineMaxAge)
+	system := systemContainers(cfg)
+	s.meter = measure.New(measure.Roots{Pods: cfg.podsCgroup(), Groups: groups(system)}, measure.Deps{
+		Cgroups: deps.Cgroups, Names: s.names, Proc: deps.Proc, Machine: description,
+	})
+	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod})
+	version := uint64(1)
+	if deps.Cgroups.Unified() {
+		version = 2
+	}
+	collector := collect.New(collect.Config{
+		CgroupVersion: version,
+		NodeName:      cfg.NodeName, RootDir: cfg.RootDir, PodsCgroup: cfg.podsCgroup(), System: system, Pressure: deps.Cgroups.HasPressure(),
+	}, collect.Deps{
+		Meter: s.meter, Names: s.names, Runtime: disk.NewRuntime(runtimeDeadline, s.podsync.FilesystemUsage),
+		Directories: s.directories, Machine: description, Proc: deps.Proc,
+	})
+	if deps.Metrics != nil {
+		if err := deps.Metrics.Register(collect.NewMetrics(collector)); err != nil {
+			return nil, fmt.Errorf("stats: register the metrics of volumes and logs: %w", err)
+		}
+	}
+	s.server = server.New(server.Deps{Collector: collector, Machine: description, Proc: deps.Proc, RootDir: cfg.RootDir, Epoch: deps.Epoch})
+	return s, nil
+}
+
+// systemContainers are those of the configuration, and the pods.
+func systemContainers(cfg Config) []summary.SystemContainer {
+	var out []summary.SystemContainer
+	for _, s := range []summary.SystemContainer{
+		{Name: "kubelet", Cgroup: cfg.KubeletCgroup}, {Name: "runtime", Cgroup: cfg.RuntimeCgroup},
+		{Name: "misc", Cgroup: cfg.SystemCgroup}, {Name: "pods", Cgroup: cfg.podsCgroup()},
+	} {
+		if s.Cgroup != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func groups(system []summary.SystemContainer) []string {
+	out := make([]string, 0, len(system))
+	for _, s := range system {
+		out = append(out, s.Cgroup)
+	}
+	return out
+}
+
+// Register puts StatsService on a server.
+func (s *Service) Register(r grpc.ServiceRegistrar) { statsv1.RegisterStatsServiceServer(r, s.server) }
+
+// Run follows podsync and keeps what needs keeping until ctx is done; then it
+// returns nil.
+func (s *Service) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.podsync.Follow(ctx, s.names) })
+	group.Go(func() error { return s.meter.Run(ctx) })
+	group.Go(func() error { return s.directories.Run(ctx) })
+	return group.Wait()
+}

@@ -1,0 +1,291 @@
+package stats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/testkit/grpctest"
+	"github.com/polylet/polylet/services/stats/internal/cgroup"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	sandboxID   = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	containerID = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+// podsync answers as the real one would for one pod.
+type podsync struct {
+	podsyncv1.UnimplementedPodSyncServiceServer
+	volume, logs string
+}
+
+func (p *podsync) WatchContainers(_ *podsyncv1.WatchContainersRequest, stream grpc.ServerStreamingServer[podsyncv1.WatchContainersResponse]) error {
+	pod := &podsyncv1.PodRef{Namespace: "shop", Name: "web-0", Uid: "1-2"}
+	err := stream.Send(&podsyncv1.WatchContainersResponse{
+		Epoch: 1, Revision: 1, Snapshot: true,
+		Sandboxes: []*podsyncv1.Sandbox{{Id: sandboxID, Pod: pod, Ready: true, CreateTime: timestamppb.Now()}},
+		Containers: []*podsyncv1.Container{{
+			Id: containerID, SandboxId: sandboxID, Pod: pod, Name: "web", Image: "registry.local/web:1",
+			State: podsyncv1.ContainerState_CONTAINER_STATE_RUNNING, StartTime: timestamppb.Now(), LogDir: p.logs,
+		}},
+		Volumes: []*podsyncv1.PodVolumes{{Pod: pod, Volumes: []*podsyncv1.Volume{{Name: "scratch", HostPath: p.volume, Ephemeral: true}}}},
+	})
+	if err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+func (p *podsync) ListFilesystemUsage(context.Context, *podsyncv1.ListFilesystemUsageRequest) (*podsyncv1.ListFilesystemUsageResponse, error) {
+	return &podsyncv1.ListFilesystemUsageResponse{
+		WritableLayers:   []*podsyncv1.WritableLayer{{ContainerId: containerID, Usage: &podsyncv1.FilesystemUsage{UsedBytes: 4096, InodesUsed: 2}}},
+		ImageFilesystems: []*podsyncv1.FilesystemUsage{{Mountpoint: p.volume, UsedBytes: 1 << 20, InodesUsed: 10}},
+	}, nil
+}
+
+// node is a stats service over real cgroups of the test's own.
+type node struct {
+	client statsv1.StatsServiceClient
+	names  func() int
+	pid    int
+}
+
+func start(t *testing.T) node {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("making cgroups needs root")
+	}
+	hierarchy, err := cgroup.Detect()
+	if err != nil {
+		t.Skip(err)
+	}
+	cgroupRoot := fmt.Sprintf("/polylet-stats-test-%d", os.Getpid())
+	process := sleeper(t)
+	makeCgroups(t, hierarchy, cgroupRoot, process)
+	peer := &podsync{volume: t.TempDir(), logs: t.TempDir()}
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(peer.volume, "file"), make([]byte, 1<<20), 0o644), os.WriteFile(filepath.Join(peer.logs, "0.log"), make([]byte, 8192), 0o644),
+	); err != nil {
+		t.Fatal(err)
+	}
+	conn := grpctest.Serve(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, peer) })
+	service, err := New(Config{NodeName: "n1", RootDir: t.TempDir(), CgroupRoot: cgroupRoot}, Deps{Podsync: conn, Cgroups: hierarchy, Epoch: 42})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- service.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	out := node{pid: process, names: func() int { return len(service.names.View().Containers) }}
+	out.client = statsv1.NewStatsServiceClient(grpctest.Serve(t, func(s *grpc.Server) { service.Register(s) }))
+	for deadline := time.Now().Add(10 * time.Second); out.names() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("podsync's names did not arrive")
+		}
+	}
+	return out
+}
+
+func sleeper(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // It may have ended.
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// makeCgroups makes a pod's cgroups, and puts the process into its sandbox's.
+func makeCgroups(t *testing.T, h *cgroup.Hierarchy, root string, pid int) {
+	t.Helper()
+	names := []string{root, root + "/kubepods", root + "/kubepods/pod1-2", root + "/kubepods/pod1-2/" + sandboxID, root + "/kubepods/pod1-2/" + containerID}
+	controllers := []string{"cpu", "cpuacct", "memory", "blkio", "pids"}
+	if h.Unified() {
+		controllers = []string{""}
+	}
+	for _, controller := range controllers {
+		if h.Dir(controller, "/") == "" {
+			continue
+		}
+		var made []string
+		for _, name := range names {
+			dir := h.Dir(controller, name)
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Skipf("no cgroup can be made here: %v", err)
+			}
+			made = append(made, dir)
+		}
+		procs := filepath.Join(made[3], "cgroup.procs")
+		if err := os.WriteFile(procs, []byte(strconv.Itoa(pid)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			home := filepath.Join(h.Dir(controller, "/"), "cgroup.procs")
+			_ = os.WriteFile(home, []byte(strconv.Itoa(pid)), 0o644) // The process goes back, if it is still there.
+			for i := len(made) - 1; i >= 0; i-- {
+				if err := os.Remove(made[i]); err != nil {
+					t.Errorf("remove %s: %v", made[i], err)
+				}
+			}
+		})
+	}
+}
+
+func TestTheSummaryShowsARealCgroupUnderItsPodsName(t *testing.T) {
+	n := start(t)
+	r, err := n.client.GetSummary(t.Context(), &statsv1.GetSummaryRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s statsapi.Summary
+	if err := json.Unmarshal(r.GetSummaryJson(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Node.NodeName != "n1" || *s.Node.Memory.WorkingSetBytes == 0 || *s.Node.CPU.UsageCoreNanoSeconds == 0 || *s.Node.Fs.CapacityBytes == 0 {
+		t.Errorf("node %+v", s.Node)
+	}
+	if s.Node.Runtime == nil || *s.Node.Runtime.ImageFs.UsedBytes != 1<<20 {
+		t.Errorf("image filesystem %+v; want the runtime's account", s.Node.Runtime)
+	}
+	if len(s.Pods) != 1 || s.Pods[0].PodRef.Name != "web-0" || len(s.Pods[0].Containers) != 1 {
+		t.Fatalf("pods %+v; want web-0 with one container", s.Pods)
+	}
+	pod := s.Pods[0]
+	if *pod.ProcessStats.ProcessCount != 1 || pod.Memory == nil || pod.CPU == nil || pod.Network == nil {
+		t.Errorf("pod %+v; want one process, CPU, memory and the network of its process", pod)
+	}
+	if got := *pod.Containers[0].Rootfs.UsedBytes; got != 4096 {
+		t.Errorf("writable layer %d bytes; want 4096", got)
+	}
+	if got := *pod.Containers[0].Logs.UsedBytes; got < 8192 {
+		t.Errorf("logs %d bytes; want at least 8192", got)
+	}
+	if len(pod.VolumeStats) != 1 || *pod.VolumeStats[0].UsedBytes < 1<<20 {
+		t.Errorf("volumes %+v; want one of a MiB", pod.VolumeStats)
+	}
+}
+
+func text(t *testing.T, n node, document statsv1.MetricsDocument) string {
+	t.Helper()
+	stream, err := n.client.GetMetricsText(t.Context(), &statsv1.GetMetricsTextRequest{Document: document})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for first := true; ; first = false {
+		piece, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out.String()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first && !strings.HasPrefix(piece.GetContentType(), "text/plain; version=0.0.4") {
+			t.Errorf("content type %q", piece.GetContentType())
+		}
+		out.Write(piece.GetData())
+	}
+}
+
+func TestTheMetricDocumentsNameARealCgroup(t *testing.T) {
+	n := start(t)
+	cadvisor := text(t, n, statsv1.MetricsDocument_METRICS_DOCUMENT_CADVISOR)
+	for _, want := range []string{
+		`container_memory_working_set_bytes{container="web",id="/polylet-stats-test-` + strconv.Itoa(os.Getpid()) + `/kubepods/pod1-2/` + containerID +
+			`",image="registry.local/web:1",name="` + containerID + `",namespace="shop",pod="web-0"}`,
+		`/kubepods/pod1-2",image="",name="",namespace="shop",pod="web-0"}`,
+		`container_processes{container="",id="/polylet-stats-test-` + strconv.Itoa(os.Getpid()) + `/kubepods/pod1-2/` + sandboxID + `",image="",name="` + sandboxID + `",namespace="shop",pod="web-0"} 1`,
+		`container_memory_usage_bytes{container="",id="/",image="",name="",namespace="",pod=""}`, "machine_cpu_cores{", "cadvisor_version_info{", "container_scrape_error 0",
+	} {
+		if !strings.Contains(cadvisor, want) {
+			t.Errorf("no %s in /metrics/cadvisor", want)
+		}
+	}
+	resource := text(t, n, statsv1.MetricsDocument_METRICS_DOCUMENT_RESOURCE)
+	for _, want := range []string{
+		`container_cpu_usage_seconds_total{container="web",namespace="shop",pod="web-0"}`, `pod_memory_working_set_bytes{namespace="shop",pod="web-0"}`, "node_cpu_usage_seconds_total ", "resource_scrape_error 0",
+	} {
+		if !strings.Contains(resource, want) {
+			t.Errorf("no %s in /metrics/resource:\n%s", want, resource)
+		}
+	}
+}
+
+func TestTheMachineAndTheSignalsAreThoseOfThisMachine(t *testing.T) {
+	n := start(t)
+	machine, err := n.client.GetMachine(t.Context(), &statsv1.GetMachineRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if machine.GetNumCores() < 1 || machine.GetMemoryCapacityBytes() == 0 || machine.GetBootId() == "" || machine.GetMaxPid() == 0 || machine.GetRootFsCapacityBytes() == 0 {
+		t.Errorf("machine %+v", machine)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := n.client.WatchSignals(ctx, &statsv1.WatchSignalsRequest{Period: durationpb.New(time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]*statsv1.Signal{}
+	for _, s := range frame.GetSignals() {
+		got[s.GetName()] = s
+	}
+	for _, name := range []string{"memory.available", "nodefs.available", "imagefs.available", "containerfs.available", "pid.available"} {
+		if s := got[name]; s == nil || s.GetAvailable() == 0 || s.GetCapacity() < s.GetAvailable() {
+			t.Errorf("signal %s is %v", name, s)
+		}
+	}
+	if frame.GetEpoch() != 42 {
+		t.Errorf("epoch %d; want 42", frame.GetEpoch())
+	}
+	tooOften, err := n.client.WatchSignals(ctx, &statsv1.WatchSignalsRequest{Period: durationpb.New(time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if frame, err := tooOften.Recv(); err == nil {
+		t.Errorf("a period of a millisecond was taken: %v", frame)
+	}
+}
+
+func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
+	for name, cfg := range map[string]Config{"no name": {RootDir: "/x"}, "relative root": {NodeName: "n", RootDir: "x"}} {
+		if _, err := New(cfg, Deps{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
