@@ -1,0 +1,96 @@
+package nodestatus
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+// Config is what the Node is configured to be. Fields carry the names of the
+// KubeletConfiguration's fields and flags that they come from.
+type Config struct {
+	// NodeName is the Node's name; Hostname the value of its hostname label,
+	// the name when empty.
+	NodeName, Hostname string
+	// NodeLabels are given to a Node that is created.
+	NodeLabels map[string]string
+	// RegisterNode is whether the Node is created; RegisterWithTaints and
+	// ProviderID are given to it then.
+	RegisterNode          bool
+	RegisterWithTaints    []v1.Taint
+	RegisterUnschedulable bool
+	ProviderID            string
+	// ExternalCloud is --cloud-provider=external; NodeIP is --node-ip.
+	ExternalCloud bool
+	NodeIP        string
+	// Port is that of the node's HTTPS API.
+	Port int32
+	// MaxPods, PodsPerCore (0 is none) and NodeStatusMaxImages (-1 is all).
+	MaxPods, PodsPerCore, NodeStatusMaxImages int32
+	// KubeReserved and SystemReserved are quantities by resource name.
+	KubeReserved, SystemReserved map[string]string
+	// EvictionHard, EvictionSoft and EvictionSoftGracePeriod are thresholds by signal.
+	EvictionHard, EvictionSoft, EvictionSoftGracePeriod map[string]string
+	// EvictionPressureTransitionPeriod is how long a pressure stays after it was last seen.
+	EvictionPressureTransitionPeriod time.Duration
+	// NodeStatusUpdateFrequency is between two looks, NodeStatusReportFrequency
+	// between two reports when nothing changed.
+	NodeStatusUpdateFrequency, NodeStatusReportFrequency time.Duration
+	// NodeLeaseDuration is how long the Lease is good for; whole seconds.
+	NodeLeaseDuration time.Duration
+	// DeclaredFeatures are what the Node says that it can do.
+	DeclaredFeatures []string
+}
+
+// node turns the configuration into the computation's.
+func (c Config) node() (node.Config, error) {
+	if c.NodeName == "" {
+		return node.Config{}, errors.New("nodestatus: the node has no name; set --hostname-override or the host's name")
+	}
+	if c.NodeStatusUpdateFrequency <= 0 || c.NodeStatusReportFrequency <= 0 || c.NodeLeaseDuration < time.Second {
+		return node.Config{}, fmt.Errorf("nodestatus: nodeStatusUpdateFrequency %s and nodeStatusReportFrequency %s have to be more than 0, nodeLeaseDurationSeconds (%s) at least 1",
+			c.NodeStatusUpdateFrequency, c.NodeStatusReportFrequency, c.NodeLeaseDuration)
+	}
+	thresholds, err := threshold.Parse(c.EvictionHard, c.EvictionSoft, c.EvictionSoftGracePeriod)
+	if err != nil {
+		return node.Config{}, fmt.Errorf("nodestatus: %w", err)
+	}
+	kube, err := quantities("kubeReserved", c.KubeReserved)
+	if err != nil {
+		return node.Config{}, err
+	}
+	system, err := quantities("systemReserved", c.SystemReserved)
+	if err != nil {
+		return node.Config{}, err
+	}
+	hostname := c.Hostname
+	if hostname == "" {
+		hostname = c.NodeName
+	}
+	return node.Config{
+		Name: c.NodeName, Hostname: hostname, Labels: c.NodeLabels, Taints: c.RegisterWithTaints, ProviderID: c.ProviderID,
+		Unschedulable: c.RegisterUnschedulable, ExternalCloud: c.ExternalCloud, NodeIP: c.NodeIP, Port: c.Port,
+		MaxPods: c.MaxPods, PodsPerCore: c.PodsPerCore, MaxImages: c.NodeStatusMaxImages, KubeReserved: kube, SystemReserved: system,
+		Thresholds: thresholds, KubeletVersion: buildinfo.KubernetesVersion, DeclaredFeatures: c.DeclaredFeatures,
+	}, nil
+}
+
+func quantities(field string, in map[string]string) (v1.ResourceList, error) {
+	out := v1.ResourceList{}
+	for name, text := range in {
+		quantity, err := resource.ParseQuantity(strings.TrimSpace(text))
+		if err != nil || quantity.Sign() < 0 {
+			return nil, fmt.Errorf("nodestatus: %s: %s has %q; give it a quantity such as 100m or 1Gi", field, name, text)
+		}
+		out[v1.ResourceName(name)] = quantity
+	}
+	return out, nil
+}

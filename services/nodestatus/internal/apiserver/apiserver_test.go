@@ -1,0 +1,54 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// patched applies our patch as the apiserver does.
+func patched(t *testing.T, old, wanted *v1.Node) (*v1.Node, string) {
+	t.Helper()
+	patch, err := statusPatch(old, wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := json.Marshal(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, v1.Node{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out v1.Node
+	if err := json.Unmarshal(after, &out); err != nil {
+		t.Fatal(err)
+	}
+	return &out, string(patch)
+}
+
+func TestTwoAddressesOfOneTypeSurviveThePatch(t *testing.T) {
+	old, wanted := &v1.Node{}, &v1.Node{}
+	old.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeHostName, Address: "n"}}
+	wanted.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}, {Type: v1.NodeInternalIP, Address: "fd00::2"}, {Type: v1.NodeHostName, Address: "n"}}
+	got, patch := patched(t, old, wanted)
+	if len(got.Status.Addresses) != 3 || got.Status.Addresses[0].Address != "10.0.0.2" || got.Status.Addresses[1].Address != "fd00::2" {
+		t.Errorf("addresses %v after patch %s", got.Status.Addresses, patch)
+	}
+}
+
+func TestConditionsOfOthersStay(t *testing.T) {
+	old, wanted := &v1.Node{}, &v1.Node{}
+	old.Status.Conditions = []v1.NodeCondition{{Type: "NetworkUnavailable", Status: "False"}, {Type: "Ready", Status: "False"}}
+	wanted.Status.Conditions = []v1.NodeCondition{{Type: "NetworkUnavailable", Status: "False"}, {Type: "Ready", Status: "True"}}
+	got, patch := patched(t, old, wanted)
+	if len(got.Status.Conditions) != 2 || got.Status.Conditions[1].Status != "True" {
+		t.Errorf("conditions %v after patch %s", got.Status.Conditions, patch)
+	}
+	if got, patch := patched(t, wanted, wanted); patch != "{}" || len(got.Status.Conditions) != 2 {
+		t.Errorf("nothing changed and the patch is %s", patch)
+	}
+}

@@ -1,0 +1,92 @@
+// Package event sends Events about the Node. It owns their form; an Event that
+// cannot be sent in time is dropped, and nothing ever waits for one.
+package event
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+)
+
+const (
+	// waiting is how many Events may wait.
+	waiting = 100
+	// attempts to send one, a few seconds apart.
+	attempts = 5
+	pause    = 3 * time.Second
+	deadline = 10 * time.Second
+)
+
+// Sender sends. Safe for concurrent use.
+type Sender struct {
+	nodeName string
+	client   client.EventInterface
+	queue    chan *v1.Event
+	sent     atomic.Int64 // Makes the names of Events of one instant differ.
+}
+
+// New returns a Sender; client is nil without an apiserver, Events are logged then.
+func New(nodeName string, client client.EventInterface) *Sender {
+	return &Sender{nodeName: nodeName, client: client, queue: make(chan *v1.Event, waiting)}
+}
+
+// Send queues an Event and returns at once.
+func (s *Sender) Send(ctx context.Context, e node.Event) {
+	log := klog.FromContext(ctx)
+	log.Info("Node event", "type", e.Type, "reason", e.Reason, "message", e.Message)
+	if s.client == nil {
+		return
+	}
+	now := metav1.Now()
+	event := &v1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", s.nodeName, now.UnixNano()+s.sent.Add(1)), Namespace: metav1.NamespaceDefault},
+		InvolvedObject: v1.ObjectReference{Kind: "Node", Name: s.nodeName},
+		Type:           e.Type, Reason: e.Reason, Message: e.Message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		Source: v1.EventSource{Component: "kubelet", Host: s.nodeName}, ReportingController: "kubelet", ReportingInstance: s.nodeName,
+	}
+	select {
+	case s.queue <- event:
+	default:
+		log.Info("Node event is dropped, too many are waiting", "reason", e.Reason)
+	}
+}
+
+// Run sends until ctx is done.
+func (s *Sender) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event := <-s.queue:
+			s.send(ctx, event)
+		}
+	}
+}
+
+func (s *Sender) send(parent context.Context, event *v1.Event) {
+	var err error
+	for range attempts {
+		ctx, cancel := context.WithTimeout(parent, deadline)
+		_, err = s.client.Create(ctx, event, metav1.CreateOptions{})
+		cancel()
+		if err == nil || parent.Err() != nil {
+			return
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-parent.Done():
+			timer.Stop()
+			return
+		}
+	}
+	klog.FromContext(parent).Error(err, "Node event was not sent", "reason", event.Reason)
+}

@@ -1,0 +1,173 @@
+// Package lease keeps the node's Lease, the heartbeat by which the control
+// plane knows that the node is alive. It owns that object and nothing else; it
+// must never depend on any other state of the node.
+//
+// component-helpers has such a controller too; it neither tells when the lease
+// was last renewed nor why not, which GetLease answers.
+package lease
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/backoff"
+)
+
+const (
+	// renewFraction of the duration is between two renewals.
+	renewFraction = 4
+	// jitter of the interval, so that nodes do not renew in step.
+	jitter = 0.04
+)
+
+// Config says what the lease is.
+type Config struct {
+	// NodeName is its name and its holder.
+	NodeName string
+	// Duration is how long it is good for; whole seconds.
+	Duration time.Duration
+	// Client writes leases of the namespace kube-node-lease.
+	Client client.LeaseInterface
+	// NodeUID returns the Node's UID, the lease's owner; empty while it is not
+	// known. The lease is owned from the next renewal after it is.
+	NodeUID func() types.UID
+	// OnRepeatedFailure is called when a renewal failed twice in a row: the
+	// connections may be dead.
+	OnRepeatedFailure func()
+}
+
+// Status is how the lease stands.
+type Status struct {
+	// RenewTime is when it was last renewed; zero is never.
+	RenewTime time.Time
+	// LastError is why the last attempt failed; empty when it did not.
+	LastError string
+}
+
+// Keeper keeps the lease. Safe for concurrent use.
+type Keeper struct {
+	cfg Config
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New returns a Keeper; it starts nothing.
+func New(cfg Config) *Keeper { return &Keeper{cfg: cfg} }
+
+// Status returns how the lease stands.
+func (k *Keeper) Status() Status {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.status
+}
+
+// Duration is how long the lease is good for.
+func (k *Keeper) Duration() time.Duration { return k.cfg.Duration }
+
+// Run renews at once and then every quarter of the duration, until ctx is done.
+func (k *Keeper) Run(ctx context.Context) error {
+	log := klog.FromContext(ctx).WithValues("lease", klog.KRef(namespace, k.cfg.NodeName))
+	interval := k.cfg.Duration / renewFraction
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: min(7*time.Second, interval), Jitter: 0.2})
+	failures := 0
+	var held *coordinationv1.Lease
+	for {
+		renewed, err := k.renew(ctx, held)
+		if ctx.Err() != nil {
+			return nil
+		}
+		held = renewed
+		wait := time.Duration(float64(interval) * (1 + jitter*rand.Float64()))
+		if err != nil {
+			if failures++; failures == 1 {
+				log.Error(err, "Lease was not renewed, trying again")
+			} else if k.cfg.OnRepeatedFailure != nil {
+				k.cfg.OnRepeatedFailure()
+			}
+			wait = retry.Next()
+		} else {
+			if failures > 0 {
+				log.Info("Lease is renewed again", "failures", failures)
+			}
+			failures = 0
+			retry.Reset()
+		}
+		k.note(held, err)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+const namespace = "kube-node-lease"
+
+func (k *Keeper) note(held *coordinationv1.Lease, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.LastError = ""
+	if err != nil {
+		k.status.LastError = err.Error()
+		return
+	}
+	if held != nil && held.Spec.RenewTime != nil {
+		k.status.RenewTime = held.Spec.RenewTime.Time
+	}
+}
+
+// renew writes the lease: an update of the one that is held, else of the one
+// that is there, else a new one. The returned lease is nil when the next
+// renewal has to read it again.
+func (k *Keeper) renew(parent context.Context, held *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(parent, k.cfg.Duration/renewFraction)
+	defer cancel()
+	if held == nil {
+		there, err := k.cfg.Client.Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			made, err := k.cfg.Client.Create(ctx, k.filled(nil), metav1.CreateOptions{})
+			if err != nil {
+				return nil, fmt.Errorf("create lease %s/%s: %w", namespace, k.cfg.NodeName, err)
+			}
+			return made, nil
+		case err != nil:
+			return nil, fmt.Errorf("read lease %s/%s: %w", namespace, k.cfg.NodeName, err)
+		}
+		held = there
+	}
+	updated, err := k.cfg.Client.Update(ctx, k.filled(held), metav1.UpdateOptions{})
+	if err != nil {
+		// After a conflict or a deletion the next attempt reads it again; after
+		// a timeout too, for the update may have happened.
+		return nil, fmt.Errorf("renew lease %s/%s: %w", namespace, k.cfg.NodeName, err)
+	}
+	return updated, nil
+}
+
+func (k *Keeper) filled(base *coordinationv1.Lease) *coordinationv1.Lease {
+	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: k.cfg.NodeName, Namespace: namespace}}
+	if base != nil {
+		out = base.DeepCopy()
+	}
+	seconds := int32(k.cfg.Duration / time.Second) //nolint:gosec // Configured, under a day.
+	now := metav1.NowMicro()
+	out.Spec.HolderIdentity, out.Spec.LeaseDurationSeconds, out.Spec.RenewTime = &k.cfg.NodeName, &seconds, &now
+	if uid := k.cfg.NodeUID(); uid != "" {
+		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: k.cfg.NodeName, UID: uid}}
+	}
+	return out
+}

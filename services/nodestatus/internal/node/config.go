@@ -1,0 +1,138 @@
+// Package node computes the Node object: from the configuration, from facts
+// that others gathered, and from the Node as it is. It is pure: no I/O, no
+// clock, and the object that it is given is never changed.
+// Source: https://kubernetes.io/docs/reference/node/node-status/
+package node
+
+import (
+	"runtime"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+// Config is what the node is configured to be.
+type Config struct {
+	// Name is the Node's name, Hostname the value of its hostname label.
+	Name, Hostname string
+	// Labels are --node-labels; they go before the default ones.
+	Labels map[string]string
+	// Taints are given at creation only.
+	Taints []v1.Taint
+	// ProviderID is given at creation only.
+	ProviderID string
+	// Unschedulable is given at creation only.
+	Unschedulable bool
+	// ExternalCloud is --cloud-provider=external; NodeIP is --node-ip.
+	ExternalCloud bool
+	NodeIP        string
+	// Port is that of the node's HTTPS API.
+	Port int32
+	// MaxPods is how many pods may run; PodsPerCore bounds it further when not 0.
+	MaxPods, PodsPerCore int32
+	// MaxImages is how many images are listed; -1 is all.
+	MaxImages int32
+	// KubeReserved and SystemReserved are kept from pods.
+	KubeReserved, SystemReserved v1.ResourceList
+	// Thresholds are the eviction thresholds; the hard ones are kept from pods.
+	Thresholds []threshold.Threshold
+	// KubeletVersion is a Kubernetes version; the control plane reads it.
+	KubeletVersion string
+	// DeclaredFeatures are what the node says that it can do, sorted.
+	DeclaredFeatures []string
+}
+
+// Facts are what was found out. What is nil or empty is not known (yet), and
+// leaves what the Node says.
+type Facts struct {
+	// Machine describes the machine.
+	Machine *Machine
+	// Host names the kernel and the operating system.
+	Host Host
+	// Runtime is what podsync said of the container runtime.
+	Runtime Runtime
+	// Images are those that the runtime has; nil is not known.
+	Images []Image
+	// Addresses are the node's.
+	Addresses []v1.NodeAddress
+	// Pressure says which pressures there are; nil is not known.
+	Pressure map[pressure.Kind]bool
+}
+
+// Machine describes the machine.
+type Machine struct {
+	Cores                         int
+	MemoryBytes, SwapBytes        uint64
+	RootFilesystemBytes           uint64
+	HugePages                     []HugePages
+	MachineID, SystemUUID, BootID string
+}
+
+// HugePages of one size.
+type HugePages struct{ SizeBytes, Count uint64 }
+
+// Host names the kernel and the operating system.
+type Host struct{ KernelVersion, OSImage string }
+
+// Runtime is what is known of the container runtime.
+type Runtime struct {
+	// Started is when this process began to ask.
+	Started time.Time
+	// Answered is when podsync last answered; zero is never. Err is why it
+	// does not answer now; empty when it does.
+	Answered time.Time
+	Err      string
+	// Fresh is when podsync last answered with something that it knew from
+	// the runtime; zero is never.
+	Fresh time.Time
+	// LastOK is when the runtime itself last answered podsync.
+	LastOK time.Time
+	// Name and Version are the runtime's.
+	Name, Version string
+	// Ready and NetworkReady are CRI's conditions, with why not.
+	Ready, NetworkReady     bool
+	Message, NetworkMessage string
+	// Handlers are the runtime's, Known says that the fields above and these
+	// were ever filled in.
+	Known                    bool
+	Handlers                 []Handler
+	SupplementalGroupsPolicy bool
+}
+
+// Handler is a runtime handler.
+type Handler struct {
+	Name                                    string
+	RecursiveReadOnlyMounts, UserNamespaces bool
+}
+
+// Image is an image of the runtime.
+type Image struct {
+	ID            string
+	Digests, Tags []string
+	SizeBytes     uint64
+}
+
+const (
+	// controllerManaged tells the control plane that it attaches volumes.
+	controllerManaged = "volumes.kubernetes.io/controller-managed-attach-detach"
+	// providedNodeIP tells the cloud controller which address was asked for.
+	providedNodeIP = "alpha.kubernetes.io/provided-node-ip"
+	// uninitialized is the taint that the cloud controller takes away.
+	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+)
+
+// DefaultLabels are those that every Node has.
+func (c Config) DefaultLabels() map[string]string {
+	return map[string]string{
+		v1.LabelHostname: c.Hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+}
+
+func binary(bytes uint64) resource.Quantity {
+	return *resource.NewQuantity(int64(bytes), resource.BinarySI) //nolint:gosec // No machine has 8 EiB.
+}

@@ -1,0 +1,226 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func list(pairs ...string) v1.ResourceList {
+	out := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func show(l v1.ResourceList, names ...v1.ResourceName) string {
+	var out []string
+	for _, name := range names {
+		q := l[name]
+		out = append(out, q.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func TestCapacityAndAllocatable(t *testing.T) {
+	machine := &Machine{Cores: 2, MemoryBytes: 4 << 30, RootFilesystemBytes: 100 << 30}
+	huge := *machine
+	huge.HugePages = []HugePages{{2 << 20, 512}, {1 << 30, 1}}
+	for name, test := range map[string]struct {
+		cfg                   Config
+		machine               *Machine
+		old                   v1.ResourceList
+		names                 []v1.ResourceName
+		capacity, allocatable string
+	}{
+		"nothing reserved": {
+			cfg: Config{MaxPods: 110}, machine: machine, names: []v1.ResourceName{"cpu", "memory", "ephemeral-storage", "pods"},
+			capacity: "2 4Gi 100Gi 110", allocatable: "2 4Gi 100Gi 110",
+		},
+		"pods per core bound the pods": {cfg: Config{MaxPods: 110, PodsPerCore: 10}, machine: machine, names: []v1.ResourceName{"pods"}, capacity: "20", allocatable: "20"},
+		"reserved and hard thresholds are taken off, soft ones are not": {
+			cfg: Config{
+				KubeReserved: list("cpu", "100m", "memory", "512Mi"), SystemReserved: list("memory", "512Mi", "ephemeral-storage", "1Gi"),
+				Thresholds: []threshold.Threshold{
+					{Signal: "memory.available", Quantity: 1 << 30, Hard: true}, {Signal: "nodefs.available", Percent: 10, Hard: true}, {Signal: "memory.available", Quantity: 1 << 30},
+				},
+			},
+			machine: machine, names: []v1.ResourceName{"cpu", "memory", "ephemeral-storage"}, capacity: "2 4Gi 100Gi", allocatable: "1900m 2Gi 89Gi",
+		},
+		"huge pages are taken off memory": {
+			machine: &huge, names: []v1.ResourceName{"memory", "hugepages-2Mi", "hugepages-1Gi"}, capacity: "4Gi 1Gi 1Gi", allocatable: "2Gi 1Gi 1Gi",
+		},
+		"never below zero": {cfg: Config{KubeReserved: list("cpu", "9")}, machine: machine, names: []v1.ResourceName{"cpu"}, capacity: "2", allocatable: "0"},
+		"extended resources stay, huge pages of old sizes go": {
+			machine: machine, old: list("example.com/gpu", "3", "hugepages-64Ki", "1Gi"), names: []v1.ResourceName{"example.com/gpu", "hugepages-64Ki"}, capacity: "3 0", allocatable: "3 0",
+		},
+	} {
+		got := capacity(test.cfg, test.machine, test.old)
+		if s := show(got, test.names...); s != test.capacity {
+			t.Errorf("%s: capacity %s; want %s", name, s, test.capacity)
+		}
+		if s := show(allocatable(reserved(test.cfg, got), got), test.names...); s != test.allocatable {
+			t.Errorf("%s: allocatable %s; want %s", name, s, test.allocatable)
+		}
+	}
+}
+
+func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	good := Runtime{Started: ago(time.Hour), Answered: now, Fresh: now, LastOK: now, Known: true, Ready: true, NetworkReady: true}
+	with := func(change func(*Runtime)) Runtime {
+		r := good
+		change(&r)
+		return r
+	}
+	was := func(s v1.ConditionStatus) *v1.NodeCondition {
+		return &v1.NodeCondition{Type: v1.NodeReady, Status: s, Reason: "Was", Message: "as before"}
+	}
+	for name, test := range map[string]struct {
+		runtime Runtime
+		old     *v1.NodeCondition
+		missing bool
+		status  v1.ConditionStatus
+		message string
+	}{
+		"all is well":                          {runtime: good, status: "True", message: "kubelet is posting ready status"},
+		"nothing is known of a new node":       {runtime: Runtime{Started: now}, status: "False", message: "container runtime status check may not have completed yet"},
+		"nothing is known yet after a restart": {runtime: Runtime{Started: ago(39 * time.Second)}, old: was("True"), status: "True", message: "as before"},
+		"nothing was ever known":               {runtime: Runtime{Started: ago(40 * time.Second)}, old: was("True"), status: "False", message: "container runtime status check may not have completed yet"},
+		"nothing is known, and the control plane had given the node up": {
+			runtime: Runtime{Started: now}, old: was("Unknown"), status: "False", message: "container runtime status check may not have completed yet",
+		},
+		"podsync is away for a moment": {runtime: with(func(r *Runtime) { r.Fresh, r.Err = ago(30*time.Second), "refused" }), old: was("True"), status: "True", message: "kubelet is posting ready status"},
+		"podsync stays away": {
+			runtime: with(func(r *Runtime) { r.Fresh, r.Err = ago(41*time.Second), "refused" }), old: was("True"),
+			status: "False", message: "podsync, the process that holds the container runtime, has not answered for 41s (refused); start it or look at its log",
+		},
+		"the runtime says that it is not ready": {
+			runtime: with(func(r *Runtime) { r.Ready, r.Message = false, "reason:Booting message:wait" }), old: was("True"),
+			status: "False", message: "container runtime not ready: RuntimeReady=false reason:Booting message:wait",
+		},
+		"a call to the runtime failed": {
+			runtime: with(func(r *Runtime) { r.Ready, r.Message, r.LastOK = false, "connection refused", ago(10*time.Second) }), old: was("True"), status: "True", message: "as before",
+		},
+		"the runtime is silent": {
+			runtime: with(func(r *Runtime) { r.Ready, r.Message, r.LastOK = false, "connection refused", ago(31*time.Second) }), old: was("True"), status: "False", message: "container runtime is down",
+		},
+		"no network": {
+			runtime: with(func(r *Runtime) {
+				r.NetworkReady, r.NetworkMessage = false, "reason:NetworkPluginNotReady message:no CNI"
+			}),
+			status: "False", message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no CNI",
+		},
+		"the network says nothing": {runtime: with(func(r *Runtime) { r.NetworkReady = false }), status: "False", message: "network state unknown"},
+		"two problems": {
+			runtime: with(func(r *Runtime) { r.NetworkReady = false }), missing: true,
+			status: "False", message: "[network state unknown, missing node capacity for resources: cpu, memory, pods, ephemeral-storage]",
+		},
+	} {
+		n := &v1.Node{}
+		if !test.missing {
+			n.Status.Capacity = list("cpu", "1", "memory", "1", "pods", "1", "ephemeral-storage", "1")
+		}
+		got := readyCondition(n, test.runtime, test.old, now)
+		if got.Status != test.status || got.Message != test.message {
+			t.Errorf("%s: %s, %q; want %s, %q", name, got.Status, got.Message, test.status, test.message)
+		}
+		if want := map[v1.ConditionStatus]string{"True": "KubeletReady", "False": "KubeletNotReady"}[got.Status]; got.Reason != want && got.Reason != "Was" {
+			t.Errorf("%s: reason %s; want %s", name, got.Reason, want)
+		}
+	}
+}
+
+func TestConditionsStandInOrderAndKeepTheirTransitionTime(t *testing.T) {
+	n, events := New(Config{Name: "n"}, Facts{Runtime: Runtime{Started: now}}, now)
+	var order []string
+	for _, c := range n.Status.Conditions {
+		order = append(order, string(c.Type))
+	}
+	if got := strings.Join(order, " "); got != "MemoryPressure DiskPressure PIDPressure Ready" {
+		t.Errorf("conditions %s", got)
+	}
+	var reasons []string
+	for _, e := range events {
+		reasons = append(reasons, e.Reason)
+	}
+	if got := strings.Join(reasons, " "); got != "NodeHasSufficientMemory NodeHasNoDiskPressure NodeHasSufficientPID" {
+		t.Errorf("events %s", got)
+	}
+	later := now.Add(time.Minute)
+	next, events := Update(Config{Name: "n"}, Facts{Pressure: map[pressure.Kind]bool{pressure.Disk: true}, Runtime: Runtime{Started: now}}, n, later)
+	if c := condition(next, "MemoryPressure"); !c.LastTransitionTime.Time.Equal(now) || !c.LastHeartbeatTime.Time.Equal(later) {
+		t.Errorf("memory: transition %s, heartbeat %s", c.LastTransitionTime, c.LastHeartbeatTime)
+	}
+	c := condition(next, "DiskPressure")
+	if !c.LastTransitionTime.Time.Equal(later) || c.Reason != "KubeletHasDiskPressure" || c.Message != "kubelet has disk pressure" {
+		t.Errorf("disk %+v", c)
+	}
+	if len(events) != 1 || events[0].Message != "Node n status is now: NodeHasDiskPressure" {
+		t.Errorf("events %+v", events)
+	}
+	if Same(&n.Status, &next.Status) {
+		t.Error("a status with a new pressure is the same")
+	}
+	if again, _ := Update(Config{Name: "n"}, Facts{Runtime: Runtime{Started: now}}, next, later.Add(time.Second)); !Same(&next.Status, &again.Status) {
+		t.Error("a status with only new heartbeats is not the same; the pressure was not known anew")
+	}
+}
+
+func TestImagesAreTheLargestWithFewNames(t *testing.T) {
+	var in []Image
+	for i := range 4 {
+		in = append(in, Image{ID: fmt.Sprint(i), SizeBytes: uint64(i / 2), Digests: []string{fmt.Sprint("d", i), "2", "3"}, Tags: []string{"4", "5", "6"}})
+	}
+	got := images(in, 3)
+	if len(got) != 3 || got[0].Names[0] != "d3" || got[1].Names[0] != "d2" || got[2].Names[0] != "d1" || len(got[0].Names) != 5 {
+		t.Errorf("images %+v", got)
+	}
+	if all := images(in, -1); len(all) != 4 {
+		t.Errorf("%d images without a limit; want 4", len(all))
+	}
+}
+
+func TestANewNodeCarriesWhatItWasConfiguredWith(t *testing.T) {
+	cfg := Config{
+		Name: "n", Hostname: "h", Labels: map[string]string{"a": "b", v1.LabelHostname: "mine"}, Taints: []v1.Taint{{Key: "t"}}, ProviderID: "x://1", ExternalCloud: true, NodeIP: "10.0.0.1",
+	}
+	n, _ := New(cfg, Facts{}, now)
+	if n.Labels["a"] != "b" || n.Labels[v1.LabelHostname] != "mine" || n.Labels[v1.LabelOSStable] != "linux" || n.Spec.ProviderID != "x://1" {
+		t.Errorf("labels %v, provider %s", n.Labels, n.Spec.ProviderID)
+	}
+	if len(n.Spec.Taints) != 2 || n.Spec.Taints[1].Key != "node.cloudprovider.kubernetes.io/uninitialized" || n.Annotations["alpha.kubernetes.io/provided-node-ip"] != "10.0.0.1" {
+		t.Errorf("taints %v, annotations %v", n.Spec.Taints, n.Annotations)
+	}
+	if len(cfg.Taints) != 1 {
+		t.Error("the configuration's taints were changed")
+	}
+	same, changed := Reconcile(cfg, n)
+	if changed || same.Labels[v1.LabelHostname] != "mine" {
+		t.Errorf("a Node as it was made has to be mended: %v", same.Labels)
+	}
+	n.Labels = map[string]string{"other": "stays"}
+	if mended, changed := Reconcile(cfg, n); !changed || mended.Labels[v1.LabelArchStable] == "" || mended.Labels["other"] != "stays" || mended.Labels["a"] == "b" {
+		t.Errorf("mended labels %v", mended.Labels)
+	}
+}
+
+func TestTheNodeThatIsGivenIsNotChanged(t *testing.T) {
+	old := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	old.Status.Capacity = list("cpu", "1")
+	Update(Config{Name: "n"}, Facts{Machine: &Machine{Cores: 8}, Runtime: Runtime{Known: true}}, old, now)
+	if q := old.Status.Capacity["cpu"]; q.Value() != 1 || len(old.Status.Conditions) != 0 {
+		t.Errorf("the old Node is now %+v", old.Status)
+	}
+}

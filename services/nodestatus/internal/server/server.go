@@ -1,0 +1,56 @@
+// Package server is the gRPC face of nodestatus. It only shows what the parts hold.
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/nodestatus/internal/lease"
+	"github.com/polylet/polylet/services/nodestatus/internal/status"
+)
+
+// Server implements NodeStatusService.
+type Server struct {
+	nodestatusv1.UnimplementedNodeStatusServiceServer
+	keeper *status.Keeper
+	lease  *lease.Keeper
+}
+
+// New returns a Server; lease is nil without an apiserver.
+func New(keeper *status.Keeper, lease *lease.Keeper) *Server {
+	return &Server{keeper: keeper, lease: lease}
+}
+
+// GetNode implements NodeStatusService.
+func (s *Server) GetNode(context.Context, *nodestatusv1.GetNodeRequest) (*nodestatusv1.GetNodeResponse, error) {
+	view := s.keeper.View()
+	if view.Node == nil {
+		return nil, fmt.Errorf("%w: the Node is not made yet, facts are being gathered; ask again in a few seconds", rpcerr.ErrUnavailable)
+	}
+	data, err := view.Node.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encode the Node: %w", err)
+	}
+	out := &nodestatusv1.GetNodeResponse{Node: data, Registered: view.Registered, LastError: view.LastError}
+	if !view.LastReport.IsZero() {
+		out.LastPatchTime = timestamppb.New(view.LastReport)
+	}
+	return out, nil
+}
+
+// GetLease implements NodeStatusService.
+func (s *Server) GetLease(context.Context, *nodestatusv1.GetLeaseRequest) (*nodestatusv1.GetLeaseResponse, error) {
+	if s.lease == nil {
+		return nil, fmt.Errorf("%w: the node runs without an apiserver, so it has no lease", rpcerr.ErrPrecondition)
+	}
+	stands := s.lease.Status()
+	out := &nodestatusv1.GetLeaseResponse{DurationSeconds: int32(s.lease.Duration().Seconds()), LastError: stands.LastError}
+	if !stands.RenewTime.IsZero() {
+		out.RenewTime = timestamppb.New(stands.RenewTime)
+	}
+	return out, nil
+}

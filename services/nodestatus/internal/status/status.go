@@ -1,0 +1,382 @@
+// Package status keeps the Node object true: it registers the Node, computes
+// its status whenever a fact, the Node or the time asks for it, and writes
+// what changed at once.
+//
+// It owns the present Node; everything else is told to it. It never flips a
+// condition without a fresh fact, so a restart of this process, or of a peer,
+// is not seen from outside.
+package status
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
+	"github.com/polylet/polylet/services/nodestatus/internal/event"
+	"github.com/polylet/polylet/services/nodestatus/internal/facts"
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+)
+
+const (
+	// factsPatience is how long registration waits for the peers' first facts.
+	factsPatience = 5 * time.Second
+	// attempts is how often a status is sent at one time.
+	attempts = 5
+)
+
+// Config says how the Node is kept.
+type Config struct {
+	// Node is what it is configured to be.
+	Node node.Config
+	// Register is whether the Node is created when it is not there.
+	Register bool
+	// UpdateFrequency is between two looks at everything; ReportFrequency
+	// between two reports when nothing changed.
+	UpdateFrequency, ReportFrequency time.Duration
+	// PressureTransition is how long a pressure stays after it was last seen.
+	PressureTransition time.Duration
+}
+
+// Deps is what a Keeper is given.
+type Deps struct {
+	// API is nil without an apiserver.
+	API *apiserver.Node
+	// Store has the facts.
+	Store *facts.Store
+	// Events takes what happened to the Node.
+	Events *event.Sender
+	// Health is told of the apiserver.
+	Health health.Reporter
+	// Metrics is told of the start; nil is told nothing.
+	Metrics *Metrics
+	// OnRepeatedFailure is called when a report failed twice in a row.
+	OnRepeatedFailure func()
+}
+
+// View is how the Node stands.
+type View struct {
+	// Node must not be changed; nil before the first.
+	Node *v1.Node
+	// Registered is whether the apiserver has it.
+	Registered bool
+	// LastReport is when the apiserver last took the status; zero is never.
+	LastReport time.Time
+	// LastError is why the last attempt failed; empty when it did not.
+	LastError string
+}
+
+// Keeper keeps the Node. Safe for concurrent use; Run runs once.
+type Keeper struct {
+	cfg  Config
+	deps Deps
+
+	mu   sync.Mutex
+	view View
+
+	// The rest belongs to Run's goroutine.
+	node     *v1.Node
+	pressure pressure.State
+	reportAt time.Time
+	retry    *backoff.Backoff
+	failures int
+}
+
+// New returns a Keeper; it starts nothing.
+func New(cfg Config, deps Deps) *Keeper {
+	return &Keeper{cfg: cfg, deps: deps, retry: backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})}
+}
+
+// View returns how the Node stands.
+func (k *Keeper) View() View {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.view
+}
+
+// UID returns the Node's UID, empty before it is registered.
+func (k *Keeper) UID() types.UID {
+	if v := k.View(); v.Node != nil {
+		return v.Node.UID
+	}
+	return ""
+}
+
+// Addresses returns those that the Node has.
+func (k *Keeper) Addresses() []v1.NodeAddress {
+	if v := k.View(); v.Node != nil {
+		return v.Node.Status.Addresses
+	}
+	return nil
+}
+
+func (k *Keeper) publish(change func(*View)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change(&k.view)
+}
+
+// Run keeps the Node until ctx is done. It returns an error only when the
+// configuration cannot work on this machine.
+func (k *Keeper) Run(ctx context.Context) error {
+	k.awaitFacts(ctx)
+	if err := k.checkReservation(); err != nil {
+		return err
+	}
+	k.deps.Events.Send(ctx, node.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
+	if k.deps.API == nil {
+		known, _ := k.deps.Store.Get()
+		k.node, _ = node.New(k.cfg.Node, known, time.Now())
+		return k.loop(ctx, nil)
+	}
+	if !k.register(ctx) {
+		return nil
+	}
+	watchCtx, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop()
+	seen := newLatest()
+	from := k.node.ResourceVersion
+	watching.Go(func() { _ = k.deps.API.Watch(watchCtx, from, seen.set) }) // Ends with the context only.
+	return k.loop(ctx, seen)
+}
+
+// awaitFacts waits for the machine and the runtime, but not for long: without
+// them the Node is registered as not ready, and says what is missing.
+func (k *Keeper) awaitFacts(ctx context.Context) {
+	patience := time.NewTimer(factsPatience)
+	defer patience.Stop()
+	for {
+		known, _ := k.deps.Store.Get()
+		if known.Machine != nil && known.Runtime.Known && len(known.Addresses) > 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-patience.C:
+			klog.FromContext(ctx).Info("Not all is known yet, going on without", "machine", known.Machine != nil, "runtime", known.Runtime.Known, "addresses", len(known.Addresses))
+			return
+		case <-k.deps.Store.Changed():
+		}
+	}
+}
+
+func (k *Keeper) checkReservation() error {
+	known, _ := k.deps.Store.Get()
+	if known.Machine == nil {
+		return nil
+	}
+	return node.CheckReservation(k.cfg.Node, known.Machine)
+}
+
+// register registers the Node, trying until it succeeds; false when ctx ended first.
+func (k *Keeper) register(ctx context.Context) bool {
+	log := klog.FromContext(ctx)
+	start := time.Now()
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 7 * time.Second, Jitter: 0.1})
+	for {
+		known, _ := k.deps.Store.Get()
+		fresh, events := node.New(k.cfg.Node, known, time.Now())
+		registered, created, err := k.tryRegister(ctx, fresh)
+		if err == nil {
+			for _, e := range events {
+				if created {
+					k.deps.Events.Send(ctx, e)
+				}
+			}
+			log.Info("Node is registered", "node", k.cfg.Node.Name, "created", created)
+			k.node = registered
+			k.pressure = pressure.Seed(node.Present(registered), time.Now())
+			k.deps.Health.Set("apiserver", true, "")
+			k.deps.Metrics.registered(time.Since(start))
+			k.publish(func(v *View) { v.Node, v.Registered, v.LastError = registered, true, "" })
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		k.deps.Health.Set("apiserver", false, fmt.Sprintf("register the node: %v; tried again by itself", err))
+		k.publish(func(v *View) {
+			v.Node, v.LastError = fresh, err.Error()
+		})
+		if retry.Wait(ctx) != nil {
+			return false
+		}
+	}
+}
+
+func (k *Keeper) tryRegister(ctx context.Context, fresh *v1.Node) (registered *v1.Node, created bool, err error) {
+	if k.cfg.Register {
+		return k.deps.API.Register(ctx, k.cfg.Node, fresh)
+	}
+	registered, err = k.deps.API.Get(ctx)
+	if err != nil {
+		return nil, false, fmt.Errorf("%w (registerNode is false, so somebody else has to create it)", err)
+	}
+	return registered, false, nil
+}
+
+// loop computes and writes whenever something asks for it. seen is nil without
+// an apiserver.
+func (k *Keeper) loop(ctx context.Context, seen *latest) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var updates <-chan struct{}
+	if seen != nil {
+		updates = seen.changed
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-k.deps.Store.Changed():
+		case <-updates:
+			k.take(ctx, seen.get())
+		}
+		wait, err := k.step(ctx)
+		if err != nil {
+			return err
+		}
+		timer.Reset(wait)
+	}
+}
+
+// take takes over the Node as somebody changed it; nil is deleted.
+func (k *Keeper) take(ctx context.Context, there *v1.Node) {
+	if there == nil {
+		if k.View().Registered {
+			klog.FromContext(ctx).Info("Node was deleted; it is registered again when nodestatus is restarted", "node", k.cfg.Node.Name)
+		}
+		k.deps.Health.Set("apiserver", false, "the Node was deleted; restart nodestatus to register it again")
+		k.publish(func(v *View) { v.Registered, v.LastError = false, "the Node was deleted" })
+		return
+	}
+	if newer, err := resourceversion.CompareResourceVersion(there.ResourceVersion, k.node.ResourceVersion); err == nil && newer <= 0 {
+		return
+	}
+	k.node = there
+	k.publish(func(v *View) { v.Node, v.Registered = there, true })
+}
+
+// step computes the status and writes it if that is due. It returns when to
+// look again.
+func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
+	if err := k.checkReservation(); err != nil {
+		return 0, err
+	}
+	now := time.Now()
+	known, signals := k.deps.Store.Get()
+	wait := time.Duration(float64(k.cfg.UpdateFrequency) * (1 + 0.04*rand.Float64()))
+	if signals != nil {
+		var again time.Time
+		k.pressure, known.Pressure, again = pressure.Step(k.pressure, k.cfg.Node.Thresholds, signals, k.cfg.PressureTransition, now)
+		if !again.IsZero() {
+			wait = min(wait, again.Sub(now)+time.Millisecond)
+		}
+	}
+	wanted, events := node.Update(k.cfg.Node, known, k.node, now)
+	changed := !node.Same(&k.node.Status, &wanted.Status)
+	if k.deps.API == nil {
+		k.accept(ctx, wanted, events, now, changed)
+		return wait, nil
+	}
+	if !k.View().Registered || !changed && now.Before(k.reportAt) {
+		return wait, nil
+	}
+	if err := k.report(ctx, wanted, events, now, changed); err != nil {
+		return min(wait, k.retry.Next()), nil
+	}
+	return wait, nil
+}
+
+// report writes the status, trying a few times; from the second try it takes
+// the Node as it is at the apiserver.
+func (k *Keeper) report(ctx context.Context, wanted *v1.Node, events []node.Event, now time.Time, changed bool) error {
+	var err error
+	for range attempts {
+		var patched *v1.Node
+		patched, err = k.deps.API.PatchStatus(ctx, k.node, wanted)
+		if err == nil {
+			k.failures = 0
+			k.retry.Reset()
+			k.deps.Health.Set("apiserver", true, "")
+			k.accept(ctx, patched, events, now, changed)
+			k.mend(ctx)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if k.failures++; k.failures > 1 && k.deps.OnRepeatedFailure != nil {
+			k.deps.OnRepeatedFailure()
+		}
+		there, getErr := k.deps.API.Get(ctx)
+		if getErr != nil {
+			break // It is away, or the Node is gone; the next look tries again.
+		}
+		known, _ := k.deps.Store.Get()
+		known.Pressure = underPressure(wanted)
+		k.node = there
+		wanted, events = node.Update(k.cfg.Node, known, there, now)
+	}
+	k.deps.Health.Set("apiserver", false, fmt.Sprintf("report the node's status: %v; tried again by itself", err))
+	k.publish(func(v *View) { v.LastError = err.Error() })
+	return err
+}
+
+func underPressure(n *v1.Node) map[pressure.Kind]bool {
+	out := map[pressure.Kind]bool{}
+	for _, kind := range node.Present(n) {
+		out[kind] = true
+	}
+	return out
+}
+
+// accept makes a Node the present one.
+func (k *Keeper) accept(ctx context.Context, n *v1.Node, events []node.Event, now time.Time, changed bool) {
+	k.node = n
+	if changed || k.reportAt.IsZero() {
+		// Nodes that changed together do not report together ever after.
+		k.reportAt = now.Add(time.Duration(float64(k.cfg.ReportFrequency) * (0.5 + rand.Float64())))
+	} else {
+		k.reportAt = now.Add(k.cfg.ReportFrequency)
+	}
+	k.publish(func(v *View) {
+		v.Node, v.LastError = n, ""
+		if k.deps.API != nil {
+			v.LastReport = now
+		}
+	})
+	for _, e := range events {
+		k.deps.Events.Send(ctx, e)
+	}
+	if node.Ready(n) {
+		k.deps.Metrics.ready()
+	}
+}
+
+// mend puts back labels that every Node has, if somebody took one away.
+func (k *Keeper) mend(ctx context.Context) {
+	if _, missing := node.Reconcile(k.cfg.Node, k.node); !missing || !k.cfg.Register {
+		return
+	}
+	mended, err := k.deps.API.Mend(ctx, k.cfg.Node, k.node)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Labels were not put back, trying with the next report")
+		return
+	}
+	k.node = mended
+}

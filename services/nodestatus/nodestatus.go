@@ -1,0 +1,149 @@
+// Package nodestatus keeps the Node object: it registers the node, keeps its
+// status and conditions, and renews its Lease.
+//
+// It owns what the control plane knows of the node. It must never touch pods,
+// the runtime or the host's cgroups: what it says comes from podsync and
+// stats, and while one of them is away it says what it said before.
+package nodestatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/nodeaddr"
+	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
+	"github.com/polylet/polylet/services/nodestatus/internal/event"
+	"github.com/polylet/polylet/services/nodestatus/internal/facts"
+	"github.com/polylet/polylet/services/nodestatus/internal/lease"
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/server"
+	"github.com/polylet/polylet/services/nodestatus/internal/status"
+)
+
+const leaseNamespace = "kube-node-lease"
+
+// Deps is what nodestatus is given.
+type Deps struct {
+	// Podsync and Stats are connections to these peers.
+	Podsync, Stats grpc.ClientConnInterface
+	// Client registers the Node, watches it and sends Events; Heartbeat, which
+	// has no rate limit, reports status and lease. Both nil: no apiserver.
+	Client, Heartbeat kubernetes.Interface
+	// Addresses is where the host's addresses come from; nil is this host.
+	Addresses nodeaddr.Host
+	// Metrics is the process's main registry; nil has none.
+	Metrics prometheus.Registerer
+	// Health is told of the peers and the apiserver.
+	Health health.Reporter
+	// OnRepeatedFailure is called when a heartbeat failed twice in a row; nil
+	// does nothing. The connections may be dead and are better closed.
+	OnRepeatedFailure func()
+}
+
+// Service is the nodestatus process's job.
+type Service struct {
+	podsync   *facts.Podsync
+	stats     *facts.Stats
+	addresses facts.Addresses
+	keeper    *status.Keeper
+	lease     *lease.Keeper
+	events    *event.Sender
+	server    *server.Server
+}
+
+// New wires the service; it starts nothing.
+func New(cfg Config, deps Deps) (*Service, error) {
+	nodeConfig, err := cfg.node()
+	if err != nil {
+		return nil, err
+	}
+	if deps.Podsync == nil || deps.Stats == nil {
+		return nil, errors.New("nodestatus: connections to podsync and stats are needed")
+	}
+	if deps.Health == nil {
+		deps.Health = health.Discard()
+	}
+	if deps.Addresses == nil {
+		deps.Addresses = nodeaddr.System()
+	}
+	start := time.Now()
+	var metrics *status.Metrics
+	if deps.Metrics != nil {
+		if metrics, err = status.NewMetrics(deps.Metrics, cfg.NodeName, start); err != nil {
+			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
+		}
+	}
+	store := facts.NewStore(facts.Host(), start)
+	s := &Service{
+		podsync: facts.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
+		stats:   facts.NewStats(deps.Stats, deps.Health, store, max(cfg.NodeStatusUpdateFrequency, time.Second)),
+		events:  event.New(cfg.NodeName, nil),
+	}
+	api := access(cfg, deps)
+	if api != nil {
+		s.events = event.New(cfg.NodeName, deps.Client.CoreV1().Events(metav1.NamespaceDefault))
+	}
+	s.keeper = status.New(status.Config{
+		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
+		ReportFrequency: cfg.NodeStatusReportFrequency, PressureTransition: cfg.EvictionPressureTransitionPeriod,
+	}, status.Deps{API: api, Store: store, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
+	if api != nil {
+		s.lease = lease.New(lease.Config{
+			NodeName: cfg.NodeName, Duration: cfg.NodeLeaseDuration, Client: deps.Heartbeat.CoordinationV1().Leases(leaseNamespace),
+			NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure,
+		})
+	}
+	s.addresses = facts.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
+	s.server = server.New(s.keeper, s.lease)
+	return s, nil
+}
+
+// access is that to the Node; nil without an apiserver.
+func access(cfg Config, deps Deps) *apiserver.Node {
+	if deps.Client == nil || deps.Heartbeat == nil {
+		return nil
+	}
+	return &apiserver.Node{
+		Name: cfg.NodeName, Client: deps.Client.CoreV1().Nodes(), Heartbeat: deps.Heartbeat.CoreV1().Nodes(),
+		Timeout: min(cfg.NodeStatusUpdateFrequency, cfg.NodeLeaseDuration),
+	}
+}
+
+func finder(cfg node.Config, host nodeaddr.Host) func(context.Context, []v1.NodeAddress) ([]v1.NodeAddress, error) {
+	asked := nodeaddr.Config{NodeName: cfg.Name, NodeIP: cfg.NodeIP, ExternalCloud: cfg.ExternalCloud}
+	return func(ctx context.Context, existing []v1.NodeAddress) ([]v1.NodeAddress, error) {
+		return nodeaddr.Find(ctx, asked, host, existing)
+	}
+}
+
+// Register puts NodeStatusService on a server.
+func (s *Service) Register(r grpc.ServiceRegistrar) {
+	nodestatusv1.RegisterNodeStatusServiceServer(r, s.server)
+}
+
+// Run keeps Node and Lease until ctx is done; then it returns nil. It returns
+// an error only when the configuration cannot work on this machine.
+func (s *Service) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	parts := []func(context.Context) error{
+		s.podsync.RunRuntime, s.podsync.RunImages, s.stats.RunMachine, s.stats.RunSignals, s.addresses.Run, s.keeper.Run, s.events.Run,
+	}
+	if s.lease != nil {
+		parts = append(parts, s.lease.Run)
+	}
+	for _, part := range parts {
+		group.Go(func() error { return part(ctx) })
+	}
+	return group.Wait()
+}
