@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Config is what an operator can choose, from KubeletConfiguration and flags.
+type Config struct {
+	// NodeName is the name of the Node, which permissions are about.
+	NodeName string
+
+	// SecureAddress is host:port of the API with TLS; empty serves none.
+	SecureAddress string
+	// ReadOnlyAddress is host:port of the API without TLS and without streams;
+	// empty serves none.
+	ReadOnlyAddress string
+	// HealthzAddress is host:port of /healthz alone; empty serves none.
+	HealthzAddress string
+
+	// CertFile and KeyFile are the serving pair that the operator gave.
+	CertFile, KeyFile string
+	// WaitForCert is true when another process will write the serving pair:
+	// until then handshakes fail.
+	WaitForCert bool
+	// FallbackCertFile and FallbackKeyFile are used when no pair was given;
+	// made there when they are missing and can be written.
+	FallbackCertFile, FallbackKeyFile string
+	// CertHosts are the names and addresses of a self-signed certificate.
+	CertHosts []string
+	// MinTLSVersion, CipherSuites and Curves are crypto/tls's; zero is its default.
+	MinTLSVersion uint16
+	CipherSuites  []uint16
+	Curves        []tls.CurveID
+
+	// ClientCAFile verifies client certificates; empty asks for none.
+	ClientCAFile string
+	// Anonymous lets requests without credentials be system:anonymous.
+	Anonymous bool
+	// WebhookAuthentication asks the apiserver about bearer tokens.
+	WebhookAuthentication bool
+	// TokenCacheTTL is how long its answers are kept.
+	TokenCacheTTL time.Duration
+	// AlwaysAllow authorises everybody who is authenticated; otherwise the
+	// apiserver is asked, and without one nobody is authorised.
+	AlwaysAllow bool
+	// AllowCacheTTL and DenyCacheTTL are how long its answers are kept.
+	AllowCacheTTL, DenyCacheTTL time.Duration
+	// CompatibleStreamVerbs authorises exec, attach, run and port-forward by
+	// the HTTP method, as the kubelet does, instead of always as create.
+	CompatibleStreamVerbs bool
+
+	// DebuggingHandlers serves logs, streams and the runtime's pods.
+	DebuggingHandlers bool
+	// ConfigJSON is the configuration in effect, shown at /configz while
+	// podsync is away.
+	ConfigJSON func() []byte
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("gateway: Config.NodeName is empty"))
+	}
+	for name, address := range map[string]string{
+		"SecureAddress": c.SecureAddress, "ReadOnlyAddress": c.ReadOnlyAddress, "HealthzAddress": c.HealthzAddress,
+	} {
+		if address == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			errs = append(errs, fmt.Errorf("gateway: Config.%s: %w: use host:port", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

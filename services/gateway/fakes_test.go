@@ -1,0 +1,323 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	authnv1 "k8s.io/api/authentication/v1"
+	authzv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+	"github.com/polylet/polylet/internal/testkit/grpctest"
+)
+
+// fakeRuntime is what containers do in a session.
+type fakeRuntime struct{}
+
+func (fakeRuntime) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+	switch cmd[0] {
+	case "cat":
+		_, err := io.Copy(out, in)
+		return err
+	case "fail":
+		fmt.Fprint(errOut, "no good")
+		return utilexec.CodeExitError{Err: fmt.Errorf("exit 3"), Code: 3}
+	case "size":
+		size := <-resize
+		_, err := fmt.Fprintf(out, "tty=%v %dx%d", tty, size.Width, size.Height)
+		return err
+	default:
+		_, err := fmt.Fprint(out, strings.Join(cmd, " "))
+		return err
+	}
+}
+
+func (fakeRuntime) Attach(_ context.Context, id string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize) error {
+	_, err := fmt.Fprint(out, "attached to "+id)
+	return err
+}
+
+func (fakeRuntime) PortForward(_ context.Context, id string, port int32, stream io.ReadWriteCloser) error {
+	defer stream.Close()
+	request := make([]byte, 4)
+	if _, err := io.ReadFull(stream, request); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(stream, "%s:%d %s", id, port, request)
+	return err
+}
+
+// fakePodsync serves one pod ns/p with container c.
+type fakePodsync struct {
+	podsyncv1.UnimplementedPodSyncServiceServer
+	commonv1.UnimplementedCommonServiceServer
+	streams streaming.Server
+
+	mu   sync.Mutex
+	seen []string
+	// header is the metadata of the last ListDesiredPods.
+	header metadata.MD
+}
+
+func (f *fakePodsync) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen = append(f.seen, fmt.Sprintf(format, args...))
+}
+
+func known(ref *podsyncv1.PodRef, container string) error {
+	if ref.GetNamespace() != "ns" || ref.GetName() != "p" || ref.GetUid() != "" && ref.GetUid() != "u" {
+		return fmt.Errorf("%w: pod %q does not exist", rpcerr.ErrNotFound, ref.GetName())
+	}
+	if container != "c" {
+		return fmt.Errorf("container not found (%q): %w", container, rpcerr.ErrPrecondition)
+	}
+	return nil
+}
+
+func (f *fakePodsync) ListDesiredPods(ctx context.Context, _ *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
+	f.mu.Lock()
+	f.header, _ = metadata.FromIncomingContext(ctx)
+	f.mu.Unlock()
+	pod := v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
+	raw, err := pod.Marshal()
+	return &podsyncv1.ListDesiredPodsResponse{Pods: [][]byte{raw}}, err
+}
+
+func (f *fakePodsync) ListRuntimePods(context.Context, *podsyncv1.ListRuntimePodsRequest) (*podsyncv1.ListRuntimePodsResponse, error) {
+	return &podsyncv1.ListRuntimePodsResponse{}, nil
+}
+
+func (f *fakePodsync) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*podsyncv1.GetRuntimeResponse, error) {
+	return &podsyncv1.GetRuntimeResponse{}, nil
+}
+
+func (f *fakePodsync) ReadLogs(req *podsyncv1.ReadLogsRequest, stream podsyncv1.PodSyncService_ReadLogsServer) error {
+	if err := known(req.GetPod(), req.GetContainer()); err != nil {
+		return err
+	}
+	var options v1.PodLogOptions
+	if err := options.Unmarshal(req.GetOptions()); err != nil {
+		return err
+	}
+	if err := stream.Send(&podsyncv1.ReadLogsResponse{Data: []byte("first\n")}); err != nil {
+		return err
+	}
+	if options.Follow {
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	}
+	return stream.Send(&podsyncv1.ReadLogsResponse{Data: []byte("last\n")})
+}
+
+func (f *fakePodsync) ExecSync(_ context.Context, req *podsyncv1.ExecSyncRequest) (*podsyncv1.ExecSyncResponse, error) {
+	if err := known(req.GetPod(), req.GetContainer()); err != nil {
+		return nil, err
+	}
+	if req.GetCommand()[0] == "fail" {
+		return &podsyncv1.ExecSyncResponse{ExitCode: 2, Stderr: []byte("bad")}, nil
+	}
+	return &podsyncv1.ExecSyncResponse{Stdout: []byte(strings.Join(req.GetCommand(), "|")), Stderr: []byte("!")}, nil
+}
+
+func (f *fakePodsync) OpenExec(_ context.Context, req *podsyncv1.OpenExecRequest) (*podsyncv1.OpenExecResponse, error) {
+	if err := known(req.GetPod(), req.GetContainer()); err != nil {
+		return nil, err
+	}
+	if req.GetCommand()[0] == "busy" {
+		return nil, fmt.Errorf("maximum number of in-flight requests exceeded: %w", rpcerr.ErrExhausted)
+	}
+	s := req.GetStreams()
+	f.note("exec %v in=%v out=%v err=%v tty=%v", req.GetCommand(), s.GetStdin(), s.GetStdout(), s.GetStderr(), s.GetTty())
+	res, err := f.streams.GetExec(&runtimeapi.ExecRequest{
+		ContainerId: "id", Cmd: req.GetCommand(), Stdin: s.GetStdin(), Stdout: s.GetStdout(), Stderr: s.GetStderr(), Tty: s.GetTty(),
+	})
+	return &podsyncv1.OpenExecResponse{Url: res.GetUrl()}, err
+}
+
+func (f *fakePodsync) OpenAttach(_ context.Context, req *podsyncv1.OpenAttachRequest) (*podsyncv1.OpenAttachResponse, error) {
+	if err := known(req.GetPod(), req.GetContainer()); err != nil {
+		return nil, err
+	}
+	res, err := f.streams.GetAttach(&runtimeapi.AttachRequest{ContainerId: "id", Stdout: true})
+	return &podsyncv1.OpenAttachResponse{Url: res.GetUrl()}, err
+}
+
+func (f *fakePodsync) OpenPortForward(_ context.Context, req *podsyncv1.OpenPortForwardRequest) (*podsyncv1.OpenPortForwardResponse, error) {
+	if err := known(req.GetPod(), "c"); err != nil {
+		return nil, err
+	}
+	res, err := f.streams.GetPortForward(&runtimeapi.PortForwardRequest{PodSandboxId: "sandbox", Port: req.GetPorts()})
+	return &podsyncv1.OpenPortForwardResponse{Url: res.GetUrl()}, err
+}
+
+// fakeProcess answers CommonService with one family.
+type fakeProcess struct {
+	commonv1.UnimplementedCommonServiceServer
+	registry *prometheus.Registry
+}
+
+func newFakeProcess(metric string) *fakeProcess {
+	r := prometheus.NewRegistry()
+	r.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: metric, Help: "h"}))
+	return &fakeProcess{registry: r}
+}
+
+func (f *fakeProcess) GetMetrics(_ *commonv1.GetMetricsRequest, stream commonv1.CommonService_GetMetricsServer) error {
+	families, err := f.registry.Gather()
+	if err != nil {
+		return err
+	}
+	return stream.Send(&commonv1.GetMetricsResponse{Families: families})
+}
+
+func (f *fakeProcess) GetConfig(context.Context, *commonv1.GetConfigRequest) (*commonv1.GetConfigResponse, error) {
+	return &commonv1.GetConfigResponse{KubeletConfigurationJson: []byte(`{"kind":"KubeletConfiguration"}`)}, nil
+}
+
+type fakeStats struct {
+	statsv1.UnimplementedStatsServiceServer
+}
+
+func (fakeStats) GetSummary(context.Context, *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+	return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{}}`)}, nil
+}
+
+func (fakeStats) GetMachine(context.Context, *statsv1.GetMachineRequest) (*statsv1.GetMachineResponse, error) {
+	return &statsv1.GetMachineResponse{MachineInfoJson: []byte(`{"num_cores":2}`)}, nil
+}
+
+func (fakeStats) GetMetricsText(req *statsv1.GetMetricsTextRequest, stream statsv1.StatsService_GetMetricsTextServer) error {
+	return stream.Send(&statsv1.GetMetricsTextResponse{ContentType: "text/plain; version=0.0.4", Data: []byte(req.GetDocument().String() + " 1\n")})
+}
+
+// house is the other four processes and an apiserver.
+type house struct {
+	podsync, probes, stats, nodestatus *grpctest.Server
+	fake                               *fakePodsync
+	apiserver                          *fakeapiserver.Server
+	runtime                            *httptest.Server
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{runtime: httptest.NewUnstartedServer(nil)}
+	base := &url.URL{Scheme: "http", Host: h.runtime.Listener.Addr().String()}
+	config := streaming.DefaultConfig
+	config.BaseURL = base
+	streams, err := streaming.NewServer(config, fakeRuntime{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.runtime.Config.Handler = streams
+	h.runtime.Start()
+	h.fake = &fakePodsync{streams: streams}
+
+	h.podsync = newPeer(newFakeProcess("kubelet_running_pods"), func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, h.fake) })
+	h.probes = newPeer(newFakeProcess("prober_probe_total"), nil)
+	h.stats = newPeer(newFakeProcess("polylet_stats_x"), func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, fakeStats{}) })
+	h.nodestatus = newPeer(newFakeProcess("kubelet_node_name"), nil)
+	h.apiserver = fakeapiserver.New(fakeapiserver.Config{
+		Tokens: map[string]authnv1.UserInfo{"admin-token": {Username: "admin"}, "metrics-token": {Username: "metrics"}, "reader-token": {Username: "reader"}},
+		Authorize: func(spec authzv1.SubjectAccessReviewSpec) (bool, string) {
+			a := spec.ResourceAttributes
+			switch spec.User {
+			case "admin", "cert-admin":
+				return a.Name == "n1" && a.Resource == "nodes", ""
+			case "metrics":
+				return a.Subresource == "metrics" && a.Verb == "get", ""
+			case "reader":
+				return a.Verb == "get", ""
+			}
+			return false, ""
+		},
+	})
+	t.Cleanup(func() {
+		for _, p := range []*grpctest.Server{h.podsync, h.probes, h.stats, h.nodestatus} {
+			p.Close()
+		}
+		h.apiserver.Close()
+		h.runtime.CloseClientConnections()
+		h.runtime.Close()
+	})
+	return h
+}
+
+// newPeer serves with the house's interceptors, which translate errors.
+func newPeer(p *fakeProcess, register func(*grpc.Server)) *grpctest.Server {
+	return grpctest.New(func(s *grpc.Server) {
+		commonv1.RegisterCommonServiceServer(s, p)
+		if register != nil {
+			register(s)
+		}
+	}, grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		res, err := next(ctx, req)
+		return res, rpcerr.ToStatus(err).Err()
+	}), grpc.ChainStreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		return rpcerr.ToStatus(next(srv, s)).Err()
+	}))
+}
+
+func dial(t *testing.T, s *grpctest.Server) grpc.ClientConnInterface {
+	t.Helper()
+	conn, err := s.Dial(rpc.ClientOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// start runs a gateway against the house until the test ends.
+func (h *house) start(t *testing.T, edit func(*Config)) *Service {
+	t.Helper()
+	cfg := Config{
+		NodeName: "n1", SecureAddress: "127.0.0.1:0", ReadOnlyAddress: "127.0.0.1:0", HealthzAddress: "127.0.0.1:0",
+		CertHosts: []string{"127.0.0.1"}, WebhookAuthentication: true, TokenCacheTTL: time.Minute,
+		AllowCacheTTL: time.Minute, DenyCacheTTL: time.Minute, DebuggingHandlers: true,
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	s, err := New(cfg, Deps{
+		Metrics: prometheus.NewRegistry(), Client: h.apiserver.Client(),
+		Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returned %v after a clean stop", err)
+		}
+	})
+	if err := s.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,209 @@
+// Package gateway is the gateway process: it serves the kubelet's HTTP API on
+// its three ports, authenticates and authorises, and gets everything that it
+// answers from the other four processes. It holds no state that matters and no
+// privilege: sockets of the others are all it needs. It must never touch the
+// runtime, the host's files or a cgroup.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/grpc"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+
+	gatewayv1 "github.com/polylet/polylet/api/gen/polylet/gateway/v1"
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/gateway/internal/access"
+	"github.com/polylet/polylet/services/gateway/internal/listen"
+	"github.com/polylet/polylet/services/gateway/internal/peer"
+	"github.com/polylet/polylet/services/gateway/internal/pki"
+	"github.com/polylet/polylet/services/gateway/internal/server"
+	"github.com/polylet/polylet/services/gateway/internal/traffic"
+)
+
+// Registry is both ends of the process's main registry.
+type Registry interface {
+	prometheus.Registerer
+	prometheus.Gatherer
+}
+
+// Deps is what the service is given.
+type Deps struct {
+	// Metrics is the process's main registry; it is part of /metrics.
+	Metrics Registry
+	// Health gets the readiness of the four; nil reports to nobody.
+	Health health.Reporter
+	// Log gets what happens while the service is built.
+	Log logr.Logger
+	// Podsync, Probes, Stats and Nodestatus are connections to the sockets.
+	Podsync, Probes, Stats, Nodestatus grpc.ClientConnInterface
+	// Client speaks with the apiserver; nil in standalone mode.
+	Client kubernetes.Interface
+}
+
+// Service is the gateway without its socket. See New.
+type Service struct {
+	deps      Deps
+	server    *server.Server
+	listeners []*listen.Listener
+}
+
+// New builds the service from the files that Config names; it opens no port.
+func New(cfg Config, deps Deps) (*Service, error) {
+	if err := errors.Join(cfg.validate(), deps.validate()); err != nil {
+		return nil, err
+	}
+	if deps.Health == nil {
+		deps.Health = health.Discard()
+	}
+	if deps.Log.GetSink() == nil {
+		deps.Log = logr.Discard()
+	}
+	meter, err := traffic.New(deps.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("registering the metrics of the gateway: %w", err)
+	}
+	s := &Service{deps: deps}
+	routes, err := newRoutes(cfg, deps, meter)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.listen(cfg, routes, meter); err != nil {
+		return nil, err
+	}
+	s.server = server.New(s.listeners, meter.Sessions)
+	return s, nil
+}
+
+func (d Deps) validate() error {
+	var errs []error
+	if d.Metrics == nil {
+		errs = append(errs, errors.New("gateway: Deps.Metrics is nil: a registry is needed"))
+	}
+	for name, conn := range map[string]grpc.ClientConnInterface{
+		"Podsync": d.Podsync, "Probes": d.Probes, "Stats": d.Stats, "Nodestatus": d.Nodestatus,
+	} {
+		if conn == nil {
+			errs = append(errs, fmt.Errorf("gateway: Deps.%s is nil: a connection to its socket is needed", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// listen describes the ports in order of the kubelet's numbers.
+func (s *Service) listen(cfg Config, r *routes, meter *traffic.Meter) error {
+	if cfg.HealthzAddress != "" {
+		s.listeners = append(s.listeners, listen.New("healthz", cfg.HealthzAddress, r.ping(), nil))
+	}
+	if cfg.SecureAddress != "" {
+		secure, err := secureListener(cfg, s.deps, meter.Count(true, r.secure()))
+		if err != nil {
+			return err
+		}
+		s.listeners = append(s.listeners, secure)
+	}
+	if cfg.ReadOnlyAddress != "" {
+		s.listeners = append(s.listeners, listen.New("read-only", cfg.ReadOnlyAddress, meter.Count(false, r.readOnly()), nil))
+	}
+	return nil
+}
+
+func secureListener(cfg Config, deps Deps, h http.Handler) (*listen.Listener, error) {
+	serving, err := pki.Load(pki.Config{
+		CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, Wait: cfg.WaitForCert,
+		FallbackCertFile: cfg.FallbackCertFile, FallbackKeyFile: cfg.FallbackKeyFile, Hosts: cfg.CertHosts,
+	}, deps.Log)
+	if err != nil {
+		return nil, err
+	}
+	config := &listen.TLS{Serving: serving, MinVersion: cfg.MinTLSVersion, CipherSuites: cfg.CipherSuites, Curves: cfg.Curves}
+	var clients dynamiccertificates.CAContentProvider
+	if cfg.ClientCAFile != "" {
+		ca, err := pki.LoadClientCA(cfg.ClientCAFile, deps.Log)
+		if err != nil {
+			return nil, err
+		}
+		clients, config.ClientCA = ca, ca
+	}
+	authn, authz, err := access.New(access.Config{
+		Anonymous: cfg.Anonymous, WebhookAuthentication: cfg.WebhookAuthentication, TokenTTL: cfg.TokenCacheTTL,
+		AlwaysAllow: cfg.AlwaysAllow, AllowTTL: cfg.AllowCacheTTL, DenyTTL: cfg.DenyCacheTTL,
+	}, deps.Client, clients)
+	if err != nil {
+		return nil, err
+	}
+	filter := access.Filter{Authenticator: authn, Authorizer: authz, Attributes: access.Attributes{
+		NodeName: cfg.NodeName, CompatibleStreamVerbs: cfg.CompatibleStreamVerbs,
+	}}
+	return listen.New("secure", cfg.SecureAddress, filter.Wrap(h), config), nil
+}
+
+// Register puts GatewayService on r. Call it before serving.
+func (s *Service) Register(r grpc.ServiceRegistrar) {
+	gatewayv1.RegisterGatewayServiceServer(r, s.server)
+}
+
+// Addresses are host:port of the ports by name (secure, read-only, healthz),
+// with real numbers once they are open.
+func (s *Service) Addresses() map[string]string {
+	out := make(map[string]string, len(s.listeners))
+	for _, l := range s.listeners {
+		out[l.Name] = l.Address()
+	}
+	return out
+}
+
+// Ready waits until all ports are open; the error is ctx's.
+func (s *Service) Ready(ctx context.Context) error {
+	for _, l := range s.listeners {
+		select {
+		case <-l.Ready():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Run serves until ctx is done; nil then. A port that cannot be opened ends it
+// with an error; the other processes may come and go.
+func (s *Service) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	for name, conn := range map[string]grpc.ClientConnInterface{
+		"podsync": s.deps.Podsync, "probes": s.deps.Probes, "stats": s.deps.Stats, "nodestatus": s.deps.Nodestatus,
+	} {
+		group.Go(func() { peer.Watch(ctx, name, conn, s.deps.Health) })
+	}
+	failures := make(chan error, len(s.listeners))
+	for _, l := range s.listeners {
+		group.Go(func() {
+			if err := l.Run(ctx); err != nil {
+				failures <- err
+				cancel(err)
+			}
+		})
+	}
+	<-ctx.Done()
+	group.Wait()
+	close(failures)
+	var errs []error
+	for err := range failures {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// gather gets the families of the process's own registry.
+func gather(g prometheus.Gatherer) func(context.Context) ([]*dto.MetricFamily, error) {
+	return func(context.Context) ([]*dto.MetricFamily, error) { return g.Gather() }
+}

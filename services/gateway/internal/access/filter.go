@@ -1,0 +1,88 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/polylet/polylet/services/gateway/internal/answer"
+)
+
+// Filter lets requests pass that are authenticated and authorised.
+type Filter struct {
+	Authenticator authenticator.Request
+	Authorizer    authorizer.Authorizer
+	Attributes    Attributes
+}
+
+// reviewTimeout bounds what the apiserver may take for one request's reviews,
+// retries included.
+const reviewTimeout = 30 * time.Second
+
+// Wrap returns a handler that serves next to those who may have it. It runs
+// before routing: who may not ask does not learn which paths exist.
+func (f Filter) Wrap(next http.Handler) http.Handler {
+	quiet := &quiet{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.allow(w, r, quiet) {
+			// Nothing behind this point has a use for the caller's secrets, and
+			// streams are passed on to the runtime with their headers.
+			r.Header.Del("Authorization")
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool {
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	defer cancel()
+	log := logr.FromContextOrDiscard(r.Context())
+	info, ok, err := f.Authenticator.AuthenticateRequest(r.WithContext(ctx))
+	if err != nil || !ok {
+		if err != nil && quiet.speak(time.Now()) {
+			log.Info("Unable to authenticate a request", "path", r.URL.Path, "from", r.RemoteAddr, "reason", err.Error())
+		}
+		answer.Text(w, http.StatusUnauthorized, "Unauthorized")
+		return false
+	}
+	sets, subresources := f.Attributes.For(info.User, r)
+	if len(sets) == 0 {
+		answer.Text(w, http.StatusForbidden, "Authorization error: could not determine attributes for request")
+		return false
+	}
+	for _, a := range sets {
+		decision, _, err := f.Authorizer.Authorize(ctx, a)
+		if err != nil {
+			message := fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=%s, subresource=%s)",
+				info.User.GetName(), a.GetVerb(), a.GetResource(), a.GetSubresource())
+			if quiet.speak(time.Now()) {
+				log.Error(err, "Unable to authorise a request", "user", info.User.GetName(), "path", r.URL.Path)
+			}
+			answer.Text(w, http.StatusInternalServerError, message)
+			return false
+		}
+		if decision == authorizer.DecisionAllow {
+			return true
+		}
+	}
+	message := fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=%s, subresource(s)=%v)\n",
+		info.User.GetName(), sets[0].GetVerb(), sets[0].GetResource(), subresources)
+	log.V(2).Info("Refused a request", "user", info.User.GetName(), "path", r.URL.Path, "subresources", subresources)
+	answer.Text(w, http.StatusForbidden, message)
+	return false
+}
+
+// quiet lets one failure in ten seconds into the log: anybody who reaches the
+// port can cause them.
+type quiet struct{ until atomic.Int64 }
+
+func (q *quiet) speak(now time.Time) bool {
+	until := q.until.Load()
+	return now.UnixNano() >= until && q.until.CompareAndSwap(until, now.Add(10*time.Second).UnixNano())
+}

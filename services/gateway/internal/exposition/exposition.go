@@ -1,0 +1,144 @@
+// Package exposition serves metrics: the five processes' families merged into
+// one document, and documents of one process. It must never count anything
+// itself, and one process that is away must never fail a scrape of the others.
+package exposition
+
+import (
+	"cmp"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/polylet/polylet/services/gateway/internal/answer"
+)
+
+// Timeout bounds what one process may take to give its families; a scraper
+// commonly gives up after ten seconds.
+const Timeout = 5 * time.Second
+
+// Source is one process.
+type Source struct {
+	// Service is its name.
+	Service string
+	// Gather gets its families.
+	Gather func(ctx context.Context) ([]*dto.MetricFamily, error)
+}
+
+// Merged serves the families of all sources as one document.
+func Merged(sources ...Source) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), Timeout)
+		defer cancel()
+		parts := make([]part, len(sources))
+		var wait sync.WaitGroup
+		for i, s := range sources {
+			wait.Go(func() {
+				families, err := s.Gather(ctx)
+				if err != nil {
+					logr.FromContextOrDiscard(ctx).V(2).Info("Scraping without a process", "service", s.Service, "reason", err.Error())
+				}
+				parts[i] = part{service: s.Service, families: families, up: err == nil}
+			})
+		}
+		wait.Wait()
+		encode(w, r, merge(parts))
+	})
+}
+
+// One serves the families of a single source; while it is away that is an error.
+func One(s Source) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), Timeout)
+		defer cancel()
+		families, err := s.Gather(ctx)
+		if err != nil {
+			answer.Error(w, s.Service, err)
+			return
+		}
+		slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
+		encode(w, r, families)
+	})
+}
+
+func encode(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily) {
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...)
+	w.Header().Set("Content-Type", string(format))
+	out, done := compress(w, r)
+	defer done()
+	encoder := expfmt.NewEncoder(out, format)
+	for _, f := range families {
+		if err := encoder.Encode(f); err != nil {
+			logr.FromContextOrDiscard(r.Context()).V(2).Info("Metrics were not sent to the end", "family", f.GetName(), "reason", err.Error())
+			return
+		}
+	}
+	if closer, ok := encoder.(expfmt.Closer); ok {
+		_ = closer.Close() // the client went away
+	}
+}
+
+// compress wraps w when the client takes gzip.
+func compress(w http.ResponseWriter, r *http.Request) (io.Writer, func()) {
+	if !acceptsGzip(r) {
+		return w, func() {}
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is a good one
+	return z, func() { _ = z.Close() }
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for _, value := range r.Header.Values("Accept-Encoding") {
+		for part := range strings.SplitSeq(value, ",") {
+			name, params, _ := strings.Cut(strings.TrimSpace(part), ";")
+			if name == "gzip" && strings.ReplaceAll(params, " ", "") != "q=0" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Text serves a document that a process sends as text, in pieces.
+func Text(service string, open func(ctx context.Context, accept string) (func() (contentType string, data []byte, err error), error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 6*Timeout)
+		defer cancel()
+		next, err := open(ctx, strings.Join(r.Header.Values("Accept"), ","))
+		if err != nil {
+			answer.Error(w, service, err)
+			return
+		}
+		contentType, data, err := next()
+		if err != nil && err != io.EOF {
+			answer.Error(w, service, err)
+			return
+		}
+		if contentType == "" {
+			contentType = string(expfmt.NewFormat(expfmt.TypeTextPlain))
+		}
+		w.Header().Set("Content-Type", contentType)
+		out, done := compress(w, r)
+		defer done()
+		for err == nil {
+			if _, err = out.Write(data); err != nil {
+				return
+			}
+			_, data, err = next()
+		}
+		if err != io.EOF {
+			// The status is sent: cutting the connection is the only way left to
+			// tell that the document is not whole.
+			panic(http.ErrAbortHandler)
+		}
+	})
+}

@@ -1,0 +1,180 @@
+// Package listen opens the gateway's ports and serves on them. It owns sockets,
+// limits and TLS; it must never know a path.
+package listen
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/polylet/polylet/services/gateway/internal/pki"
+)
+
+// Limits of a connection, the kubelet's; the time for a request's header is ours.
+const (
+	idleTimeout   = 90 * time.Second
+	bodyTimeout   = 4 * time.Hour
+	headerTimeout = 30 * time.Second
+	maxHeader     = 1 << 20
+	// stopTimeout is how long requests in flight may go on after a stop began.
+	stopTimeout = 2 * time.Second
+)
+
+// TLS is what the secure port speaks.
+type TLS struct {
+	Serving *pki.Serving
+	// ClientCA may be nil; then no client certificate is asked for.
+	ClientCA *pki.ClientCA
+	// MinVersion, CipherSuites and Curves are crypto/tls's; zero is its default.
+	MinVersion   uint16
+	CipherSuites []uint16
+	Curves       []tls.CurveID
+}
+
+// Listener is one port. See New.
+type Listener struct {
+	// Name is secure, read-only or healthz.
+	Name string
+
+	address string
+	tls     *TLS
+	server  *http.Server
+	mu      sync.Mutex
+	bound   net.Addr
+	ready   chan struct{}
+}
+
+// New describes a port; t is nil for plain HTTP. It opens nothing.
+func New(name, address string, h http.Handler, t *TLS) *Listener {
+	l := &Listener{Name: name, address: address, tls: t, ready: make(chan struct{})}
+	l.server = &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      bodyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+	}
+	return l
+}
+
+// Address is host:port, with the real port once it is open.
+func (l *Listener) Address() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bound != nil {
+		return l.bound.String()
+	}
+	return l.address
+}
+
+// Ready is closed once the port is open.
+func (l *Listener) Ready() <-chan struct{} { return l.ready }
+
+// CertificateNotAfter is when the serving certificate ends; zero without TLS.
+func (l *Listener) CertificateNotAfter() time.Time {
+	if l.tls == nil {
+		return time.Time{}
+	}
+	return l.tls.Serving.NotAfter()
+}
+
+// Run serves until ctx is done; nil then. A port that cannot be opened is an error.
+func (l *Listener) Run(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx).WithValues("listener", l.Name)
+	var config net.ListenConfig
+	sock, err := config.Listen(ctx, "tcp", l.address)
+	if err != nil {
+		return fmt.Errorf("opening the %s port: %w: free the address, or choose another", l.Name, err)
+	}
+	l.mu.Lock()
+	l.bound = sock.Addr()
+	l.mu.Unlock()
+	close(l.ready)
+	log.Info("Serving", "address", sock.Addr().String(), "tls", l.tls != nil)
+	l.server.ErrorLog = errorLog(log)
+	l.server.BaseContext = func(net.Listener) context.Context {
+		// Requests outlive ctx by stopTimeout, so that an orderly stop cuts few.
+		return logr.NewContext(context.WithoutCancel(ctx), log)
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		l.shutDown()
+	})
+	err = l.serve(sock)
+	if stop() || !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving the %s port at %s: %w", l.Name, sock.Addr(), err)
+	}
+	<-stopped
+	return nil
+}
+
+func (l *Listener) serve(sock net.Listener) error {
+	if l.tls == nil {
+		return l.server.Serve(sock)
+	}
+	l.server.TLSConfig = l.tls.config()
+	return l.server.ServeTLS(sock, "", "")
+}
+
+func (l *Listener) shutDown() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if l.server.Shutdown(ctx) != nil {
+		_ = l.server.Close()
+	}
+}
+
+func (t *TLS) config() *tls.Config {
+	c := &tls.Config{
+		GetCertificate:   t.Serving.GetCertificate,
+		MinVersion:       tls.VersionTLS12,
+		CipherSuites:     t.CipherSuites,
+		CurvePreferences: t.Curves,
+		NextProtos:       []string{"h2", "http/1.1"},
+	}
+	if t.MinVersion != 0 {
+		c.MinVersion = t.MinVersion
+	}
+	if t.ClientCA == nil {
+		return c
+	}
+	// Asked for, not required: a caller may show a token instead. The chain is
+	// verified with the request, by the authenticator.
+	c.ClientAuth = tls.RequestClientCert
+	base := c.Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := base.Clone()
+		now.ClientCAs = t.ClientCA.Pool()
+		return now, nil
+	}
+	return c
+}
+
+// errorLog passes on what net/http has to say, without what any port scan causes.
+func errorLog(l logr.Logger) *log.Logger {
+	return log.New(writer(func(line string) {
+		if strings.Contains(line, "TLS handshake error") {
+			l.V(2).Info("TLS handshake failed", "reason", line)
+			return
+		}
+		l.Info("HTTP server reports", "message", line)
+	}), "", 0)
+}
+
+type writer func(string)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(strings.TrimSpace(string(p)))
+	return len(p), nil
+}

@@ -1,0 +1,93 @@
+package logs
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	undecodable = "Unable to decode query."
+	invalid     = "Invalid request."
+)
+
+// parse reads PodLogOptions from a query; a status other than 0 says that it is
+// bad. Only the first value of a repeated parameter counts.
+// Source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/ (log).
+func parse(query url.Values) (*v1.PodLogOptions, int, string) {
+	o := &v1.PodLogOptions{
+		Follow:                       truth(query, "follow"),
+		Previous:                     truth(query, "previous"),
+		Timestamps:                   truth(query, "timestamps"),
+		InsecureSkipTLSVerifyBackend: truth(query, "insecureSkipTLSVerifyBackend"),
+	}
+	// tail is what clients sent before tailLines was.
+	if tail := query.Get("tail"); query.Has("tail") {
+		query.Set("tailLines", tail)
+		if tail == "all" {
+			query.Del("tailLines")
+		}
+	}
+	var ok [4]bool
+	o.SinceSeconds, ok[0] = number(query, "sinceSeconds")
+	o.TailLines, ok[1] = number(query, "tailLines")
+	o.LimitBytes, ok[2] = number(query, "limitBytes")
+	o.SinceTime, ok[3] = moment(query, "sinceTime")
+	for _, fine := range ok {
+		if !fine {
+			return nil, http.StatusBadRequest, undecodable
+		}
+	}
+	if stream := query.Get("stream"); stream != "" {
+		if stream != v1.LogStreamAll {
+			return nil, http.StatusBadRequest, "PodLogsQuerySplitStreams feature gate must be enabled to use stream " + strconv.Quote(stream)
+		}
+		o.Stream = &stream
+	}
+	if !sound(o) {
+		return nil, http.StatusUnprocessableEntity, invalid
+	}
+	return o, 0, ""
+}
+
+func sound(o *v1.PodLogOptions) bool {
+	switch {
+	case o.SinceSeconds != nil && (o.SinceTime != nil || *o.SinceSeconds < 1):
+		return false
+	case o.TailLines != nil && *o.TailLines < 0:
+		return false
+	case o.LimitBytes != nil && *o.LimitBytes < 1:
+		return false
+	}
+	return true
+}
+
+// truth reads a switch as Kubernetes' parameters are read: present and neither
+// "false" nor "0" is true.
+func truth(query url.Values, name string) bool {
+	values := query[name]
+	return len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}
+
+func number(query url.Values, name string) (*int64, bool) {
+	text := query.Get(name)
+	if text == "" {
+		return nil, true
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return &n, err == nil
+}
+
+func moment(query url.Values, name string) (*metav1.Time, bool) {
+	text := query.Get(name)
+	if text == "" {
+		return nil, true
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	return &metav1.Time{Time: t}, err == nil
+}

@@ -1,0 +1,85 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/gateway/internal/logs"
+	"github.com/polylet/polylet/services/gateway/internal/session"
+)
+
+// Podsync serves logs and sessions. See NewPodsync.
+type Podsync struct {
+	client podsyncv1.PodSyncServiceClient
+}
+
+var _ session.Runtime = (*Podsync)(nil)
+
+// NewPodsync returns a client over a connection to podsync's socket.
+func NewPodsync(conn grpc.ClientConnInterface) *Podsync {
+	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn)}
+}
+
+// Logs implements logs.Open.
+func (p *Podsync) Logs(ctx context.Context, namespace, pod, container string, options *v1.PodLogOptions) (func() ([]byte, error), error) {
+	raw, err := options.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encoding the log options: %w", err)
+	}
+	stream, err := p.client.ReadLogs(ctx, &podsyncv1.ReadLogsRequest{
+		Pod: &podsyncv1.PodRef{Namespace: namespace, Name: pod}, Container: container, Options: raw,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() ([]byte, error) {
+		res, err := stream.Recv()
+		return res.GetData(), err
+	}, nil
+}
+
+var _ logs.Open = (*Podsync)(nil).Logs
+
+// OpenExec implements session.Runtime.
+func (p *Podsync) OpenExec(ctx context.Context, t session.Target, command []string, s session.Streams) (string, error) {
+	res, err := p.client.OpenExec(ctx, &podsyncv1.OpenExecRequest{Pod: ref(t), Container: t.Container, Command: command, Streams: streams(s)})
+	return res.GetUrl(), err
+}
+
+// OpenAttach implements session.Runtime.
+func (p *Podsync) OpenAttach(ctx context.Context, t session.Target, s session.Streams) (string, error) {
+	res, err := p.client.OpenAttach(ctx, &podsyncv1.OpenAttachRequest{Pod: ref(t), Container: t.Container, Streams: streams(s)})
+	return res.GetUrl(), err
+}
+
+// OpenPortForward implements session.Runtime.
+func (p *Podsync) OpenPortForward(ctx context.Context, t session.Target, ports []int32) (string, error) {
+	res, err := p.client.OpenPortForward(ctx, &podsyncv1.OpenPortForwardRequest{Pod: ref(t), Ports: ports})
+	return res.GetUrl(), err
+}
+
+// Run implements session.Runtime.
+func (p *Podsync) Run(ctx context.Context, t session.Target, command []string) (stdout, stderr []byte, exitCode int, err error) {
+	res, err := p.client.ExecSync(ctx, &podsyncv1.ExecSyncRequest{Pod: ref(t), Container: t.Container, Command: command})
+	return res.GetStdout(), res.GetStderr(), int(res.GetExitCode()), err
+}
+
+// Answers reports whether podsync answers; it is the syncloop check.
+func (p *Podsync) Answers(ctx context.Context) error {
+	if _, err := p.client.GetRuntime(ctx, &podsyncv1.GetRuntimeRequest{}); err != nil {
+		return fmt.Errorf("podsync does not answer: %w", err)
+	}
+	return nil
+}
+
+func ref(t session.Target) *podsyncv1.PodRef {
+	return &podsyncv1.PodRef{Namespace: t.Namespace, Name: t.Pod, Uid: t.UID}
+}
+
+func streams(s session.Streams) *podsyncv1.StreamOptions {
+	return &podsyncv1.StreamOptions{Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Tty: s.TTY}
+}

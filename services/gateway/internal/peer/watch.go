@@ -1,0 +1,44 @@
+// Package peer is how the gateway speaks with the other four processes: typed
+// clients behind the interfaces that its handlers declare. It owns the mapping
+// to protos; it must never answer HTTP.
+package peer
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/polylet/polylet/internal/health"
+)
+
+// stateful is what a *grpc.ClientConn is beside a ClientConnInterface.
+type stateful interface {
+	GetState() connectivity.State
+	WaitForStateChange(ctx context.Context, s connectivity.State) bool
+	Connect()
+}
+
+// Watch keeps the connection open and reports its readiness until ctx is done.
+// Connections that do not tell their state are left alone.
+func Watch(ctx context.Context, name string, conn grpc.ClientConnInterface, to health.Reporter) {
+	c, ok := conn.(stateful)
+	if !ok {
+		return
+	}
+	for {
+		state := c.GetState()
+		switch state {
+		case connectivity.Idle:
+			c.Connect()
+		case connectivity.Ready:
+			to.Set(name, true, "")
+		case connectivity.TransientFailure:
+			to.Set(name, false, name+"'s socket cannot be reached; what it serves is answered with 503 until it is back")
+		case connectivity.Connecting, connectivity.Shutdown:
+		}
+		if !c.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}

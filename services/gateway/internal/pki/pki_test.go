@@ -1,0 +1,140 @@
+package pki
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+func writePair(t *testing.T, dir, host string) (cert, key string) {
+	t.Helper()
+	pair, err := selfSigned([]string{host}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	if err := pair.write(cert, key); err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+func shown(t *testing.T, s *Serving) string {
+	t.Helper()
+	pair, err := s.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Leaf.DNSNames[0]
+}
+
+func TestAReplacedServingPairIsShownFromTheNextHandshakeOn(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writePair(t, dir, "one")
+	s, err := Load(Config{CertFile: cert, KeyFile: key}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(t, s); got != "one" {
+		t.Errorf("shows %q", got)
+	}
+	writePair(t, dir, "two")
+	if got := shown(t, s); got != "two" {
+		t.Errorf("after the files were replaced it shows %q", got)
+	}
+	if err := os.WriteFile(cert, []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(t, s); got != "two" {
+		t.Errorf("with a broken file it shows %q, want what was good", got)
+	}
+	if s.NotAfter().Before(time.Now().Add(364 * 24 * time.Hour)) {
+		t.Errorf("ends %v", s.NotAfter())
+	}
+}
+
+func TestServingPairsThatOthersWillWriteMayBeMissing(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "tls.crt")
+	if _, err := Load(Config{CertFile: missing, KeyFile: missing}, logr.Discard()); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("error %v does not name the file", err)
+	}
+	s, err := Load(Config{CertFile: missing, KeyFile: filepath.Join(dir, "tls.key"), Wait: true}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.GetCertificate(nil); err == nil {
+		t.Error("a handshake without a certificate succeeds")
+	}
+	writePair(t, dir, "late")
+	if got := shown(t, s); got != "late" {
+		t.Errorf("shows %q", got)
+	}
+}
+
+func TestASelfSignedPairIsMadeOnceWhereItCanBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{FallbackCertFile: filepath.Join(dir, "kubelet.crt"), FallbackKeyFile: filepath.Join(dir, "kubelet.key"), Hosts: []string{"node", "127.0.0.1"}}
+	var serials []string
+	for range 2 {
+		s, err := Load(cfg, logr.Discard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := s.GetCertificate(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pair.Leaf.VerifyHostname("127.0.0.1"); err != nil {
+			t.Error(err)
+		}
+		serials = append(serials, pair.Leaf.SerialNumber.String())
+	}
+	if serials[0] != serials[1] {
+		t.Error("a restart made another pair")
+	}
+	cfg.FallbackCertFile = filepath.Join(dir, "no", "kubelet.crt")
+	cfg.FallbackKeyFile = filepath.Join(dir, "no", "kubelet.key")
+	s, err := Load(cfg, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(t, s); got != "node" {
+		t.Errorf("in memory it shows %q", got)
+	}
+}
+
+func TestAReplacedClientCACountsFromTheNextRequestOn(t *testing.T) {
+	dir := t.TempDir()
+	file, _ := writePair(t, dir, "one")
+	ca, err := LoadClientCA(file, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := ca.VerifyOptions()
+	writePair(t, dir, "two")
+	after, ok := ca.VerifyOptions()
+	if !ok || before.Roots.Equal(after.Roots) || len(ca.CurrentCABundleContent()) == 0 {
+		t.Error("the bundle was not replaced")
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if gone, ok := ca.VerifyOptions(); !ok || !gone.Roots.Equal(after.Roots) {
+		t.Error("a bundle that went away took the clients with it")
+	}
+	if after.KeyUsages[0] != x509.ExtKeyUsageClientAuth {
+		t.Errorf("key usages %v", after.KeyUsages)
+	}
+	if err := os.WriteFile(file, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadClientCA(file, logr.Discard()); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("error %v does not name the file", err)
+	}
+}

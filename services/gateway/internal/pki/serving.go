@@ -1,0 +1,170 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// Serving is the pair that the secure port shows. Safe for concurrent use; see
+// NewServing.
+type Serving struct {
+	certFile, keyFile string
+	log               logr.Logger
+
+	mu        sync.Mutex
+	cert, key stamp
+	pair      *tls.Certificate
+	failed    string
+}
+
+// NewServing returns the pair in two files, which may be one and the same. It
+// reads nothing yet.
+func NewServing(certFile, keyFile string, log logr.Logger) *Serving {
+	return &Serving{certFile: certFile, keyFile: keyFile, log: log}
+}
+
+// Fixed returns a pair that does not change.
+func Fixed(pair *tls.Certificate) *Serving { return &Serving{pair: pair} }
+
+// GetCertificate is for tls.Config. A pair that cannot be read is logged once,
+// and the one before goes on being shown.
+func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	pair, err := s.current()
+	if pair == nil {
+		return nil, fmt.Errorf("no serving certificate available for the node agent: %w", err)
+	}
+	return pair, nil
+}
+
+// NotAfter is when the pair ends; zero when there is none.
+func (s *Serving) NotAfter() time.Time {
+	pair, _ := s.current()
+	if pair == nil {
+		return time.Time{}
+	}
+	return pair.Leaf.NotAfter
+}
+
+func (s *Serving) current() (*tls.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.certFile == "" {
+		return s.pair, nil
+	}
+	err := s.refresh()
+	if err == nil {
+		s.failed = ""
+	} else if err.Error() != s.failed {
+		s.failed = err.Error()
+		s.log.Error(err, "Serving certificate cannot be loaded; what was loaded before is used", "cert", s.certFile, "key", s.keyFile)
+	}
+	return s.pair, err
+}
+
+func (s *Serving) refresh() error {
+	cert, err := stampOf(s.certFile)
+	if err != nil {
+		return err
+	}
+	key, err := stampOf(s.keyFile)
+	if err != nil {
+		return err
+	}
+	if s.pair != nil && cert.same(s.cert) && key.same(s.key) {
+		return nil
+	}
+	pair, err := loadPair(s.certFile, s.keyFile)
+	if err != nil {
+		return err
+	}
+	if s.pair != nil {
+		s.log.Info("Serving certificate was replaced", "cert", s.certFile, "notAfter", pair.Leaf.NotAfter)
+	}
+	s.pair, s.cert, s.key = pair, cert, key
+	return nil
+}
+
+func loadPair(certFile, keyFile string) (*tls.Certificate, error) {
+	cert, err := read("serving certificate", certFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := read("serving key", keyFile)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate %s with key %s: %w", certFile, keyFile, err)
+	}
+	if pair.Leaf == nil {
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return nil, fmt.Errorf("serving certificate %s: %w", certFile, err)
+		}
+	}
+	return &pair, nil
+}
+
+// Config says where the serving pair comes from.
+type Config struct {
+	// CertFile and KeyFile are what the operator gave; both or none.
+	CertFile, KeyFile string
+	// Wait is true when somebody else will write the files: without them
+	// handshakes fail until they are there.
+	Wait bool
+	// FallbackCertFile and FallbackKeyFile are used when nothing was given;
+	// made there, self-signed, when that is possible, else kept in memory.
+	FallbackCertFile, FallbackKeyFile string
+	// Names and addresses of a self-signed certificate.
+	Hosts []string
+}
+
+// Load returns the serving pair as Config says.
+func Load(cfg Config, log logr.Logger) (*Serving, error) {
+	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
+		return nil, fmt.Errorf("tlsCertFile is %q and tlsPrivateKeyFile is %q: give both or none", cfg.CertFile, cfg.KeyFile)
+	}
+	if cfg.CertFile != "" {
+		s := NewServing(cfg.CertFile, cfg.KeyFile, log)
+		if _, err := s.current(); err != nil && !cfg.Wait {
+			return nil, fmt.Errorf("%w: the gateway's user must be able to read tlsCertFile and tlsPrivateKeyFile", err)
+		}
+		return s, nil
+	}
+	if cfg.FallbackCertFile != "" {
+		s := NewServing(cfg.FallbackCertFile, cfg.FallbackKeyFile, log)
+		err := s.refresh()
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			log.Info("Serving certificate cannot be used, another is made", "cert", cfg.FallbackCertFile, "reason", err.Error())
+		}
+	}
+	return makeOne(cfg, log)
+}
+
+func makeOne(cfg Config, log logr.Logger) (*Serving, error) {
+	made, err := selfSigned(cfg.Hosts, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("making a self-signed serving certificate: %w", err)
+	}
+	if cfg.FallbackCertFile != "" {
+		err := made.write(cfg.FallbackCertFile, cfg.FallbackKeyFile)
+		if err == nil {
+			log.Info("Made a self-signed serving certificate", "cert", cfg.FallbackCertFile)
+			return NewServing(cfg.FallbackCertFile, cfg.FallbackKeyFile, log), nil
+		}
+		log.V(1).Info("The self-signed serving certificate is not written", "reason", err.Error())
+	}
+	log.Info("Serving with a self-signed certificate that lives until the process ends; " +
+		"set tlsCertFile and tlsPrivateKeyFile, or serverTLSBootstrap, for one that clients can verify")
+	return Fixed(made.pair), nil
+}

@@ -1,0 +1,95 @@
+// Package rest maps the documents of the node API to RPCs with grpc-gateway:
+// gateway.yaml says which field of which response a path shows, gen is made
+// from it. It must never let anything of an HTTP request reach a process but
+// what narrow keeps: no header, no address, no body.
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/document"
+	commongw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/common/v1"
+	podsyncgw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/podsync/v1"
+	statsgw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/stats/v1"
+)
+
+const (
+	// timeout bounds the call behind one document.
+	timeout = 30 * time.Second
+	// configTimeout is short: there is a good answer without podsync.
+	configTimeout = 2 * time.Second
+)
+
+// Config is what Documents are made from; every field is needed.
+type Config struct {
+	// Podsync and Stats are connections to the sockets.
+	Podsync, Stats grpc.ClientConnInterface
+	// Own is the configuration in effect in this process as JSON: /configz
+	// shows podsync's, which knows the runtime's cgroup driver, while it answers.
+	Own func() []byte
+}
+
+// Documents serves every path of gateway.yaml. It takes any method: POST as
+// itself and all others as GET, because the table of routes has decided which
+// are served. See New.
+type Documents struct {
+	mux              *runtime.ServeMux
+	own              func() []byte
+	desired, running document.PodList
+}
+
+// New returns Documents; nothing is called before the first request.
+func New(cfg Config) (*Documents, error) {
+	d := &Documents{own: cfg.Own}
+	d.mux = runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, fields{}),
+		runtime.WithForwardResponseOption(d.streamPods),
+		runtime.WithForwardResponseRewriter(d.rewrite),
+		runtime.WithErrorHandler(d.fail),
+		// narrow leaves nothing to match; should it ever, nothing matches.
+		runtime.WithIncomingHeaderMatcher(nothing),
+		runtime.WithOutgoingHeaderMatcher(nothing),
+		runtime.WithOutgoingTrailerMatcher(nothing),
+		runtime.WithDisableHTTPMethodOverride(),
+		runtime.WithDisablePathLengthFallback(),
+	)
+	ctx := context.Background() // the clients' connections are not ours to close
+	err := errors.Join(
+		podsyncgw.RegisterPodSyncServiceHandlerClient(ctx, d.mux, podsyncv1.NewPodSyncServiceClient(cfg.Podsync)),
+		statsgw.RegisterStatsServiceHandlerClient(ctx, d.mux, statsv1.NewStatsServiceClient(cfg.Stats)),
+		commongw.RegisterCommonServiceHandlerClient(ctx, d.mux, commonv1.NewCommonServiceClient(cfg.Podsync)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("registering the documents of gateway.yaml: %w", err)
+	}
+	return d, nil
+}
+
+func nothing(string) (string, bool) { return "", false }
+
+// ServeHTTP implements http.Handler.
+func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	limit := timeout
+	if r.URL.Path == "/configz" {
+		limit = configTimeout
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	call, err := narrow(ctx, w, r)
+	if err != nil {
+		answer.Text(w, http.StatusBadRequest, fmt.Sprintf("Unable to read the query: %v", err))
+		return
+	}
+	d.mux.ServeHTTP(w, call)
+}

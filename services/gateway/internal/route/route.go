@@ -1,0 +1,106 @@
+// Package route maps paths to handlers in the kubelet's manner: auth comes
+// first, then 404 and 405 with its texts. It must never know what a handler does.
+package route
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/polylet/polylet/services/gateway/internal/answer"
+)
+
+// Route is one path.
+type Route struct {
+	// Pattern is a path; a segment in braces matches one that is not empty and
+	// names it for Param. A "*" at the end matches whatever follows.
+	Pattern string
+	// Methods that are served; none means any.
+	Methods []string
+	// Handler serves it.
+	Handler http.Handler
+}
+
+// Table is a set of routes. The zero value answers 404 to everything. Not to be
+// changed while it serves.
+type Table struct {
+	routes []compiled
+}
+
+type compiled struct {
+	Route
+	segments []string
+	open     bool
+}
+
+// Add appends routes; of several that match a path, one that serves the method
+// wins, then the first.
+func (t *Table) Add(routes ...Route) {
+	for _, r := range routes {
+		pattern, open := strings.CutSuffix(r.Pattern, "*")
+		t.routes = append(t.routes, compiled{Route: r, segments: strings.Split(pattern, "/"), open: open})
+	}
+}
+
+type paramsKey struct{}
+
+// Param returns what a named segment matched; empty when there is none.
+func Param(r *http.Request, name string) string {
+	params, _ := r.Context().Value(paramsKey{}).(map[string]string)
+	return params[name]
+}
+
+// ServeHTTP implements http.Handler.
+func (t *Table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	known := false
+	path := strings.Split(r.URL.Path, "/")
+	for _, c := range t.routes {
+		params, ok := c.match(path)
+		if !ok {
+			continue
+		}
+		known = true
+		if len(c.Methods) > 0 && !slices.Contains(c.Methods, r.Method) {
+			continue
+		}
+		if len(params) > 0 {
+			r = r.WithContext(context.WithValue(r.Context(), paramsKey{}, params))
+		}
+		c.Handler.ServeHTTP(w, r)
+		return
+	}
+	if known {
+		answer.Text(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
+		return
+	}
+	answer.Text(w, http.StatusNotFound, "404: Page Not Found")
+}
+
+func (c compiled) match(path []string) (map[string]string, bool) {
+	n := len(c.segments)
+	if c.open {
+		// The last segment of an open pattern is what stands before the star.
+		n--
+	}
+	if c.open && len(path) <= n || !c.open && len(path) != n {
+		return nil, false
+	}
+	var params map[string]string
+	for i, want := range c.segments[:n] {
+		if len(want) > 2 && want[0] == '{' {
+			if path[i] == "" {
+				return nil, false
+			}
+			if params == nil {
+				params = make(map[string]string, 4)
+			}
+			params[want[1:len(want)-1]] = path[i]
+			continue
+		}
+		if path[i] != want {
+			return nil, false
+		}
+	}
+	return params, true
+}

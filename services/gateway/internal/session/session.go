@@ -1,0 +1,237 @@
+// Package session serves the streams of the node API: exec, attach,
+// port-forward and run. podsync asks the runtime for a streaming URL; the
+// connection is upgraded and proxied to that. It must never look into a stream.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	proxyutil "k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/route"
+)
+
+// Target names what a session is with.
+type Target struct {
+	Namespace, Pod, UID string
+	// Container is empty for port-forward.
+	Container string
+}
+
+// Streams are those that a session wants.
+type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
+
+// Runtime opens sessions; each method returns a URL that is good for one use.
+type Runtime interface {
+	OpenExec(ctx context.Context, t Target, command []string, s Streams) (string, error)
+	OpenAttach(ctx context.Context, t Target, s Streams) (string, error)
+	OpenPortForward(ctx context.Context, t Target, ports []int32) (string, error)
+	// Run runs a command to its end and returns stdout and stderr, in this order.
+	Run(ctx context.Context, t Target, command []string) (stdout, stderr []byte, exitCode int, err error)
+}
+
+// Meter counts sessions.
+type Meter interface {
+	// Begin counts a session and returns what ends it.
+	Begin() (end func())
+	// Translated counts a WebSocket that the gateway translated or tunnelled.
+	Translated(subresource string)
+}
+
+// Sessions serves sessions. Both fields are needed.
+type Sessions struct {
+	Runtime Runtime
+	Meter   Meter
+}
+
+// openTimeout bounds how long the runtime may take to prepare a session.
+const openTimeout = 30 * time.Second
+
+func target(r *http.Request) Target {
+	return Target{
+		Namespace: route.Param(r, "namespace"), Pod: route.Param(r, "pod"),
+		UID: route.Param(r, "uid"), Container: route.Param(r, "container"),
+	}
+}
+
+// Exec serves /exec.
+func (s Sessions) Exec() http.Handler {
+	return s.command("exec", func(ctx context.Context, t Target, r *http.Request, streams Streams) (string, error) {
+		return s.Runtime.OpenExec(ctx, t, r.Form["command"], streams)
+	})
+}
+
+// Attach serves /attach.
+func (s Sessions) Attach() http.Handler {
+	return s.command("attach", func(ctx context.Context, t Target, _ *http.Request, streams Streams) (string, error) {
+		return s.Runtime.OpenAttach(ctx, t, streams)
+	})
+}
+
+func (s Sessions) command(name string, open func(context.Context, Target, *http.Request, Streams) (string, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		options, err := remotecommand.NewOptions(r)
+		if err != nil {
+			answer.Text(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		if !upgrades(w, r) {
+			return
+		}
+		location := s.open(w, r, func(ctx context.Context) (string, error) {
+			return open(ctx, target(r), r, Streams{Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, TTY: options.TTY})
+		})
+		if location == nil {
+			return
+		}
+		defer s.Meter.Begin()()
+		if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+			// The runtimes' servers do not know v5, which can close a stream.
+			s.Meter.Translated(name)
+			proxy.NewStreamTranslatorHandler(location, transport(), 0, proxy.Options{
+				Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, Tty: options.TTY,
+			}).ServeHTTP(w, r)
+			return
+		}
+		passOn(location).ServeHTTP(w, r)
+	})
+}
+
+// PortForward serves /portForward.
+func (s Sessions) PortForward() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tunnel := wsstream.IsWebSocketRequestWithTunnelingProtocol(r)
+		var ports []int32
+		if !tunnel {
+			options, err := portforward.NewV4Options(r)
+			if err != nil {
+				answer.Text(w, http.StatusBadRequest, err.Error())
+				return
+			}
+			ports = options.Ports
+		}
+		if !upgrades(w, r) {
+			return
+		}
+		location := s.open(w, r, func(ctx context.Context) (string, error) {
+			return s.Runtime.OpenPortForward(ctx, target(r), ports)
+		})
+		if location == nil {
+			return
+		}
+		defer s.Meter.Begin()()
+		handler := passOn(location)
+		if tunnel {
+			s.Meter.Translated("portforward")
+			handler = proxy.NewTunnelingHandler(handler)
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+func upgrades(w http.ResponseWriter, r *http.Request) bool {
+	if !httpstream.IsUpgradeRequest(r) {
+		answer.Text(w, http.StatusBadRequest, "Upgrade request required")
+		return false
+	}
+	return true
+}
+
+// open returns nil after it has answered with what went wrong.
+func (s Sessions) open(w http.ResponseWriter, r *http.Request, call func(context.Context) (string, error)) *url.URL {
+	ctx, cancel := context.WithTimeout(r.Context(), openTimeout)
+	defer cancel()
+	text, err := call(ctx)
+	if err != nil {
+		refuse(w, r, err)
+		return nil
+	}
+	location, err := url.Parse(text)
+	if err == nil && location.Host == "" {
+		err = errors.New("it has no host")
+	}
+	if err != nil {
+		answer.Text(w, http.StatusInternalServerError, fmt.Sprintf("the runtime's streaming URL %q cannot be used: %v", text, err))
+		return nil
+	}
+	return location
+}
+
+// refuse answers as the kubelet does: a pod that is not there, what is too
+// much, and everything else (a container that does not run, too) as a fault.
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	switch status := answer.Status(err); {
+	case status == http.StatusNotFound && strings.HasPrefix(r.URL.Path, "/portForward/") && route.Param(r, "uid") != "":
+		answer.Text(w, status, "pod not found")
+	case status == http.StatusNotFound:
+		answer.Text(w, status, "pod does not exist")
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		answer.ErrorStatus(w, "podsync", status, err)
+	default:
+		answer.ErrorStatus(w, "podsync", http.StatusInternalServerError, err)
+	}
+}
+
+// passOn proxies the upgraded connection as it is.
+func passOn(location *url.URL) http.Handler {
+	h := proxyutil.NewUpgradeAwareHandler(location, transport(), false, true, responder{})
+	h.UseLocationHost = true
+	return h
+}
+
+// transport speaks with the runtime's streaming server: on this machine, never
+// through a proxy.
+func transport() http.RoundTripper {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
+	t.Proxy = nil
+	t.DisableKeepAlives = true
+	return t
+}
+
+type responder struct{}
+
+// Error implements proxyutil.ErrorResponder.
+func (responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	logr.FromContextOrDiscard(r.Context()).Error(err, "Stream could not be proxied to the runtime", "path", r.URL.Path)
+	answer.Text(w, http.StatusInternalServerError, err.Error())
+}
+
+// runTimeout bounds a command of /run; the kubelet sets no limit there.
+const runTimeout = time.Hour
+
+// Run serves /run: it answers with the output once the command has ended.
+func (s Sessions) Run() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), runTimeout)
+		defer cancel()
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
+		command := strings.Split(r.FormValue("cmd"), " ")
+		defer s.Meter.Begin()()
+		stdout, stderr, code, err := s.Runtime.Run(ctx, target(r), command)
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		if code != 0 {
+			answer.Text(w, http.StatusInternalServerError, fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(command, " "), code, stderr))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		// A client that went away needs no answer.
+		_, _ = w.Write(stdout)
+		_, _ = w.Write(stderr)
+	})
+}
