@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/supervise"
+)
+
+// settle is how long changes of files may go on before they are copied: a
+// certificate and its key come in two steps.
+const settle = 200 * time.Millisecond
+
+// credentials are the copies of what the gateway needs and may not read where
+// it lies: the kubeconfig with its client certificate, the serving certificate
+// and the client CA. They lie in a directory that only root and the gateway's
+// group can open, and follow their originals.
+type credentials struct {
+	log    klog.Logger
+	loaded *kubeletconfig.Loaded
+	dir    string
+	gid    int
+	active bool
+
+	mu      sync.Mutex
+	sources map[string]bool
+	changed chan struct{}
+}
+
+func newCredentials(log klog.Logger, loaded *kubeletconfig.Loaded, dir string, who supervise.Identity) *credentials {
+	return &credentials{
+		log: log, loaded: loaded, dir: dir, gid: who.GID, active: who.Drop,
+		sources: map[string]bool{}, changed: make(chan struct{}, 1),
+	}
+}
+
+// write brings the copies up to date and returns the flags that name them. A
+// source that is missing is left out, and logged: the gateway then says itself
+// what it cannot do.
+func (c *credentials) write(context.Context) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var flags []string
+	cert, key := c.loaded.ServingFiles()
+	if err := ensureServing(c.loaded, cert, key); err != nil {
+		return nil, err
+	}
+	pairs := []struct{ flag, source, name string }{
+		{"--tls-cert-file", cert, "tls.crt"},
+		{"--tls-private-key-file", key, "tls.key"},
+		{"--client-ca-file", c.loaded.Config.Authentication.X509.ClientCAFile, "client-ca.crt"},
+	}
+	for _, p := range pairs {
+		if p.source == "" {
+			continue
+		}
+		copied, err := c.copy(p.source, p.name)
+		if err != nil {
+			c.log.Error(err, "A file that the gateway needs cannot be copied; it runs without", "flag", p.flag, "file", p.source)
+			continue
+		}
+		flags = append(flags, p.flag+"="+copied)
+	}
+	if c.loaded.Flags.Kubeconfig != "" {
+		copied, err := c.kubeconfig(c.loaded.Flags.Kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("copy kubeconfig for the gateway: %w", err)
+		}
+		flags = append(flags, "--kubeconfig="+copied)
+	}
+	return flags, nil
+}
+
+func (c *credentials) copy(source, name string) (string, error) {
+	c.watch(source)
+	data, err := os.ReadFile(source)
+	if err != nil {
+		return "", err
+	}
+	return c.put(name, data)
+}
+
+// put writes a copy unless it is there already.
+func (c *credentials) put(name string, data []byte) (string, error) {
+	path := filepath.Join(c.dir, name)
+	if old, err := os.ReadFile(path); err == nil && slices.Equal(old, data) {
+		return path, nil
+	}
+	return path, fsatomic.WriteFileOwned(path, data, 0o640, -1, c.gid)
+}
+
+// kubeconfig copies a kubeconfig so that all that may change is in files,
+// which client-go reads again by itself.
+func (c *credentials) kubeconfig(source string) (string, error) {
+	c.watch(source)
+	cfg, err := clientcmd.LoadFromFile(source)
+	if err != nil {
+		return "", err
+	}
+	if err := clientcmdapi.MinifyConfig(cfg); err != nil {
+		return "", fmt.Errorf("%s: %w", source, err)
+	}
+	if err := clientcmd.ResolveLocalPaths(cfg); err != nil {
+		return "", fmt.Errorf("%s: %w", source, err)
+	}
+	for _, cluster := range cfg.Clusters {
+		if err := c.externalize(&cluster.CertificateAuthority, &cluster.CertificateAuthorityData, "apiserver-ca.crt"); err != nil {
+			return "", err
+		}
+	}
+	for _, user := range cfg.AuthInfos {
+		token := []byte(user.Token)
+		err := errors.Join(
+			c.externalize(&user.ClientCertificate, &user.ClientCertificateData, "client.crt"),
+			c.externalize(&user.ClientKey, &user.ClientKeyData, "client.key"),
+			c.externalize(&user.TokenFile, &token, "token"),
+		)
+		if err != nil {
+			return "", err
+		}
+		user.Token = ""
+	}
+	data, err := clientcmd.Write(*cfg)
+	if err != nil {
+		return "", err
+	}
+	return c.put("kubeconfig", data)
+}
+
+// externalize makes a copied file of what stands in file or inline.
+func (c *credentials) externalize(file *string, inline *[]byte, name string) (err error) {
+	switch {
+	case len(*inline) > 0:
+		*file, err = c.put(name, *inline)
+		*inline = nil
+	case *file != "":
+		*file, err = c.copy(*file, name)
+	}
+	return err
+}
+
+func (c *credentials) watch(source string) {
+	dir := filepath.Dir(source)
+	if !c.sources[dir] {
+		c.sources[dir] = true
+		select {
+		case c.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// follow copies again whenever something changes beside an original. It
+// returns when ctx is done.
+func (c *credentials) follow(ctx context.Context) {
+	if !c.active {
+		return
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		c.log.Error(err, "Changed certificates reach the gateway only when it restarts: inotify cannot be used")
+		return
+	}
+	defer watcher.Close()
+	timer := time.NewTimer(0)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.changed:
+			c.addWatches(watcher)
+		case <-watcher.Events:
+			timer.Reset(settle)
+		case err := <-watcher.Errors:
+			c.log.Error(err, "Watching certificates")
+			timer.Reset(settle) // events may be lost
+		case <-timer.C:
+			if _, err := c.write(ctx); err != nil {
+				c.log.Error(err, "Changed certificates could not be copied for the gateway")
+			}
+		}
+	}
+}
+
+func (c *credentials) addWatches(watcher *fsnotify.Watcher) {
+	c.mu.Lock()
+	dirs := make([]string, 0, len(c.sources))
+	for dir := range c.sources {
+		dirs = append(dirs, dir)
+	}
+	c.mu.Unlock()
+	for _, dir := range dirs {
+		if err := watcher.Add(dir); err != nil {
+			c.log.Error(err, "Certificates in this directory are not watched", "directory", dir)
+		}
+	}
+}
+
+// ensureServing writes a self-signed serving certificate into --cert-dir when
+// none is configured and none is there, as the gateway may not write it.
+func ensureServing(loaded *kubeletconfig.Loaded, cert, key string) error {
+	configured := loaded.Config.TLSCertFile != "" || loaded.Config.ServerTLSBootstrap
+	if _, err := os.Stat(cert); configured || err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(cert), 0o755); err != nil {
+		return fmt.Errorf("make --cert-dir: %w", err)
+	}
+	var ips []net.IP
+	for _, text := range append(strings.Split(loaded.Flags.NodeIP, ","), "127.0.0.1") {
+		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil && !ip.IsUnspecified() {
+			ips = append(ips, ip.AsSlice())
+		}
+	}
+	certPEM, keyPEM, err := certutil.GenerateSelfSignedCertKey(loaded.NodeName, ips, nil)
+	if err != nil {
+		return fmt.Errorf("make a self-signed serving certificate: %w", err)
+	}
+	if err := fsatomic.WriteFile(key, keyPEM, 0o600); err != nil {
+		return err
+	}
+	return fsatomic.WriteFile(cert, certPEM, 0o644)
+}
+
+// writeConfigCopy writes the configuration in effect for a service that may
+// not read the original, and returns the flags that name it.
+func writeConfigCopy(dir string, loaded *kubeletconfig.Loaded, gid int) ([]string, error) {
+	path := filepath.Join(dir, "config.json")
+	if err := fsatomic.WriteFileOwned(path, loaded.ConfigzJSON(), 0o640, -1, gid); err != nil {
+		return nil, err
+	}
+	return []string{"--config=" + path, "--config-dir=", "--bootstrap-kubeconfig="}, nil
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"k8s.io/client-go/kubernetes"
+	cliflag "k8s.io/component-base/cli/flag"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/kubeclient"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/services/gateway"
+)
+
+// newGatewayCommand is `polylet gateway`: it serves the node's HTTP API. It
+// takes the kubelet's flags, of which it needs those about serving, and needs
+// to read only the certificates and the kubeconfig that they name.
+func newGatewayCommand() *cobra.Command {
+	return serviceCommand("gateway", "Serve the node's HTTP API", runGateway)
+}
+
+func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	d, err := daemon.New(daemon.Options{
+		Service:     "gateway",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		ConfigJSON:  loaded.ConfigzJSON,
+	})
+	if err != nil {
+		return err
+	}
+	peers := map[string]grpc.ClientConnInterface{}
+	for _, name := range []string{"podsync", "probes", "stats", "nodestatus"} {
+		conn, err := d.Dial(name)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		peers[name] = conn
+	}
+	var client kubernetes.Interface
+	if loaded.Flags.Kubeconfig != "" {
+		// No limit of our own: each request to the node may need a review, and
+		// the answers are kept.
+		const unlimited = -1
+		if _, client, err = kubeclient.Build(loaded.Flags.Kubeconfig, unlimited, 0, "polylet-gateway/"+buildinfo.Version); err != nil {
+			return err
+		}
+	}
+	cfg, err := gatewayConfig(loaded)
+	if err != nil {
+		return err
+	}
+	service, err := gateway.New(cfg, gateway.Deps{
+		Metrics: d.Metrics(), Health: d.Health(), Log: d.Log(), Client: client,
+		Podsync: peers["podsync"], Probes: peers["probes"], Stats: peers["stats"], Nodestatus: peers["nodestatus"],
+	})
+	if err != nil {
+		return err
+	}
+	service.Register(d.Server())
+	return d.Run(ctx, service.Run)
+}
+
+func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
+	c := loaded.Config
+	authn, authz := c.Authentication, c.Authorization
+	out := gateway.Config{
+		NodeName:          loaded.NodeName,
+		CertFile:          c.TLSCertFile,
+		KeyFile:           c.TLSPrivateKeyFile,
+		CertHosts:         certHosts(loaded),
+		ClientCAFile:      authn.X509.ClientCAFile,
+		AlwaysAllow:       authz.Mode == kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow,
+		TokenCacheTTL:     authn.Webhook.CacheTTL.Duration,
+		AllowCacheTTL:     authz.Webhook.CacheAuthorizedTTL.Duration,
+		DenyCacheTTL:      authz.Webhook.CacheUnauthorizedTTL.Duration,
+		DebuggingHandlers: isTrue(c.EnableDebuggingHandlers),
+		ConfigJSON:        loaded.ConfigzJSON,
+
+		Anonymous:             isTrue(authn.Anonymous.Enabled),
+		WebhookAuthentication: isTrue(authn.Webhook.Enabled),
+	}
+	if isTrue(c.EnableServer) {
+		out.SecureAddress = hostPort(c.Address, c.Port)
+		if c.ReadOnlyPort > 0 {
+			out.ReadOnlyAddress = hostPort(c.Address, c.ReadOnlyPort)
+		}
+	}
+	if c.HealthzPort != nil && *c.HealthzPort > 0 {
+		out.HealthzAddress = hostPort(c.HealthzBindAddress, *c.HealthzPort)
+	}
+	out.FallbackCertFile, out.FallbackKeyFile = loaded.ServingFiles()
+	if c.ServerTLSBootstrap && c.TLSCertFile == "" {
+		// nodestatus asks the apiserver for it and writes certificate and key here.
+		out.CertFile = filepath.Join(loaded.Flags.CertDir, "kubelet-server-current.pem")
+		out.KeyFile, out.WaitForCert = out.CertFile, true
+	}
+	return out, addTLS(&out, c)
+}
+
+func addTLS(out *gateway.Config, c *kubeletv1beta1.KubeletConfiguration) (err error) {
+	if out.MinTLSVersion, err = cliflag.TLSVersion(c.TLSMinVersion); err != nil {
+		return fmt.Errorf("tlsMinVersion: %w", err)
+	}
+	if out.CipherSuites, err = cliflag.TLSCipherSuites(c.TLSCipherSuites); err != nil {
+		return fmt.Errorf("tlsCipherSuites: %w", err)
+	}
+	for _, id := range c.TLSCurvePreferences {
+		out.Curves = append(out.Curves, tls.CurveID(id))
+	}
+	return nil
+}
+
+// certHosts are the names and addresses of a self-signed certificate.
+func certHosts(loaded *kubeletconfig.Loaded) []string {
+	hosts := []string{loaded.NodeName}
+	for text := range strings.SplitSeq(loaded.Flags.NodeIP, ",") {
+		if ip := net.ParseIP(strings.TrimSpace(text)); ip != nil && !ip.IsUnspecified() {
+			hosts = append(hosts, ip.String())
+		}
+	}
+	return append(hosts, "localhost", "127.0.0.1")
+}
+
+func hostPort(host string, port int32) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func has(t *testing.T, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
+			t.Errorf("lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestStatusShowsWhoIsDownAndWhatTheOthersWaitFor(t *testing.T) {
+	up := &commonv1.GetInfoResponse{
+		Service: "stats", Pid: 42, Build: &commonv1.Build{Version: "v9"}, StartTime: timestamppb.New(now.Add(-90 * time.Second)),
+		Dependencies: []*commonv1.Dependency{
+			{Name: "podsync", Message: "no\nsocket", Since: timestamppb.New(now.Add(-time.Hour))},
+			{Name: "cgroups", Ready: true},
+		},
+	}
+	var out strings.Builder
+	err := showStatus(&out, []serviceState{{name: "stats", info: up, pssBytes: 3 << 20}, {name: "probes", err: errDown}}, now)
+	if err == nil || !strings.Contains(err.Error(), "not running: probes") {
+		t.Errorf("err = %v", err)
+	}
+	has(t, out.String(), "stats up 42 v9 90s 3.0 MiB podsync", "probes down", "stats waits for podsync since 60m: no socket", "probes: is away", "memory of all (PSS): 3.0 MiB")
+	if err := showStatus(&out, []serviceState{{name: "stats", info: up}}, now); err != nil {
+		t.Errorf("waiting is not a failure: %v", err)
+	}
+}
+
+type downError struct{}
+
+func (downError) Error() string { return "is away" }
+
+var errDown = downError{}
+
+func TestTheShareOfMemoryIsRead(t *testing.T) {
+	got, err := parsePSS(strings.NewReader("5581f-7ffc [rollup]\nRss:   100 kB\nPss:      12 kB\nPss_Anon: 3 kB\n"))
+	if err != nil || got != 12<<10 {
+		t.Errorf("%d, %v", got, err)
+	}
+	if _, err := parsePSS(strings.NewReader("Rss: 1 kB\n")); err == nil {
+		t.Error("no Pss line is no error")
+	}
+}
+
+func TestPodsAreListedInOrderWithWhatTheyWaitFor(t *testing.T) {
+	deleted := metav1.NewTime(now)
+	pods := []*v1.Pod{
+		{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "z", Name: "web", UID: "1", CreationTimestamp: metav1.NewTime(now.Add(-5 * time.Minute))},
+			Spec:       v1.PodSpec{Containers: make([]v1.Container, 2)},
+			Status: v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1", ContainerStatuses: []v1.ContainerStatus{
+				{Ready: true, RestartCount: 3}, {RestartCount: 1},
+			}},
+		},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "new", UID: "2"}, Spec: v1.PodSpec{Containers: make([]v1.Container, 1)}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "old", UID: "3", DeletionTimestamp: &deleted}, Status: v1.PodStatus{Phase: v1.PodRunning}},
+	}
+	var out strings.Builder
+	if err := showPods(&out, pods, map[string]string{"2": "image nginx: pulling"}, now); err != nil {
+		t.Fatal(err)
+	}
+	has(t, out.String(), "z web Running 1/2 4 10.0.0.1 5m -", "a new Pending 0/1 0 - - image nginx: pulling", "a old Terminating")
+	if strings.Index(out.String(), "new") > strings.Index(out.String(), "web") {
+		t.Errorf("not in order:\n%s", out.String())
+	}
+}
+
+func TestAnExplanationSaysWhatToDo(t *testing.T) {
+	resp := &podsyncv1.ExplainPodResponse{
+		Pod: &podsyncv1.PodRef{Namespace: "default", Name: "web", Uid: "u"}, Phase: "Pending",
+		Waits: []*podsyncv1.Wait{{
+			Kind: "image", Object: "nginx:1", Reason: "not found", Advice: "correct the name",
+			Since: timestamppb.New(now.Add(-time.Minute)), RetryTime: timestamppb.New(now.Add(1500 * time.Millisecond)),
+		}},
+		Timeline: []*podsyncv1.TimelineEntry{{Time: timestamppb.New(now), Step: "pull image", Object: "nginx:1", Duration: durationpb.New(1234 * time.Microsecond), Error: "no"}},
+	}
+	var out strings.Builder
+	if err := showExplanation(&out, resp, now); err != nil {
+		t.Fatal(err)
+	}
+	has(t, out.String(), "default/web (uid u): Pending", "waits for image nginx:1: not found, since 60s", "to do: correct the name", "next try in 1.5s", "pull image nginx:1 1ms no")
+	out.Reset()
+	if err := showExplanation(&out, &podsyncv1.ExplainPodResponse{Pod: resp.GetPod(), Phase: "Running"}, now); err != nil {
+		t.Fatal(err)
+	}
+	has(t, out.String(), "waits for nothing")
+}
+
+func TestPodsAreNamedWithOrWithoutNamespace(t *testing.T) {
+	for text, want := range map[string][2]string{"web": {"default", "web"}, "kube-system/dns": {"kube-system", "dns"}} {
+		if ref := podRef(text); ref.GetNamespace() != want[0] || ref.GetName() != want[1] {
+			t.Errorf("%s: %v", text, ref)
+		}
+	}
+}
+
+func TestANodeThatIsNotThereIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	cmd := newRootCommand()
+	cmd.SetArgs([]string{"pods", "--socket-dir", dir})
+	err := cmd.ExecuteContext(t.Context())
+	if err == nil || !strings.Contains(err.Error(), dir+"/podsync.sock") || !strings.Contains(err.Error(), "start the node") {
+		t.Errorf("err = %v", err)
+	}
+}

@@ -1,0 +1,66 @@
+// Command polylet is the node agent: the five services, each a process of its
+// own, the supervisor for a node without systemd, and the commands that look
+// into a running node over the same sockets.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/daemon"
+)
+
+func main() {
+	os.Exit(daemon.Main(func(ctx context.Context) error { return newRootCommand().ExecuteContext(ctx) }))
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "polylet",
+		Short:         "A Kubernetes node agent in five small processes",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	const services, node = "services", "node"
+	root.AddGroup(
+		&cobra.Group{ID: services, Title: "Services (each takes the kubelet's flags):"},
+		&cobra.Group{ID: node, Title: "A node, and what it does:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add(services, serviceCommands()...)
+	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newHandoutCommand(), newVersionCommand())
+	root.AddCommand(newLaunchCommand())
+	return root
+}
+
+// serviceCommands are the services that this build has.
+func serviceCommands() []*cobra.Command {
+	return []*cobra.Command{
+		newPodsyncCommand(),
+		newProbesCommand(),
+		newStatsCommand(),
+		newNodestatusCommand(),
+		newGatewayCommand(),
+	}
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the build",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), buildinfo.Get())
+			return err
+		},
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/kubeclient"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/services/nodestatus"
+)
+
+// noRateLimit lets heartbeats out whatever else the process sends.
+const noRateLimit = -1
+
+// newNodestatusCommand is `polylet nodestatus`: it keeps the Node object and
+// its Lease. It takes the kubelet's flags.
+func newNodestatusCommand() *cobra.Command {
+	return serviceCommand("nodestatus", "Register the node, keep its status and its lease", runNodestatus)
+}
+
+func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	d, err := daemon.New(daemon.Options{
+		Service:     "nodestatus",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		ConfigJSON:  loaded.ConfigzJSON,
+	})
+	if err != nil {
+		return err
+	}
+	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health()}
+	if err := nodestatusClients(loaded, &deps); err != nil {
+		return err
+	}
+	podsync, err := d.Dial("podsync")
+	if err != nil {
+		return err
+	}
+	defer podsync.Close()
+	stats, err := d.Dial("stats")
+	if err != nil {
+		return err
+	}
+	defer stats.Close()
+	deps.Podsync, deps.Stats = podsync, stats
+	service, err := nodestatus.New(nodestatusConfig(loaded), deps)
+	if err != nil {
+		return err
+	}
+	service.Register(d.Server())
+	return d.Run(ctx, service.Run)
+}
+
+// nodestatusClients makes the clients of the apiserver; none standalone.
+func nodestatusClients(loaded *kubeletconfig.Loaded, deps *nodestatus.Deps) error {
+	if loaded.Standalone {
+		return nil
+	}
+	cfg, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*loaded.Config.KubeAPIQPS), int(loaded.Config.KubeAPIBurst), "polylet-nodestatus")
+	if err != nil {
+		return err
+	}
+	heartbeat := rest.CopyConfig(cfg)
+	heartbeat.QPS = noRateLimit
+	heartbeat.UserAgent = "polylet-nodestatus/heartbeat"
+	deps.Client = client
+	if deps.Heartbeat, err = kubernetes.NewForConfig(heartbeat); err != nil {
+		return fmt.Errorf("client for heartbeats to apiserver %s: %w", heartbeat.Host, err)
+	}
+	transport, err := rest.TransportFor(heartbeat)
+	if err != nil {
+		return fmt.Errorf("transport for heartbeats to apiserver %s: %w", heartbeat.Host, err)
+	}
+	// Clients of equal configurations share one transport, so this closes
+	// those of the heartbeats.
+	deps.OnRepeatedFailure = func() { utilnet.CloseIdleConnectionsFor(transport) }
+	return nil
+}
+
+func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
+	c, f := loaded.Config, loaded.Flags
+	return nodestatus.Config{
+		NodeName:                         loaded.NodeName,
+		NodeLabels:                       f.NodeLabels,
+		RegisterNode:                     c.RegisterNode == nil || *c.RegisterNode,
+		RegisterWithTaints:               c.RegisterWithTaints,
+		ProviderID:                       c.ProviderID,
+		ExternalCloud:                    f.CloudProvider == "external",
+		NodeIP:                           f.NodeIP,
+		Port:                             c.Port,
+		MaxPods:                          c.MaxPods,
+		PodsPerCore:                      c.PodsPerCore,
+		NodeStatusMaxImages:              *c.NodeStatusMaxImages,
+		KubeReserved:                     c.KubeReserved,
+		SystemReserved:                   c.SystemReserved,
+		EvictionHard:                     c.EvictionHard,
+		EvictionSoft:                     c.EvictionSoft,
+		EvictionSoftGracePeriod:          c.EvictionSoftGracePeriod,
+		EvictionPressureTransitionPeriod: c.EvictionPressureTransitionPeriod.Duration,
+		NodeStatusUpdateFrequency:        c.NodeStatusUpdateFrequency.Duration,
+		NodeStatusReportFrequency:        c.NodeStatusReportFrequency.Duration,
+		NodeLeaseDuration:                time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
+		DeclaredFeatures:                 declaredFeatures,
+	}
+}
+
+// declaredFeatures are what a scheduler and an apiserver may count on here
+// beyond every node of the release, in order. The gateway speaks version 5 of
+// the WebSocket protocol of exec and attach, and tunnels port-forward.
+// Source: KEP-5328, k8s.io/component-helpers/nodedeclaredfeatures.
+var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/kubeclient"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/rpc"
+	podsyncservice "github.com/polylet/polylet/services/podsync"
+)
+
+// nodeDeadline is how long a pod waits for the Node object before it is
+// rejected.
+const nodeDeadline = 5 * time.Minute
+
+// newPodsyncCommand is `polylet podsync`: it runs the pods.
+func newPodsyncCommand() *cobra.Command {
+	return serviceCommand("podsync", "Run the pods that the apiserver and static manifests ask for", runPodsync)
+}
+
+func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	d, err := daemon.New(daemon.Options{
+		Service:     "podsync",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		Mutating:    podsyncAccess(loaded),
+		ConfigJSON:  loaded.ConfigzJSON,
+	})
+	if err != nil {
+		return err
+	}
+	config, err := podsyncConfig(loaded)
+	if err != nil {
+		return err
+	}
+	deps := podsyncservice.Deps{Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()}
+	if deps.Client, err = podsyncClient(loaded); err != nil {
+		return err
+	}
+	runtime, err := podsyncservice.DialRuntime(loaded.Config.ContainerRuntimeEndpoint)
+	if err != nil {
+		return err
+	}
+	defer runtime.Close()
+	deps.Runtime, deps.Images = runtime, runtime
+	if endpoint := loaded.Config.ImageServiceEndpoint; endpoint != "" && endpoint != loaded.Config.ContainerRuntimeEndpoint {
+		images, err := podsyncservice.DialRuntime(endpoint)
+		if err != nil {
+			return err
+		}
+		defer images.Close()
+		deps.Images = images
+	}
+	service, err := podsyncservice.New(config, deps)
+	if err != nil {
+		return err
+	}
+	service.Register(d.Server())
+	return d.Run(ctx, service.Run)
+}
+
+// podsyncAccess says who may call what changes containers: probes runs their
+// exec probes, the gateway what users ask for.
+func podsyncAccess(loaded *kubeletconfig.Loaded) map[string]daemon.Access {
+	gateway, missing := rpc.AllowUsers(loaded.ServiceUser("gateway"))
+	both, more := rpc.AllowUsers(loaded.ServiceUser("gateway"), loaded.ServiceUser("probes"))
+	for _, name := range append(missing, more...) {
+		klog.Background().Info("A user that should be allowed to call podsync does not exist", "user", name)
+	}
+	probes, _ := rpc.AllowUsers(loaded.ServiceUser("probes"))
+	return map[string]daemon.Access{
+		podsyncv1.PodSyncService_ExecSync_FullMethodName:        both,
+		podsyncv1.PodSyncService_SyncProbes_FullMethodName:      probes,
+		podsyncv1.PodSyncService_OpenExec_FullMethodName:        gateway,
+		podsyncv1.PodSyncService_OpenAttach_FullMethodName:      gateway,
+		podsyncv1.PodSyncService_OpenPortForward_FullMethodName: gateway,
+	}
+}
+
+// podsyncClient is the client for the apiserver; nil in standalone mode.
+func podsyncClient(loaded *kubeletconfig.Loaded) (kubernetes.Interface, error) {
+	if loaded.Standalone {
+		return nil, nil
+	}
+	_, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*loaded.Config.KubeAPIQPS), int(loaded.Config.KubeAPIBurst),
+		"polylet-podsync/"+buildinfo.Get().Version)
+	return client, err
+}
+
+func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) {
+	c := loaded.Config
+	out := podsyncservice.Config{
+		NodeName: loaded.NodeName, NodeIP: loaded.Flags.NodeIP, ExternalCloud: loaded.Flags.CloudProvider == "external",
+		Standalone: loaded.Standalone, RootDir: loaded.Flags.RootDir, PodLogsDir: c.PodLogsDir,
+		StaticPodPath: c.StaticPodPath, FileCheckFrequency: c.FileCheckFrequency.Duration,
+		RuntimeEndpoint: c.ContainerRuntimeEndpoint, RuntimeRequestTimeout: c.RuntimeRequestTimeout.Duration,
+		ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, SingleProcessOOMKill: c.SingleProcessOOMKill,
+		AllowedUnsafeSysctls: c.AllowedUnsafeSysctls, CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver,
+		EnforcePods: slices.Contains(c.EnforceNodeAllocatable, "pods"), MaxPods: int64(c.MaxPods),
+		PodCIDR: c.PodCIDR, NodeDeadline: nodeDeadline,
+		LogMaxFiles: int(*c.ContainerLogMaxFiles), LogWorkers: int(*c.ContainerLogMaxWorkers), LogInterval: c.ContainerLogMonitorInterval.Duration,
+		ImageGCHighPercent: int(*c.ImageGCHighThresholdPercent), ImageGCLowPercent: int(*c.ImageGCLowThresholdPercent),
+		ImageMinAge: c.ImageMinimumGCAge.Duration, ImageMaxAge: c.ImageMaximumGCAge.Duration,
+		PodsAPISocket: filepath.Join(loaded.Flags.RootDir, "pods-api", "pods-api.sock"),
+	}
+	out.SeccompDefault = c.SeccompDefault != nil && *c.SeccompDefault
+	out.CPUCFSQuota = c.CPUCFSQuota == nil || *c.CPUCFSQuota
+	out.CgroupsPerQOS = c.CgroupsPerQOS == nil || *c.CgroupsPerQOS
+	if c.CPUCFSQuotaPeriod != nil {
+		out.CPUCFSQuotaPeriod = c.CPUCFSQuotaPeriod.Duration
+	}
+	if c.ResolverConfig != nil {
+		out.ResolvConf = *c.ResolverConfig
+	}
+	if c.PodPidsLimit != nil {
+		out.PodPidsLimit = *c.PodPidsLimit
+	}
+	if m := c.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
+		out.MaxContainerRestartPeriod = m.Duration
+	}
+	switch {
+	case c.SerializeImagePulls == nil || *c.SerializeImagePulls:
+		out.MaxParallelPulls = 1
+	case c.MaxParallelImagePulls != nil:
+		out.MaxParallelPulls = int(*c.MaxParallelImagePulls)
+	}
+	size, err := resource.ParseQuantity(c.ContainerLogMaxSize)
+	if err != nil {
+		return out, fmt.Errorf("containerLogMaxSize %q: %w", c.ContainerLogMaxSize, err)
+	}
+	out.LogMaxSizeBytes = size.Value()
+	for _, reserved := range []map[string]string{c.KubeReserved, c.SystemReserved} {
+		if err := addReserved(&out, reserved); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func addReserved(out *podsyncservice.Config, reserved map[string]string) error {
+	for name, text := range reserved {
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return fmt.Errorf("kubeReserved or systemReserved: %s %q: %w", name, text, err)
+		}
+		switch name {
+		case "cpu":
+			out.ReservedMilliCPU += q.MilliValue()
+		case "memory":
+			out.ReservedMemoryBytes += q.Value()
+		case "pid":
+			out.ReservedPIDs += q.Value()
+		}
+	}
+	return nil
+}

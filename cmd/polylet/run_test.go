@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func TestServicesAreChosenInTheOrderOfTheirStop(t *testing.T) {
+	all, err := chosen(nil)
+	if err != nil || !slices.Equal(all, stopOrder()) {
+		t.Errorf("all: %v, %v", all, err)
+	}
+	two, err := chosen([]string{"gateway", "stats"})
+	if err != nil || !slices.Equal(two, []string{"stats", "gateway"}) {
+		t.Errorf("two: %v, %v", two, err)
+	}
+	if _, err := chosen([]string{"gatway"}); err == nil || !strings.Contains(err.Error(), `"gatway"`) {
+		t.Errorf("unknown: %v", err)
+	}
+}
+
+func TestEveryServiceThatIsSupervisedIsACommand(t *testing.T) {
+	have := map[string]bool{}
+	for _, c := range serviceCommands() {
+		have[c.Name()] = true
+	}
+	for _, service := range stopOrder() {
+		if !have[service] {
+			t.Errorf("there is no command %s", service)
+		}
+	}
+}
+
+func TestFlagsAreHandedToSystemdAsOneLine(t *testing.T) {
+	got, err := environmentLine([]string{"--a=b", "--node-labels=x=y z"})
+	if err != nil || got != "POLYLET_ARGS='--a=b \"--node-labels=x=y z\"'\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := environmentLine([]string{"--a=$HOME"}); err == nil {
+		t.Error("a dollar sign is passed on")
+	}
+}
+
+func TestAHandoutHoldsWhatServicesWithoutRootNeed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give files to other users")
+	}
+	dir := filepath.Join(t.TempDir(), "sock")
+	cmd := newRootCommand()
+	cmd.SetArgs([]string{"handout", "--socket-dir=" + dir, "--cert-dir=" + dir + "-pki", "--socket-group=65532",
+		"--gateway-user=65532", "--probes-user=65531", "--hostname-override=n1", "--logging-format=text"})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"gateway/args.env": "--tls-cert-file=" + dir + "/gateway/tls.crt", "gateway/tls.key": "PRIVATE KEY",
+		"probes/args.env": "--config=" + dir + "/probes/config.json", "probes/config.json": "KubeletConfiguration",
+	} {
+		got, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s lacks %q: %s %v", file, want, got, err)
+		}
+	}
+	info, err := os.Stat(dir + "/gateway/tls.key")
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("key: %v, %v", info.Mode(), err)
+	}
+}
+
+func TestTheSamplesOfDeployAreValid(t *testing.T) {
+	loaded := load(t, "--config=../../deploy/config/kubelet.yaml")
+	if loaded.Config.StaticPodPath == "" || !loaded.Standalone {
+		t.Errorf("static pods %q, standalone %v", loaded.Config.StaticPodPath, loaded.Standalone)
+	}
+	manifests, err := filepath.Glob("../../deploy/config/manifests/*.yaml")
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("no manifests: %v", err)
+	}
+	for _, file := range manifests {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pod v1.Pod
+		if err := yaml.UnmarshalStrict(raw, &pod); err != nil || pod.Kind != "Pod" || len(pod.Spec.Containers) == 0 {
+			t.Errorf("%s: %v %+v", file, err, pod.TypeMeta)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// serviceCommand is the command of one of the five processes. Its arguments are
+// the kubelet's flags, which kubeletconfig parses; run gets what they mean and
+// the context that ends with the first signal. newXCommand in X.go calls it.
+func serviceCommand(name, short string, run func(context.Context, *kubeletconfig.Loaded) error) *cobra.Command {
+	return &cobra.Command{
+		Use:                name + " [kubelet flags]",
+		Short:              short,
+		DisableFlagParsing: true,
+		SilenceUsage:       true,
+		SilenceErrors:      true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			loaded, err := kubeletconfig.Load(args)
+			switch {
+			case errors.Is(err, kubeletconfig.ErrHelp):
+				fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nFlags:\n", short)
+				kubeletconfig.Usage(cmd.OutOrStdout())
+				return nil
+			case errors.Is(err, kubeletconfig.ErrVersion):
+				fmt.Fprintln(cmd.OutOrStdout(), kubeletconfig.VersionText())
+				return nil
+			case err != nil:
+				return err
+			}
+			logging := loaded.Config.Logging
+			if err := daemon.InitLogging(daemon.Logging{
+				Format: logging.Format, Verbosity: int32(logging.Verbosity), VModule: logsapi.VModuleConfigurationPflag(&logging.VModule).String(),
+			}); err != nil {
+				return err
+			}
+			return run(cmd.Context(), loaded)
+		},
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/services/stats"
+)
+
+// newStatsCommand is `polylet stats`: it measures the node. It takes the
+// kubelet's flags, of which it needs those about cgroups and directories.
+func newStatsCommand() *cobra.Command {
+	return serviceCommand("stats", "Measure the machine, its pods and their containers", runStats)
+}
+
+func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	d, err := daemon.New(daemon.Options{
+		Service:     "stats",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		ConfigJSON:  loaded.ConfigzJSON,
+	})
+	if err != nil {
+		return err
+	}
+	podsync, err := d.Dial("podsync")
+	if err != nil {
+		return err
+	}
+	defer podsync.Close()
+	config := loaded.Config
+	service, err := stats.New(stats.Config{
+		NodeName:       loaded.NodeName,
+		RootDir:        loaded.Flags.RootDir,
+		CgroupRoot:     config.CgroupRoot,
+		SystemdCgroups: config.CgroupDriver == "systemd",
+		KubeletCgroup:  config.KubeletCgroups,
+		RuntimeCgroup:  loaded.Flags.RuntimeCgroups,
+		SystemCgroup:   config.SystemCgroups,
+		VolumePeriod:   config.VolumeStatsAggPeriod.Duration,
+	}, stats.Deps{Podsync: podsync, Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()})
+	if err != nil {
+		return err
+	}
+	service.Register(d.Server())
+	return d.Run(ctx, service.Run)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+)
+
+func newStatusCommand() *cobra.Command {
+	return inspectCommand("status", "Show the five services: up or down, what they lack, memory", cobra.NoArgs,
+		func(cmd *cobra.Command, dir string, _ []string) error {
+			return showStatus(cmd.OutOrStdout(), askAll(cmd.Context(), dir), time.Now())
+		})
+}
+
+// serviceState is what one service said.
+type serviceState struct {
+	name string
+	info *commonv1.GetInfoResponse
+	err  error
+	// pssBytes is the process's share of memory; 0 when it may not be read.
+	pssBytes uint64
+}
+
+// askAll asks all services at once.
+func askAll(ctx context.Context, dir string) []serviceState {
+	states := make([]serviceState, len(services()))
+	var wg sync.WaitGroup
+	for i, name := range services() {
+		wg.Go(func() { states[i] = askOne(ctx, dir, name) })
+	}
+	wg.Wait()
+	return states
+}
+
+func askOne(ctx context.Context, dir, name string) serviceState {
+	state := serviceState{name: name}
+	conn, err := dial(dir, name)
+	if err != nil {
+		state.err = err
+		return state
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	state.info, err = commonv1.NewCommonServiceClient(conn).GetInfo(ctx, &commonv1.GetInfoRequest{})
+	if err != nil {
+		state.err = explainCall(name, err)
+		return state
+	}
+	state.pssBytes, _ = pss(state.info.GetPid()) // another user's process cannot be read
+	return state
+}
+
+// showStatus prints the table, and below it why something is not ready. A
+// service that is down makes the command fail.
+func showStatus(out io.Writer, states []serviceState, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "SERVICE\tSTATE\tPID\tVERSION\tUP\tMEMORY\tWAITS FOR")
+	var total uint64
+	var reasons, down []string
+	for _, s := range states {
+		if s.err != nil {
+			down = append(down, s.name)
+			reasons = append(reasons, fmt.Sprintf("%s: %s", s.name, oneLine(s.err.Error())))
+			fmt.Fprintf(w, "%s\tdown\t-\t-\t-\t-\t-\n", s.name)
+			continue
+		}
+		var missing []string
+		for _, d := range s.info.GetDependencies() {
+			if !d.GetReady() {
+				missing = append(missing, d.GetName())
+				reasons = append(reasons, fmt.Sprintf("%s waits for %s since %s: %s", s.name, d.GetName(),
+					age(d.GetSince().AsTime(), now), oneLine(d.GetMessage())))
+			}
+		}
+		total += s.pssBytes
+		fmt.Fprintf(w, "%s\tup\t%d\t%s\t%s\t%s\t%s\n", s.name, s.info.GetPid(), s.info.GetBuild().GetVersion(),
+			age(s.info.GetStartTime().AsTime(), now), mebibytes(s.pssBytes), orDash(strings.Join(missing, ",")))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if total > 0 {
+		fmt.Fprintf(out, "\nmemory of all (PSS): %s\n", mebibytes(total))
+	}
+	for _, reason := range reasons {
+		fmt.Fprintln(out, reason)
+	}
+	if len(down) > 0 {
+		return fmt.Errorf("not running: %s", strings.Join(down, ", "))
+	}
+	return nil
+}
+
+func mebibytes(bytes uint64) string {
+	if bytes == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}
+
+// pss reads a process's proportional set size.
+func pss(pid int32) (uint64, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(int(pid)) + "/smaps_rollup")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return parsePSS(f)
+}
+
+func parsePSS(r io.Reader) (uint64, error) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 3 && fields[0] == "Pss:" && fields[2] == "kB" {
+			kib, err := strconv.ParseUint(fields[1], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("no Pss line: %w", io.ErrUnexpectedEOF)
+}
