@@ -1,0 +1,89 @@
+// Command conformance is behind `make conformance`: it runs the upstream
+// end-to-end suite against a one-node cluster of this checkout's polylet and
+// writes down what passed. It must never use a cluster that it did not start,
+// and never leave a failure out of its report.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/polylet/polylet/test/harness/workspace"
+)
+
+// errFailed says that the suite ran and not everything passed.
+var errFailed = errors.New("not every test passed")
+
+// options are the command line's flags.
+type options struct {
+	focus, skipFile, agent string
+	procs                  int
+	timeout                time.Duration
+	root, artifacts        string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.focus, "focus", `\[sig-node\].*\[Conformance\]`, "`regexp` of the tests to run")
+	flag.StringVar(&o.skipFile, "skip-file", "test/conformance/skip.txt", "`file` with what is left out, and why; relative to the checkout")
+	flag.StringVar(&o.agent, "agent", "polylet", `"polylet", or "kubelet" to see what the upstream agent does on this machine`)
+	flag.IntVar(&o.procs, "procs", 4, "`number` of tests that run at once")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`time` after which the suite is interrupted")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if o.agent != "polylet" && o.agent != "kubelet" {
+		return fmt.Errorf("no agent %q; use polylet or kubelet", o.agent)
+	}
+	var err error
+	if o.root, err = workspace.Root(); err != nil {
+		return err
+	}
+	began := time.Now()
+	o.artifacts = filepath.Join(o.root, ".cache", "conformance", began.UTC().Format("20060102-150405"))
+	if err := os.MkdirAll(o.artifacts, 0o755); err != nil {
+		return fmt.Errorf("make a directory for the logs: %w", err)
+	}
+	skips, err := readSkips(filepath.Join(o.root, o.skipFile))
+	if err != nil {
+		return err
+	}
+	m, err := newMachine(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer m.stop()
+	ended, suiteErr := m.runSuite(ctx, o, skips)
+	m.keepLogs(o.artifacts)
+	results, err := readResults(filepath.Join(o.artifacts, reportName))
+	if err != nil {
+		return errors.Join(suiteErr, err)
+	}
+	record := record{options: o, began: began, took: ended.Sub(began), agent: m.describe(ctx, o), skips: skips, results: results, interrupted: ctx.Err() != nil}
+	file, err := record.write(filepath.Join(o.root, "docs", "results"))
+	if err != nil {
+		return errors.Join(suiteErr, err)
+	}
+	say("%s; written to %s, logs in %s", record.counts(), file, o.artifacts)
+	if len(results.failed()) > 0 {
+		return errFailed
+	}
+	return suiteErr
+}
+
+// say prints one line of progress.
+func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }

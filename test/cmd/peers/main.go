@@ -1,0 +1,66 @@
+// Command peers makes a machine ready for node tests: it builds the pinned
+// programs, all of them when none are named, and as root installs the Debian
+// packages that are missing.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/polylet/polylet/test/harness/install"
+	"github.com/polylet/polylet/test/harness/peers"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, names []string) error {
+	if os.Geteuid() == 0 {
+		if err := install.Packages(ctx, os.Stderr); err != nil {
+			return err
+		}
+	}
+	builder, err := peers.New(os.Stderr)
+	if err != nil {
+		return err
+	}
+	wanted := peers.All()
+	if len(names) > 0 {
+		if wanted, err = choose(names); err != nil {
+			return err
+		}
+	}
+	for _, p := range wanted {
+		path, err := builder.Binary(ctx, p)
+		if err != nil {
+			return err
+		}
+		fmt.Println(path)
+	}
+	return nil
+}
+
+func choose(names []string) ([]peers.Peer, error) {
+	var wanted []peers.Peer
+	for _, name := range names {
+		found := false
+		for _, p := range append(peers.All(), peers.Conformance()...) {
+			if p.Name == name {
+				wanted, found = append(wanted, p), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("no peer is called %q", name)
+		}
+	}
+	return wanted, nil
+}

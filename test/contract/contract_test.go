@@ -1,0 +1,94 @@
+// Package contract_test plays the CRI contract of internal/testkit against real runtimes,
+// so that what the fake runtime pretends is what containerd does.
+package contract_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri/contract"
+	"github.com/polylet/polylet/test/harness/containerd"
+	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/install"
+	"github.com/polylet/polylet/test/harness/instance"
+	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/registry"
+)
+
+const (
+	other   = registry.LocalName + "/testapp:other"
+	missing = registry.LocalName + "/missing:v1"
+)
+
+func TestContainerdTwoKeepsTheContract(t *testing.T) { play(t, containerd.Built, false) }
+
+func TestDebiansContainerdKeepsTheContract(t *testing.T) { play(t, containerd.Debian, true) }
+
+func play(t *testing.T, version containerd.Version, old bool) {
+	if os.Getenv("POLYLET_NODE_TESTS") == "" {
+		t.Skip("needs root, containerd and minutes; set POLYLET_NODE_TESTS=1 to run it")
+	}
+	if err := install.Check(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	inst, c := start(ctx, t, version)
+	conn, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, story := range contract.Cases() {
+		t.Run(story.Name, func(t *testing.T) {
+			story.Run(t, contract.Target{
+				Conn: conn, Image: images.TestApp, Other: other, Missing: missing, LogDir: inst.Path("logs"),
+				CgroupParent: inst.CgroupRoot(), Containerd16: old,
+			})
+		})
+	}
+	if t.Failed() {
+		t.Log(process.Tail(c.LogFile(), 40))
+	}
+}
+
+// start brings a containerd up that ends, with everything it left, when the test does.
+func start(ctx context.Context, t *testing.T, version containerd.Version) (*instance.Instance, *containerd.Containerd) {
+	t.Helper()
+	inst, err := instance.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := inst.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	reg, err := registry.Start("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reg.Close() })
+	if err := images.PushAll(ctx, reg, inst.Path("images")); err != nil {
+		t.Fatal(err)
+	}
+	if err := images.PushTestApp(ctx, reg, inst.Path("images"), "testapp:other"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := containerd.Start(ctx, containerd.Config{
+		Instance: inst, Registry: reg, Version: version, PauseImage: images.Pause, Progress: os.Stderr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		c.Stop()
+	})
+	return inst, c
+}

@@ -1,0 +1,273 @@
+// Package deploy tests the ways to run a node that deploy/ offers, each with
+// its real supervisor.
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/polylet/polylet/test/harness/containerd"
+	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/instance"
+	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/registry"
+)
+
+const sample = `apiVersion: v1
+kind: Pod
+metadata:
+  name: hello
+spec:
+  containers:
+  - name: web
+    image: %s
+    args: [http, port=8080]
+    readinessProbe:
+      httpGet: {path: /healthz, port: 8080}
+      periodSeconds: 1
+`
+
+// needDocker skips without root and POLYLET_NODE_TESTS, and installs Debian's
+// engine and docker-compose 1.29 when they are missing.
+func needDocker(t *testing.T) {
+	t.Helper()
+	if os.Getenv("POLYLET_NODE_TESTS") != "1" || os.Getuid() != 0 {
+		t.Skip("needs root and POLYLET_NODE_TESTS=1: it installs and starts a docker engine")
+	}
+	for _, program := range []string{"dockerd", "docker-compose"} {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		}
+		for _, args := range [][]string{{"update", "-qq"}, {"install", "-y", "--no-install-recommends", "docker.io", "docker-compose"}} {
+			command := exec.CommandContext(t.Context(), "apt-get", args...)
+			command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+			if out, err := command.CombinedOutput(); err != nil {
+				t.Fatalf("apt-get %v, for %s: %v\n%s", args, program, err, out)
+			}
+		}
+	}
+}
+
+// engine starts a docker engine of the test's own and returns its address.
+func engine(t *testing.T, i *instance.Instance) string {
+	t.Helper()
+	dir, err := i.Mkdir("docker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "docker.sock")
+	p := process.New(process.Config{
+		Name: "dockerd", Path: "/usr/sbin/dockerd", LogFile: filepath.Join(dir, "log"), StopWithin: 30 * time.Second,
+		Args: []string{
+			"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "--pidfile", filepath.Join(dir, "pid"),
+			"-H", "unix://" + socket, "--iptables=false", "--bridge=none",
+		},
+		Ready: func(ctx context.Context) error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		},
+	})
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return "unix://" + socket
+}
+
+// freePorts asks the kernel for ports that nobody uses.
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// configuration is the sample's with the test's own ports, cgroups and runtime.
+func configuration(t *testing.T, i *instance.Instance, c *containerd.Containerd, logs string) (file string, readOnly int) {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/compose/kubelet.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := yaml.Unmarshal(text, &fields); err != nil {
+		t.Fatal(err)
+	}
+	ports := freePorts(t, 3)
+	fields["port"], fields["readOnlyPort"], fields["healthzPort"] = ports[0], ports[1], ports[2]
+	fields["cgroupRoot"], fields["containerRuntimeEndpoint"], fields["podLogsDir"] = i.CgroupRoot(), c.Endpoint(), logs
+	out, err := yaml.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = i.Path("kubelet.yaml")
+	if err := os.WriteFile(file, out, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file, ports[1]
+}
+
+func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
+	needDocker(t)
+	i, err := instance.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	reg, err := registry.Start("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reg.Close()
+	if err := images.PushAll(t.Context(), reg, i.Path("images")); err != nil {
+		t.Fatal(err)
+	}
+	runtime, err := containerd.Start(t.Context(), containerd.Config{Instance: i, Registry: reg, PauseImage: images.Pause, Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { runtime.Close(); runtime.Stop() }()
+	docker := engine(t, i)
+	logs, root, manifests := mkdir(t, i, "pod-logs"), mkdir(t, i, "kubelet"), mkdir(t, i, "manifests")
+	config, readOnly := configuration(t, i, runtime, logs)
+	if err := os.WriteFile(filepath.Join(manifests, "hello.yaml"), fmt.Appendf(nil, sample, images.TestApp), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "DOCKER_HOST="+docker, "CONTAINERD_DIR="+filepath.Dir(runtime.Socket), "CONTAINERD_ROOT="+i.Path("root"), "POLYLET_CONFIG="+config,
+		"POLYLET_MANIFESTS="+manifests, "POLYLET_ROOT="+root, "POLYLET_LOGS="+logs, "COMPOSE_PROJECT_NAME=polylet-"+i.ID)
+	command := func(name string, args ...string) string {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), name, args...)
+		c.Env, c.Dir = env, "../.."
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+		}
+		return string(out)
+	}
+	compose := func(args ...string) string {
+		t.Helper()
+		return command("docker-compose", append([]string{"-f", "deploy/compose/compose.yaml"}, args...)...)
+	}
+	command("make", "image")
+	compose("up", "-d")
+	t.Cleanup(func() {
+		c := exec.Command("docker-compose", "-f", "deploy/compose/compose.yaml", "down", "-v")
+		c.Env, c.Dir = env, "../.."
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("docker-compose down: %v\n%s", err, out)
+		}
+	})
+	pod := waitReady(t, readOnly, func() string { return compose("logs", "--tail=30") })
+	if pod.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Fatalf("status %+v", pod.Status)
+	}
+	response, err := http.Get("http://" + net.JoinHostPort(pod.Status.PodIP, "8080") + "/hostname")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("the pod answers %s", response.Status)
+	}
+	for _, service := range []string{"podsync", "probes", "stats", "nodestatus", "gateway"} {
+		if id := strings.TrimSpace(compose("ps", "-q", service)); id == "" {
+			t.Errorf("%s has no container", service)
+		} else if user := strings.TrimSpace(command("docker", "inspect", "-f", "{{.State.Running}} {{.Config.User}}", id)); !strings.HasPrefix(user, "true") {
+			t.Errorf("%s: running and user are %q", service, user)
+		}
+	}
+	compose("kill", "podsync", "gateway")
+	compose("up", "-d")
+	if again := waitReady(t, readOnly, func() string { return compose("logs", "--tail=30") }); again.Status.ContainerStatuses[0].ContainerID != pod.Status.ContainerStatuses[0].ContainerID {
+		t.Fatal("the pod's container did not outlive the node's containers")
+	}
+	compose("stop")
+	if err := runtime.RemovePods(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mkdir(t *testing.T, i *instance.Instance, name string) string {
+	t.Helper()
+	dir, err := i.Mkdir(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// waitReady asks the read-only port until the sample pod is Ready.
+func waitReady(t *testing.T, port int, logs func() string) v1.Pod {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	var last string
+	for {
+		pod, err := readyPod(ctx, port)
+		if err == nil {
+			return pod
+		}
+		last = err.Error()
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the sample pod is not Ready: %s\n%s", last, logs())
+		case <-tick.C:
+		}
+	}
+}
+
+func readyPod(ctx context.Context, port int) (v1.Pod, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/pods", port), nil)
+	if err != nil {
+		return v1.Pod{}, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return v1.Pod{}, err
+	}
+	defer response.Body.Close()
+	var list v1.PodList
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
+		return v1.Pod{}, fmt.Errorf("%s: %w", response.Status, err)
+	}
+	if len(list.Items) == 0 {
+		return v1.Pod{}, errors.New("no pod yet")
+	}
+	pod := list.Items[0]
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
+			return pod, nil
+		}
+	}
+	return pod, fmt.Errorf("pod %s: %+v", pod.Name, pod.Status)
+}

@@ -1,0 +1,193 @@
+// Package cluster runs a real control plane on loopback: etcd, kube-apiserver
+// and, when asked for, kube-controller-manager and kube-scheduler, with keys of
+// its own. It must never listen on another address or use a cluster that it did
+// not start.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/polylet/polylet/test/harness/instance"
+	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/process"
+)
+
+// requestWithin bounds the cluster's own calls to its apiserver.
+const requestWithin = 30 * time.Second
+
+// Config says what to run.
+type Config struct {
+	// Instance owns the directory and the services' network.
+	Instance *instance.Instance
+	// Controllers starts kube-controller-manager and kube-scheduler too.
+	// Without them the cluster makes the default service account itself.
+	Controllers bool
+	// Port of the apiserver; zero takes a free one.
+	Port int
+	// Progress receives lines about builds and starts.
+	Progress io.Writer
+}
+
+// Cluster is a running control plane.
+type Cluster struct {
+	// Etcd, APIServer, ControllerManager and Scheduler can be stopped, killed
+	// and started again; the last two are nil without Config.Controllers.
+	Etcd, APIServer, ControllerManager, Scheduler *process.Process
+	// Server is the apiserver's URL.
+	Server string
+	// AdminKubeconfig is the path of a self-contained kubeconfig.
+	AdminKubeconfig string
+	// Client and Rest act as the cluster's administrator.
+	Client kubernetes.Interface
+	Rest   *rest.Config
+	// Kubectl is the path of kubectl.
+	Kubectl string
+
+	cfg  Config
+	keys *keys
+}
+
+// keys are the files that the parts of the control plane share.
+type keys struct {
+	ca, frontProxy                      *authority
+	serving, frontProxyClient, kubelets pair
+	serviceAccounts                     pair
+}
+
+// Start starts the control plane and returns when it serves and a pod can be
+// created in the default namespace.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	builder, err := peers.New(cfg.Progress)
+	if err != nil {
+		return nil, err
+	}
+	binaries, err := builder.Binaries(ctx, peers.ControlPlane()...)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{cfg: cfg, Kubectl: binaries["kubectl"]}
+	if err := c.prepare(); err != nil {
+		return nil, err
+	}
+	if err := c.launch(ctx, binaries); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Stop stops everything in the reverse order of the start.
+func (c *Cluster) Stop() {
+	for _, p := range []*process.Process{c.Scheduler, c.ControllerManager, c.APIServer, c.Etcd} {
+		if p != nil {
+			p.Stop()
+		}
+	}
+}
+
+// NodeKubeconfig issues a client certificate for system:node:NAME and returns
+// the path of a kubeconfig with it.
+func (c *Cluster) NodeKubeconfig(node string) (string, error) {
+	client, err := c.keys.ca.issue("node-"+node, subject{name: "system:node:" + node, group: []string{"system:nodes"}})
+	if err != nil {
+		return "", err
+	}
+	path := c.cfg.Instance.Path("cluster", "node-"+node+".kubeconfig")
+	return path, writeKubeconfig(path, c.Server, c.keys.ca.file, client, false)
+}
+
+// ClientCAFile is the authority that the node's clients are signed by, for
+// authentication.x509.clientCAFile.
+func (c *Cluster) ClientCAFile() string { return c.keys.ca.file }
+
+// ServingPair issues a serving certificate for the node's own API.
+func (c *Cluster) ServingPair(node string, ips ...net.IP) (certFile, keyFile string, err error) {
+	p, err := c.keys.ca.issue("serving-"+node, subject{
+		name: "system:node:" + node, group: []string{"system:nodes"}, dns: []string{node}, ips: ips,
+	})
+	return p.cert, p.key, err
+}
+
+func (c *Cluster) prepare() error {
+	port := c.cfg.Port
+	if port == 0 {
+		var err error
+		if port, err = FreePort(); err != nil {
+			return err
+		}
+	}
+	c.Server = "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	dir, err := c.cfg.Instance.Mkdir("cluster")
+	if err != nil {
+		return err
+	}
+	if c.keys, err = newKeys(dir, c.cfg.Instance.ServiceCIDR()); err != nil {
+		return err
+	}
+	admin, err := c.keys.ca.issue("admin", subject{name: "polylet-admin", group: []string{"system:masters"}})
+	if err != nil {
+		return err
+	}
+	c.AdminKubeconfig = c.cfg.Instance.Path("cluster", "admin.kubeconfig")
+	if err := writeKubeconfig(c.AdminKubeconfig, c.Server, c.keys.ca.file, admin, true); err != nil {
+		return err
+	}
+	if c.Rest, err = clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig); err != nil {
+		return fmt.Errorf("read back %s: %w", c.AdminKubeconfig, err)
+	}
+	c.Rest.QPS, c.Rest.Burst = 200, 400
+	if c.Client, err = kubernetes.NewForConfig(c.Rest); err != nil {
+		return fmt.Errorf("make a client of %s: %w", c.Server, err)
+	}
+	return nil
+}
+
+func newKeys(dir, serviceCIDR string) (*keys, error) {
+	prefix, err := netip.ParsePrefix(serviceCIDR)
+	if err != nil {
+		return nil, fmt.Errorf("services' network: %w", err)
+	}
+	first := net.IP(prefix.Addr().Next().AsSlice())
+	k := &keys{}
+	if k.ca, err = openAuthority(dir, "ca"); err != nil {
+		return nil, err
+	}
+	if k.frontProxy, err = openAuthority(dir, "front-proxy-ca"); err != nil {
+		return nil, err
+	}
+	k.serving, err = k.ca.issue("apiserver", subject{
+		name: "kube-apiserver", ips: []net.IP{net.IPv4(127, 0, 0, 1), first},
+		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if k.kubelets, err = k.ca.issue("apiserver-kubelet-client", subject{name: "kube-apiserver-kubelet-client", group: []string{"polylet:kubelet-clients"}}); err != nil {
+		return nil, err
+	}
+	if k.frontProxyClient, err = k.frontProxy.issue("front-proxy-client", subject{name: "front-proxy-client"}); err != nil {
+		return nil, err
+	}
+	k.serviceAccounts, err = openServiceAccountKey(dir)
+	return k, err
+}
+
+// FreePort returns a TCP port of loopback that was free a moment ago.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,189 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/polylet/polylet/test/harness/registry"
+)
+
+// alpine is the first line of the real agnhost's release file, which a test of
+// image volumes looks for.
+const alpine = "NAME=\"Alpine Linux\"\nID=alpine\n"
+
+// PushSuite stores, under their real names, the images that the upstream
+// end-to-end suite uses. They hold the suite's own program (agnhost, a path),
+// the machine's busybox, and bash and curl of the machine. They are no copies of
+// the published images: only what the tests look for is the same.
+func PushSuite(ctx context.Context, r *registry.Registry, dir, agnhost string) error {
+	s := suite{dir: dir, agnhost: agnhost}
+	for _, build := range []struct {
+		make  func(context.Context) (v1.Image, error)
+		names []string
+	}{
+		{s.agnhostImage, []string{"e2e-test-images/agnhost:2.63.0", "e2e-test-images/agnhost:2.55"}},
+		{s.busyBox(nil), []string{"e2e-test-images/busybox:1.37.0-1", "e2e-test-images/ipc-utils:1.4"}},
+		{s.busyBox(func(c *config) { c.user = "1234" }), []string{"e2e-test-images/nonroot:1.5"}},
+		{s.busyBox(func(c *config) { c.cmd = []string{"httpd", "-f", "-p", "80", "-h", "/tmp"} }), []string{
+			"e2e-test-images/nginx:1.15-4", "e2e-test-images/nginx:1.27-0",
+		}},
+		{s.glibc, []string{"e2e-test-images/glibc-dns-testing:2.0.0"}},
+		{s.noNewPrivileges, []string{"e2e-test-images/nonewprivs:1.4"}},
+		{func(ctx context.Context) (v1.Image, error) { return pauseImage(ctx, dir) }, []string{"pause:3.10.2"}},
+	} {
+		img, err := build.make(ctx)
+		if err != nil {
+			return fmt.Errorf("build the suite's image %s: %w", build.names[0], err)
+		}
+		for _, name := range build.names {
+			if err := r.Push(ctx, name, img); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// suite builds the images of the suite.
+type suite struct{ dir, agnhost string }
+
+func (s suite) agnhostImage(ctx context.Context) (v1.Image, error) {
+	files, err := s.userland(ctx,
+		"user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
+		"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")
+	if err != nil {
+		return nil, err
+	}
+	release, err := textFile(s.dir, "etc/os-release", alpine)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := certificateFiles(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, pair...)
+	files = append(files, release,
+		file{"agnhost", s.agnhost, 0o755}, file{"agnhost-2", "agnhost", 0}, file{"uploads/", "", 0o777})
+	return assemble(config{
+		entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}, env: []string{searchPath},
+	}, files...)
+}
+
+// busyBox returns a builder of the busybox image with its configuration changed.
+func (s suite) busyBox(change func(*config)) func(context.Context) (v1.Image, error) {
+	return func(ctx context.Context) (v1.Image, error) {
+		files, err := s.userland(ctx, "", "")
+		if err != nil {
+			return nil, err
+		}
+		c := config{cmd: []string{"sh"}, env: []string{searchPath}}
+		if change != nil {
+			change(&c)
+		}
+		return assemble(c, files...)
+	}
+}
+
+// glibc is for tests that ask the C library for names: its hostname takes the
+// place of busybox's.
+func (s suite) glibc(ctx context.Context) (v1.Image, error) {
+	all, err := s.userland(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	var files []file
+	shared := map[string]bool{}
+	for _, f := range all {
+		if f.name != "bin/hostname" {
+			files = append(files, f)
+		}
+		shared["/"+f.name] = true
+	}
+	if files, err = appendProgram(ctx, files, shared, "hostname"); err != nil {
+		return nil, err
+	}
+	return assemble(config{cmd: []string{"sh"}, env: []string{searchPath}}, files...)
+}
+
+func (s suite) noNewPrivileges(ctx context.Context) (v1.Image, error) {
+	binary := filepath.Join(s.dir, "nnp")
+	if err := goBuild(ctx, "test/images/nnp", binary); err != nil {
+		return nil, err
+	}
+	files, err := s.userland(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	const setUserAndGroup = 0o6755
+	files = append(files, file{"bin/nnp", binary, setUserAndGroup})
+	return assemble(config{cmd: []string{"nnp"}, env: []string{searchPath}}, files...)
+}
+
+// userland is busybox behind our own sh (see test/images/sh), bash and curl.
+func (s suite) userland(ctx context.Context, users, groups string) ([]file, error) {
+	shell := filepath.Join(s.dir, "sh")
+	if err := goBuild(ctx, "test/images/sh", shell); err != nil {
+		return nil, err
+	}
+	tools, err := busyBoxFiles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files, err := accountFiles(s.dir, users, groups)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range tools {
+		if f.name != "bin/sh" && f.name != "bin/bash" {
+			files = append(files, f)
+		}
+	}
+	files = append(files, file{"bin/sh", shell, 0o755})
+	shared := map[string]bool{}
+	for _, program := range []string{"bash", "curl"} {
+		if files, err = appendProgram(ctx, files, shared, program); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// appendProgram adds a program of the machine and the libraries that it loads.
+func appendProgram(ctx context.Context, files []file, shared map[string]bool, name string) ([]file, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w; install the package %s", name, err, name)
+	}
+	out, err := exec.CommandContext(ctx, "ldd", path).Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask which libraries %s loads: %w", path, err)
+	}
+	files = append(files, file{"bin/" + name, path, 0o755})
+	for _, library := range libraries(string(out)) {
+		if !shared[library] {
+			shared[library] = true
+			files = append(files, file{strings.TrimPrefix(library, "/"), library, 0o755})
+		}
+	}
+	return files, nil
+}
+
+// libraries returns the paths in what ldd prints.
+func libraries(printed string) []string {
+	var paths []string
+	for _, line := range strings.Split(printed, "\n") {
+		for _, word := range strings.Fields(line) {
+			if strings.HasPrefix(word, "/") {
+				paths = append(paths, word)
+				break
+			}
+		}
+	}
+	return paths
+}

@@ -1,0 +1,78 @@
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/polylet/polylet/test/harness/workspace"
+)
+
+// Remove takes away everything of the instance: processes that live in its
+// mounts, mounts, network, cgroups, routes and its directory. It works without
+// the instance's containerd, so it also cleans up after a crash, and may be
+// called again.
+func (i *Instance) Remove() error {
+	errs := []error{
+		i.killProcesses(),
+		i.removeShimFiles(),
+		i.removeLogLinks(),
+		i.removeNetwork(),
+		i.unmountAll(),
+		i.removeCgroups(),
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("clean instance %s in %s: %w", i.ID, i.Dir, err)
+	}
+	i.Release()
+	if err := os.RemoveAll(i.Dir); err != nil {
+		return fmt.Errorf("clean instance %s: %w", i.ID, err)
+	}
+	return nil
+}
+
+// CleanStale removes every instance whose owner is gone and that was not meant
+// to be kept.
+func CleanStale() error {
+	return each(func(i *Instance) error {
+		if i.Keep || i.ownerAlive() {
+			return nil
+		}
+		return i.Remove()
+	})
+}
+
+// CleanKept removes the kept instances that no process uses.
+func CleanKept(report func(id string)) error {
+	return each(func(i *Instance) error {
+		if i.ownerAlive() {
+			return fmt.Errorf("clean instance %s: process %d still uses it; stop that first", i.ID, i.OwnerPid)
+		}
+		report(i.ID)
+		return i.Remove()
+	})
+}
+
+func each(do func(*Instance) error) error {
+	dirs, err := os.ReadDir(workspace.Instances())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list instances: %w", err)
+	}
+	var errs []error
+	for _, d := range dirs {
+		inst, err := load(filepath.Join(workspace.Instances(), d.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // being made, or removed, just now
+		}
+		if err == nil {
+			err = do(inst)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

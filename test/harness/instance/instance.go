@@ -1,0 +1,171 @@
+// Package instance owns one test instance's directory and everything of the
+// machine that the instance may use: its network, its cgroup root, its marks. It
+// must never touch what its own record does not name.
+package instance
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/polylet/polylet/test/harness/workspace"
+)
+
+// recordName is the file that says what belongs to an instance.
+const recordName = "instance.json"
+
+// Instance is one directory with the network and cgroup names that go with it.
+type Instance struct {
+	// Dir is the instance's directory; everything it writes is below.
+	Dir string `json:"dir"`
+	// ID is a short name, unique on the machine.
+	ID string `json:"id"`
+	// Subnet is n of the pods' network 10.210.n.0/24 and of the services'
+	// network 10.211.n.0/24.
+	Subnet int `json:"subnet"`
+	// OwnerPid and OwnerStart identify the process that uses the instance.
+	OwnerPid   int    `json:"ownerPid"`
+	OwnerStart string `json:"ownerStart"`
+	// Keep says that the instance may outlive its owner.
+	Keep bool `json:"keep"`
+
+	release func()
+}
+
+// New makes an instance with a directory of its own, after removing what
+// crashed earlier runs have left.
+func New() (*Instance, error) {
+	if err := CleanStale(); err != nil {
+		return nil, err
+	}
+	var raw [3]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return nil, fmt.Errorf("name an instance: %w", err)
+	}
+	return Named(hex.EncodeToString(raw[:]), false)
+}
+
+// Named makes, or takes over, the instance with this id (at most 8 letters and
+// digits). With keep it survives its owner until Remove is called.
+func Named(id string, keep bool) (*Instance, error) {
+	dir := filepath.Join(workspace.Instances(), id)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make instance %s: %w", id, err)
+	}
+	inst, err := load(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		inst = &Instance{Dir: dir, ID: id, Subnet: -1}
+	case err != nil:
+		return nil, err
+	case inst.ownerAlive() && inst.OwnerPid != os.Getpid():
+		return nil, fmt.Errorf("take over instance %s in %s: process %d uses it; stop that first", id, dir, inst.OwnerPid)
+	}
+	inst.Keep, inst.OwnerPid = keep, os.Getpid()
+	if inst.OwnerStart, err = startTime(os.Getpid()); err != nil {
+		return nil, err
+	}
+	if inst.Subnet, inst.release, err = claimSubnet(inst.Subnet); err != nil {
+		return nil, err
+	}
+	if err := inst.save(); err != nil {
+		return nil, err
+	}
+	return inst, nil
+}
+
+// Find returns the instance with this id without taking it over.
+func Find(id string) (*Instance, error) {
+	return load(filepath.Join(workspace.Instances(), id))
+}
+
+// Path returns a path in the instance's directory.
+func (i *Instance) Path(parts ...string) string {
+	return filepath.Join(append([]string{i.Dir}, parts...)...)
+}
+
+// Mkdir makes a directory in the instance and returns its path.
+func (i *Instance) Mkdir(parts ...string) (string, error) {
+	dir := i.Path(parts...)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make a directory of instance %s: %w", i.ID, err)
+	}
+	return dir, nil
+}
+
+// Bridge is the name of the instance's network bridge.
+func (i *Instance) Bridge() string { return "pl-" + i.ID }
+
+// Network is the name of the instance's CNI network.
+func (i *Instance) Network() string { return "polylet-" + i.ID }
+
+// CgroupRoot is the cgroup under which all pods of the instance stand.
+func (i *Instance) CgroupRoot() string { return "/polylet-" + i.ID }
+
+// PodCIDR is the pods' network; the bridge has its first address.
+func (i *Instance) PodCIDR() string { return fmt.Sprintf("10.210.%d.0/24", i.Subnet) }
+
+// PodGateway is the bridge's address.
+func (i *Instance) PodGateway() string { return fmt.Sprintf("10.210.%d.1", i.Subnet) }
+
+// ServiceCIDR is the services' network. The cluster routes it nowhere.
+func (i *Instance) ServiceCIDR() string { return fmt.Sprintf("10.211.%d.0/24", i.Subnet) }
+
+// Release gives the instance up but leaves its directory.
+func (i *Instance) Release() {
+	if i.release != nil {
+		i.release()
+		i.release = nil
+	}
+}
+
+func load(dir string) (*Instance, error) {
+	data, err := os.ReadFile(filepath.Join(dir, recordName))
+	if err != nil {
+		return nil, fmt.Errorf("read the record of instance %s: %w", filepath.Base(dir), err)
+	}
+	inst := new(Instance)
+	if err := json.Unmarshal(data, inst); err != nil {
+		return nil, fmt.Errorf("read the record of instance %s: %w; remove %s by hand", filepath.Base(dir), err, dir)
+	}
+	return inst, nil
+}
+
+func (i *Instance) save() error {
+	data, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the record of instance %s: %w", i.ID, err)
+	}
+	fresh := i.Path(recordName + ".new")
+	if err := os.WriteFile(fresh, data, 0o644); err != nil {
+		return fmt.Errorf("write the record of instance %s: %w", i.ID, err)
+	}
+	return os.Rename(fresh, i.Path(recordName))
+}
+
+// ownerAlive tells whether the recorded owner still runs; its start time guards
+// against a reused pid.
+func (i *Instance) ownerAlive() bool {
+	start, err := startTime(i.OwnerPid)
+	return err == nil && start == i.OwnerStart
+}
+
+// startTime is field 22 of /proc/PID/stat, counted behind the command's name.
+func startTime(pid int) (string, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return "", err
+	}
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	if len(fields) < 20 {
+		return "", fmt.Errorf("read the start time of process %d: short stat line", pid)
+	}
+	return fields[19], nil
+}

@@ -1,0 +1,100 @@
+package instance
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func at(t *testing.T) {
+	t.Helper()
+	t.Setenv("POLYLET_INSTANCES", t.TempDir())
+}
+
+func TestTwoInstancesNeverShareANetwork(t *testing.T) {
+	at(t)
+	a, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Release()
+	b, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	if a.Subnet == b.Subnet || a.Dir == b.Dir || a.CgroupRoot() == b.CgroupRoot() {
+		t.Errorf("%+v and %+v collide", a, b)
+	}
+}
+
+func TestAKeptInstanceKeepsItsNetworkWhenTakenOver(t *testing.T) {
+	at(t)
+	a, err := Named("kept", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Release()
+	b, err := Named("kept", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	if a.Subnet != b.Subnet {
+		t.Errorf("network moved from %d to %d", a.Subnet, b.Subnet)
+	}
+}
+
+func TestAnInstanceInUseCannotBeTakenOver(t *testing.T) {
+	at(t)
+	a, err := Named("busy", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Release()
+	a.OwnerPid = os.Getppid()
+	if a.OwnerStart, err = startTime(a.OwnerPid); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.save(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Named("busy", true); err == nil {
+		t.Error("an instance of a living process was taken over")
+	}
+}
+
+func TestOnlyInstancesOfDeadOwnersAreStale(t *testing.T) {
+	at(t)
+	alive, err := Named("alive", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Release()
+	dead, err := Named("dead", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.OwnerStart = "0"
+	if err := dead.save(); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := Named("kept", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept.OwnerStart = "0"
+	if err := kept.save(); err != nil {
+		t.Fatal(err)
+	}
+	if err := CleanStale(); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{alive.Dir: true, dead.Dir: false, kept.Dir: true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s exists = %v, want %v", filepath.Base(dir), err == nil, want)
+		}
+	}
+	kept.Release()
+	dead.Release()
+}

@@ -1,0 +1,146 @@
+package instance
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// cniState is where libcni keeps one file per attachment.
+const cniState = "/var/lib/cni"
+
+// removeNetwork removes the bridge, the pods' network namespaces with it (they
+// are mounts below the instance's directory), the port mappings, libcni's files
+// and the route of the services' network.
+func (i *Instance) removeNetwork() error {
+	return errors.Join(i.removeBridge(), i.removePortMappings(), i.removeCNIState(), i.UnrouteServices())
+}
+
+// HasBridge tells whether the instance's bridge exists.
+func (i *Instance) HasBridge() bool {
+	_, err := net.InterfaceByName(i.Bridge())
+	return err == nil
+}
+
+func (i *Instance) removeBridge() error {
+	if !i.HasBridge() {
+		return nil
+	}
+	return ip("link", "delete", i.Bridge())
+}
+
+// RouteServices makes the services' network unreachable, so that a connection to
+// a service that nothing serves fails here and never leaves the machine.
+func (i *Instance) RouteServices() error {
+	return ip("route", "replace", "unreachable", i.ServiceCIDR())
+}
+
+// UnrouteServices takes that back.
+func (i *Instance) UnrouteServices() error {
+	out, err := exec.Command("ip", "route", "show", "type", "unreachable").Output()
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	if !strings.Contains(string(out), i.ServiceCIDR()) {
+		return nil
+	}
+	return ip("route", "delete", "unreachable", i.ServiceCIDR())
+}
+
+// removePortMappings deletes the portmap plugin's rules of this network; they
+// carry its name in a comment. The chains that they jump to go with them.
+func (i *Instance) removePortMappings() error {
+	for _, program := range []string{"iptables", "ip6tables"} {
+		out, err := exec.Command(program+"-save", "-t", "nat").Output()
+		if err != nil {
+			continue // no such tables on this kernel, so no rules either
+		}
+		if err := i.removeRules(program, string(out)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Instance) removeRules(program, saved string) error {
+	var chains []string
+	lines := bufio.NewScanner(strings.NewReader(saved))
+	for lines.Scan() {
+		rule := lines.Text()
+		if !strings.HasPrefix(rule, "-A ") || !strings.Contains(rule, `name: \"`+i.Network()+`\"`) {
+			continue
+		}
+		if _, target, ok := strings.Cut(rule, " -j CNI-"); ok {
+			chains = append(chains, "CNI-"+strings.Fields(target)[0])
+		}
+		script := "*nat\n-D " + strings.TrimPrefix(rule, "-A ") + "\nCOMMIT\n"
+		if err := restore(program, script); err != nil {
+			return err
+		}
+	}
+	for _, chain := range chains {
+		if err := restore(program, "*nat\n-F "+chain+"\n-X "+chain+"\nCOMMIT\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func restore(program, script string) error {
+	cmd := exec.Command(program+"-restore", "--noflush")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s-restore %q: %w: %s", program, script, err, out)
+	}
+	return nil
+}
+
+// removeCNIState removes libcni's notes of attachments whose network namespace
+// was the instance's: its network's and every sandbox's loopback's.
+func (i *Instance) removeCNIState() error {
+	for _, pattern := range []string{"results", "cache/results"} {
+		files, err := filepath.Glob(filepath.Join(cniState, pattern, "*"))
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			if err != nil || !strings.Contains(string(data), `"netns":"`+i.Dir+"/") {
+				continue // another instance has just removed it, or owns it
+			}
+			if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove CNI state: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func ip(args ...string) error {
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// AddBridge makes the bridge before the first pod does, so that the node has an
+// address that is the instance's own and that pods can reach. It is not an error
+// when the bridge is there.
+func (i *Instance) AddBridge() error {
+	if i.HasBridge() {
+		return nil
+	}
+	if err := ip("link", "add", i.Bridge(), "type", "bridge"); err != nil {
+		return err
+	}
+	if err := ip("address", "add", i.PodGateway()+"/24", "dev", i.Bridge()); err != nil {
+		return err
+	}
+	return ip("link", "set", i.Bridge(), "up")
+}

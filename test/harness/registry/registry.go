@@ -1,0 +1,147 @@
+// Package registry serves images on loopback from the test's own process, and
+// can be told to fail. It must never fetch anything from elsewhere.
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// LocalName is the registry name that tests use for their own images; the
+// runtime's host files send it here.
+const LocalName = "registry.polylet.test"
+
+// pushWithin bounds the upload of one image over loopback.
+const pushWithin = 2 * time.Minute
+
+// Fault answers a request itself by returning true. It may also just take its
+// time, or write an error.
+type Fault func(http.ResponseWriter, *http.Request) (answered bool)
+
+// Registry is a running image registry. It is safe for use by several
+// goroutines.
+type Registry struct {
+	addr   string
+	server *http.Server
+
+	mu       sync.Mutex
+	fault    Fault
+	requests map[string]int
+}
+
+// Start serves on a free port of loopback until Close. With dir, blobs are kept
+// there instead of in memory.
+func Start(dir string) (*Registry, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start an image registry: %w", err)
+	}
+	options := []registry.Option{registry.Logger(log.New(io.Discard, "", 0))}
+	if dir != "" {
+		options = append(options, registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)))
+	}
+	r := &Registry{addr: listener.Addr().String(), requests: map[string]int{}}
+	r.server = &http.Server{Handler: r.handler(registry.New(options...)), ReadHeaderTimeout: 10 * time.Second}
+	go r.server.Serve(listener) // ends with ErrServerClosed in Close
+	return r, nil
+}
+
+// Addr is the host and port.
+func (r *Registry) Addr() string { return r.addr }
+
+// SetFault puts the fault before every request; nil takes it away.
+func (r *Registry) SetFault(f Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = f
+}
+
+// Requests returns how many requests the path has had.
+func (r *Registry) Requests(path string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.requests[path]
+}
+
+// Push stores an image under a repository and tag such as "library/busybox:1".
+func (r *Registry) Push(ctx context.Context, reference string, img v1.Image) error {
+	ctx, cancel := context.WithTimeout(ctx, pushWithin)
+	defer cancel()
+	ref, err := name.ParseReference(r.addr+"/"+reference, name.Insecure)
+	if err != nil {
+		return fmt.Errorf("push %s: %w", reference, err)
+	}
+	if err := remote.Write(ref, img, remote.WithContext(ctx)); err != nil {
+		return fmt.Errorf("push %s to %s: %w", reference, r.addr, err)
+	}
+	return nil
+}
+
+// WriteHosts writes containerd's host files into dir, so that every registry
+// name, known or not, is answered here and no pull leaves the machine.
+func (r *Registry) WriteHosts(dir string) error {
+	content := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+r.addr, "http://"+r.addr)
+	for _, host := range []string{"_default", "docker.io", "registry.k8s.io", LocalName} {
+		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {
+			return fmt.Errorf("write registry host files: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, host, "hosts.toml"), []byte(content), 0o644); err != nil {
+			return fmt.Errorf("write registry host files: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close stops serving at once.
+func (r *Registry) Close() error {
+	if err := r.server.Close(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("stop the image registry: %w", err)
+	}
+	return nil
+}
+
+func (r *Registry) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		fault := r.fault
+		r.requests[req.URL.Path]++
+		r.mu.Unlock()
+		if fault != nil && fault(w, req) {
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// Status is a fault that answers everything with one HTTP status.
+func Status(code int) Fault {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		http.Error(w, http.StatusText(code), code)
+		return true
+	}
+}
+
+// Slow is a fault that delays every answer, as long as the client waits.
+func Slow(delay time.Duration) Fault {
+	return func(_ http.ResponseWriter, req *http.Request) bool {
+		select {
+		case <-time.After(delay):
+		case <-req.Context().Done():
+		}
+		return false
+	}
+}

@@ -1,0 +1,213 @@
+// Package node_test runs whole nodes on real parts: containerd, runc, CNI, etcd
+// and kube-apiserver. It needs root and minutes, so it runs only when
+// POLYLET_NODE_TESTS is set.
+package node_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/test/harness/cluster"
+	"github.com/polylet/polylet/test/harness/containerd"
+	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/install"
+	"github.com/polylet/polylet/test/harness/instance"
+	"github.com/polylet/polylet/test/harness/node"
+	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/registry"
+)
+
+// testWithin bounds one test; the longest is the kill test.
+const testWithin = 12 * time.Minute
+
+// nodeName is the name of every test's node.
+const nodeName = "test-node"
+
+// house is everything that one test runs on.
+type house struct {
+	*testing.T
+	ctx     context.Context
+	inst    *instance.Instance
+	images  *registry.Registry
+	runtime *containerd.Containerd
+	cluster *cluster.Cluster
+	node    *node.Node
+}
+
+// plan says which parts a test wants; the zero value is a whole cluster with
+// polylet's five processes each by itself.
+type plan struct {
+	standalone  bool
+	controllers bool
+	supervised  bool
+	noRuntime   bool // containerd is prepared and not started
+	noNode      bool // polylet is configured and not started
+	overrides   map[string]any
+}
+
+// build brings up the parts and takes them away when the test ends.
+func build(t *testing.T, p plan) *house {
+	t.Helper()
+	if os.Getenv("POLYLET_NODE_TESTS") == "" {
+		t.Skip("runs real containers as root and takes minutes; set POLYLET_NODE_TESTS=1 to run it")
+	}
+	if err := install.Check(); err != nil {
+		t.Fatal(err)
+	}
+	h := &house{T: t}
+	var cancel context.CancelFunc
+	h.ctx, cancel = context.WithTimeout(t.Context(), testWithin)
+	t.Cleanup(cancel)
+	h.buildRuntime(p)
+	if !p.standalone {
+		c, err := cluster.Start(h.ctx, cluster.Config{Instance: h.inst, Controllers: p.controllers, Progress: os.Stderr})
+		h.must(err)
+		h.cluster = c
+		t.Cleanup(c.Stop)
+	}
+	h.buildNode(p)
+	return h
+}
+
+// onKubelet says that the tests run on the upstream kubelet instead of polylet.
+func onKubelet() bool { return os.Getenv("POLYLET_TEST_AGENT") == "kubelet" }
+
+func (h *house) buildRuntime(p plan) {
+	h.Helper()
+	inst, err := instance.New()
+	h.must(err)
+	h.inst = inst
+	h.Cleanup(h.remove)
+	h.must(install.SharedRoot())
+	h.images, err = registry.Start("")
+	h.must(err)
+	h.Cleanup(func() { h.images.Close() })
+	h.must(images.PushAll(h.ctx, h.images, inst.Path("images")))
+	h.runtime, err = containerd.Prepare(h.ctx, containerd.Config{
+		Instance: inst, Registry: h.images, PauseImage: images.Pause, Progress: os.Stderr,
+		Version: containerd.Version(os.Getenv("POLYLET_TEST_CONTAINERD")),
+	})
+	h.must(err)
+	h.Cleanup(func() {
+		h.runtime.Close()
+		h.runtime.Stop()
+	})
+	if !p.noRuntime {
+		h.must(h.runtime.Process.Start(h.ctx))
+	}
+}
+
+func (h *house) buildNode(p plan) {
+	h.Helper()
+	builder, err := peers.New(os.Stderr)
+	h.must(err)
+	cfg := node.Config{
+		Instance: h.inst, Name: nodeName, RuntimeEndpoint: h.runtime.Endpoint(), Cluster: h.cluster,
+		Split: !p.supervised, Overrides: p.overrides, Progress: os.Stderr,
+	}
+	// The tests are proven against the kubelet first: what it fails is the
+	// test's fault.
+	if onKubelet() {
+		cfg.Kubelet, cfg.Split = true, false
+		cfg.Binary, err = builder.Binary(h.ctx, peers.Kubelet())
+	} else {
+		cfg.Binary, err = builder.Polylet(h.ctx)
+	}
+	h.must(err)
+	h.node, err = node.New(cfg)
+	h.must(err)
+	h.Cleanup(h.node.Stop)
+	if p.noNode {
+		return
+	}
+	h.must(h.node.Start(h.ctx))
+	if h.cluster != nil {
+		h.waitNodeReady()
+	}
+}
+
+// remove takes the instance away and keeps the logs of a failed test.
+func (h *house) remove() {
+	if h.Failed() || os.Getenv("POLYLET_TEST_KEEP_LOGS") != "" {
+		if h.node != nil {
+			h.Log(h.node.Logs(40))
+		}
+		h.keepLogs()
+	}
+	if err := h.inst.Remove(); err != nil {
+		h.Error(err)
+	}
+}
+
+// keepLogs copies every log to a directory that outlives the instance.
+func (h *house) keepLogs() {
+	name := strings.NewReplacer("/", "_", " ", "_").Replace(h.Name())
+	dir := filepath.Join(os.TempDir(), "polylet-test-logs", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		h.Log(err)
+		return
+	}
+	for _, pattern := range []string{"*.log", "node/*", "cluster/*.log"} {
+		files, _ := filepath.Glob(h.inst.Path(pattern))
+		for _, f := range files {
+			if data, err := os.ReadFile(f); err == nil {
+				os.WriteFile(filepath.Join(dir, filepath.Base(f)), data, 0o644) // best effort on the way out
+			}
+		}
+	}
+	h.Logf("all logs are kept in %s", dir)
+}
+
+func (h *house) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// eventually asks until the check returns nil, and fails with its last error.
+func (h *house) eventually(within time.Duration, what string, check func() error) {
+	h.Helper()
+	began := time.Now()
+	h.quietly(within, what, check)
+	h.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
+}
+
+// quietly is eventually without a line in the log.
+func (h *house) quietly(within time.Duration, what string, check func() error) {
+	h.Helper()
+	began := time.Now()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > within || h.ctx.Err() != nil {
+			h.Fatalf("%s: not within %s: %v", what, within, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (h *house) waitNodeReady() {
+	h.Helper()
+	h.eventually(90*time.Second, "the Node is Ready", func() error {
+		n, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				return boolError(c.Status == corev1.ConditionTrue, "Ready is %s: %s: %s", c.Status, c.Reason, c.Message)
+			}
+		}
+		return boolError(false, "no Ready condition")
+	})
+}

@@ -1,0 +1,367 @@
+package node_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/polylet/polylet/test/harness/images"
+)
+
+// TestWhatPodsAreMadeOf plays small stories on one node, one after the other.
+func TestWhatPodsAreMadeOf(t *testing.T) {
+	whole := build(t, plan{})
+	for _, story := range []struct {
+		name string
+		tell func(*house)
+	}{
+		{"every kind of probe makes its pod Ready", everyProbe},
+		{"a failed liveness probe restarts the container and says why", failedLiveness},
+		{"a startup probe holds the others back", startupHoldsBack},
+		{"readiness follows its probe both ways", readinessFollows},
+		{"init containers run in order and a sidecar lives beside the main one", initAndSidecar},
+		{"a failing init container keeps the pod from starting", failingInit},
+		{"containers of a pod share an emptyDir and see the host's directory", sharedVolumes},
+		{"hooks run after the start and before the end", hooks},
+		{"attach reaches the input of a running container", attach},
+		{"on-failure restarts end with the first success", onFailure},
+		{"a pod on the host's network has the node's address", hostNetwork},
+		{"user and fsGroup are what the pod says", securityContext},
+		{"the deadline ends a pod and says so", deadline},
+		{"a pod that does not fit the node is rejected with a reason", rejected},
+		{"a missing ConfigMap is named and its coming heals the pod", missingConfigMap},
+		{"a crashing container is restarted with growing delays", crashLoop},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			h := *whole
+			h.T = t
+			story.tell(&h)
+		})
+	}
+}
+
+func everyProbe(h *house) {
+	handlers := map[string]corev1.ProbeHandler{
+		"http": {HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}},
+		"tcp":  {TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}},
+		"grpc": {GRPC: &corev1.GRPCAction{Port: 8080}},
+		"exec": {Exec: &corev1.ExecAction{Command: []string{"/testapp", "true"}}},
+	}
+	for kind, handler := range handlers {
+		args := []string{kind, "port=8080"}
+		if kind == "exec" {
+			args = []string{"sleep"}
+		}
+		p := app("probe-"+kind, args...)
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: handler, PeriodSeconds: 1}
+		h.create(p)
+	}
+	for kind := range handlers {
+		h.waitReady("probe-"+kind, time.Minute)
+		h.delete("probe-" + kind)
+	}
+}
+
+func failedLiveness(h *house) {
+	p := webApp("sick")
+	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}},
+		PeriodSeconds: 1, FailureThreshold: 2,
+	}
+	h.create(p)
+	ready := h.waitReady("sick", time.Minute)
+	h.get("http://" + ready.Status.PodIP + ":8080/unhealthy")
+	h.eventually(40*time.Second, "it is restarted and Ready", func() error {
+		p, err := h.pod("sick")
+		if err != nil {
+			return err
+		}
+		return boolError(p.Status.ContainerStatuses[0].RestartCount == 1 && isReady(p), "%s", describe(p))
+	})
+	h.eventually(20*time.Second, "the events say why", func() error {
+		events := h.events("sick")
+		return boolError(strings.Contains(events, "Unhealthy: Liveness probe failed: HTTP probe failed with statuscode: 503") &&
+			strings.Contains(events, "Killing: "), "events are:\n%s", events)
+	})
+	h.delete("sick")
+}
+
+func startupHoldsBack(h *house) {
+	p := app("slow-start", "http", "port=8080", "delay=4s")
+	get := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}
+	p.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 30}
+	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 1}
+	h.create(p)
+	ready := h.waitReady("slow-start", time.Minute)
+	s := ready.Status.ContainerStatuses[0]
+	if s.RestartCount != 0 || s.Started == nil || !*s.Started {
+		h.Errorf("restarts %d, started %v", s.RestartCount, s.Started)
+	}
+	h.delete("slow-start")
+}
+
+func readinessFollows(h *house) {
+	h.create(webApp("moody"))
+	base := "http://" + h.waitReady("moody", time.Minute).Status.PodIP + ":8080"
+	h.get(base + "/unhealthy")
+	h.eventually(20*time.Second, "it is not Ready any more", func() error {
+		p, err := h.pod("moody")
+		if err != nil {
+			return err
+		}
+		return boolError(!isReady(p), "%s", describe(p))
+	})
+	h.get(base + "/healthy")
+	if p := h.waitReady("moody", 20*time.Second); p.Status.ContainerStatuses[0].RestartCount != 0 {
+		h.Errorf("readiness restarted it: %s", describe(p))
+	}
+	h.delete("moody")
+}
+
+func initAndSidecar(h *house) {
+	p := app("ordered", "sleep")
+	mount := []corev1.VolumeMount{{Name: "notes", MountPath: "/notes"}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "notes", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	p.Spec.InitContainers = []corev1.Container{
+		{Name: "first", Image: images.BusyBox, Command: []string{"sh", "-c", "echo one > /notes/log"}, VolumeMounts: mount},
+		{Name: "side", Image: images.TestApp, Args: []string{"http", "port=9090"}, VolumeMounts: mount, RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways)},
+		{Name: "second", Image: images.BusyBox, Command: []string{"sh", "-c", "echo two >> /notes/log"}, VolumeMounts: mount},
+	}
+	h.create(p)
+	ready := h.waitReady("ordered", time.Minute)
+	if got := h.get("http://" + ready.Status.PodIP + ":9090/files/notes/log"); got != "one\ntwo\n" {
+		h.Errorf("the init containers left %q", got)
+	}
+	for n, s := range ready.Status.InitContainerStatuses {
+		sidecar := s.Name == "side"
+		if done := s.State.Terminated != nil; done == sidecar {
+			h.Errorf("init container %d %s: state %+v", n, s.Name, s.State)
+		}
+	}
+	h.delete("ordered")
+	h.waitGone("ordered", 30*time.Second)
+}
+
+func failingInit(h *house) {
+	p := app("blocked", "sleep")
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	p.Spec.InitContainers = []corev1.Container{{Name: "no", Image: images.TestApp, Args: []string{"exit", "code=3"}}}
+	h.create(p)
+	h.eventually(time.Minute, "the pod has failed and its main container never ran", func() error {
+		p, err := h.pod("blocked")
+		if err != nil {
+			return err
+		}
+		ok := p.Status.Phase == corev1.PodFailed && p.Status.ContainerStatuses[0].ContainerID == ""
+		return boolError(ok, "%s", describe(p))
+	})
+	h.delete("blocked")
+}
+
+func sharedVolumes(h *house) {
+	dir, err := h.inst.Mkdir("host-dir")
+	h.must(err)
+	h.must(os.WriteFile(dir+"/from-host", []byte("hello"), 0o644))
+	p := webApp("sharing")
+	p.Spec.Volumes = []corev1.Volume{
+		{Name: "both", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir, Type: ptr(corev1.HostPathDirectory)}}},
+	}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "both", MountPath: "/both"}, {Name: "host", MountPath: "/host", ReadOnly: true}}
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+		Name: "writer", Image: images.BusyBox, Command: []string{"sh", "-c", "echo shared > /both/note; sleep 3600"},
+		VolumeMounts: []corev1.VolumeMount{{Name: "both", MountPath: "/both"}},
+	})
+	p.Spec.TerminationGracePeriodSeconds = ptr(int64(1))
+	h.create(p)
+	base := "http://" + h.waitReady("sharing", time.Minute).Status.PodIP + ":8080"
+	h.eventually(10*time.Second, "the note is there", func() error {
+		got, err := h.tryGet(base + "/files/both/note")
+		if err != nil {
+			return err
+		}
+		return boolError(got == "shared\n", "it is %q", got)
+	})
+	if got := h.get(base + "/files/host/from-host"); got != "hello" {
+		h.Errorf("the host's file is %q", got)
+	}
+	h.delete("sharing")
+	h.waitGone("sharing", 30*time.Second)
+}
+
+func hooks(h *house) {
+	dir, err := h.inst.Mkdir("hooks")
+	h.must(err)
+	p := app("hooked", "sleep")
+	p.Spec.Volumes = []corev1.Volume{{Name: "out", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}}}
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = []corev1.VolumeMount{{Name: "out", MountPath: "/out"}}
+	write := func(name string) *corev1.LifecycleHandler {
+		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/testapp", "write", "path=/out/" + name, "text=done"}}}
+	}
+	c.Lifecycle = &corev1.Lifecycle{PostStart: write("started"), PreStop: write("stopping")}
+	h.create(p)
+	h.waitReady("hooked", time.Minute)
+	if _, err := os.Stat(dir + "/started"); err != nil {
+		h.Errorf("the pod is Ready and its postStart hook has not run: %v", err)
+	}
+	h.delete("hooked")
+	h.waitGone("hooked", 30*time.Second)
+	if _, err := os.Stat(dir + "/stopping"); err != nil {
+		h.Errorf("the preStop hook has not run: %v", err)
+	}
+}
+
+func attach(h *house) {
+	p := app("listener", "cat")
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	p.Spec.Containers[0].Stdin, p.Spec.Containers[0].StdinOnce = true, true
+	h.create(p)
+	h.waitReady("listener", time.Minute)
+	cmd := h.kubectlCommand("attach", "-i", "-q", "listener")
+	cmd.Stdin = strings.NewReader("knock knock\n")
+	out, err := cmd.CombinedOutput()
+	h.must(err)
+	if !strings.Contains(string(out), "knock knock") {
+		h.Errorf("attach prints %q", out)
+	}
+	h.eventually(20*time.Second, "the end of the input ends it", func() error {
+		p, err := h.pod("listener")
+		if err != nil {
+			return err
+		}
+		return boolError(p.Status.Phase == corev1.PodSucceeded, "%s", describe(p))
+	})
+	h.delete("listener")
+}
+
+func onFailure(h *house) {
+	p := app("trying", "x")
+	p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	p.Spec.Volumes = []corev1.Volume{{Name: "notes", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	p.Spec.Containers[0] = corev1.Container{
+		Name: "app", Image: images.BusyBox, Command: []string{"sh", "-c", "test -e /notes/tried && exit 0; touch /notes/tried; exit 4"},
+		VolumeMounts: []corev1.VolumeMount{{Name: "notes", MountPath: "/notes"}},
+	}
+	h.create(p)
+	h.eventually(90*time.Second, "the second try succeeds", func() error {
+		p, err := h.pod("trying")
+		if err != nil {
+			return err
+		}
+		ok := p.Status.Phase == corev1.PodSucceeded && p.Status.ContainerStatuses[0].RestartCount == 1
+		return boolError(ok, "%s", describe(p))
+	})
+	h.delete("trying")
+}
+
+func hostNetwork(h *house) {
+	p := app("on-host", "sleep")
+	p.Spec.HostNetwork = true
+	h.create(p)
+	ready := h.waitReady("on-host", time.Minute)
+	if ready.Status.PodIP != h.node.Address {
+		h.Errorf("its address is %s, the node's is %s", ready.Status.PodIP, h.node.Address)
+	}
+	h.delete("on-host")
+}
+
+func securityContext(h *house) {
+	p := webApp("user")
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr(int64(1234)), RunAsGroup: ptr(int64(2345)), FSGroup: ptr(int64(3456)), RunAsNonRoot: ptr(true)}
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	h.create(p)
+	base := "http://" + h.waitReady("user", time.Minute).Status.PodIP + ":8080"
+	status := h.get(base + "/files/proc/self/status")
+	for _, want := range []string{"Uid:\t1234\t", "Gid:\t2345\t"} {
+		if !strings.Contains(status, want) {
+			h.Errorf("the process has no %q", want)
+		}
+	}
+	if out, err := h.kubectl("exec", "user", "--", "/testapp", "stat", "path=/data"); err != nil || !strings.Contains(out, "gid=3456") {
+		h.Errorf("the volume: %v %s", err, out)
+	}
+	h.delete("user")
+}
+
+func deadline(h *house) {
+	p := app("late", "sleep")
+	p.Spec.ActiveDeadlineSeconds = ptr(int64(2))
+	h.create(p)
+	h.eventually(time.Minute, "it has failed with DeadlineExceeded", func() error {
+		p, err := h.pod("late")
+		if err != nil {
+			return err
+		}
+		return boolError(p.Status.Phase == corev1.PodFailed && p.Status.Reason == "DeadlineExceeded", "%s", describe(p))
+	})
+	h.delete("late")
+	h.waitGone("late", 20*time.Second)
+}
+
+func rejected(h *house) {
+	p := app("elsewhere", "sleep")
+	p.Spec.NodeSelector = map[string]string{"planet": "mars"}
+	h.create(p)
+	h.eventually(20*time.Second, "it has failed with NodeAffinity", func() error {
+		p, err := h.pod("elsewhere")
+		if err != nil {
+			return err
+		}
+		return boolError(p.Status.Phase == corev1.PodFailed && p.Status.Reason == "NodeAffinity", "%s", describe(p))
+	})
+	h.delete("elsewhere")
+	h.waitGone("elsewhere", 20*time.Second)
+}
+
+func missingConfigMap(h *house) {
+	p := app("needy", "sleep")
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "not-yet"}, Key: "x",
+	}}}}
+	h.create(p)
+	h.eventually(30*time.Second, "the status names it", func() error {
+		p, err := h.pod("needy")
+		if err != nil {
+			return err
+		}
+		for _, s := range p.Status.ContainerStatuses {
+			if w := s.State.Waiting; w != nil && w.Reason == "CreateContainerConfigError" && strings.Contains(w.Message, "not-yet") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s", describe(p))
+	})
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "not-yet"}, Data: map[string]string{"x": "y"}}
+	_, err := h.cluster.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(h.ctx, cm, metav1.CreateOptions{})
+	h.must(err)
+	h.waitReady("needy", 2*time.Minute)
+	h.delete("needy")
+}
+
+func crashLoop(h *house) {
+	p := app("looping", "exit", "code=9")
+	h.create(p)
+	h.eventually(90*time.Second, "it waits in CrashLoopBackOff after two restarts", func() error {
+		p, err := h.pod("looping")
+		if err != nil {
+			return err
+		}
+		for _, s := range p.Status.ContainerStatuses {
+			if s.RestartCount >= 2 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff" &&
+				s.LastTerminationState.Terminated != nil && s.LastTerminationState.Terminated.ExitCode == 9 {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s", describe(p))
+	})
+	h.delete("looping")
+	h.waitGone("looping", 20*time.Second)
+}

@@ -1,0 +1,161 @@
+package node_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+func TestTheNodeAPIServesItsDocuments(t *testing.T) {
+	h := build(t, plan{})
+	p := webApp("web")
+	p.Spec.Containers[0].LivenessProbe = p.Spec.Containers[0].ReadinessProbe.DeepCopy()
+	h.create(p)
+	h.waitReady("web", time.Minute)
+	documents := map[string]string{
+		"/pods":                          `"name":"web"`,
+		"/runningpods/":                  `"name":"web"`,
+		"/containerLogs/default/web/app": "serving HTTP on",
+		"/stats/summary":                 `"name": "web"`,
+		"/metrics":                       "kubelet_",
+		"/metrics/cadvisor":              `container_memory_working_set_bytes{container="app"`,
+		"/metrics/resource":              `container_cpu_usage_seconds_total{container="app"`,
+		"/metrics/probes":                `prober_probe_total{`,
+		"/configz":                       `"kubeletconfig"`,
+		"/spec":                          `"num_cores"`,
+		"/healthz":                       "ok",
+	}
+	if onKubelet() {
+		delete(documents, "/spec") // the kubelet has given it up
+		// Its cAdvisor knows names only from containerd's usual socket.
+		documents["/metrics/cadvisor"] = "container_memory_working_set_bytes{"
+	}
+	h.eventually(30*time.Second, "every document is there", func() error {
+		for path, want := range documents {
+			body, err := h.nodeAPI(path)
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(compact(body), compact(want)) {
+				return fmt.Errorf("%s has no %s; it begins with %.300q", path, want, body)
+			}
+		}
+		return nil
+	})
+	raw, err := h.kubectl("get", "--raw", "/api/v1/nodes/"+nodeName+"/proxy/pods")
+	h.must(err)
+	pods := new(corev1.PodList)
+	h.must(json.Unmarshal([]byte(raw), pods))
+	if len(pods.Items) != 1 {
+		t.Errorf("through the apiserver /pods has %d pods, want 1", len(pods.Items))
+	}
+}
+
+func TestTheNodeAPIRefusesStrangers(t *testing.T) {
+	h := build(t, plan{})
+	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // the refusal is what is tested
+	res, err := stranger.Get(h.node.URL + "/pods")
+	h.must(err)
+	res.Body.Close()
+	if res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("/pods without credentials answers %s, want 401", res.Status)
+	}
+	// A token that is good but may not use the node's API.
+	token, err := h.kubectl("create", "token", "default")
+	h.must(err)
+	h.eventually(20*time.Second, "a token without rights is refused", func() error {
+		req, err := http.NewRequestWithContext(h.ctx, http.MethodGet, h.node.URL+"/pods", nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
+		res, err := stranger.Do(req)
+		if err != nil {
+			return err
+		}
+		res.Body.Close()
+		return boolError(res.StatusCode == http.StatusForbidden, "it answers %s, want 403", res.Status)
+	})
+	if body := h.get(h.node.ReadOnlyURL + "/healthz"); !strings.Contains(body, "ok") {
+		t.Errorf("the read-only healthz says %q", body)
+	}
+	res, err = http.Post(h.node.ReadOnlyURL+"/run/default/web/app?cmd=true", "", nil)
+	h.must(err)
+	res.Body.Close()
+	if res.StatusCode < 400 {
+		t.Errorf("the read-only port runs commands: %s", res.Status)
+	}
+}
+
+func TestTheProcessesThatFaceTheNetworkHaveNoPrivileges(t *testing.T) {
+	h := build(t, plan{supervised: true})
+	run, ok := h.node.Processes["run"]
+	if !ok {
+		t.Skip("the kubelet is one process")
+	}
+	for _, service := range []string{"gateway", "probes"} {
+		var pid int
+		h.quietly(20*time.Second, service+" runs", func() error {
+			var err error
+			pid, err = childOf(run.Pid(), service)
+			return err
+		})
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		h.must(err)
+		fields := map[string]string{}
+		for line := range strings.Lines(string(status)) {
+			name, value, _ := strings.Cut(line, ":")
+			fields[name] = strings.TrimSpace(value)
+		}
+		if strings.HasPrefix(fields["Uid"], "0\t") || strings.Contains(fields["Uid"], "\t0") {
+			t.Errorf("%s runs as root: Uid %s", service, fields["Uid"])
+		}
+		for _, set := range []string{"CapEff", "CapPrm", "CapAmb"} {
+			if strings.Trim(fields[set], "0") != "" {
+				t.Errorf("%s has capabilities: %s %s", service, set, fields[set])
+			}
+		}
+		if fields["NoNewPrivs"] != "1" {
+			t.Errorf("%s could gain privileges: NoNewPrivs is %q", service, fields["NoNewPrivs"])
+		}
+	}
+}
+
+// nodeAPI asks the node's own server as the administrator.
+func (h *house) nodeAPI(path string) (string, error) {
+	cfg := rest.CopyConfig(h.cluster.Rest)
+	cfg.Insecure, cfg.CAData, cfg.CAFile = true, nil, ""
+	transport, err := rest.TransportFor(cfg)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.node.URL+path, nil)
+	if err != nil {
+		return "", err
+	}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %.300s", path, res.Status, body)
+	}
+	return string(body), err
+}
+
+// compact takes blanks out, for documents are indented or not.
+func compact(s string) string { return strings.ReplaceAll(s, " ", "") }
