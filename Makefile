@@ -16,7 +16,8 @@ LINTED  := $(filter-out api,$(MODULES))
 REST    := services/gateway/internal/rest
 SEEDS   ?= 1000
 RUN     ?= .
-FOCUS   ?= \[sig-node\].*\[Conformance\]
+FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
+RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
 
@@ -70,9 +71,9 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=40m -v -run '$(RUN)' ./test/... 2>&1 \
 		| grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
 # The suite's programs come from test/conformance, a module outside the workspace.
-conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, AGENT=kubelet compares
+conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares
 	$(call step,conformance)
-	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -agent '$(AGENT)'
+	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)'
 bench: ## How long pods take to be Ready, and the same for the runtime alone (root)
 	$(call step,benchmark)
 	@go run ./test/bench

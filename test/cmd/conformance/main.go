@@ -18,23 +18,28 @@ import (
 	"github.com/polylet/polylet/test/harness/workspace"
 )
 
+// nodeFocus is what a node agent is measured by: all of the node group's tests
+// that every cluster or every node must pass.
+const nodeFocus = `\[sig-node\].*\[(Node)?Conformance\]`
+
 // errFailed says that the suite ran and not everything passed.
 var errFailed = errors.New("not every test passed")
 
 // options are the command line's flags.
 type options struct {
 	focus, skipFile, agent string
-	procs                  int
+	procs, runs            int
 	timeout                time.Duration
 	root, artifacts        string
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.focus, "focus", `\[sig-node\].*\[Conformance\]`, "`regexp` of the tests to run")
+	flag.StringVar(&o.focus, "focus", nodeFocus, "`regexp` of the tests to run; the default's result goes into the README too")
 	flag.StringVar(&o.skipFile, "skip-file", "test/conformance/skip.txt", "`file` with what is left out, and why; relative to the checkout")
 	flag.StringVar(&o.agent, "agent", "polylet", `"polylet", or "kubelet" to see what the upstream agent does on this machine`)
 	flag.IntVar(&o.procs, "procs", 4, "`number` of tests that run at once")
+	flag.IntVar(&o.runs, "runs", 1, "`number` of runs in a row on the same cluster")
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`time` after which the suite is interrupted")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -67,22 +72,62 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer m.stop()
-	ended, suiteErr := m.runSuite(ctx, o, skips)
+	err = m.runAll(ctx, o, skips)
 	m.keepLogs(o.artifacts)
+	return err
+}
+
+// runAll runs the suite as often as was asked and writes each run down. It ends
+// early when a run was interrupted; a failure does not end it.
+func (m *machine) runAll(ctx context.Context, o options, skips []skip) error {
+	var records []record
+	var failed error
+	for n := range o.runs {
+		if o.runs > 1 {
+			say("run %d of %d", n+1, o.runs)
+		}
+		r, err := m.runOnce(ctx, o, skips, n)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		records = append(records, r)
+		if len(r.results.failed()) > 0 {
+			failed = errFailed
+		}
+		if r.interrupted {
+			return errors.Join(failed, ctx.Err())
+		}
+	}
+	if o.agent == "polylet" && o.focus == nodeFocus {
+		if err := writeTable(filepath.Join(o.root, "README.md"), records); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+func (m *machine) runOnce(ctx context.Context, o options, skips []skip, n int) (record, error) {
+	logs := o.artifacts
+	o.artifacts = filepath.Join(logs, fmt.Sprintf("run-%d", n+1))
+	if err := os.MkdirAll(o.artifacts, 0o755); err != nil {
+		return record{}, fmt.Errorf("make a directory for the logs: %w", err)
+	}
+	began := time.Now()
+	ended, suiteErr := m.runSuite(ctx, o, skips)
 	results, err := readResults(filepath.Join(o.artifacts, reportName))
 	if err != nil {
-		return errors.Join(suiteErr, err)
+		return record{}, errors.Join(suiteErr, err)
 	}
-	record := record{options: o, began: began, took: ended.Sub(began), agent: m.describe(ctx, o), skips: skips, results: results, interrupted: ctx.Err() != nil}
-	file, err := record.write(filepath.Join(o.root, "docs", "results"))
+	r := record{options: o, began: began, took: ended.Sub(began), agent: m.describe(ctx, o), skips: skips, results: results, interrupted: ctx.Err() != nil}
+	file, err := r.write(filepath.Join(o.root, "docs", "results"))
 	if err != nil {
-		return errors.Join(suiteErr, err)
+		return record{}, errors.Join(suiteErr, err)
 	}
-	say("%s; written to %s, logs in %s", record.counts(), file, o.artifacts)
-	if len(results.failed()) > 0 {
-		return errFailed
+	say("%s; written to %s, logs in %s", r.counts(), file, o.artifacts)
+	if suiteErr != nil && len(results.failed()) == 0 && !r.interrupted {
+		return record{}, suiteErr
 	}
-	return suiteErr
+	return r, nil
 }
 
 // say prints one line of progress.
