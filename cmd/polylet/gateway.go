@@ -36,6 +36,7 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		SocketDir:   loaded.Flags.SocketDir,
 		SocketGroup: loaded.Flags.SocketGroup,
 		ConfigJSON:  loaded.ConfigzJSON,
+		Operators:   operators(loaded),
 	})
 	if err != nil {
 		return err

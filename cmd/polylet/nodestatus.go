@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -32,6 +33,12 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		SocketDir:   loaded.Flags.SocketDir,
 		SocketGroup: loaded.Flags.SocketGroup,
 		ConfigJSON:  loaded.ConfigzJSON,
+		Operators:   operators(loaded),
+		Mutating: map[string]daemon.Access{
+			nodestatusv1.NodeStatusService_StatNodeLog_FullMethodName:   operators(loaded),
+			nodestatusv1.NodeStatusService_ReadNodeLog_FullMethodName:   operators(loaded),
+			nodestatusv1.NodeStatusService_QueryNodeLogs_FullMethodName: operators(loaded),
+		},
 	})
 	if err != nil {
 		return err

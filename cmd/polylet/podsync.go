@@ -38,6 +38,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		SocketGroup: loaded.Flags.SocketGroup,
 		Mutating:    podsyncAccess(loaded),
 		ConfigJSON:  loaded.ConfigzJSON,
+		Operators:   operators(loaded),
 	})
 	if err != nil {
 		return err
@@ -69,8 +70,14 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	service.Register(d.Server())
+	longest := max(2*loaded.Config.SyncFrequency.Duration, syncLoopPatience)
+	d.AddCheck(daemon.Check{Name: "syncloop", Run: func(context.Context) error { return service.SyncLoop(longest) }})
 	return d.Run(ctx, service.Run)
 }
+
+// syncLoopPatience is how long podsync's loop may take at least until it counts
+// as stuck.
+const syncLoopPatience = 5 * time.Minute
 
 // podsyncAccess says who may call what changes containers: probes runs their
 // exec probes, the gateway what users ask for.
@@ -87,6 +94,8 @@ func podsyncAccess(loaded *kubeletconfig.Loaded) map[string]daemon.Access {
 		podsyncv1.PodSyncService_OpenExec_FullMethodName:        gateway,
 		podsyncv1.PodSyncService_OpenAttach_FullMethodName:      gateway,
 		podsyncv1.PodSyncService_OpenPortForward_FullMethodName: gateway,
+
+		podsyncv1.PodSyncService_CheckpointContainer_FullMethodName: gateway,
 	}
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/spf13/cobra"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/rpc"
 )
 
 // serviceCommand is the command of one of the five processes. Its arguments are
@@ -41,7 +43,17 @@ func serviceCommand(name, short string, run func(context.Context, *kubeletconfig
 			}); err != nil {
 				return err
 			}
+			if loaded.Config.EnableContentionProfiling {
+				runtime.SetBlockProfileRate(1)
+			}
 			return run(cmd.Context(), loaded)
 		},
 	}
+}
+
+// operators may change every process's log level and take its profiles: the
+// gateway, through which people do. Where its user does not exist only root may.
+func operators(loaded *kubeletconfig.Loaded) daemon.Access {
+	access, _ := rpc.AllowUsers(loaded.ServiceUser("gateway"))
+	return access
 }

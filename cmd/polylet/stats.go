@@ -23,6 +23,7 @@ func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		SocketDir:   loaded.Flags.SocketDir,
 		SocketGroup: loaded.Flags.SocketGroup,
 		ConfigJSON:  loaded.ConfigzJSON,
+		Operators:   operators(loaded),
 	})
 	if err != nil {
 		return err

@@ -43,8 +43,11 @@ type Options struct {
 	// the group "polylet" if it exists and else leaves the group as it is.
 	SocketGroup string
 	// Mutating says who may call which RPC that changes something, by full
-	// method name. SetLogLevel is bound to root already.
+	// method name.
 	Mutating map[string]Access
+	// Operators may, beside root, call SetLogLevel and GetProfile: the
+	// gateway, through which people do.
+	Operators Access
 	// ExtraRegistries are served by GetMetrics beside the main one, by name.
 	ExtraRegistries map[string]prometheus.Gatherer
 	// ConfigJSON returns the configuration in effect; nil serves "{}".
@@ -64,6 +67,7 @@ type Daemon struct {
 	tracker  *health.Tracker
 	health   *grpchealth.Server
 	server   *grpc.Server
+	checks   []Check
 	stopping context.Context
 	stop     context.CancelFunc
 }
@@ -88,6 +92,7 @@ func New(opts Options) (*Daemon, error) {
 		health:   grpchealth.NewServer(),
 	}
 	d.stopping, d.stop = context.WithCancel(context.Background())
+	d.checks = []Check{{Name: "log", Run: logsAreWritten}}
 	d.tracker = health.NewTracker(d.log)
 	d.tracker.OnTransition(d.showHealth)
 	if err := d.collectProcess(); err != nil {
@@ -110,7 +115,10 @@ func (d *Daemon) collectProcess() error {
 }
 
 func (d *Daemon) buildServer() {
-	mutating := map[string]Access{commonv1.CommonService_SetLogLevel_FullMethodName: {}}
+	mutating := map[string]Access{
+		commonv1.CommonService_SetLogLevel_FullMethodName: d.opts.Operators,
+		commonv1.CommonService_GetProfile_FullMethodName:  d.opts.Operators,
+	}
 	for method, access := range d.opts.Mutating {
 		mutating[method] = access
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -247,4 +248,82 @@ func TestMainTurnsErrorsIntoExitCodes(t *testing.T) {
 	if code := Main(func(context.Context) error { return errors.New("no") }); code != ExitFailed {
 		t.Errorf("failed: %d", code)
 	}
+}
+
+func TestChecksOfTheProcessAreRunByName(t *testing.T) {
+	opts := Options{Service: "stats", SocketDir: filepath.Join(t.TempDir(), "s")}
+	d, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.AddCheck(Check{Name: "loop", Run: func(context.Context) error { return errors.New("stands still") }})
+	c := &common{daemon: d}
+	for _, tc := range []struct {
+		names []string
+		want  string
+	}{
+		{nil, "log=true loop=false:stands still"},
+		{[]string{"loop"}, "loop=false:stands still"},
+		{[]string{"log", "nosuch"}, "log=true"},
+		{[]string{"nosuch"}, ""},
+	} {
+		resp, err := c.CheckHealth(within(t), &commonv1.CheckHealthRequest{Names: tc.names})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, check := range resp.GetChecks() {
+			text := fmt.Sprintf("%s=%v", check.GetName(), check.GetHealthy())
+			if check.GetMessage() != "" {
+				text += ":" + check.GetMessage()
+			}
+			got = append(got, text)
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%v: %q, want %q", tc.names, got, tc.want)
+		}
+	}
+}
+
+func TestProfilesAreThoseOfNetHTTPPprof(t *testing.T) {
+	_, conn, stop := begin(t, Options{}, wait)
+	c := commonv1.NewCommonServiceClient(conn)
+	get := func(req *commonv1.GetProfileRequest) (contentType, body string, err error) {
+		s, err := c.GetProfile(within(t), req, grpc.WaitForReady(true))
+		for err == nil {
+			var resp *commonv1.GetProfileResponse
+			if resp, err = s.Recv(); err == nil {
+				body += string(resp.GetData())
+				if contentType == "" {
+					contentType = resp.GetContentType()
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return contentType, body, err
+	}
+	for _, tc := range []struct {
+		req               *commonv1.GetProfileRequest
+		contentType, body string
+		err               error
+	}{
+		{&commonv1.GetProfileRequest{}, "text/html; charset=utf-8", "goroutine", nil},
+		{&commonv1.GetProfileRequest{Name: "goroutine", Debug: 2}, "text/plain; charset=utf-8", "goroutine ", nil},
+		{&commonv1.GetProfileRequest{Name: "heap", Gc: true}, "application/octet-stream", "\x1f\x8b", nil},
+		{&commonv1.GetProfileRequest{Name: "profile", Seconds: 1}, "application/octet-stream", "\x1f\x8b", nil},
+		{&commonv1.GetProfileRequest{Name: "cmdline"}, "text/plain; charset=utf-8", os.Args[0], nil},
+		{&commonv1.GetProfileRequest{Name: "symbol", Symbols: "0x1"}, "text/plain; charset=utf-8", "num_symbols: 1", nil},
+		{&commonv1.GetProfileRequest{Name: "nosuch"}, "", "", rpcerr.ErrNotFound},
+		{&commonv1.GetProfileRequest{Name: "../heap"}, "", "", rpcerr.ErrNotFound},
+		{&commonv1.GetProfileRequest{Name: "profile", Seconds: -1}, "", "", rpcerr.ErrInvalid},
+		{&commonv1.GetProfileRequest{Name: "trace", Seconds: 3601}, "", "", rpcerr.ErrInvalid},
+	} {
+		contentType, body, err := get(tc.req)
+		if !errors.Is(err, tc.err) || contentType != tc.contentType || !strings.Contains(body, tc.body) {
+			t.Errorf("%v: %q, %d bytes, error %v; want %q with %q, error %v", tc.req, contentType, len(body), err, tc.contentType, tc.body, tc.err)
+		}
+	}
+	stop()
 }

@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -258,4 +259,18 @@ func (s *Service) runtimeState() server.RuntimeState {
 		Version: r.Version, Status: r.Status, Err: r.Err, LastOK: r.LastOK, ContainerEvents: r.Events,
 		LastRelist: r.LastRelist, SourcesReady: s.registry.SourcesReady(),
 	}
+}
+
+// SyncLoop says that the loop that looks at the runtime has not gone round for
+// longer than longest; nil while it goes round, and before it did so first.
+func (s *Service) SyncLoop(longest time.Duration) error {
+	return goesRound(s.observer.Runtime().LastRelist, time.Now(), longest)
+}
+
+func goesRound(last, now time.Time, longest time.Duration) error {
+	if last.IsZero() || now.Sub(last) <= longest {
+		return nil
+	}
+	return fmt.Errorf("sync Loop took longer than expected: the runtime's containers were last listed %s ago; polylet status says whether the runtime answers",
+		now.Sub(last).Round(time.Second))
 }

@@ -133,7 +133,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.server, err = server.New(server.Deps{
 		Epoch: deps.Epoch, Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry,
 		Runtime: s.runtime.Raw(), State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
-		Logs: logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),
+		CheckpointDir: filepath.Join(cfg.RootDir, "checkpoints"),
+		Logs:          logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),
 	})
 	return s, err
 }

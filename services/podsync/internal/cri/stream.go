@@ -48,6 +48,18 @@ func (r Raw) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest
 	return call(ctx, r.c, "port_forward", r.c.cfg.LookTimeout, req, r.c.runtime.PortForward)
 }
 
+// longestCheckpoint bounds a checkpoint whose request leaves it to the runtime.
+const longestCheckpoint = 10 * time.Minute
+
+// CheckpointContainer writes a container's state to a file on the node.
+func (r Raw) CheckpointContainer(ctx context.Context, req *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+	limit := longestCheckpoint
+	if req.GetTimeout() > 0 {
+		limit = time.Duration(min(req.GetTimeout(), int64(longestExec/time.Second)))*time.Second + r.c.cfg.LookTimeout
+	}
+	return call(ctx, r.c, "checkpoint_container", limit, req, r.c.runtime.CheckpointContainer)
+}
+
 // ListContainerStats returns the runtime's account of containers.
 func (r Raw) ListContainerStats(ctx context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
 	return call(ctx, r.c, "list_container_stats", r.c.cfg.LookTimeout, req, r.c.runtime.ListContainerStats)

@@ -23,13 +23,14 @@ import (
 
 // Runtime is what the server asks of the CRI runtime. Errors are gRPC
 // statuses as the runtime sent them; a call whose context has no deadline
-// should get one from the implementation, except ExecSync, which has its own
-// timeout in the request.
+// should get one from the implementation, except ExecSync and
+// CheckpointContainer, which have their own timeout in the request.
 type Runtime interface {
 	ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error)
 	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
 	Attach(ctx context.Context, req *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
 	PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
+	CheckpointContainer(ctx context.Context, req *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error)
 	ListContainerStats(ctx context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error)
 	ListImages(ctx context.Context, req *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error)
 	ImageFsInfo(ctx context.Context, req *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error)
@@ -87,6 +88,8 @@ type Deps struct {
 	LogPath LogPath
 	// Mirrors may be nil.
 	Mirrors Mirrors
+	// CheckpointDir takes the archives of checkpointed containers.
+	CheckpointDir string
 }
 
 // Server answers the RPCs.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"net"
+	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,7 @@ type rig struct {
 	state   RuntimeState
 	client  podsyncv1.PodSyncServiceClient
 	podsAPI podsapi.PodsClient
+	dir     string
 }
 
 type fakeRuntime struct {
@@ -52,6 +54,14 @@ type fakeRuntime struct {
 	attach  *runtimeapi.AttachRequest
 	forward *runtimeapi.PortForwardRequest
 	sync    *runtimeapi.ExecSyncRequest
+
+	checkpoint    *runtimeapi.CheckpointContainerRequest
+	checkpointErr error
+}
+
+func (f *fakeRuntime) CheckpointContainer(_ context.Context, req *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+	f.checkpoint = req
+	return &runtimeapi.CheckpointContainerResponse{}, f.checkpointErr
 }
 
 func (f *fakeRuntime) ExecSync(_ context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
@@ -109,11 +119,11 @@ func (f *fakeLogs) Read(ctx context.Context, req logs.Request, w io.Writer) erro
 func run(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{pods: view.NewPods(7), table: view.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
+		r := &rig{dir: t.TempDir(), pods: view.NewPods(7), table: view.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
 		r.board = probe.NewBoard(probe.Deps{Epoch: 7, OnResult: func(_ types.UID, _ plan.ProbeKey, res plan.ProbeResult) { r.results = append(r.results, res) }})
 		s, err := New(Deps{
 			Epoch: 7, Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
-			State:   func() RuntimeState { return r.state },
+			State: func() RuntimeState { return r.state }, CheckpointDir: filepath.Join(r.dir, "checkpoints"),
 			LogPath: func(_ *v1.Pod, c string, n int32) string { return "/logs/" + c + "/" + string('0'+n) },
 		})
 		if err != nil {

@@ -586,6 +586,303 @@ func (x *SetLogLevelResponse) GetPreviousVerbosity() int32 {
 	return 0
 }
 
+// Request of CheckHealth.
+type CheckHealthRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which checks; empty runs all. Names that do not exist are left out.
+	Names         []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckHealthRequest) Reset() {
+	*x = CheckHealthRequest{}
+	mi := &file_polylet_common_v1_common_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckHealthRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckHealthRequest) ProtoMessage() {}
+
+func (x *CheckHealthRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_common_v1_common_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckHealthRequest.ProtoReflect.Descriptor instead.
+func (*CheckHealthRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_common_v1_common_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *CheckHealthRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// Response of CheckHealth.
+type CheckHealthResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results in the order of the process's checks.
+	Checks        []*HealthCheck `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckHealthResponse) Reset() {
+	*x = CheckHealthResponse{}
+	mi := &file_polylet_common_v1_common_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckHealthResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckHealthResponse) ProtoMessage() {}
+
+func (x *CheckHealthResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_common_v1_common_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckHealthResponse.ProtoReflect.Descriptor instead.
+func (*CheckHealthResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_common_v1_common_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CheckHealthResponse) GetChecks() []*HealthCheck {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+// HealthCheck is the result of one check.
+type HealthCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name: "log" (log lines can be written) in every process; podsync has
+	// "syncloop" (its loop goes round) and "device-plugin" too.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Whether it passed.
+	Healthy bool `protobuf:"varint,2,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// Why not; empty when it passed.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HealthCheck) Reset() {
+	*x = HealthCheck{}
+	mi := &file_polylet_common_v1_common_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HealthCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HealthCheck) ProtoMessage() {}
+
+func (x *HealthCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_common_v1_common_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
+func (*HealthCheck) Descriptor() ([]byte, []int) {
+	return file_polylet_common_v1_common_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HealthCheck) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HealthCheck) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *HealthCheck) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Request of GetProfile.
+type GetProfileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name: cmdline, profile (CPU), trace, symbol, or one of runtime/pprof's
+	// (allocs, block, goroutine, heap, mutex, threadcreate …); "" is a page that
+	// lists them.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// How long to measure, 0 to 3600; 0 is the profile's own default: 30 for
+	// profile, 1 for trace, and for the others a profile as it stands.
+	Seconds int32 `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	// Form: 0 is pprof's protobuf, 1 text, 2 for goroutine as in a crash.
+	Debug int32 `protobuf:"varint,3,opt,name=debug,proto3" json:"debug,omitempty"`
+	// Whether to collect garbage before a heap profile.
+	Gc bool `protobuf:"varint,4,opt,name=gc,proto3" json:"gc,omitempty"`
+	// For symbol: program counters with + between them, e.g. "0x1+0x2".
+	Symbols       string `protobuf:"bytes,5,opt,name=symbols,proto3" json:"symbols,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetProfileRequest) Reset() {
+	*x = GetProfileRequest{}
+	mi := &file_polylet_common_v1_common_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetProfileRequest) ProtoMessage() {}
+
+func (x *GetProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_common_v1_common_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetProfileRequest.ProtoReflect.Descriptor instead.
+func (*GetProfileRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_common_v1_common_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetProfileRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetProfileRequest) GetSeconds() int32 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *GetProfileRequest) GetDebug() int32 {
+	if x != nil {
+		return x.Debug
+	}
+	return 0
+}
+
+func (x *GetProfileRequest) GetGc() bool {
+	if x != nil {
+		return x.Gc
+	}
+	return false
+}
+
+func (x *GetProfileRequest) GetSymbols() string {
+	if x != nil {
+		return x.Symbols
+	}
+	return ""
+}
+
+// One part of a profile.
+type GetProfileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Content type, in the first message.
+	ContentType string `protobuf:"bytes,1,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	// Bytes of the profile.
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetProfileResponse) Reset() {
+	*x = GetProfileResponse{}
+	mi := &file_polylet_common_v1_common_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetProfileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetProfileResponse) ProtoMessage() {}
+
+func (x *GetProfileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_common_v1_common_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetProfileResponse.ProtoReflect.Descriptor instead.
+func (*GetProfileResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_common_v1_common_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GetProfileResponse) GetContentType() string {
+	if x != nil {
+		return x.ContentType
+	}
+	return ""
+}
+
+func (x *GetProfileResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_polylet_common_v1_common_proto protoreflect.FileDescriptor
 
 const file_polylet_common_v1_common_proto_rawDesc = "" +
@@ -624,13 +921,33 @@ const file_polylet_common_v1_common_proto_rawDesc = "" +
 	"\x12SetLogLevelRequest\x12\x1c\n" +
 	"\tverbosity\x18\x01 \x01(\x05R\tverbosity\"D\n" +
 	"\x13SetLogLevelResponse\x12-\n" +
-	"\x12previous_verbosity\x18\x01 \x01(\x05R\x11previousVerbosity2\xf4\x02\n" +
+	"\x12previous_verbosity\x18\x01 \x01(\x05R\x11previousVerbosity\"*\n" +
+	"\x12CheckHealthRequest\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"M\n" +
+	"\x13CheckHealthResponse\x126\n" +
+	"\x06checks\x18\x01 \x03(\v2\x1e.polylet.common.v1.HealthCheckR\x06checks\"U\n" +
+	"\vHealthCheck\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\ahealthy\x18\x02 \x01(\bR\ahealthy\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x81\x01\n" +
+	"\x11GetProfileRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\x05R\aseconds\x12\x14\n" +
+	"\x05debug\x18\x03 \x01(\x05R\x05debug\x12\x0e\n" +
+	"\x02gc\x18\x04 \x01(\bR\x02gc\x12\x18\n" +
+	"\asymbols\x18\x05 \x01(\tR\asymbols\"K\n" +
+	"\x12GetProfileResponse\x12!\n" +
+	"\fcontent_type\x18\x01 \x01(\tR\vcontentType\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data2\xaf\x04\n" +
 	"\rCommonService\x12P\n" +
 	"\aGetInfo\x12!.polylet.common.v1.GetInfoRequest\x1a\".polylet.common.v1.GetInfoResponse\x12[\n" +
 	"\n" +
 	"GetMetrics\x12$.polylet.common.v1.GetMetricsRequest\x1a%.polylet.common.v1.GetMetricsResponse0\x01\x12V\n" +
 	"\tGetConfig\x12#.polylet.common.v1.GetConfigRequest\x1a$.polylet.common.v1.GetConfigResponse\x12\\\n" +
-	"\vSetLogLevel\x12%.polylet.common.v1.SetLogLevelRequest\x1a&.polylet.common.v1.SetLogLevelResponseB?Z=github.com/polylet/polylet/api/gen/polylet/common/v1;commonv1b\x06proto3"
+	"\vSetLogLevel\x12%.polylet.common.v1.SetLogLevelRequest\x1a&.polylet.common.v1.SetLogLevelResponse\x12\\\n" +
+	"\vCheckHealth\x12%.polylet.common.v1.CheckHealthRequest\x1a&.polylet.common.v1.CheckHealthResponse\x12[\n" +
+	"\n" +
+	"GetProfile\x12$.polylet.common.v1.GetProfileRequest\x1a%.polylet.common.v1.GetProfileResponse0\x01B?Z=github.com/polylet/polylet/api/gen/polylet/common/v1;commonv1b\x06proto3"
 
 var (
 	file_polylet_common_v1_common_proto_rawDescOnce sync.Once
@@ -644,7 +961,7 @@ func file_polylet_common_v1_common_proto_rawDescGZIP() []byte {
 	return file_polylet_common_v1_common_proto_rawDescData
 }
 
-var file_polylet_common_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_polylet_common_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_polylet_common_v1_common_proto_goTypes = []any{
 	(*GetInfoRequest)(nil),        // 0: polylet.common.v1.GetInfoRequest
 	(*GetInfoResponse)(nil),       // 1: polylet.common.v1.GetInfoResponse
@@ -656,28 +973,38 @@ var file_polylet_common_v1_common_proto_goTypes = []any{
 	(*GetConfigResponse)(nil),     // 7: polylet.common.v1.GetConfigResponse
 	(*SetLogLevelRequest)(nil),    // 8: polylet.common.v1.SetLogLevelRequest
 	(*SetLogLevelResponse)(nil),   // 9: polylet.common.v1.SetLogLevelResponse
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*_go.MetricFamily)(nil),      // 11: io.prometheus.client.MetricFamily
+	(*CheckHealthRequest)(nil),    // 10: polylet.common.v1.CheckHealthRequest
+	(*CheckHealthResponse)(nil),   // 11: polylet.common.v1.CheckHealthResponse
+	(*HealthCheck)(nil),           // 12: polylet.common.v1.HealthCheck
+	(*GetProfileRequest)(nil),     // 13: polylet.common.v1.GetProfileRequest
+	(*GetProfileResponse)(nil),    // 14: polylet.common.v1.GetProfileResponse
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*_go.MetricFamily)(nil),      // 16: io.prometheus.client.MetricFamily
 }
 var file_polylet_common_v1_common_proto_depIdxs = []int32{
 	2,  // 0: polylet.common.v1.GetInfoResponse.build:type_name -> polylet.common.v1.Build
-	10, // 1: polylet.common.v1.GetInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	15, // 1: polylet.common.v1.GetInfoResponse.start_time:type_name -> google.protobuf.Timestamp
 	3,  // 2: polylet.common.v1.GetInfoResponse.dependencies:type_name -> polylet.common.v1.Dependency
-	10, // 3: polylet.common.v1.Dependency.since:type_name -> google.protobuf.Timestamp
-	11, // 4: polylet.common.v1.GetMetricsResponse.families:type_name -> io.prometheus.client.MetricFamily
-	0,  // 5: polylet.common.v1.CommonService.GetInfo:input_type -> polylet.common.v1.GetInfoRequest
-	4,  // 6: polylet.common.v1.CommonService.GetMetrics:input_type -> polylet.common.v1.GetMetricsRequest
-	6,  // 7: polylet.common.v1.CommonService.GetConfig:input_type -> polylet.common.v1.GetConfigRequest
-	8,  // 8: polylet.common.v1.CommonService.SetLogLevel:input_type -> polylet.common.v1.SetLogLevelRequest
-	1,  // 9: polylet.common.v1.CommonService.GetInfo:output_type -> polylet.common.v1.GetInfoResponse
-	5,  // 10: polylet.common.v1.CommonService.GetMetrics:output_type -> polylet.common.v1.GetMetricsResponse
-	7,  // 11: polylet.common.v1.CommonService.GetConfig:output_type -> polylet.common.v1.GetConfigResponse
-	9,  // 12: polylet.common.v1.CommonService.SetLogLevel:output_type -> polylet.common.v1.SetLogLevelResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	15, // 3: polylet.common.v1.Dependency.since:type_name -> google.protobuf.Timestamp
+	16, // 4: polylet.common.v1.GetMetricsResponse.families:type_name -> io.prometheus.client.MetricFamily
+	12, // 5: polylet.common.v1.CheckHealthResponse.checks:type_name -> polylet.common.v1.HealthCheck
+	0,  // 6: polylet.common.v1.CommonService.GetInfo:input_type -> polylet.common.v1.GetInfoRequest
+	4,  // 7: polylet.common.v1.CommonService.GetMetrics:input_type -> polylet.common.v1.GetMetricsRequest
+	6,  // 8: polylet.common.v1.CommonService.GetConfig:input_type -> polylet.common.v1.GetConfigRequest
+	8,  // 9: polylet.common.v1.CommonService.SetLogLevel:input_type -> polylet.common.v1.SetLogLevelRequest
+	10, // 10: polylet.common.v1.CommonService.CheckHealth:input_type -> polylet.common.v1.CheckHealthRequest
+	13, // 11: polylet.common.v1.CommonService.GetProfile:input_type -> polylet.common.v1.GetProfileRequest
+	1,  // 12: polylet.common.v1.CommonService.GetInfo:output_type -> polylet.common.v1.GetInfoResponse
+	5,  // 13: polylet.common.v1.CommonService.GetMetrics:output_type -> polylet.common.v1.GetMetricsResponse
+	7,  // 14: polylet.common.v1.CommonService.GetConfig:output_type -> polylet.common.v1.GetConfigResponse
+	9,  // 15: polylet.common.v1.CommonService.SetLogLevel:output_type -> polylet.common.v1.SetLogLevelResponse
+	11, // 16: polylet.common.v1.CommonService.CheckHealth:output_type -> polylet.common.v1.CheckHealthResponse
+	14, // 17: polylet.common.v1.CommonService.GetProfile:output_type -> polylet.common.v1.GetProfileResponse
+	12, // [12:18] is the sub-list for method output_type
+	6,  // [6:12] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_polylet_common_v1_common_proto_init() }
@@ -691,7 +1018,7 @@ func file_polylet_common_v1_common_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_common_v1_common_proto_rawDesc), len(file_polylet_common_v1_common_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,8 @@ const (
 	CommonService_GetMetrics_FullMethodName  = "/polylet.common.v1.CommonService/GetMetrics"
 	CommonService_GetConfig_FullMethodName   = "/polylet.common.v1.CommonService/GetConfig"
 	CommonService_SetLogLevel_FullMethodName = "/polylet.common.v1.CommonService/SetLogLevel"
+	CommonService_CheckHealth_FullMethodName = "/polylet.common.v1.CommonService/CheckHealth"
+	CommonService_GetProfile_FullMethodName  = "/polylet.common.v1.CommonService/GetProfile"
 )
 
 // CommonServiceClient is the client API for CommonService service.
@@ -32,7 +34,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // CommonService is served by each of the five processes on its own socket.
-// Every RPC only reads, except SetLogLevel.
+// Every RPC only reads, except SetLogLevel; that and GetProfile, which shows
+// what is in memory, are bound to root and the gateway's user.
 type CommonServiceClient interface {
 	// GetInfo says what is running: build, process, start, listening addresses.
 	// It is also the handshake: peers call it on connecting and refuse a build
@@ -45,6 +48,14 @@ type CommonServiceClient interface {
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
 	// SetLogLevel changes the verbosity at once; it is not kept over a restart.
 	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
+	// CheckHealth runs the process's own checks. What it depends on is not among
+	// them: that is in GetInfo.
+	CheckHealth(ctx context.Context, in *CheckHealthRequest, opts ...grpc.CallOption) (*CheckHealthResponse, error)
+	// GetProfile sends one profile of the process as net/http/pprof does.
+	// NOT_FOUND: there is no profile of this name; INVALID_ARGUMENT: a parameter
+	// is out of range; INTERNAL: it cannot be taken now, e.g. because another CPU
+	// profile is being taken.
+	GetProfile(ctx context.Context, in *GetProfileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetProfileResponse], error)
 }
 
 type commonServiceClient struct {
@@ -104,12 +115,42 @@ func (c *commonServiceClient) SetLogLevel(ctx context.Context, in *SetLogLevelRe
 	return out, nil
 }
 
+func (c *commonServiceClient) CheckHealth(ctx context.Context, in *CheckHealthRequest, opts ...grpc.CallOption) (*CheckHealthResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckHealthResponse)
+	err := c.cc.Invoke(ctx, CommonService_CheckHealth_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *commonServiceClient) GetProfile(ctx context.Context, in *GetProfileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetProfileResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CommonService_ServiceDesc.Streams[1], CommonService_GetProfile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetProfileRequest, GetProfileResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CommonService_GetProfileClient = grpc.ServerStreamingClient[GetProfileResponse]
+
 // CommonServiceServer is the server API for CommonService service.
 // All implementations must embed UnimplementedCommonServiceServer
 // for forward compatibility.
 //
 // CommonService is served by each of the five processes on its own socket.
-// Every RPC only reads, except SetLogLevel.
+// Every RPC only reads, except SetLogLevel; that and GetProfile, which shows
+// what is in memory, are bound to root and the gateway's user.
 type CommonServiceServer interface {
 	// GetInfo says what is running: build, process, start, listening addresses.
 	// It is also the handshake: peers call it on connecting and refuse a build
@@ -122,6 +163,14 @@ type CommonServiceServer interface {
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
 	// SetLogLevel changes the verbosity at once; it is not kept over a restart.
 	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
+	// CheckHealth runs the process's own checks. What it depends on is not among
+	// them: that is in GetInfo.
+	CheckHealth(context.Context, *CheckHealthRequest) (*CheckHealthResponse, error)
+	// GetProfile sends one profile of the process as net/http/pprof does.
+	// NOT_FOUND: there is no profile of this name; INVALID_ARGUMENT: a parameter
+	// is out of range; INTERNAL: it cannot be taken now, e.g. because another CPU
+	// profile is being taken.
+	GetProfile(*GetProfileRequest, grpc.ServerStreamingServer[GetProfileResponse]) error
 	mustEmbedUnimplementedCommonServiceServer()
 }
 
@@ -143,6 +192,12 @@ func (UnimplementedCommonServiceServer) GetConfig(context.Context, *GetConfigReq
 }
 func (UnimplementedCommonServiceServer) SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetLogLevel not implemented")
+}
+func (UnimplementedCommonServiceServer) CheckHealth(context.Context, *CheckHealthRequest) (*CheckHealthResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckHealth not implemented")
+}
+func (UnimplementedCommonServiceServer) GetProfile(*GetProfileRequest, grpc.ServerStreamingServer[GetProfileResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetProfile not implemented")
 }
 func (UnimplementedCommonServiceServer) mustEmbedUnimplementedCommonServiceServer() {}
 func (UnimplementedCommonServiceServer) testEmbeddedByValue()                       {}
@@ -230,6 +285,35 @@ func _CommonService_SetLogLevel_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CommonService_CheckHealth_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckHealthRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CommonServiceServer).CheckHealth(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CommonService_CheckHealth_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CommonServiceServer).CheckHealth(ctx, req.(*CheckHealthRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CommonService_GetProfile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetProfileRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CommonServiceServer).GetProfile(m, &grpc.GenericServerStream[GetProfileRequest, GetProfileResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CommonService_GetProfileServer = grpc.ServerStreamingServer[GetProfileResponse]
+
 // CommonService_ServiceDesc is the grpc.ServiceDesc for CommonService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -249,11 +333,20 @@ var CommonService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "SetLogLevel",
 			Handler:    _CommonService_SetLogLevel_Handler,
 		},
+		{
+			MethodName: "CheckHealth",
+			Handler:    _CommonService_CheckHealth_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "GetMetrics",
 			Handler:       _CommonService_GetMetrics_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "GetProfile",
+			Handler:       _CommonService_GetProfile_Handler,
 			ServerStreams: true,
 		},
 	},

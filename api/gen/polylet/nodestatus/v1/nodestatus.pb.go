@@ -235,6 +235,428 @@ func (x *GetLeaseResponse) GetLastError() string {
 	return ""
 }
 
+// Request of StatNodeLog.
+type StatNodeLogRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path below the log directory, with / between its elements; "" or "/" is
+	// the directory itself.
+	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatNodeLogRequest) Reset() {
+	*x = StatNodeLogRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatNodeLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatNodeLogRequest) ProtoMessage() {}
+
+func (x *StatNodeLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatNodeLogRequest.ProtoReflect.Descriptor instead.
+func (*StatNodeLogRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *StatNodeLogRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// Response of StatNodeLog.
+type StatNodeLogResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What stands at the path.
+	File *NodeLogFile `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// If it is a directory, what is in it, in name order: 10000 entries at most.
+	Entries       []*NodeLogFile `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatNodeLogResponse) Reset() {
+	*x = StatNodeLogResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatNodeLogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatNodeLogResponse) ProtoMessage() {}
+
+func (x *StatNodeLogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatNodeLogResponse.ProtoReflect.Descriptor instead.
+func (*StatNodeLogResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StatNodeLogResponse) GetFile() *NodeLogFile {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+func (x *StatNodeLogResponse) GetEntries() []*NodeLogFile {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// NodeLogFile is a file or a directory.
+type NodeLogFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name without its directory.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Size in bytes; 0 for directories.
+	SizeBytes int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// When it was changed last.
+	ModifiedTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=modified_time,json=modifiedTime,proto3" json:"modified_time,omitempty"`
+	// Whether it is a directory.
+	Directory     bool `protobuf:"varint,4,opt,name=directory,proto3" json:"directory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeLogFile) Reset() {
+	*x = NodeLogFile{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeLogFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeLogFile) ProtoMessage() {}
+
+func (x *NodeLogFile) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeLogFile.ProtoReflect.Descriptor instead.
+func (*NodeLogFile) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *NodeLogFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeLogFile) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *NodeLogFile) GetModifiedTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ModifiedTime
+	}
+	return nil
+}
+
+func (x *NodeLogFile) GetDirectory() bool {
+	if x != nil {
+		return x.Directory
+	}
+	return false
+}
+
+// Request of ReadNodeLog.
+type ReadNodeLogRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path below the log directory.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Where to begin, in bytes; behind the end gives nothing.
+	OffsetBytes   int64 `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadNodeLogRequest) Reset() {
+	*x = ReadNodeLogRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadNodeLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadNodeLogRequest) ProtoMessage() {}
+
+func (x *ReadNodeLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadNodeLogRequest.ProtoReflect.Descriptor instead.
+func (*ReadNodeLogRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReadNodeLogRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ReadNodeLogRequest) GetOffsetBytes() int64 {
+	if x != nil {
+		return x.OffsetBytes
+	}
+	return 0
+}
+
+// One part of a file.
+type ReadNodeLogResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The bytes that follow those of the message before.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadNodeLogResponse) Reset() {
+	*x = ReadNodeLogResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadNodeLogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadNodeLogResponse) ProtoMessage() {}
+
+func (x *ReadNodeLogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadNodeLogResponse.ProtoReflect.Descriptor instead.
+func (*ReadNodeLogResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReadNodeLogResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// Request of QueryNodeLogs. Either services or a file.
+type QueryNodeLogsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One to four names of systemd units, or of log files below the log directory.
+	Services []string `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty"`
+	// Path of one file below the log directory; then nothing else may be set.
+	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// Entries from here on; unset is from the beginning.
+	SinceTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
+	// Entries up to here, not before since_time; unset is up to now.
+	UntilTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until_time,json=untilTime,proto3" json:"until_time,omitempty"`
+	// The last lines only, 0 to 100000; unset is all.
+	TailLines *int32 `protobuf:"varint,5,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
+	// Which boot: 0 is this one, -1 the one before …; unset is all.
+	Boot *int32 `protobuf:"varint,6,opt,name=boot,proto3,oneof" json:"boot,omitempty"`
+	// Regular expression that entries match; "" is all.
+	Pattern       string `protobuf:"bytes,7,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueryNodeLogsRequest) Reset() {
+	*x = QueryNodeLogsRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueryNodeLogsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueryNodeLogsRequest) ProtoMessage() {}
+
+func (x *QueryNodeLogsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueryNodeLogsRequest.ProtoReflect.Descriptor instead.
+func (*QueryNodeLogsRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *QueryNodeLogsRequest) GetServices() []string {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+func (x *QueryNodeLogsRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *QueryNodeLogsRequest) GetSinceTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SinceTime
+	}
+	return nil
+}
+
+func (x *QueryNodeLogsRequest) GetUntilTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UntilTime
+	}
+	return nil
+}
+
+func (x *QueryNodeLogsRequest) GetTailLines() int32 {
+	if x != nil && x.TailLines != nil {
+		return *x.TailLines
+	}
+	return 0
+}
+
+func (x *QueryNodeLogsRequest) GetBoot() int32 {
+	if x != nil && x.Boot != nil {
+		return *x.Boot
+	}
+	return 0
+}
+
+func (x *QueryNodeLogsRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+// One part of the log.
+type QueryNodeLogsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The bytes that follow those of the message before.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueryNodeLogsResponse) Reset() {
+	*x = QueryNodeLogsResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueryNodeLogsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueryNodeLogsResponse) ProtoMessage() {}
+
+func (x *QueryNodeLogsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueryNodeLogsResponse.ProtoReflect.Descriptor instead.
+func (*QueryNodeLogsResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *QueryNodeLogsResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_polylet_nodestatus_v1_nodestatus_proto protoreflect.FileDescriptor
 
 const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
@@ -255,10 +677,44 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"renew_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\trenewTime\x12)\n" +
 	"\x10duration_seconds\x18\x02 \x01(\x05R\x0fdurationSeconds\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\x03 \x01(\tR\tlastError2\xca\x01\n" +
+	"last_error\x18\x03 \x01(\tR\tlastError\"(\n" +
+	"\x12StatNodeLogRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\x8b\x01\n" +
+	"\x13StatNodeLogResponse\x126\n" +
+	"\x04file\x18\x01 \x01(\v2\".polylet.nodestatus.v1.NodeLogFileR\x04file\x12<\n" +
+	"\aentries\x18\x02 \x03(\v2\".polylet.nodestatus.v1.NodeLogFileR\aentries\"\x9f\x01\n" +
+	"\vNodeLogFile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\x12?\n" +
+	"\rmodified_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\fmodifiedTime\x12\x1c\n" +
+	"\tdirectory\x18\x04 \x01(\bR\tdirectory\"K\n" +
+	"\x12ReadNodeLogRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12!\n" +
+	"\foffset_bytes\x18\x02 \x01(\x03R\voffsetBytes\")\n" +
+	"\x13ReadNodeLogResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xab\x02\n" +
+	"\x14QueryNodeLogsRequest\x12\x1a\n" +
+	"\bservices\x18\x01 \x03(\tR\bservices\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x129\n" +
+	"\n" +
+	"since_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x129\n" +
+	"\n" +
+	"until_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tuntilTime\x12\"\n" +
+	"\n" +
+	"tail_lines\x18\x05 \x01(\x05H\x00R\ttailLines\x88\x01\x01\x12\x17\n" +
+	"\x04boot\x18\x06 \x01(\x05H\x01R\x04boot\x88\x01\x01\x12\x18\n" +
+	"\apattern\x18\a \x01(\tR\apatternB\r\n" +
+	"\v_tail_linesB\a\n" +
+	"\x05_boot\"+\n" +
+	"\x15QueryNodeLogsResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\x86\x04\n" +
 	"\x11NodeStatusService\x12X\n" +
 	"\aGetNode\x12%.polylet.nodestatus.v1.GetNodeRequest\x1a&.polylet.nodestatus.v1.GetNodeResponse\x12[\n" +
-	"\bGetLease\x12&.polylet.nodestatus.v1.GetLeaseRequest\x1a'.polylet.nodestatus.v1.GetLeaseResponseBGZEgithub.com/polylet/polylet/api/gen/polylet/nodestatus/v1;nodestatusv1b\x06proto3"
+	"\bGetLease\x12&.polylet.nodestatus.v1.GetLeaseRequest\x1a'.polylet.nodestatus.v1.GetLeaseResponse\x12d\n" +
+	"\vStatNodeLog\x12).polylet.nodestatus.v1.StatNodeLogRequest\x1a*.polylet.nodestatus.v1.StatNodeLogResponse\x12f\n" +
+	"\vReadNodeLog\x12).polylet.nodestatus.v1.ReadNodeLogRequest\x1a*.polylet.nodestatus.v1.ReadNodeLogResponse0\x01\x12l\n" +
+	"\rQueryNodeLogs\x12+.polylet.nodestatus.v1.QueryNodeLogsRequest\x1a,.polylet.nodestatus.v1.QueryNodeLogsResponse0\x01BGZEgithub.com/polylet/polylet/api/gen/polylet/nodestatus/v1;nodestatusv1b\x06proto3"
 
 var (
 	file_polylet_nodestatus_v1_nodestatus_proto_rawDescOnce sync.Once
@@ -272,26 +728,44 @@ func file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP() []byte {
 	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescData
 }
 
-var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_polylet_nodestatus_v1_nodestatus_proto_goTypes = []any{
 	(*GetNodeRequest)(nil),        // 0: polylet.nodestatus.v1.GetNodeRequest
 	(*GetNodeResponse)(nil),       // 1: polylet.nodestatus.v1.GetNodeResponse
 	(*GetLeaseRequest)(nil),       // 2: polylet.nodestatus.v1.GetLeaseRequest
 	(*GetLeaseResponse)(nil),      // 3: polylet.nodestatus.v1.GetLeaseResponse
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*StatNodeLogRequest)(nil),    // 4: polylet.nodestatus.v1.StatNodeLogRequest
+	(*StatNodeLogResponse)(nil),   // 5: polylet.nodestatus.v1.StatNodeLogResponse
+	(*NodeLogFile)(nil),           // 6: polylet.nodestatus.v1.NodeLogFile
+	(*ReadNodeLogRequest)(nil),    // 7: polylet.nodestatus.v1.ReadNodeLogRequest
+	(*ReadNodeLogResponse)(nil),   // 8: polylet.nodestatus.v1.ReadNodeLogResponse
+	(*QueryNodeLogsRequest)(nil),  // 9: polylet.nodestatus.v1.QueryNodeLogsRequest
+	(*QueryNodeLogsResponse)(nil), // 10: polylet.nodestatus.v1.QueryNodeLogsResponse
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_polylet_nodestatus_v1_nodestatus_proto_depIdxs = []int32{
-	4, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
-	4, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
-	0, // 2: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
-	2, // 3: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
-	1, // 4: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
-	3, // 5: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	11, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
+	11, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
+	6,  // 2: polylet.nodestatus.v1.StatNodeLogResponse.file:type_name -> polylet.nodestatus.v1.NodeLogFile
+	6,  // 3: polylet.nodestatus.v1.StatNodeLogResponse.entries:type_name -> polylet.nodestatus.v1.NodeLogFile
+	11, // 4: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
+	11, // 5: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	11, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
+	0,  // 7: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
+	2,  // 8: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
+	4,  // 9: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
+	7,  // 10: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
+	9,  // 11: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
+	1,  // 12: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
+	3,  // 13: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
+	5,  // 14: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
+	8,  // 15: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
+	10, // 16: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
+	12, // [12:17] is the sub-list for method output_type
+	7,  // [7:12] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_polylet_nodestatus_v1_nodestatus_proto_init() }
@@ -299,13 +773,14 @@ func file_polylet_nodestatus_v1_nodestatus_proto_init() {
 	if File_polylet_nodestatus_v1_nodestatus_proto != nil {
 		return
 	}
+	file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc), len(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

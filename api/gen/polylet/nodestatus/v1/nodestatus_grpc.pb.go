@@ -21,21 +21,36 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeStatusService_GetNode_FullMethodName  = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
-	NodeStatusService_GetLease_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
+	NodeStatusService_GetNode_FullMethodName       = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
+	NodeStatusService_GetLease_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
+	NodeStatusService_StatNodeLog_FullMethodName   = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
+	NodeStatusService_ReadNodeLog_FullMethodName   = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
+	NodeStatusService_QueryNodeLogs_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
 )
 
 // NodeStatusServiceClient is the client API for NodeStatusService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// NodeStatusService is served by nodestatus. It only reads.
+// NodeStatusService is served by nodestatus. It only reads. The RPCs about logs
+// show what only root may read, so they are bound to root and the gateway.
 type NodeStatusServiceClient interface {
 	// GetNode returns the Node as nodestatus holds it; without an apiserver it
 	// is the Node that would be registered.
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
 	// GetLease says how the node's heartbeat stands.
 	GetLease(ctx context.Context, in *GetLeaseRequest, opts ...grpc.CallOption) (*GetLeaseResponse, error)
+	// StatNodeLog describes a file or directory of the node's log directory.
+	// NOT_FOUND: it is not there, or it is neither a file nor a directory, or a
+	// link leads out of the log directory.
+	StatNodeLog(ctx context.Context, in *StatNodeLogRequest, opts ...grpc.CallOption) (*StatNodeLogResponse, error)
+	// ReadNodeLog sends a file of the node's log directory from an offset to the
+	// end that it has now.
+	ReadNodeLog(ctx context.Context, in *ReadNodeLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadNodeLogResponse], error)
+	// QueryNodeLogs sends the log of services, from the journal or else from
+	// their files, or of one file. It ends after 30 seconds at the latest.
+	// INVALID_ARGUMENT: the query is not allowed.
+	QueryNodeLogs(ctx context.Context, in *QueryNodeLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[QueryNodeLogsResponse], error)
 }
 
 type nodeStatusServiceClient struct {
@@ -66,17 +81,77 @@ func (c *nodeStatusServiceClient) GetLease(ctx context.Context, in *GetLeaseRequ
 	return out, nil
 }
 
+func (c *nodeStatusServiceClient) StatNodeLog(ctx context.Context, in *StatNodeLogRequest, opts ...grpc.CallOption) (*StatNodeLogResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StatNodeLogResponse)
+	err := c.cc.Invoke(ctx, NodeStatusService_StatNodeLog_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeStatusServiceClient) ReadNodeLog(ctx context.Context, in *ReadNodeLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadNodeLogResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeStatusService_ServiceDesc.Streams[0], NodeStatusService_ReadNodeLog_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadNodeLogRequest, ReadNodeLogResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeStatusService_ReadNodeLogClient = grpc.ServerStreamingClient[ReadNodeLogResponse]
+
+func (c *nodeStatusServiceClient) QueryNodeLogs(ctx context.Context, in *QueryNodeLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[QueryNodeLogsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeStatusService_ServiceDesc.Streams[1], NodeStatusService_QueryNodeLogs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[QueryNodeLogsRequest, QueryNodeLogsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeStatusService_QueryNodeLogsClient = grpc.ServerStreamingClient[QueryNodeLogsResponse]
+
 // NodeStatusServiceServer is the server API for NodeStatusService service.
 // All implementations must embed UnimplementedNodeStatusServiceServer
 // for forward compatibility.
 //
-// NodeStatusService is served by nodestatus. It only reads.
+// NodeStatusService is served by nodestatus. It only reads. The RPCs about logs
+// show what only root may read, so they are bound to root and the gateway.
 type NodeStatusServiceServer interface {
 	// GetNode returns the Node as nodestatus holds it; without an apiserver it
 	// is the Node that would be registered.
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
 	// GetLease says how the node's heartbeat stands.
 	GetLease(context.Context, *GetLeaseRequest) (*GetLeaseResponse, error)
+	// StatNodeLog describes a file or directory of the node's log directory.
+	// NOT_FOUND: it is not there, or it is neither a file nor a directory, or a
+	// link leads out of the log directory.
+	StatNodeLog(context.Context, *StatNodeLogRequest) (*StatNodeLogResponse, error)
+	// ReadNodeLog sends a file of the node's log directory from an offset to the
+	// end that it has now.
+	ReadNodeLog(*ReadNodeLogRequest, grpc.ServerStreamingServer[ReadNodeLogResponse]) error
+	// QueryNodeLogs sends the log of services, from the journal or else from
+	// their files, or of one file. It ends after 30 seconds at the latest.
+	// INVALID_ARGUMENT: the query is not allowed.
+	QueryNodeLogs(*QueryNodeLogsRequest, grpc.ServerStreamingServer[QueryNodeLogsResponse]) error
 	mustEmbedUnimplementedNodeStatusServiceServer()
 }
 
@@ -92,6 +167,15 @@ func (UnimplementedNodeStatusServiceServer) GetNode(context.Context, *GetNodeReq
 }
 func (UnimplementedNodeStatusServiceServer) GetLease(context.Context, *GetLeaseRequest) (*GetLeaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetLease not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) StatNodeLog(context.Context, *StatNodeLogRequest) (*StatNodeLogResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StatNodeLog not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) ReadNodeLog(*ReadNodeLogRequest, grpc.ServerStreamingServer[ReadNodeLogResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadNodeLog not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) QueryNodeLogs(*QueryNodeLogsRequest, grpc.ServerStreamingServer[QueryNodeLogsResponse]) error {
+	return status.Error(codes.Unimplemented, "method QueryNodeLogs not implemented")
 }
 func (UnimplementedNodeStatusServiceServer) mustEmbedUnimplementedNodeStatusServiceServer() {}
 func (UnimplementedNodeStatusServiceServer) testEmbeddedByValue()                           {}
@@ -150,6 +234,46 @@ func _NodeStatusService_GetLease_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeStatusService_StatNodeLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StatNodeLogRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeStatusServiceServer).StatNodeLog(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeStatusService_StatNodeLog_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeStatusServiceServer).StatNodeLog(ctx, req.(*StatNodeLogRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeStatusService_ReadNodeLog_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadNodeLogRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeStatusServiceServer).ReadNodeLog(m, &grpc.GenericServerStream[ReadNodeLogRequest, ReadNodeLogResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeStatusService_ReadNodeLogServer = grpc.ServerStreamingServer[ReadNodeLogResponse]
+
+func _NodeStatusService_QueryNodeLogs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(QueryNodeLogsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeStatusServiceServer).QueryNodeLogs(m, &grpc.GenericServerStream[QueryNodeLogsRequest, QueryNodeLogsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeStatusService_QueryNodeLogsServer = grpc.ServerStreamingServer[QueryNodeLogsResponse]
+
 // NodeStatusService_ServiceDesc is the grpc.ServiceDesc for NodeStatusService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -165,7 +289,22 @@ var NodeStatusService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetLease",
 			Handler:    _NodeStatusService_GetLease_Handler,
 		},
+		{
+			MethodName: "StatNodeLog",
+			Handler:    _NodeStatusService_StatNodeLog_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ReadNodeLog",
+			Handler:       _NodeStatusService_ReadNodeLog_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "QueryNodeLogs",
+			Handler:       _NodeStatusService_QueryNodeLogs_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "polylet/nodestatus/v1/nodestatus.proto",
 }

@@ -3437,6 +3437,116 @@ func (x *TimelineEntry) GetError() string {
 	return ""
 }
 
+// Request of CheckpointContainer.
+type CheckpointContainerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pod.
+	Pod *PodRef `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// Name of a container of any kind.
+	Container string `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	// How long the runtime may take, whole seconds; 0 or unset leaves it to the runtime.
+	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointContainerRequest) Reset() {
+	*x = CheckpointContainerRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointContainerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointContainerRequest) ProtoMessage() {}
+
+func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointContainerRequest.ProtoReflect.Descriptor instead.
+func (*CheckpointContainerRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *CheckpointContainerRequest) GetPod() *PodRef {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *CheckpointContainerRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *CheckpointContainerRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+// Response of CheckpointContainer.
+type CheckpointContainerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path of the tar archive on the node.
+	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointContainerResponse) Reset() {
+	*x = CheckpointContainerResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointContainerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointContainerResponse) ProtoMessage() {}
+
+func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointContainerResponse.ProtoReflect.Descriptor instead.
+func (*CheckpointContainerResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *CheckpointContainerResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 var File_polylet_podsync_v1_podsync_proto protoreflect.FileDescriptor
 
 const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
@@ -3670,7 +3780,13 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x16\n" +
 	"\x06object\x18\x03 \x01(\tR\x06object\x125\n" +
 	"\bduration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error*\xa4\x01\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x9d\x01\n" +
+	"\x1aCheckpointContainerRequest\x12,\n" +
+	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x1c\n" +
+	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x123\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"1\n" +
+	"\x1bCheckpointContainerResponse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path*\xa4\x01\n" +
 	"\x0eContainerState\x12\x1f\n" +
 	"\x1bCONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONTAINER_STATE_CREATED\x10\x01\x12\x1b\n" +
@@ -3685,8 +3801,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\x96\n" +
-	"\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\x8e\v\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
@@ -3701,7 +3816,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\bOpenExec\x12#.polylet.podsync.v1.OpenExecRequest\x1a$.polylet.podsync.v1.OpenExecResponse\x12[\n" +
 	"\n" +
 	"OpenAttach\x12%.polylet.podsync.v1.OpenAttachRequest\x1a&.polylet.podsync.v1.OpenAttachResponse\x12j\n" +
-	"\x0fOpenPortForward\x12*.polylet.podsync.v1.OpenPortForwardRequest\x1a+.polylet.podsync.v1.OpenPortForwardResponse\x12_\n" +
+	"\x0fOpenPortForward\x12*.polylet.podsync.v1.OpenPortForwardRequest\x1a+.polylet.podsync.v1.OpenPortForwardResponse\x12v\n" +
+	"\x13CheckpointContainer\x12..polylet.podsync.v1.CheckpointContainerRequest\x1a/.polylet.podsync.v1.CheckpointContainerResponse\x12_\n" +
 	"\n" +
 	"SyncProbes\x12%.polylet.podsync.v1.SyncProbesRequest\x1a&.polylet.podsync.v1.SyncProbesResponse(\x010\x01\x12[\n" +
 	"\n" +
@@ -3720,7 +3836,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -3772,33 +3888,35 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*ExplainPodResponse)(nil),          // 47: polylet.podsync.v1.ExplainPodResponse
 	(*Wait)(nil),                        // 48: polylet.podsync.v1.Wait
 	(*TimelineEntry)(nil),               // 49: polylet.podsync.v1.TimelineEntry
-	(*timestamppb.Timestamp)(nil),       // 50: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 51: google.protobuf.Duration
+	(*CheckpointContainerRequest)(nil),  // 50: polylet.podsync.v1.CheckpointContainerRequest
+	(*CheckpointContainerResponse)(nil), // 51: polylet.podsync.v1.CheckpointContainerResponse
+	(*timestamppb.Timestamp)(nil),       // 52: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 53: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	10, // 0: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
 	11, // 1: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
 	12, // 2: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
 	3,  // 3: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	50, // 4: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	52, // 4: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	3,  // 5: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
 	0,  // 6: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	50, // 7: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	52, // 7: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
 	3,  // 8: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
 	13, // 9: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
 	16, // 10: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
 	17, // 11: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	17, // 12: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	17, // 13: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	50, // 14: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	50, // 15: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	52, // 14: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	52, // 15: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
 	20, // 16: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	50, // 17: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	50, // 18: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	52, // 17: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	52, // 18: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
 	23, // 19: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
 	3,  // 20: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	3,  // 21: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	51, // 22: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	53, // 22: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
 	3,  // 23: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	29, // 24: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
 	3,  // 25: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
@@ -3807,7 +3925,7 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	1,  // 28: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
 	35, // 29: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 30: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	50, // 31: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	52, // 31: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
 	2,  // 32: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
 	37, // 33: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
 	38, // 34: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
@@ -3818,7 +3936,7 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	44, // 39: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
 	35, // 40: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
 	2,  // 41: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	50, // 42: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	52, // 42: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
 	35, // 43: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 44: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
 	36, // 45: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
@@ -3827,41 +3945,45 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	3,  // 48: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
 	48, // 49: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
 	49, // 50: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	50, // 51: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	50, // 52: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	50, // 53: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	51, // 54: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	4,  // 55: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	6,  // 56: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	8,  // 57: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	14, // 58: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	18, // 59: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	21, // 60: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	24, // 61: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	26, // 62: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	28, // 63: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	31, // 64: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	33, // 65: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	42, // 66: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	46, // 67: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	5,  // 68: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,  // 69: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	9,  // 70: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	15, // 71: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	19, // 72: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	22, // 73: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	25, // 74: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	27, // 75: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	30, // 76: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	32, // 77: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	34, // 78: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	45, // 79: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	47, // 80: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	68, // [68:81] is the sub-list for method output_type
-	55, // [55:68] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	52, // 51: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	52, // 52: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	52, // 53: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	53, // 54: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	3,  // 55: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	53, // 56: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	4,  // 57: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	6,  // 58: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	8,  // 59: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	14, // 60: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	18, // 61: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	21, // 62: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	24, // 63: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	26, // 64: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	28, // 65: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	31, // 66: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	33, // 67: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	50, // 68: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	42, // 69: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	46, // 70: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	5,  // 71: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,  // 72: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	9,  // 73: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	15, // 74: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	19, // 75: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	22, // 76: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	25, // 77: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	27, // 78: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	30, // 79: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	32, // 80: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	34, // 81: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	51, // 82: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	45, // 83: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	47, // 84: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	71, // [71:85] is the sub-list for method output_type
+	57, // [57:71] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -3881,7 +4003,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   47,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	PodSyncService_OpenExec_FullMethodName            = "/polylet.podsync.v1.PodSyncService/OpenExec"
 	PodSyncService_OpenAttach_FullMethodName          = "/polylet.podsync.v1.PodSyncService/OpenAttach"
 	PodSyncService_OpenPortForward_FullMethodName     = "/polylet.podsync.v1.PodSyncService/OpenPortForward"
+	PodSyncService_CheckpointContainer_FullMethodName = "/polylet.podsync.v1.PodSyncService/CheckpointContainer"
 	PodSyncService_SyncProbes_FullMethodName          = "/polylet.podsync.v1.PodSyncService/SyncProbes"
 	PodSyncService_ExplainPod_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ExplainPod"
 )
@@ -71,6 +72,11 @@ type PodSyncServiceClient interface {
 	OpenAttach(ctx context.Context, in *OpenAttachRequest, opts ...grpc.CallOption) (*OpenAttachResponse, error)
 	// OpenPortForward prepares port forwarding and returns the runtime's streaming URL.
 	OpenPortForward(ctx context.Context, in *OpenPortForwardRequest, opts ...grpc.CallOption) (*OpenPortForwardResponse, error)
+	// CheckpointContainer has the runtime write a running container's state to a
+	// file. It holds what is in the container's memory: bound to root and the
+	// gateway. NOT_FOUND: pod or container is not there; UNIMPLEMENTED: the
+	// runtime cannot.
+	CheckpointContainer(ctx context.Context, in *CheckpointContainerRequest, opts ...grpc.CallOption) (*CheckpointContainerResponse, error)
 	// SyncProbes is the one stream between probes and podsync. Targets come down:
 	// a full snapshot, then changes. Results go up: the first message carries all
 	// that probes holds, later ones what changed. podsync keeps the last result.
@@ -215,6 +221,16 @@ func (c *podSyncServiceClient) OpenPortForward(ctx context.Context, in *OpenPort
 	return out, nil
 }
 
+func (c *podSyncServiceClient) CheckpointContainer(ctx context.Context, in *CheckpointContainerRequest, opts ...grpc.CallOption) (*CheckpointContainerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckpointContainerResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_CheckpointContainer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *podSyncServiceClient) SyncProbes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SyncProbesRequest, SyncProbesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_SyncProbes_FullMethodName, cOpts...)
@@ -272,6 +288,11 @@ type PodSyncServiceServer interface {
 	OpenAttach(context.Context, *OpenAttachRequest) (*OpenAttachResponse, error)
 	// OpenPortForward prepares port forwarding and returns the runtime's streaming URL.
 	OpenPortForward(context.Context, *OpenPortForwardRequest) (*OpenPortForwardResponse, error)
+	// CheckpointContainer has the runtime write a running container's state to a
+	// file. It holds what is in the container's memory: bound to root and the
+	// gateway. NOT_FOUND: pod or container is not there; UNIMPLEMENTED: the
+	// runtime cannot.
+	CheckpointContainer(context.Context, *CheckpointContainerRequest) (*CheckpointContainerResponse, error)
 	// SyncProbes is the one stream between probes and podsync. Targets come down:
 	// a full snapshot, then changes. Results go up: the first message carries all
 	// that probes holds, later ones what changed. podsync keeps the last result.
@@ -320,6 +341,9 @@ func (UnimplementedPodSyncServiceServer) OpenAttach(context.Context, *OpenAttach
 }
 func (UnimplementedPodSyncServiceServer) OpenPortForward(context.Context, *OpenPortForwardRequest) (*OpenPortForwardResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method OpenPortForward not implemented")
+}
+func (UnimplementedPodSyncServiceServer) CheckpointContainer(context.Context, *CheckpointContainerRequest) (*CheckpointContainerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckpointContainer not implemented")
 }
 func (UnimplementedPodSyncServiceServer) SyncProbes(grpc.BidiStreamingServer[SyncProbesRequest, SyncProbesResponse]) error {
 	return status.Error(codes.Unimplemented, "method SyncProbes not implemented")
@@ -532,6 +556,24 @@ func _PodSyncService_OpenPortForward_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PodSyncService_CheckpointContainer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckpointContainerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).CheckpointContainer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_CheckpointContainer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).CheckpointContainer(ctx, req.(*CheckpointContainerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _PodSyncService_SyncProbes_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(PodSyncServiceServer).SyncProbes(&grpc.GenericServerStream[SyncProbesRequest, SyncProbesResponse]{ServerStream: stream})
 }
@@ -599,6 +641,10 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "OpenPortForward",
 			Handler:    _PodSyncService_OpenPortForward_Handler,
+		},
+		{
+			MethodName: "CheckpointContainer",
+			Handler:    _PodSyncService_CheckpointContainer_Handler,
 		},
 		{
 			MethodName: "ExplainPod",
