@@ -128,6 +128,10 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 	out.SeccompDefault = c.SeccompDefault != nil && *c.SeccompDefault
 	out.CPUCFSQuota = c.CPUCFSQuota == nil || *c.CPUCFSQuota
 	out.CgroupsPerQOS = c.CgroupsPerQOS == nil || *c.CgroupsPerQOS
+	out.NoPodLevelResources = !loaded.FeatureEnabled("PodLevelResources")
+	if loaded.FeatureEnabled("NodeDeclaredFeatures") {
+		out.DeclaredFeatures = declaredFeatures
+	}
 	if c.CPUCFSQuotaPeriod != nil {
 		out.CPUCFSQuotaPeriod = c.CPUCFSQuotaPeriod.Duration
 	}

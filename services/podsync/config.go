@@ -81,9 +81,16 @@ type Config struct {
 
 	// PodCIDR is told to the runtime in standalone mode; else the Node's is.
 	PodCIDR string
-	// NodeDeadline is how long a pod waits for the Node object before it is
-	// rejected; 0 waits for ever.
+	// NodeDeadline is how long a pod waits for what admission needs and what can
+	// still come (the Node object, a device plugin) before it is rejected; 0
+	// waits for ever.
 	NodeDeadline time.Duration
+	// NoPodLevelResources rejects pods with resources of their own: the gate
+	// PodLevelResources is off.
+	NoPodLevelResources bool
+	// DeclaredFeatures are what the Node says that it can do; a pod that needs
+	// more is rejected. Nil asks nobody (the gate NodeDeclaredFeatures is off).
+	DeclaredFeatures []string
 	// PodsAPISocket is where Kubernetes' Pods API is served beside the main
 	// socket, e.g. /var/lib/kubelet/pods-api/pods-api.sock; empty for nowhere.
 	PodsAPISocket string

@@ -17,12 +17,10 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/nodeaddr"
-	"github.com/polylet/polylet/services/podsync/internal/admit"
 	"github.com/polylet/polylet/services/podsync/internal/object"
 	"github.com/polylet/polylet/services/podsync/internal/observe"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/server"
-	"github.com/polylet/polylet/services/podsync/internal/worker"
 )
 
 // prepare makes the directories that podsync's parts lie in.
@@ -76,13 +74,14 @@ func (s *Service) followNode(ctx context.Context) error {
 		again := false
 		if s.deps.Client != nil {
 			if node, err := s.objects.Node(ctx); err == nil {
-				s.node.Store(node)
+				s.storeNode(node)
 				s.mirrors.NodeChanged()
 				s.registry.Recheck()
 			}
+			again = !s.refreshNode(ctx)
 		}
 		if s.deps.HostIPs == nil && s.addresses.Load() == nil {
-			again = !s.findAddresses(ctx)
+			again = !s.findAddresses(ctx) || again
 		}
 		if s.observer.Runtime().Ready {
 			again = !s.setUpCgroups(ctx) || again
@@ -159,20 +158,6 @@ func (s *Service) nodeFacts() plan.Node {
 		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod,
 	}
-}
-
-// admit asks the rules of admission. Static pods do not wait for a Node object:
-// the apiserver that has it may be one of them.
-func (s *Service) admit(q worker.Question) plan.Admission {
-	node := s.node.Load()
-	in := admit.Input{
-		Pod: q.Pod, Static: q.Static, Standalone: s.cfg.Standalone || q.Static && node == nil, Node: node,
-		Waited: q.Waited, NodeDeadline: s.cfg.NodeDeadline, Active: q.Active, AllowedUnsafeSysctls: s.cfg.AllowedUnsafeSysctls,
-	}
-	if in.Standalone {
-		in.Allocatable = s.allocatable()
-	}
-	return admit.Check(in)
 }
 
 // onDisk lists pods that left something outside of the runtime.

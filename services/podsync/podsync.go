@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,6 +97,10 @@ type Service struct {
 	node      atomic.Pointer[v1.Node]
 	addresses atomic.Pointer[[]string]
 	nodeKick  chan struct{}
+	// nodeStale asks for the Node object to be read anew; nodeRead is when that
+	// was done last.
+	nodeStale atomic.Bool
+	nodeRead  atomic.Pointer[time.Time]
 }
 
 // New wires podsync up. It starts nothing and touches nothing.

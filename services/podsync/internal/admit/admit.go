@@ -1,17 +1,15 @@
-// Package admit owns the decision whether a pod may run on this node: a pure
-// function over the pod, the node and the pods that run already. It must never
-// do I/O, read a clock or keep state.
+// Package admit owns the decision whether a pod may run on this node, and which
+// pods have to make room for a critical one: pure functions over the pod, the
+// node and the pods that run already. It must never do I/O, read a clock or
+// keep state.
 package admit
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
@@ -26,151 +24,106 @@ type Input struct {
 	Standalone bool
 	// Node is this node's object; nil when it is not synced yet, or standalone.
 	Node *v1.Node
-	// Waited is how long the pod has waited for Node.
+	// NodeOutdated is true when Node may be older than the pod's binding: what
+	// it forbids is asked again with a fresh one before the pod is rejected.
+	NodeOutdated bool
+	// Waited is how long the pod has waited for an answer.
 	Waited time.Duration
-	// NodeDeadline is how long it may wait; forever when zero.
-	NodeDeadline time.Duration
+	// Deadline is how long it may wait for what can still come (the Node object,
+	// a device plugin); forever when zero.
+	Deadline time.Duration
 	// Allocatable is the node's own account of what pods may use. When nil,
 	// Node.Status.Allocatable is taken. A resource that is not named in it has
-	// no bound, except extended resources, which are not the node's to judge.
+	// no bound.
 	Allocatable v1.ResourceList
 	// Active are the admitted pods that have not ended; Pod may be among them
 	// and is not counted.
 	Active []*v1.Pod
+	// Leaving are those of Active that are being stopped: what they use comes
+	// free without anybody's doing.
+	Leaving map[types.UID]bool
+	// Host is what of the machine and its runtime matters.
+	Host Host
+}
+
+// Host is what the machine, the runtime and the configuration can do.
+type Host struct {
 	// AllowedUnsafeSysctls are patterns such as "net.core.*".
 	AllowedUnsafeSysctls []string
+	// NoAppArmor is true when the kernel does not enforce AppArmor.
+	NoAppArmor bool
+	// AppArmorProfiles are the profiles that the kernel has; nil when that cannot be told.
+	AppArmorProfiles map[string]bool
+	// NoSupplementalGroupsPolicy is true when the runtime cannot keep groups of
+	// the image from a process.
+	NoSupplementalGroupsPolicy bool
+	// NoPodLevelResources is true when the gate PodLevelResources is off.
+	NoPodLevelResources bool
+	// DeclaredFeatures are what this node says that it can do; nil when the
+	// gate NodeDeclaredFeatures is off.
+	DeclaredFeatures []string
+	// Release is the Kubernetes release that this node stands for, e.g. v1.36.3.
+	Release string
+	// ShuttingDown is true from the moment that the machine goes down.
+	ShuttingDown bool
+}
+
+// Answer is the decision.
+type Answer struct {
+	plan.Admission
+	// Preempt are pods that must be stopped before Pod can be admitted, in this
+	// order; the decision is pending then.
+	Preempt []Victim
 }
 
 // The reasons of a rejection.
 // Source: kubelet-surface 4.2.
 const (
-	reasonNode      = "InvalidNodeInfo"
-	reasonOS        = "PodOSNotSupported"
-	reasonOSLabel   = "PodOSSelectorNodeLabelDoesNotMatch"
-	reasonNodeName  = "NodeName"
-	reasonAffinity  = "NodeAffinity"
-	reasonTaint     = "TaintToleration"
-	reasonPorts     = "NodePorts"
-	reasonSysctl    = "SysctlForbidden"
-	reasonOutOf     = "OutOf"
-	labelMismatched = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+	reasonNode       = "InvalidNodeInfo"
+	reasonEvicted    = "Evicted"
+	reasonSysctl     = "SysctlForbidden"
+	reasonUnexpected = "UnexpectedAdmissionError"
+	reasonOS         = "PodOSNotSupported"
+	reasonOSLabel    = "PodOSSelectorNodeLabelDoesNotMatch"
+	reasonGroups     = "SupplementalGroupsPolicyNotSupported"
+	reasonNodeName   = "NodeName"
+	reasonAffinity   = "NodeAffinity"
+	reasonTaint      = "TaintToleration"
+	reasonPorts      = "NodePorts"
+	reasonOutOf      = "OutOf"
+	reasonAppArmor   = "AppArmor"
+	reasonPodLevel   = "PodLevelResourcesNotSupported"
+	reasonFeature    = "PodFeatureUnsupported"
+	reasonShutdown   = "NodeShutdown"
 )
 
-// Check decides.
-func Check(in Input) plan.Admission {
-	if reason, message := checkSysctls(in); reason != "" {
-		return rejected(reason, message)
-	}
-	if message := checkOS(in.Pod); message != "" {
-		return rejected(reasonOS, message)
-	}
-	if in.Node == nil && !in.Standalone && !in.Static {
-		if in.NodeDeadline > 0 && in.Waited >= in.NodeDeadline {
-			return rejected(reasonNode, fmt.Sprintf("this node's object could not be read from the apiserver for %s", in.Waited.Round(time.Second)))
-		}
-		return plan.Admission{Decision: plan.AdmissionPending, Reason: reasonNode,
-			Message: "this node's object has not been read from the apiserver yet; the pod waits for it"}
-	}
-	if in.Node != nil {
-		if reason, message := checkNode(in); reason != "" {
-			return rejected(reason, message)
+// Check decides: the first rule that has something to say against the pod is
+// the answer.
+func Check(in Input) Answer {
+	for _, rule := range []func(Input) (Answer, bool){
+		checkPressure, checkSysctls, checkDevices, checkPredicates, checkAppArmor, checkPodLevel, checkFeatures, checkShutdown,
+	} {
+		if answer, objects := rule(in); objects {
+			return answer
 		}
 	}
-	if message := checkPorts(in); message != "" {
-		return rejected(reasonPorts, message)
-	}
-	if reason, message := checkResources(in); reason != "" {
-		return rejected(reason, message)
-	}
-	return plan.Admission{Decision: plan.Admitted}
+	return Answer{Admission: plan.Admission{Decision: plan.Admitted}}
 }
 
-func rejected(reason, message string) plan.Admission {
-	return plan.Admission{Decision: plan.Rejected, Reason: reason, Message: message}
+// fine is what a rule returns that has nothing against the pod.
+func fine() (Answer, bool) { return Answer{}, false }
+
+func rejected(reason, format string, args ...any) (Answer, bool) {
+	return Answer{Admission: plan.Admission{Decision: plan.Rejected, Reason: reason, Message: fmt.Sprintf(format, args...)}}, true
 }
 
-func checkOS(pod *v1.Pod) string {
-	if pod.Spec.OS != nil && string(pod.Spec.OS.Name) != runtime.GOOS {
-		return fmt.Sprintf("Failed to admit pod as the OS field doesn't match node OS: pod wants %q, the node runs %q", pod.Spec.OS.Name, runtime.GOOS)
-	}
-	return ""
+// notYet lets the pod wait for what can still come.
+func notYet(reason, format string, args ...any) (Answer, bool) {
+	return Answer{Admission: plan.Admission{Decision: plan.AdmissionPending, Reason: reason, Message: fmt.Sprintf(format, args...)}}, true
 }
 
-// checkNode compares the pod with the node's labels, name and taints.
-func checkNode(in Input) (reason, message string) {
-	if want, ok := in.Pod.Spec.NodeSelector[v1.LabelOSStable]; ok && want != runtime.GOOS {
-		return reasonOSLabel, labelMismatched
-	}
-	if in.Pod.Spec.NodeName != "" && in.Pod.Spec.NodeName != in.Node.Name {
-		return reasonNodeName, fmt.Sprintf("Predicate NodeName failed: the pod is bound to node %q, this is %q", in.Pod.Spec.NodeName, in.Node.Name)
-	}
-	if ok, err := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); err != nil || !ok {
-		return reasonAffinity, "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
-	}
-	if in.Static {
-		return "", ""
-	}
-	if taint, bad := corev1.FindMatchingUntoleratedTaint(logr.Discard(), in.Node.Spec.Taints, in.Pod.Spec.Tolerations, noExecute, true); bad {
-		return reasonTaint, fmt.Sprintf("Predicate TaintToleration failed: node(s) had untolerated taint {%s: %s}", taint.Key, taint.Value)
-	}
-	return "", ""
-}
-
-func noExecute(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
-
-// checkPorts looks for host ports that an active pod has.
-func checkPorts(in Input) string {
-	wanted := hostPorts(in.Pod)
-	if len(wanted) == 0 {
-		return ""
-	}
-	for _, pod := range in.Active {
-		if pod.UID == in.Pod.UID {
-			continue
-		}
-		for _, has := range hostPorts(pod) {
-			for _, want := range wanted {
-				if want.meets(has) {
-					return fmt.Sprintf("Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", want.port, want.protocol, pod.Namespace, pod.Name)
-				}
-			}
-		}
-	}
-	return ""
-}
-
-type hostPort struct {
-	protocol v1.Protocol
-	ip       string
-	port     int32
-}
-
-// meets says whether both cannot be served on one host.
-func (p hostPort) meets(o hostPort) bool {
-	return p.port == o.port && p.protocol == o.protocol && (p.ip == o.ip || p.ip == anyIP || o.ip == anyIP)
-}
-
-const anyIP = "0.0.0.0"
-
-func hostPorts(pod *v1.Pod) []hostPort {
-	var out []hostPort
-	for i := range pod.Spec.Containers {
-		for _, p := range pod.Spec.Containers[i].Ports {
-			if p.HostPort <= 0 {
-				continue
-			}
-			h := hostPort{protocol: p.Protocol, ip: p.HostIP, port: p.HostPort}
-			if h.protocol == "" {
-				h.protocol = v1.ProtocolTCP
-			}
-			if h.ip == "" || h.ip == "::" {
-				h.ip = anyIP
-			}
-			out = append(out, h)
-		}
-	}
-	return out
-}
+// late says whether the pod has waited for as long as it may.
+func (in *Input) late() bool { return in.Deadline > 0 && in.Waited >= in.Deadline }
 
 // IsCritical says whether a pod belongs to the node's own working: static and
 // mirror pods and those of a system-critical priority.

@@ -10,59 +10,85 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 )
 
-// checkResources compares what the pod asks for with what the active pods leave.
-func checkResources(in Input) (reason, message string) {
-	allocatable := in.Allocatable
-	if allocatable == nil && in.Node != nil {
-		allocatable = in.Node.Status.Allocatable
-	}
-	if allocatable == nil {
-		return "", ""
-	}
-	used, pods := usedBy(in)
-	if limit, bounded := allocatable[v1.ResourcePods]; bounded && int64(pods)+1 > limit.Value() {
-		return outOf(v1.ResourcePods, 1, int64(pods), limit.Value())
-	}
-	want := podresource.PodRequests(in.Pod, podresource.PodResourcesOptions{})
-	names := make([]string, 0, len(want))
-	for name := range want {
-		names = append(names, string(name))
-	}
-	sort.Strings(names)
-	for _, n := range names {
-		name := v1.ResourceName(n)
-		limit, bounded := allocatable[name]
-		asked := want[name]
-		if !bounded || asked.IsZero() {
-			continue
-		}
-		total := asked.DeepCopy()
-		total.Add(used[name])
-		if total.Cmp(limit) > 0 {
-			return outOf(name, value(name, asked), value(name, used[name]), value(name, limit))
-		}
-	}
-	return "", ""
+// shortage is one resource of which too little is left; CPU in thousandths,
+// the rest in the resource's own unit.
+type shortage struct {
+	Name                      v1.ResourceName
+	Requested, Used, Capacity int64
 }
 
-// usedBy sums up the requests of the other active pods and counts them.
-func usedBy(in Input) (v1.ResourceList, int) {
-	used, pods := v1.ResourceList{}, 0
-	for _, pod := range in.Active {
+func (s shortage) text() string {
+	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.Name, s.Requested, s.Used, s.Capacity)
+}
+
+// missing is how much must come free.
+func (s shortage) missing() int64 { return s.Requested - (s.Capacity - s.Used) }
+
+// shortages compares what the pod asks for with what these pods leave: number
+// of pods, cpu, memory, ephemeral storage, then the rest by name.
+func shortages(in Input, active []*v1.Pod) []shortage {
+	capacity, complete := in.allocatable()
+	if len(capacity) == 0 {
+		return nil
+	}
+	used, want := map[v1.ResourceName]int64{}, requests(in.Pod, false)
+	for _, pod := range active {
 		if pod.UID == in.Pod.UID {
 			continue
 		}
-		pods++
-		for name, q := range podresource.PodRequests(pod, podresource.PodResourcesOptions{UseStatusResources: true}) {
-			sum := used[name]
-			sum.Add(q)
-			used[name] = sum
+		for name, n := range requests(pod, true) {
+			used[name] += n
 		}
 	}
-	return used, pods
+	var out []shortage
+	for _, name := range inOrder(want) {
+		q, bounded := capacity[name]
+		if !bounded && (!complete || isExtended(name)) || want[name] <= 0 {
+			continue
+		}
+		if s := (shortage{name, want[name], used[name], value(name, q)}); s.missing() > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
-// value is a quantity as the message shows it: CPU in thousandths.
+// allocatable is what pods may use. It is complete when what is not in it is
+// not there.
+func (in *Input) allocatable() (list v1.ResourceList, complete bool) {
+	if in.Allocatable != nil || in.Node == nil {
+		return in.Allocatable, false
+	}
+	return in.Node.Status.Allocatable, true
+}
+
+// requests are what a pod asks for, itself included, or, for one that runs,
+// what it was given if that is more.
+func requests(pod *v1.Pod, running bool) map[v1.ResourceName]int64 {
+	out := map[v1.ResourceName]int64{v1.ResourcePods: 1}
+	for name, q := range podresource.PodRequests(pod, podresource.PodResourcesOptions{UseStatusResources: running}) {
+		out[name] = value(name, q)
+	}
+	return out
+}
+
+// inOrder are the names in the order in which shortages are told.
+func inOrder(list map[v1.ResourceName]int64) []v1.ResourceName {
+	first := map[v1.ResourceName]int{v1.ResourcePods: 4, v1.ResourceCPU: 3, v1.ResourceMemory: 2, v1.ResourceEphemeralStorage: 1}
+	names := make([]v1.ResourceName, 0, len(list))
+	for name := range list {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(i, j int) bool {
+		if a, b := first[names[i]], first[names[j]]; a != b {
+			return a > b
+		}
+		return names[i] < names[j]
+	})
+	return names
+}
+
+// value is a quantity as messages show it: CPU in thousandths.
 func value(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
@@ -70,46 +96,32 @@ func value(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-func outOf(name v1.ResourceName, asked, used, capacity int64) (reason, message string) {
-	return reasonOutOf + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, asked, used, capacity)
+// isExtended says whether a resource is not Kubernetes' own.
+func isExtended(name v1.ResourceName) bool {
+	text := string(name)
+	return strings.Contains(text, "/") && !strings.Contains(text, v1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(text, v1.DefaultResourceRequestsPrefix)
 }
 
-// safeSysctls may be set by any pod: they are the pod's own and harm nobody.
-// Source: https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
-var safeSysctls = map[string]bool{
-	"kernel.shm_rmid_forced": true, "net.ipv4.ip_local_port_range": true, "net.ipv4.tcp_syncookies": true,
-	"net.ipv4.ping_group_range": true, "net.ipv4.ip_unprivileged_port_start": true, "net.ipv4.ip_local_reserved_ports": true,
-	"net.ipv4.tcp_keepalive_time": true, "net.ipv4.tcp_fin_timeout": true, "net.ipv4.tcp_keepalive_intvl": true,
-	"net.ipv4.tcp_keepalive_probes": true, "net.ipv4.tcp_rmem": true, "net.ipv4.tcp_wmem": true,
-}
-
-// checkSysctls refuses what is neither safe nor allowed by the operator, and
-// what would not be the pod's own.
-func checkSysctls(in Input) (reason, message string) {
-	if in.Pod.Spec.SecurityContext == nil {
-		return "", ""
+// checkDevices lets a pod wait whose devices the node has had and does not have
+// now: after a restart their plugin may only be on its way.
+func checkDevices(in Input) (Answer, bool) {
+	if in.Node == nil {
+		return fine()
 	}
-	for _, s := range in.Pod.Spec.SecurityContext.Sysctls {
-		name := strings.ReplaceAll(s.Name, "/", ".")
-		network := strings.HasPrefix(name, "net.")
-		switch {
-		case !safeSysctls[name] && !allowed(name, in.AllowedUnsafeSysctls):
-			return reasonSysctl, fmt.Sprintf("forbidden sysctl: %q not allowlisted", s.Name)
-		case network && in.Pod.Spec.HostNetwork:
-			return reasonSysctl, fmt.Sprintf("forbidden sysctl: %q not allowed with host net enabled", s.Name)
-		case !network && in.Pod.Spec.HostIPC:
-			return reasonSysctl, fmt.Sprintf("forbidden sysctl: %q not allowed with host ipc enabled", s.Name)
+	want := requests(in.Pod, false)
+	for _, name := range inOrder(want) {
+		if !isExtended(name) || want[name] <= 0 {
+			continue
 		}
-	}
-	return "", ""
-}
-
-func allowed(name string, patterns []string) bool {
-	for _, p := range patterns {
-		p = strings.ReplaceAll(p, "/", ".")
-		if prefix, wild := strings.CutSuffix(p, "*"); name == p || wild && strings.HasPrefix(name, prefix) {
-			return true
+		had, healthy := in.Node.Status.Capacity[name], in.Node.Status.Allocatable[name]
+		if had.Sign() <= 0 || healthy.Sign() > 0 {
+			continue
 		}
+		if in.late() {
+			return rejected(reasonUnexpected, "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices %s, which is unexpected", name)
+		}
+		return notYet(reasonUnexpected, "no device of %s is healthy now, of %s that this node has; the pod waits for their plugin", name, had.String())
 	}
-	return false
+	return fine()
 }

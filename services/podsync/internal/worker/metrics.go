@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ type Metrics struct {
 	startedPods, startedPodsErrors     prometheus.Counter
 	startedContainers, containerErrors *prometheus.CounterVec
 	orphans                            prometheus.Counter
+	rejections, preemptions            *prometheus.CounterVec
 	start, startSLI                    prometheus.Histogram
 }
 
@@ -34,6 +36,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "kubelet_started_containers_errors_total", Help: "Cumulative number of errors when starting containers",
 		}, []string{"container_type", "code"}),
 		orphans: counter("kubelet_orphaned_runtime_pods_total", "Number of pods that have been detected in the container runtime without being already known to the pod worker."),
+		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_admission_rejections_total", Help: "Cumulative number pod admission rejections by the Kubelet.",
+		}, []string{"reason"}),
+		preemptions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_preemptions", Help: "Cumulative number of pod preemptions by preemption resource",
+		}, []string{"preemption_signal"}),
 		start: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pod_start_duration_seconds", Help: "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run", Buckets: seconds,
 		}),
@@ -41,7 +49,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "kubelet_pod_start_sli_duration_seconds", Help: "Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", Buckets: seconds,
 		}),
 	}
-	reg.MustRegister(m.startedPods, m.startedPodsErrors, m.startedContainers, m.containerErrors, m.orphans, m.start, m.startSLI)
+	reg.MustRegister(m.startedPods, m.startedPodsErrors, m.startedContainers, m.containerErrors, m.orphans, m.rejections, m.preemptions, m.start, m.startSLI)
 	return m
 }
 
@@ -89,6 +97,32 @@ func (m *Metrics) began(pod *v1.Pod, seen, now time.Time, pulling time.Duration)
 func (m *Metrics) orphaned() {
 	if m != nil {
 		m.orphans.Inc()
+	}
+}
+
+// rejected counts a pod that admission refused. Reasons that name a resource of
+// somebody's own, or that are not Kubernetes', share a label: their number has no bound.
+func (m *Metrics) rejected(reason string) {
+	if m == nil {
+		return
+	}
+	if resource, short := strings.CutPrefix(reason, "OutOf"); short && strings.Contains(resource, "/") {
+		reason = "OutOfExtendedResources"
+	}
+	switch reason {
+	case "OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods", "OutOfExtendedResources", "Evicted", "SysctlForbidden",
+		"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "InvalidNodeInfo", "PodOSSelectorNodeLabelDoesNotMatch",
+		"PodOSNotSupported", "SupplementalGroupsPolicyNotSupported", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration",
+		"AppArmor", "PodLevelResourcesNotSupported", "PodFeatureUnsupported", "NodeShutdown", "UnknownReason", "UnexpectedPredicateFailureType":
+	default:
+		reason = "Other"
+	}
+	m.rejections.WithLabelValues(reason).Inc()
+}
+
+func (m *Metrics) preempted(signal string) {
+	if m != nil {
+		m.preemptions.WithLabelValues(signal).Inc()
 	}
 }
 

@@ -63,35 +63,6 @@ func (r *Registry) finished(w *worker) {
 	}
 }
 
-// admit asks admission for a worker's pod, with all others that count. asked is
-// false while the pod is held back.
-func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w.held {
-		return plan.Admission{Message: "an earlier static pod of this name has not ended yet"}, false
-	}
-	for _, other := range r.workers {
-		if other != w && other.pod != nil && other.admission == plan.Admitted && !other.stopped {
-			q.Active = append(q.Active, other.pod)
-		}
-	}
-	a = r.deps.Admit(q)
-	w.admission = a.Decision
-	return a, true
-}
-
-// accept notes that a pod was admitted in an earlier life of this process.
-func (r *Registry) accept(w *worker) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w.held {
-		return false
-	}
-	w.admission = plan.Admitted
-	return true
-}
-
 // note keeps what admission of others needs to know.
 func (r *Registry) note(w *worker, stopped bool) {
 	r.mu.Lock()
@@ -105,19 +76,6 @@ func (r *Registry) note(w *worker, stopped bool) {
 			other.tell(func(*inbox) {})
 		}
 	}
-}
-
-// Stop asks for a pod's end for a reason of the node's own; false when there is
-// no such pod. It returns at once.
-func (r *Registry) Stop(uid types.UID, stop plan.Stop) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := r.workers[uid]
-	if w == nil || w.pod == nil {
-		return false
-	}
-	w.tell(func(in *inbox) { in.stop = &stop })
-	return true
 }
 
 // ProbeResult takes in what a probe found.

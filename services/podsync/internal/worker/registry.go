@@ -56,16 +56,6 @@ type Pods interface {
 	Remove(uid types.UID)
 }
 
-// Question is what admission decides on.
-type Question struct {
-	Pod    *v1.Pod
-	Static bool
-	// Waited is how long the pod has waited for an answer.
-	Waited time.Duration
-	// Active are the admitted pods that have not ended.
-	Active []*v1.Pod
-}
-
 // Config of a Registry.
 type Config struct {
 	// Sources are the names of all sources; pods that no source knows are
@@ -86,7 +76,7 @@ type Deps struct {
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Admit decides; it must not block and not call the Registry.
-	Admit func(Question) plan.Admission
+	Admit func(Question) Answer
 	// Node is what of the node matters to a status; it must not block.
 	Node func() plan.Node
 	// OnDisk lists pods that left something on the disk or in cgroups.

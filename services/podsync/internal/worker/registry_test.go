@@ -239,7 +239,7 @@ func TestAdmissionThatCannotDecideIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
 		answer := plan.Admission{Decision: plan.AdmissionPending, Message: "the Node is not synced"}
-		r.reg.deps.Admit = func(Question) plan.Admission { return answer }
+		r.reg.deps.Admit = func(Question) Answer { return Answer{Admission: answer} }
 		r.reg.Ready("api")
 		pod := newPod("p", v1.Container{Image: "app:1"})
 		r.reg.Set(pod, "api")

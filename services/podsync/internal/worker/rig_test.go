@@ -179,7 +179,7 @@ func (r *rig) start() {
 	})
 	r.reg = New(Config{Sources: []string{"api"}}, Deps{
 		Executor: exec, Status: r.e, Probes: probes{r.e}, Events: r.e, Pods: r.pods,
-		Admit: func(Question) plan.Admission { return plan.Admission{Decision: plan.Admitted} },
+		Admit: func(Question) Answer { return Answer{Admission: plan.Admission{Decision: plan.Admitted}} },
 		Node: func() plan.Node {
 			o := r.obs.Runtime()
 			return plan.Node{IPs: []string{"192.0.2.1"}, RuntimeName: o.Name, NetworkReady: o.NetworkReady}

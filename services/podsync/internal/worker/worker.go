@@ -29,6 +29,8 @@ type worker struct {
 	againSource string
 	held        bool
 	admission   plan.Decision
+	leaving     bool // it was told to stop
+	claiming    bool // others are being stopped to make room for it
 	stopped     bool // nothing of it runs any more
 	working     bool
 
@@ -49,6 +51,7 @@ type worker struct {
 	targets   []plan.Target
 	waits     []plan.Wait
 	admitAt   time.Time // when admission was first asked
+	waitSaid  string    // the reason to wait of which an event was recorded
 	line      timeline
 	first     firstStart
 	repeats   repeats
@@ -162,14 +165,6 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	return earlier(earlier(out.Wake, again), w.admitAgain()), false
 }
 
-// admitAgain is when admission that could not decide is asked again.
-func (w *worker) admitAgain() time.Time {
-	if w.state.Pod == nil || w.state.Admission.Decision != plan.AdmissionPending || w.admitAt.IsZero() {
-		return time.Time{}
-	}
-	return w.state.Now.Add(w.reg.cfg.AdmitAgain)
-}
-
 // earlier of two times, of which zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
@@ -246,32 +241,6 @@ func (w *worker) retryNow() {
 			f.At = time.Time{}
 			w.state.Failures[k] = f
 		}
-	}
-}
-
-// admit asks admission. A pod that the runtime has, or that began in an earlier
-// life of this process, was admitted then.
-func (w *worker) admit() {
-	if !w.state.Observed.Known {
-		return
-	}
-	if len(w.state.Observed.Sandboxes) > 0 || w.begun {
-		if w.reg.accept(w) {
-			w.state.Admission = plan.Admission{Decision: plan.Admitted}
-		}
-		return
-	}
-	if w.admitAt.IsZero() {
-		w.admitAt = time.Now()
-	}
-	a, asked := w.reg.admit(w, Question{Pod: w.state.Pod, Static: w.state.Static, Waited: time.Since(w.admitAt)})
-	if !asked {
-		w.admitAt = time.Time{} // whoever holds it back wakes it
-	}
-	w.state.Admission = a
-	if a.Decision == plan.Rejected {
-		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
-		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, a.Reason, a.Message)
 	}
 }
 

@@ -1,0 +1,132 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/services/podsync/internal/admit"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/worker"
+)
+
+// admit asks the rules of admission. Static pods do not wait for a Node object:
+// the apiserver that has it may be one of them.
+func (s *Service) admit(q worker.Question) worker.Answer {
+	node := s.node.Load()
+	in := admit.Input{
+		Pod: q.Pod, Static: q.Static, Standalone: s.cfg.Standalone || q.Static && node == nil, Node: node,
+		Waited: q.Waited, Deadline: s.cfg.NodeDeadline, Active: q.Active, Leaving: q.Leaving, Host: s.hostFacts(q.Pod, node),
+	}
+	read := s.nodeRead.Load()
+	in.NodeOutdated = node != nil && s.deps.Client != nil && (read == nil || read.Before(q.Asked))
+	if in.Standalone {
+		in.Allocatable = s.allocatable()
+	}
+	decided := admit.Check(in)
+	if decided.Decision == plan.AdmissionPending && in.NodeOutdated {
+		s.nodeStale.Store(true)
+		kick(s.nodeKick)
+	}
+	answer := worker.Answer{Admission: decided.Admission}
+	for _, v := range decided.Preempt {
+		answer.Preempt = append(answer.Preempt, worker.Preemption{UID: v.Pod.UID, Signal: string(v.Signal), Stop: v.Stop})
+	}
+	return answer
+}
+
+// hostFacts is what of the machine and the runtime matters to admission.
+func (s *Service) hostFacts(pod *v1.Pod, node *v1.Node) admit.Host {
+	h := admit.Host{
+		AllowedUnsafeSysctls: s.cfg.AllowedUnsafeSysctls, NoPodLevelResources: s.cfg.NoPodLevelResources,
+		DeclaredFeatures: s.cfg.DeclaredFeatures, Release: buildinfo.KubernetesVersion, ShuttingDown: shuttingDown(node),
+	}
+	if status := s.observer.Runtime().Status; status != nil {
+		h.NoSupplementalGroupsPolicy = !status.GetFeatures().GetSupplementalGroupsPolicy()
+	}
+	if admit.NeedsAppArmor(pod) { // a look into the kernel's memory: it does not block
+		h.NoAppArmor, h.AppArmorProfiles = appArmor(appArmorEnabled, appArmorLoaded)
+	}
+	return h
+}
+
+// shuttingDown says whether the Node object says so: who follows the machine's
+// shutdown writes it into the Ready condition.
+func shuttingDown(node *v1.Node) bool {
+	if node == nil {
+		return false
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == v1.NodeReady && c.Status == v1.ConditionFalse && strings.Contains(c.Message, "node is shutting down") {
+			return true
+		}
+	}
+	return false
+}
+
+// Where the kernel says whether it enforces AppArmor, and which profiles it has.
+const (
+	appArmorEnabled = "/sys/module/apparmor/parameters/enabled"
+	appArmorLoaded  = "/sys/kernel/security/apparmor/profiles"
+)
+
+// appArmor reads both; profiles is nil when they cannot be read.
+func appArmor(enabled, loaded string) (off bool, profiles map[string]bool) {
+	answer, err := os.ReadFile(enabled)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !strings.HasPrefix(string(answer), "Y") {
+		return true, nil
+	}
+	text, err := os.ReadFile(loaded)
+	if err != nil {
+		return false, nil
+	}
+	profiles = map[string]bool{}
+	for line := range strings.Lines(string(text)) { // name (mode)
+		if i := strings.LastIndex(line, " ("); i > 0 {
+			profiles[line[:i]] = true
+		}
+	}
+	return false, profiles
+}
+
+// refreshNode reads the Node object from the apiserver itself when admission
+// found the one in memory too old to reject a pod by. It says whether that went
+// well or was not needed.
+func (s *Service) refreshNode(ctx context.Context) bool {
+	if !s.nodeStale.Swap(false) || s.deps.Client == nil {
+		return true
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	node, err := s.deps.Client.CoreV1().Nodes().Get(ctx, s.cfg.NodeName, metav1.GetOptions{})
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).Info("Could not read this node's object anew; a pod that does not match it waits", "error", err.Error())
+		s.nodeStale.Store(true)
+		return false
+	}
+	s.storeNode(node)
+	s.nodeRead.Store(&began)
+	s.registry.Recheck()
+	return true
+}
+
+// storeNode keeps the newest of what the watch and a read of our own gave. Only
+// followNode calls it.
+func (s *Service) storeNode(node *v1.Node) {
+	if old := s.node.Load(); old != nil && old.UID == node.UID {
+		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, old.ResourceVersion); err == nil && order < 0 {
+			return
+		}
+	}
+	s.node.Store(node)
+}

@@ -1,0 +1,159 @@
+package admit
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	podresource "k8s.io/component-helpers/resource"
+
+	"k8s.io/component-helpers/nodedeclaredfeatures"
+	featuretypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
+)
+
+// safeSysctls may be set by any pod: they are the pod's own and harm nobody.
+// Source: https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
+func safeSysctl(name string) bool {
+	switch name {
+	case "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies",
+		"net.ipv4.ping_group_range", "net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports",
+		"net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl",
+		"net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem":
+		return true
+	}
+	return false
+}
+
+// checkSysctls refuses what is neither safe nor allowed by the operator, and
+// what would not be the pod's own.
+func checkSysctls(in Input) (Answer, bool) {
+	if in.Pod.Spec.SecurityContext == nil {
+		return fine()
+	}
+	for _, s := range in.Pod.Spec.SecurityContext.Sysctls {
+		name := strings.ReplaceAll(s.Name, "/", ".")
+		network := strings.HasPrefix(name, "net.")
+		switch {
+		case !safeSysctl(name) && !allowed(name, in.Host.AllowedUnsafeSysctls):
+			return rejected(reasonSysctl, "forbidden sysctl: %q not allowlisted", s.Name)
+		case network && in.Pod.Spec.HostNetwork:
+			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host net enabled", s.Name)
+		case !network && in.Pod.Spec.HostIPC:
+			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host ipc enabled", s.Name)
+		}
+	}
+	return fine()
+}
+
+func allowed(name string, patterns []string) bool {
+	for _, p := range patterns {
+		p = strings.ReplaceAll(p, "/", ".")
+		if prefix, wild := strings.CutSuffix(p, "*"); name == p || wild && strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkAppArmor refuses a pod whose profile nobody would enforce.
+func checkAppArmor(in Input) (Answer, bool) {
+	for _, p := range appArmorProfiles(in.Pod) {
+		if p.Type == v1.AppArmorProfileTypeUnconfined {
+			continue
+		}
+		if in.Host.NoAppArmor {
+			return rejected(reasonAppArmor, "Cannot enforce AppArmor: AppArmor is not enabled on the host")
+		}
+		if p.Type != v1.AppArmorProfileTypeLocalhost || p.LocalhostProfile == nil || in.Host.AppArmorProfiles == nil {
+			continue
+		}
+		if !in.Host.AppArmorProfiles[*p.LocalhostProfile] {
+			return rejected(reasonAppArmor, "Cannot enforce AppArmor: profile %q is not loaded", *p.LocalhostProfile)
+		}
+	}
+	return fine()
+}
+
+// NeedsAppArmor says whether the pod asks for any profile.
+func NeedsAppArmor(pod *v1.Pod) bool { return len(appArmorProfiles(pod)) > 0 }
+
+// appArmorAnnotation names a container's profile in the older spelling.
+const appArmorAnnotation = "container.apparmor.security.beta.kubernetes.io/"
+
+// appArmorProfiles are the profiles that the pod or its containers ask for.
+func appArmorProfiles(pod *v1.Pod) []v1.AppArmorProfile {
+	var out []v1.AppArmorProfile
+	if sc := pod.Spec.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+		out = append(out, *sc.AppArmorProfile)
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if sc := list[i].SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+				out = append(out, *sc.AppArmorProfile)
+			} else if text, ok := pod.Annotations[appArmorAnnotation+list[i].Name]; ok {
+				out = append(out, annotatedProfile(text))
+			}
+		}
+	}
+	return out
+}
+
+func annotatedProfile(text string) v1.AppArmorProfile {
+	switch name, local := strings.CutPrefix(text, "localhost/"); {
+	case local:
+		return v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+	case text == "runtime/default":
+		return v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}
+	default:
+		return v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}
+	}
+}
+
+func checkPodLevel(in Input) (Answer, bool) {
+	if in.Host.NoPodLevelResources && podresource.IsPodLevelResourcesSet(in.Pod) {
+		return rejected(reasonPodLevel, "pod-level resources are not supported on this node: the feature gate PodLevelResources is off")
+	}
+	return fine()
+}
+
+// checkFeatures compares what the pod can only use on a node that says so with
+// what this node says.
+// Source: KEP-5328.
+func checkFeatures(in Input) (Answer, bool) {
+	if in.Host.DeclaredFeatures == nil {
+		return fine()
+	}
+	missing, err := missingFeatures(in)
+	switch {
+	case err != nil:
+		return rejected(reasonFeature, "%v", err)
+	case len(missing) > 0:
+		return rejected(reasonFeature, "Pod requires node features that are not available: %s", strings.Join(missing, ", "))
+	}
+	return fine()
+}
+
+func missingFeatures(in Input) ([]string, error) {
+	release, err := version.Parse(in.Host.Release)
+	if err != nil {
+		return nil, fmt.Errorf("find out which features the pod needs: this node's release %q: %w", in.Host.Release, err)
+	}
+	framework := nodedeclaredfeatures.DefaultFramework
+	need, err := framework.InferForPodScheduling(&featuretypes.PodInfo{Spec: &in.Pod.Spec, Status: &in.Pod.Status}, release)
+	if err != nil {
+		return nil, fmt.Errorf("find out which features the pod needs: %w", err)
+	}
+	result, err := framework.MatchNodeFeatureSet(need, framework.TryMap(in.Host.DeclaredFeatures))
+	if err != nil {
+		return nil, fmt.Errorf("compare the features that the pod needs with this node's: %w", err)
+	}
+	return result.UnsatisfiedRequirements, nil
+}
+
+func checkShutdown(in Input) (Answer, bool) {
+	if in.Host.ShuttingDown {
+		return rejected(reasonShutdown, "Pod was rejected as the node is shutting down.")
+	}
+	return fine()
+}

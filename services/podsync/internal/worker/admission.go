@@ -1,0 +1,167 @@
+package worker
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// Question is what admission decides on.
+type Question struct {
+	Pod    *v1.Pod
+	Static bool
+	// Asked is when the pod first asked, Waited how long that is ago.
+	Asked  time.Time
+	Waited time.Duration
+	// Active are the admitted pods that have not ended.
+	Active []*v1.Pod
+	// Leaving are those of Active that are being stopped.
+	Leaving map[types.UID]bool
+}
+
+// Answer is what admission decided.
+type Answer struct {
+	plan.Admission
+	// Preempt are the pods that are stopped to make room; the decision is
+	// pending then, and asked for again when they have ended.
+	Preempt []Preemption
+}
+
+// Preemption is the end of a pod for another's sake.
+type Preemption struct {
+	UID types.UID
+	// Signal is the resource that is short.
+	Signal string
+	Stop   plan.Stop
+}
+
+// sayWaiting is how long a pod waits for admission before it is said as an event.
+const sayWaiting = 5 * time.Second
+
+// admit asks admission. A pod that the runtime has, or that began in an earlier
+// life of this process, was admitted then.
+func (w *worker) admit() {
+	if !w.state.Observed.Known {
+		return
+	}
+	if len(w.state.Observed.Sandboxes) > 0 || w.begun {
+		if w.reg.accept(w) {
+			w.state.Admission = plan.Admission{Decision: plan.Admitted}
+		}
+		return
+	}
+	if w.admitAt.IsZero() {
+		w.admitAt = time.Now()
+	}
+	a, asked := w.reg.admit(w, Question{Pod: w.state.Pod, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
+	waited := time.Since(w.admitAt)
+	if !asked {
+		w.admitAt = time.Time{} // whoever holds it back wakes it
+	}
+	w.state.Admission = a
+	switch {
+	case a.Decision == plan.Rejected:
+		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, a.Reason, a.Message)
+		w.reg.deps.Metrics.rejected(a.Reason)
+	case a.Decision == plan.AdmissionPending && a.Reason != "" && a.Reason != w.waitSaid && waited >= sayWaiting:
+		w.waitSaid = a.Reason
+		w.log.Info("Pod waits for admission", "reason", a.Reason, "message", a.Message)
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, "AdmissionPending", a.Message)
+	}
+}
+
+// admitAgain is when admission that could not decide is asked again.
+func (w *worker) admitAgain() time.Time {
+	if w.state.Pod == nil || w.state.Admission.Decision != plan.AdmissionPending || w.admitAt.IsZero() {
+		return time.Time{}
+	}
+	return w.state.Now.Add(w.reg.cfg.AdmitAgain)
+}
+
+// admit asks admission for a worker's pod, with all others that count, and
+// stops those that must make room. asked is false while the pod is held back.
+func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.held {
+		return plan.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
+	}
+	q.Leaving = map[types.UID]bool{}
+	for uid, other := range r.workers {
+		if other == w || other.pod == nil || other.stopped || !other.counts() && !(other.claiming && !critical(w)) {
+			continue
+		}
+		q.Active = append(q.Active, other.pod)
+		if other.leaving || other.gone || other.pod.DeletionTimestamp != nil {
+			q.Leaving[uid] = true
+		}
+	}
+	answer := r.deps.Admit(q)
+	w.admission = answer.Decision
+	w.claiming = answer.Decision == plan.AdmissionPending && answer.Reason == reasonPreempting
+	for _, p := range answer.Preempt {
+		other := r.workers[p.UID]
+		if other == nil || other.leaving || other.pod == nil {
+			continue
+		}
+		w.log.Info("Stopping a pod to make room for this one", "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
+		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
+		r.deps.Metrics.preempted(p.Signal)
+		other.stop(p.Stop)
+	}
+	return answer.Admission, true
+}
+
+// reasonPreempting is why a critical pod waits for others to end. What comes
+// free is its own: no ordinary pod may take it meanwhile.
+const reasonPreempting = "Preempting"
+
+func critical(w *worker) bool {
+	return w.source != apiSource || w.pod.Spec.Priority != nil && *w.pod.Spec.Priority >= systemCritical
+}
+
+// counts says whether others must reckon with what a pod uses: it was admitted,
+// in this life of the process or, as its status or the runtime shows, in an
+// earlier one. The Registry's lock is held.
+func (w *worker) counts() bool {
+	if w.admission != plan.AdmissionPending {
+		return w.admission == plan.Admitted
+	}
+	phase := w.pod.Status.Phase
+	began := w.pod.Status.StartTime != nil || len(w.reg.observed[w.uid].Sandboxes) > 0
+	return began && phase != v1.PodFailed && phase != v1.PodSucceeded
+}
+
+// accept notes that a pod was admitted in an earlier life of this process.
+func (r *Registry) accept(w *worker) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.held {
+		return false
+	}
+	w.admission = plan.Admitted
+	return true
+}
+
+// Stop asks for a pod's end for a reason of the node's own; false when there is
+// no such pod. It returns at once.
+func (r *Registry) Stop(uid types.UID, stop plan.Stop) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[uid]
+	if w == nil || w.pod == nil {
+		return false
+	}
+	w.stop(stop)
+	return true
+}
+
+// stop tells a worker to end its pod. The Registry's lock is held.
+func (w *worker) stop(stop plan.Stop) {
+	w.leaving = true
+	w.tell(func(in *inbox) { in.stop = &stop })
+}

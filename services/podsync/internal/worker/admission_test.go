@@ -1,0 +1,68 @@
+package worker
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+)
+
+// oneAtATime admits one pod; a critical one has the other stopped.
+func oneAtATime(q Question) Answer {
+	switch {
+	case len(q.Active) == 0:
+		return Answer{Admission: plan.Admission{Decision: plan.Admitted}}
+	case !strings.HasPrefix(q.Pod.Name, "critical"):
+		return Answer{Admission: plan.Admission{Decision: plan.Rejected, Reason: "OutOfpods", Message: "full"}}
+	}
+	a := Answer{Admission: plan.Admission{Reason: reasonPreempting, Message: "waits for room"}}
+	for _, pod := range q.Active {
+		if !q.Leaving[pod.UID] {
+			a.Preempt = append(a.Preempt, Preemption{UID: pod.UID, Signal: "pods", Stop: plan.Stop{
+				Reason: "Preempting", Message: "makes room", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"},
+			}})
+		}
+	}
+	return a
+}
+
+func TestACriticalPodTakesThePlaceOfAnotherAndNobodyElseDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}, OnTerm: fakecri.Term{After: 8 * time.Second}}}})
+		r.reg.deps.Admit = oneAtATime
+		r.reg.Ready("api")
+		victim := newPod("victim", v1.Container{Image: "app:1"})
+		r.reg.Set(victim, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(victim.UID)) })
+
+		critical := newPod("critical", v1.Container{Image: "app:1"})
+		highest := int32(systemCritical)
+		critical.Spec.Priority = &highest
+		r.reg.Set(critical, "api")
+		time.Sleep(6 * time.Second)
+		if got, _ := r.reg.Explain(critical.UID); len(got.Waits) != 1 || !strings.Contains(got.Waits[0].Reason, "waits for room") {
+			t.Errorf("while the victim ends the pod waits for %+v", got.Waits)
+		}
+		late := newPod("late", v1.Container{Image: "app:1"})
+		r.reg.Set(late, "api")
+		r.until("the critical pod is ready", time.Minute, func() bool { return isReady(r.status(critical.UID)) })
+		st := r.status(victim.UID)
+		if st.Phase != v1.PodFailed || st.Reason != "Preempting" || st.Message != "makes room" || st.Conditions[0].Type != v1.DisruptionTarget {
+			t.Errorf("the victim's status is %+v", st)
+		}
+		if got := r.status(late.UID); got.Reason != "OutOfpods" {
+			t.Errorf("a pod that came while room was made: %+v", got)
+		}
+		told := strings.Join(r.e.said(), "\n")
+		for _, want := range []string{"Warning Preempting makes room", "Normal AdmissionPending waits for room", "Warning OutOfpods full"} {
+			if strings.Count(told, want) != 1 {
+				t.Errorf("event %q is there %d times in\n%s", want, strings.Count(told, want), told)
+			}
+		}
+	})
+}
