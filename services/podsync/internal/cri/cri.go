@@ -64,12 +64,16 @@ func New(cfg Config, runtime, images grpc.ClientConnInterface, metrics *Metrics)
 	}
 }
 
-// call runs one unary call with its deadline and counts it.
+// call runs one unary call with its deadline and counts it. Without a timeout
+// ctx alone bounds it.
 func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time.Duration, req Req,
 	do func(context.Context, Req, ...grpc.CallOption) (Resp, error),
 ) (Resp, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
 	began := time.Now()
 	resp, err := do(ctx, req, grpc.MaxCallRecvMsgSize(maxMessage))
 	c.metrics.observe(op, began, err)

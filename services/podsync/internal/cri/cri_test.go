@@ -3,12 +3,14 @@ package cri
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -92,5 +94,30 @@ func TestAnnotationsOfOthersAreTakenWithCare(t *testing.T) {
 	}
 	if g := GraceSeconds(map[string]string{AnnotationGracePeriod: "30", AnnotationDeletionGracePeriod: "5"}); g != 5 {
 		t.Errorf("grace period %d", g)
+	}
+}
+
+// deadlines is a connection that notes the deadline of each call.
+type deadlines struct {
+	grpc.ClientConnInterface
+	bounded []bool
+}
+
+func (d *deadlines) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
+	_, ok := ctx.Deadline()
+	d.bounded = append(d.bounded, ok)
+	return nil
+}
+
+func TestACommandWithoutATimeoutIsBoundedByItsCallerAlone(t *testing.T) {
+	conn := &deadlines{}
+	c := New(Config{}, conn, conn, nil)
+	for _, timeout := range []time.Duration{0, time.Second} {
+		if _, err := c.ExecSync(context.Background(), "id", []string{"true"}, timeout); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []bool{false, true}; !slices.Equal(conn.bounded, want) {
+		t.Errorf("bounded: %v, want %v", conn.bounded, want)
 	}
 }

@@ -10,9 +10,11 @@ import (
 // ExecSync runs a command in a container. Timeout zero means none: the command
 // is then bounded by ctx alone.
 func (c *Client) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
-	return c.Raw().ExecSync(ctx, &runtimeapi.ExecSyncRequest{
-		ContainerId: id, Cmd: command, Timeout: int64((timeout + time.Second - 1) / time.Second),
-	})
+	req := &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64((timeout + time.Second - 1) / time.Second)}
+	if timeout <= 0 {
+		return call(ctx, c, "exec_sync", 0, req, c.runtime.ExecSync)
+	}
+	return c.Raw().ExecSync(ctx, req)
 }
 
 // Raw are the calls that others make through podsync, in CRI's own messages.

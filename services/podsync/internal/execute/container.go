@@ -153,15 +153,12 @@ const stopPlace = 250 * time.Millisecond
 // shortestStop is the least grace period that a container gets.
 const shortestStop = 2 * time.Second
 
-// killContainer runs preStop and stops a container, within its grace period.
+// killContainer stops a container within its grace period.
 func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	a := t.Action
 	ends := time.Now().Add(time.Duration(a.GraceSeconds) * time.Second)
-	if t.Pod != nil && !a.Replace {
-		e.deps.Events.Container(t.Pod, a.Container, v1.EventTypeNormal, "Killing", a.Reason)
-	}
-	if a.PreStop {
-		e.preStop(ctx, t, ends)
+	if !a.Announced {
+		e.announceStop(t)
 	}
 	leave, err := e.deps.Stops.Enter(ctx, t.Order)
 	if err != nil {
@@ -186,13 +183,21 @@ func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	return nil
 }
 
-func (e *Executor) preStop(ctx context.Context, t Task, ends time.Time) {
+func (e *Executor) announceStop(t Task) {
+	if t.Pod != nil {
+		e.deps.Events.Container(t.Pod, t.Action.Container, v1.EventTypeNormal, "Killing", t.Action.Reason)
+	}
+}
+
+// beginStop announces the stop of a container and runs its preStop hook until
+// that ends or ctx does, which is when its time is over. That a hook fails
+// changes nothing but an event.
+func (e *Executor) beginStop(life, ctx context.Context, t Task) {
+	e.announceStop(t)
 	c := spec(t.Pod, t.Action.Container)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		return
 	}
-	ctx, cancel := context.WithDeadline(ctx, ends)
-	defer cancel()
 	ip := ""
 	if o := e.deps.Observer.Current(t.UID); len(o.Sandboxes) > 0 && len(o.Sandboxes[0].IPs) > 0 {
 		ip = o.Sandboxes[0].IPs[0]
@@ -200,7 +205,7 @@ func (e *Executor) preStop(ctx context.Context, t Task, ends time.Time) {
 		ip = ips[0]
 	}
 	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: t.Action.ID, PodIP: ip}, c.Lifecycle.PreStop)
-	if err != nil {
+	if err != nil && life.Err() == nil {
 		e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }

@@ -191,6 +191,9 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 		return Result{}, e.observed(life, t, e.makeSandbox(ctx, t))
 	case plan.StartContainer:
 		return Result{}, e.observed(life, t, e.startContainer(life, ctx, t))
+	case plan.BeginStop:
+		e.beginStop(life, ctx, t)
+		return Result{}, nil
 	case plan.KillContainer:
 		return Result{}, e.observed(life, t, e.killContainer(ctx, t))
 	case plan.StopSandbox:

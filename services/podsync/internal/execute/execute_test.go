@@ -201,42 +201,48 @@ func TestASandboxWhoseAnswerWasLostIsAdopted(t *testing.T) {
 	}
 }
 
-func TestPreStopAndStopShareTheGracePeriod(t *testing.T) {
+func TestAStopIsAnnouncedOnceAndItsHookMayFail(t *testing.T) {
 	for name, tc := range map[string]struct {
-		preStop bool
-		takes   time.Duration
-		grace   int64
-		want    string
-		failed  bool
+		hook   func(context.Context) error // nil: there is none
+		cut    time.Duration
+		failed bool
 	}{
-		"no hook":            {false, 0, 10, "stop r 10s", false},
-		"a short hook":       {true, 3500 * time.Millisecond, 10, "stop r 7s", false},
-		"a hook that hangs":  {true, time.Hour, 10, "stop r 2s", true},
-		"hardly any time":    {false, 0, 1, "stop r 2s", false},
-		"a hook to the edge": {true, 9500 * time.Millisecond, 10, "stop r 2s", false},
+		"no hook":            {nil, time.Minute, false},
+		"a hook":             {func(context.Context) error { return nil }, time.Minute, false},
+		"a hook that fails":  {func(context.Context) error { return errors.New("no") }, time.Minute, true},
+		"a hook that is cut": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
-				h.hook = func(ctx context.Context) error {
-					select {
-					case <-time.After(tc.takes):
-						return nil
-					case <-ctx.Done():
-						return ctx.Err()
-					}
+				h := &host{hook: tc.hook, now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
+				e := newExecutor(h, Config{})
+				begin := h.task(plan.Action{Key: plan.Key{Kind: plan.BeginStop, Object: "r"}, ID: "r", Container: "c", Reason: "Stopping container c"})
+				if tc.hook != nil {
+					begin.Pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}
 				}
-				task := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: tc.grace, PreStop: tc.preStop, Reason: "Stopping container c"})
-				task.Pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}
-				if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task); err != nil {
+				ctx, cancel := context.WithTimeout(t.Context(), tc.cut)
+				defer cancel()
+				if _, err := e.Do(t.Context(), ctx, begin); err != nil {
 					t.Fatal(err)
 				}
-				if !slices.Contains(h.log, tc.want) || !slices.Contains(h.log, "event Killing Stopping container c") ||
-					slices.Contains(h.log, "event FailedPreStopHook PreStopHook failed") != tc.failed {
-					t.Errorf("log %q, want %q, hook failed %v", h.log, tc.want, tc.failed)
+				kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 7, Announced: true, Reason: "Stopping container c"})
+				if _, err := e.Do(t.Context(), t.Context(), kill); err != nil {
+					t.Fatal(err)
+				}
+				said := slices.DeleteFunc(slices.Clone(h.log), func(l string) bool { return l != "event Killing Stopping container c" })
+				if len(said) != 1 || !slices.Contains(h.log, "stop r 7s") || slices.Contains(h.log, "event FailedPreStopHook PreStopHook failed") != tc.failed {
+					t.Errorf("log %q, want one announcement, a stop with 7s, hook failed %v", h.log, tc.failed)
 				}
 			})
 		})
+	}
+}
+
+func TestAStopHasTwoSecondsAtLeast(t *testing.T) {
+	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
+	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})
+	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r 2s") {
+		t.Errorf("error %v, log %q", err, h.log)
 	}
 }
 

@@ -20,7 +20,11 @@ const (
 	// StartContainer creates and starts a container and runs its postStart hook
 	// (Container, Attempt, ImageRef, SandboxID, Backoff).
 	StartContainer Kind = "start container"
-	// KillContainer runs preStop, then stops a container (Container, ID, GraceSeconds, PreStop, Reason).
+	// BeginStop announces that a container is about to be stopped and runs its
+	// preStop hook, if it has one (Container, ID, GraceTotalSeconds, Reason). It
+	// has no bound of its own: the planner cancels it when the period is over.
+	BeginStop Kind = "begin stop"
+	// KillContainer stops a container (Container, ID, GraceSeconds, Reason, Announced).
 	KillContainer Kind = "kill container"
 	// StopSandbox stops a sandbox and frees its network (ID).
 	StopSandbox Kind = "stop sandbox"
@@ -43,7 +47,7 @@ const (
 type Key struct {
 	Kind Kind
 	// Object is a container name (PullImage, StartContainer), a CRI id
-	// (KillContainer, StopSandbox, Remove…), else empty.
+	// (BeginStop, KillContainer, StopSandbox, Remove…), else empty.
 	Object string
 }
 
@@ -62,12 +66,12 @@ type Action struct {
 	ImageRef string
 	// Backoff to keep in the new container's annotation.
 	Backoff time.Duration
-	// GraceSeconds for preStop and stop together.
+	// GraceSeconds is what is left of the grace period for the stop.
 	GraceSeconds int64
 	// GraceTotalSeconds is the whole grace period that GraceSeconds is the rest of.
 	GraceTotalSeconds int64
-	// PreStop says whether the preStop hook runs first.
-	PreStop bool
+	// Announced: the container's stop was told of already.
+	Announced bool
 	// Reason is the event's text for a kill, e.g. "Container x failed liveness
 	// probe, will be restarted"; for others empty.
 	Reason string
@@ -80,8 +84,8 @@ type Action struct {
 type Output struct {
 	// Actions to start now; none of them depends on another.
 	Actions []Action
-	// Cancel names running actions that are in the way of the pod's end: their
-	// context is to be cancelled. They count as running until they return.
+	// Cancel names running actions that are in the way: their context is to be
+	// cancelled. They count as running until they return.
 	Cancel []Key
 	// Status to publish.
 	Status v1.PodStatus

@@ -20,7 +20,7 @@ func advice(k Kind, f Failure) string {
 		return "check the runtime's log and the CNI configuration"
 	case StartContainer:
 		return "check the container's command, environment and references"
-	case KillContainer, StopSandbox, RemoveContainer, RemoveSandbox:
+	case BeginStop, KillContainer, StopSandbox, RemoveContainer, RemoveSandbox:
 		return "check the runtime's log: it does not stop or remove what it runs"
 	case TeardownVolumes:
 		return "find who keeps the mount busy, e.g. with findmnt and fuser"

@@ -142,7 +142,7 @@ func waitKind(k Kind) string {
 		return "sandbox"
 	case DeleteObject:
 		return "apiserver"
-	case KillContainer:
+	case BeginStop, KillContainer:
 		return "termination"
 	default:
 		return "container"

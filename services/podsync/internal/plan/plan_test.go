@@ -124,7 +124,7 @@ func TestDeletionEndsEverythingAndThenTheObject(t *testing.T) {
 	w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &now, &grace
 	w.log = nil
 	w.step()
-	if len(w.log) != 1 || w.log[0] != "kill container a" {
+	if len(w.log) != 2 || w.count("kill container a") != 1 || w.count("begin stop side") != 1 {
 		t.Fatalf("first the container alone is stopped, got %v", w.log)
 	}
 	w.settle(time.Minute)

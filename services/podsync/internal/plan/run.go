@@ -2,8 +2,7 @@ package plan
 
 import (
 	"fmt"
-
-	v1 "k8s.io/api/core/v1"
+	"time"
 )
 
 // run plans for a pod that is to run.
@@ -25,16 +24,20 @@ func (p *planner) run() {
 func (p *planner) killUnwanted() {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
-		if !c.live() || p.starting(c) {
+		if p.starting(c) {
+			p.watchHook(c)
+			continue
+		}
+		if !c.live() {
 			continue
 		}
 		v := p.viewOf(c.Name)
 		if v == nil {
-			p.kill(c, nil, p.specGrace(), "Container "+c.Name+" is not in the pod's spec any more")
+			p.kill(c, p.specGrace(), "Container "+c.Name+" is not in the pod's spec any more")
 			continue
 		}
 		if reason, grace := p.unwanted(v, c); reason != "" {
-			p.kill(c, v, grace, reason)
+			p.kill(c, grace, reason)
 		}
 	}
 	if p.sandbox != nil {
@@ -67,6 +70,27 @@ func (p *planner) unwanted(v *view, c *Container) (string, int64) {
 		return fmt.Sprintf("Container %s failed liveness probe, will be restarted", c.Name), p.probeGrace(v.spec.LivenessProbe)
 	}
 	return "", 0
+}
+
+// watchHook cuts short the start of a container whose postStart hook still runs
+// though it has become pointless. A hook has no time limit: the container, the
+// pod or its definition ends it.
+func (p *planner) watchHook(c *Container) {
+	if c.Hook != HookRunning {
+		return
+	}
+	v := p.viewOf(c.Name)
+	reason := ""
+	if v != nil && c.live() {
+		reason, _ = p.unwanted(v, c)
+	}
+	if v == nil || c.State == StateExited || reason != "" {
+		p.out.Cancel = append(p.out.Cancel, Key{StartContainer, c.Name})
+		return
+	}
+	if c.State == StateRunning {
+		p.wait("container", c.Name, "the postStart hook of container "+c.Name+" has not returned", "a hook has no time limit; look into the container why it hangs", time.Time{})
+	}
 }
 
 func (p *planner) failed(c *Container, t ProbeType) bool {
@@ -257,28 +281,4 @@ func (p *planner) collectGarbage() {
 			p.emit(Action{Key: Key{RemoveSandbox, sb.ID}, ID: sb.ID})
 		}
 	}
-}
-
-// kill asks for the end of one container of a pod that goes on.
-func (p *planner) kill(c *Container, v *view, grace int64, reason string) {
-	p.emit(Action{
-		Key: Key{KillContainer, c.ID}, Container: c.Name, ID: c.ID,
-		GraceSeconds: max(grace, shortestGrace), GraceTotalSeconds: grace,
-		PreStop: v != nil && v.spec.Lifecycle != nil && v.spec.Lifecycle.PreStop != nil && grace > 0,
-		Reason:  reason,
-	})
-}
-
-func (p *planner) specGrace() int64 {
-	if p.s.Pod != nil && p.s.Pod.Spec.TerminationGracePeriodSeconds != nil {
-		return *p.s.Pod.Spec.TerminationGracePeriodSeconds
-	}
-	return v1.DefaultTerminationGracePeriodSeconds
-}
-
-func (p *planner) probeGrace(probe *v1.Probe) int64 {
-	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
-		return *probe.TerminationGracePeriodSeconds
-	}
-	return p.specGrace()
 }

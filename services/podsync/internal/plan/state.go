@@ -44,6 +44,9 @@ type State struct {
 	// Failures holds the last failure of each action that failed since it last
 	// succeeded, by key.
 	Failures map[Key]Failure
+	// Stops holds the stops of containers that have begun in this process's
+	// life, by container id; BeginStop and KillContainer begin one.
+	Stops map[string]ContainerStop
 	// Cleaned says which parts of a finished pod are gone.
 	Cleaned Cleaned
 	// LogCounts is the highest <n>.log found per container on the disk when the
@@ -69,6 +72,14 @@ type Stop struct {
 	GraceSeconds *int64
 	// Condition is added to the pod's conditions, usually DisruptionTarget; nil for none.
 	Condition *v1.PodCondition
+}
+
+// ContainerStop is the stop of one container, under way.
+type ContainerStop struct {
+	// Began is when it was announced.
+	Began time.Time
+	// PreStopDone: BeginStop has returned, however the hook ended.
+	PreStopDone bool
 }
 
 // Decision is what admission decided.

@@ -134,51 +134,6 @@ func (p *planner) removeAll(down bool) {
 	p.out.Done = len(p.s.InFlight) == 0
 }
 
-// killAll stops every live container within what is left of the grace period:
-// sidecars only when those that need them have ended, the last one first.
-func (p *planner) killAll() {
-	left, total := p.graceLeft()
-	for i := range p.s.Observed.Containers {
-		c := &p.s.Observed.Containers[i]
-		if !c.live() || p.starting(c) || p.needed(c) {
-			continue
-		}
-		v := p.viewOf(c.Name)
-		a := Action{
-			Key: Key{KillContainer, c.ID}, Container: c.Name, ID: c.ID,
-			GraceSeconds: max(left, shortestGrace), GraceTotalSeconds: total,
-			PreStop: v != nil && v.spec.Lifecycle != nil && v.spec.Lifecycle.PreStop != nil && left > 0,
-			Reason:  "Stopping container " + c.Name,
-		}
-		if now, running := p.s.InFlight[a.Key]; running {
-			// A period that shrank cuts short the stop that runs; preStop has had its turn.
-			a.Replace = total < now.GraceTotalSeconds
-			a.PreStop = a.PreStop && now.PreStop && !a.Replace
-		}
-		p.emit(a)
-	}
-}
-
-// needed says whether the container is a sidecar that others still rely on.
-func (p *planner) needed(c *Container) bool {
-	mine := -1
-	for i, v := range p.views {
-		if v.spec.Name == c.Name && v.class == sidecar {
-			mine = i
-		}
-	}
-	if mine < 0 {
-		return false
-	}
-	for i, v := range p.views {
-		later := v.class == sidecar && i > mine
-		if (v.class == regular || v.class == ordinaryInit || later) && v.last != nil && v.last.live() {
-			return true
-		}
-	}
-	return false
-}
-
 // orphanGrace is the grace period of a pod that no source knows: what its
 // containers were made with.
 func (p *planner) orphanGrace() int64 {

@@ -37,7 +37,7 @@ func newWorld(pod *v1.Pod) *world {
 			Node:      Node{IPs: []string{"10.0.0.1"}, NetworkReady: true, RuntimeName: "containerd"},
 			Observed:  Observed{Known: true},
 			Probes:    map[ProbeKey]ProbeResult{}, Images: map[string]Image{},
-			InFlight: map[Key]Action{}, Failures: map[Key]Failure{},
+			InFlight: map[Key]Action{}, Failures: map[Key]Failure{}, Stops: map[string]ContainerStop{},
 		},
 		exits: map[string][]int32{}, runs: time.Second, ends: map[string]time.Time{},
 	}
@@ -145,6 +145,8 @@ func (w *world) do(a Action) {
 		w.s.Observed.Sandboxes = append([]Sandbox{sb}, w.s.Observed.Sandboxes...)
 	case StartContainer:
 		w.start(a)
+	case BeginStop:
+		w.s.Stops[a.ID] = ContainerStop{Began: w.s.Now, PreStopDone: true}
 	case KillContainer:
 		w.end(w.container(a.ID), 137)
 	case StopSandbox:

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/cri"
@@ -41,6 +42,7 @@ func (w *worker) launch(a plan.Action) {
 	}
 	w.cancels[a.Key] = f
 	w.state.InFlight[a.Key] = a
+	w.stopBegins(a)
 	w.line.begin(a, w.state.Now)
 	w.log.V(1).Info("Begin", "action", a.Kind, "object", a.Object, "attempt", a.Attempt)
 	task := execute.Task{Pod: w.state.Pod, UID: w.uid, Action: a, Order: w.order(), Hooked: w.hooked}
@@ -50,6 +52,25 @@ func (w *worker) launch(a plan.Action) {
 		cancel()
 		w.tell(func(in *inbox) { in.done = append(in.done, o) })
 	})
+}
+
+// stopBegins notes when the stop of a container began.
+func (w *worker) stopBegins(a plan.Action) {
+	if a.Kind != plan.BeginStop && a.Kind != plan.KillContainer {
+		return
+	}
+	if _, begun := w.state.Stops[a.ID]; !begun {
+		w.state.Stops[a.ID] = plan.ContainerStop{Began: w.state.Now}
+	}
+}
+
+// forgetStops forgets the stops of containers that are gone.
+func (w *worker) forgetStops() {
+	for id := range w.state.Stops {
+		if !slices.ContainsFunc(w.state.Observed.Containers, func(c plan.Container) bool { return c.ID == id }) {
+			delete(w.state.Stops, id)
+		}
+	}
 }
 
 // hooked is told by actions how a postStart hook stands.
@@ -70,6 +91,10 @@ func (w *worker) finish(o outcome) {
 	delete(w.state.InFlight, a.Key)
 	now := time.Now()
 	w.line.end(a, f.began, now, o.err)
+	if stop, ok := w.state.Stops[a.ID]; ok && a.Kind == plan.BeginStop {
+		stop.PreStopDone = true // however it ended
+		w.state.Stops[a.ID] = stop
+	}
 	if a.Kind == plan.PullImage {
 		w.first.pulling = max(w.first.pulling, now.Sub(f.began))
 	}

@@ -84,6 +84,7 @@ func newWorker(r *Registry, uid types.UID, seq uint64) *worker {
 		state: plan.State{
 			UID: uid, Probes: map[plan.ProbeKey]plan.ProbeResult{}, Images: map[string]plan.Image{},
 			InFlight: map[plan.Key]plan.Action{}, Failures: map[plan.Key]plan.Failure{},
+			Stops: map[string]plan.ContainerStop{},
 		},
 	}
 }
@@ -190,6 +191,7 @@ func (w *worker) takeIn() {
 	}
 	if in.observed != nil {
 		w.state.Observed = *in.observed
+		w.forgetStops()
 	}
 	for k, v := range in.probes {
 		w.state.Probes[k] = v
