@@ -130,7 +130,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s.host()
 	s.registry = worker.New(worker.Config{Sources: s.sources.Names()}, worker.Deps{
-		Executor: s.executor(), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Metrics: counts,
+		Executor: s.executor(), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts,
 		Admit: s.admit, Node: s.nodeFacts, OnDisk: s.onDisk,
 	})
 	s.housekeeping()

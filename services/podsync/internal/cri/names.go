@@ -33,6 +33,8 @@ const (
 	AnnotationBackoff = "polylet.dev/restart-backoff"
 	// AnnotationCgroupParent, on a sandbox, is the pod's cgroup below the cgroup root.
 	AnnotationCgroupParent = "polylet.dev/cgroup-parent"
+	// AnnotationPodStarted, on a sandbox, is the pod's status.startTime, RFC 3339.
+	AnnotationPodStarted = "polylet.dev/pod-started"
 )
 
 // RestartCount reads a container's restart count from its annotations; false
@@ -49,6 +51,16 @@ func Backoff(annotations map[string]string) time.Duration {
 		return 0
 	}
 	return d
+}
+
+// PodStarted reads the pod's start time from a sandbox's annotations; zero when
+// there is none.
+func PodStarted(annotations map[string]string) time.Time {
+	t, err := time.Parse(time.RFC3339, annotations[AnnotationPodStarted])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 // GraceSeconds reads a container's grace period from its annotations: the

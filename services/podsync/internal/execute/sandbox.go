@@ -3,6 +3,7 @@ package execute
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,7 +18,7 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 	if attempt > 0 {
 		e.deps.Events.Pod(t.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
-	config, handler, err := e.sandboxConfig(ctx, t.Pod, attempt)
+	config, handler, err := e.sandboxConfig(ctx, t.Pod, attempt, t.Action.PodStarted)
 	if err != nil {
 		return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", err)
 	}
@@ -62,15 +63,18 @@ func (e *Executor) sandboxFailed(ctx context.Context, t Task, reason string, err
 }
 
 // sandboxConfig builds and keeps the configuration of the pod's sandbox.
-func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
+func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32, started time.Time) (*runtimeapi.PodSandboxConfig, string, error) {
 	config, handler, err := e.deps.Materials.Sandbox(ctx, pod, attempt)
 	if err != nil {
 		return nil, "", err
 	}
+	if config.Annotations == nil {
+		config.Annotations = map[string]string{}
+	}
+	if !started.IsZero() {
+		config.Annotations[cri.AnnotationPodStarted] = started.UTC().Format(time.RFC3339)
+	}
 	if parent := config.GetLinux().GetCgroupParent(); parent != "" {
-		if config.Annotations == nil {
-			config.Annotations = map[string]string{}
-		}
 		config.Annotations[cri.AnnotationCgroupParent] = parent
 	}
 	e.mu.Lock()
@@ -92,7 +96,7 @@ func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (plan.
 		if ok && made.attempt == s.Attempt {
 			return s, made.config, nil
 		}
-		config, _, err := e.sandboxConfig(ctx, pod, s.Attempt)
+		config, _, err := e.sandboxConfig(ctx, pod, s.Attempt, s.PodStarted)
 		return s, config, err
 	}
 	return plan.Sandbox{}, nil, fmt.Errorf("sandbox %s is gone", id)

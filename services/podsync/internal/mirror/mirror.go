@@ -52,6 +52,9 @@ type Keeper struct {
 	mirrors      map[types.UID]types.NamespacedName
 	staticReady  bool
 	mirrorsReady bool
+	// known: the pods that run though no source knows them are in strangers.
+	known     bool
+	strangers map[types.UID]bool
 }
 
 var _ source.Mirrors = (*Keeper)(nil)
@@ -59,7 +62,11 @@ var _ source.Mirrors = (*Keeper)(nil)
 // entry is one full name. Guarded by Keeper.mu.
 type entry struct {
 	static *v1.Pod
-	mirror *v1.Pod
+	// leaving: static is not wanted any more, but it has not ended; next takes
+	// its place then, and may be nil.
+	leaving bool
+	next    *v1.Pod
+	mirror  *v1.Pod
 	// gone is the mirror that was deleted last: a late word of it is ignored.
 	gone  types.UID
 	busy  bool
@@ -86,6 +93,8 @@ func New(cfg Config, deps Deps) *Keeper {
 		names:   map[types.NamespacedName]*entry{},
 		statics: map[types.UID]types.NamespacedName{},
 		mirrors: map[types.UID]types.NamespacedName{},
+
+		strangers: map[types.UID]bool{},
 	}
 }
 
@@ -141,16 +150,27 @@ func (k *Keeper) SetStatic(pod *v1.Pod) {
 	defer k.mu.Unlock()
 	name := fullName(pod)
 	e := k.entry(name)
-	if e.static != nil && e.static.UID != pod.UID {
-		delete(k.statics, e.static.UID)
-	}
-	e.static = pod
 	k.statics[pod.UID] = name
+	if e.static != nil && e.static.UID != pod.UID {
+		e.setNext(k, pod) // they run one after the other
+		return
+	}
+	e.setNext(k, nil)
+	e.static, e.leaving = pod, false
 	e.tries = 0
 	k.look(name, e)
 }
 
-// RemoveStatic implements source.Mirrors.
+// setNext makes pod the one that follows a static pod that is leaving.
+func (e *entry) setNext(k *Keeper, pod *v1.Pod) {
+	if e.next != nil && (pod == nil || pod.UID != e.next.UID) {
+		delete(k.statics, e.next.UID)
+	}
+	e.next = pod
+	e.leaving = e.leaving || pod != nil
+}
+
+// RemoveStatic implements source.Mirrors. The mirror stays until Ended.
 func (k *Keeper) RemoveStatic(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -158,14 +178,55 @@ func (k *Keeper) RemoveStatic(uid types.UID) {
 	if !ok {
 		return
 	}
-	delete(k.statics, uid)
 	e := k.entry(name)
-	e.static = nil
+	if e.static != nil && e.static.UID == uid {
+		e.leaving = true
+		return
+	}
+	e.setNext(k, nil)
+}
+
+// Ended tells that nothing of the pod with this UID runs any more. Of a static
+// pod that is not wanted any more the mirror goes now.
+func (k *Keeper) Ended(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.strangers[uid] {
+		delete(k.strangers, uid)
+		k.lookAtAll()
+	}
+	name, ok := k.statics[uid]
+	if !ok {
+		return
+	}
+	e := k.entry(name)
+	if e.static == nil || e.static.UID != uid || !e.leaving {
+		return
+	}
+	delete(k.statics, uid)
+	e.static, e.next, e.leaving = e.next, nil, false
+	e.tries = 0
 	k.look(name, e)
 }
 
-// StaticReady implements source.Mirrors: from now on a mirror without a static
-// pod is an orphan.
+// Stranger tells of a pod that runs though no source knows it: if it was a
+// static pod, its mirror stays until it has Ended.
+func (k *Keeper) Stranger(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.strangers[uid] = true
+}
+
+// AllKnown tells that every Stranger of an earlier life of this process was named.
+func (k *Keeper) AllKnown() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known = true
+	k.lookAtAll()
+}
+
+// StaticReady implements source.Mirrors: once AllKnown too, a mirror without a
+// static pod is an orphan.
 func (k *Keeper) StaticReady() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -247,7 +308,7 @@ func (k *Keeper) Mirror(static types.UID) (*v1.Pod, bool) {
 		return nil, false
 	}
 	e := k.names[name]
-	if e.mirror == nil || !shows(e.mirror, e.static) {
+	if e.mirror == nil || e.static == nil || e.static.UID != static || !shows(e.mirror, e.static) {
 		return nil, false
 	}
 	return e.mirror, true

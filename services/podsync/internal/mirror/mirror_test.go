@@ -121,6 +121,14 @@ func TestAChangedStaticPodGetsANewMirror(t *testing.T) {
 		b.k.RemoveStatic("one")
 		b.k.SetStatic(static("two"))
 		synctest.Wait()
+		if _, ok := b.k.Mirror("two"); ok || b.mirror().UID != first {
+			t.Fatal("the mirror changed while the old pod still runs")
+		}
+		if m, ok := b.k.Mirror("one"); !ok || m.UID != first {
+			t.Fatal("the old pod's status has no object any more though it still runs")
+		}
+		b.k.Ended("one")
+		synctest.Wait()
 		if got := b.mirror(); got == nil || got.UID == first || got.Annotations[source.AnnotationMirror] != "two" {
 			t.Fatalf("mirror: %+v", got)
 		}
@@ -148,24 +156,91 @@ func TestAMirrorThatSomebodyDeletesComesBack(t *testing.T) {
 	})
 }
 
-func TestAnOrphanGoesOnlyWhenAllStaticPodsAreKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, func(b *bench) {
-			orphan := static("old")
-			orphan.Annotations[source.AnnotationMirror] = "old"
-			orphan.UID = ""
-			if _, err := b.api.Admin().CoreV1().Pods("default").Create(t.Context(), orphan, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+func TestAnOrphanGoesOnlyWhenAllIsKnownAndItsPodHasEnded(t *testing.T) {
+	for name, runs := range map[string]bool{"its pod is gone": false, "its pod still runs": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := start(t, func(b *bench) {
+					orphan := static("old")
+					orphan.Annotations[source.AnnotationMirror] = "old"
+					orphan.UID = ""
+					if _, err := b.api.Admin().CoreV1().Pods("default").Create(t.Context(), orphan, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				})
+				stays := func(why string) {
+					t.Helper()
+					time.Sleep(time.Minute)
+					if b.mirror() == nil {
+						t.Fatal(why)
+					}
+				}
+				stays("deleted before the static pods were read")
+				b.k.StaticReady()
+				stays("deleted before it was known what runs")
+				if runs {
+					b.k.Stranger("old")
+				}
+				b.k.AllKnown()
+				if runs {
+					stays("deleted while its containers run")
+					b.k.Ended("old")
+				}
+				synctest.Wait()
+				if b.mirror() != nil {
+					t.Fatal("the orphan stayed")
+				}
+			})
 		})
+	}
+}
+
+func TestTheMirrorOfARemovedStaticPodStaysUntilThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.StaticReady()
+		b.k.AllKnown()
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		first := b.mirror().UID
+		b.k.RemoveStatic("one")
+		time.Sleep(time.Minute)
+		if m, ok := b.k.Mirror("one"); !ok || m.UID != first || b.mirror() == nil {
+			t.Fatal("the mirror went before the pod had ended")
+		}
+		b.k.Ended("another")
+		b.k.SetStatic(static("one")) // it is wanted again, and the first end comes late
+		b.k.Ended("one")
 		time.Sleep(time.Minute)
 		if b.mirror() == nil {
-			t.Fatal("deleted before the static pods were read")
+			t.Fatal("a wanted pod lost its mirror")
 		}
-		b.k.StaticReady()
+		b.k.RemoveStatic("one")
+		b.k.Ended("one")
 		synctest.Wait()
 		if b.mirror() != nil {
-			t.Fatal("the orphan stayed")
+			t.Fatal("the mirror stayed after the end")
+		}
+	})
+}
+
+func TestADeletedMirrorOfALeavingPodIsNotMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		b.k.RemoveStatic("one")
+		if err := b.api.Admin().CoreV1().Pods("default").Delete(t.Context(), "web-n", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := b.mirror(); got != nil {
+			t.Fatalf("mirror: %+v", got)
+		}
+		b.k.Ended("one")
+		time.Sleep(time.Minute)
+		if n := b.api.Calls()["create pods"]; n != 1 {
+			t.Fatalf("%d creations", n)
 		}
 	})
 }

@@ -53,7 +53,9 @@ func (k *Keeper) due(e *entry) bool {
 	case !k.mirrorsReady:
 		return false
 	case e.static == nil:
-		return e.mirror != nil && k.staticReady
+		return e.mirror != nil && k.staticReady && k.known && !k.strangers[types.UID(e.mirror.Annotations[source.AnnotationMirror])]
+	case e.leaving:
+		return e.mirror != nil && e.mirror.DeletionTimestamp != nil
 	default:
 		return e.mirror == nil || !shows(e.mirror, e.static)
 	}
@@ -64,6 +66,9 @@ func (k *Keeper) work(ctx context.Context, name types.NamespacedName, e *entry) 
 	defer k.idle.Done()
 	k.mu.Lock()
 	static, mirror := e.static, e.mirror
+	if e.leaving {
+		static = nil
+	}
 	e.dirty = false
 	k.mu.Unlock()
 

@@ -18,6 +18,7 @@ func convertSandbox(st *runtimeapi.PodSandboxStatus) plan.Sandbox {
 		Attempt:     st.GetMetadata().GetAttempt(),
 		Ready:       st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:   fromNanos(st.GetCreatedAt()),
+		PodStarted:  cri.PodStarted(st.GetAnnotations()),
 		HostNetwork: st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 	}
 	if ip := st.GetNetwork().GetIp(); ip != "" && !s.HostNetwork {

@@ -15,7 +15,7 @@ const (
 	PullImage Kind = "pull image"
 	// SetupVolumes makes all volumes ready.
 	SetupVolumes Kind = "set up volumes"
-	// MakeSandbox creates and starts a sandbox with its cgroup, DNS and network (Attempt).
+	// MakeSandbox creates and starts a sandbox with its cgroup, DNS and network (Attempt, PodStarted).
 	MakeSandbox Kind = "make sandbox"
 	// StartContainer creates and starts a container and runs its postStart hook
 	// (Container, Attempt, ImageRef, SandboxID, Backoff).
@@ -62,6 +62,8 @@ type Action struct {
 	SandboxID string
 	// Attempt of a sandbox, or restart count of a container.
 	Attempt int
+	// PodStarted is the pod's start time, for MakeSandbox to keep.
+	PodStarted time.Time
 	// ImageRef is the reference that PullImage found.
 	ImageRef string
 	// Backoff to keep in the new container's annotation.

@@ -205,6 +205,30 @@ func TestDeadlineExceeded(t *testing.T) {
 	}
 }
 
+func TestAPodPastItsDeadlineDoesNotRunAgainAfterARestartOfTheAgent(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	limit := int64(60)
+	pod.Spec.ActiveDeadlineSeconds = &limit
+	for name, restart := range map[string]time.Duration{"after the deadline": 2 * time.Minute, "before the deadline": 30 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(pod)
+			w.s.Static = true
+			w.settle(restart)
+			w.s.Now = start.Add(restart)
+			// What no apiserver keeps for a static pod is gone with the process.
+			w.s.Reported, w.s.EndSince, w.s.Cleaned, w.s.Volumes, w.s.Stops = v1.PodStatus{}, time.Time{}, Cleaned{}, Volumes{}, map[string]ContainerStop{}
+			w.log = nil
+			w.settle(10 * time.Minute)
+			if st := w.out.Status; st.Phase != v1.PodFailed || st.Reason != "DeadlineExceeded" || !st.StartTime.Time.Equal(start) || w.count("start container a") != 0 {
+				t.Fatalf("status %+v, log %v", st, w.log)
+			}
+			if at := w.newest("a").FinishedAt.Sub(start); at != time.Minute {
+				t.Fatalf("it was stopped after %v", at)
+			}
+		})
+	}
+}
+
 func TestAnEvictedPodFailsOnlyWhenItHasStopped(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	w.settle(time.Minute)

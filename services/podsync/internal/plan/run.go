@@ -213,7 +213,7 @@ func (p *planner) makeSandbox() {
 		p.wait("network", "", "network is not ready: "+p.s.Node.NetworkMessage, "install or mend the CNI configuration of the runtime", p.out.Wake)
 		return
 	}
-	p.emit(Action{Key: Key{Kind: MakeSandbox}, Attempt: nextAttempt(p.s)})
+	p.emit(Action{Key: Key{Kind: MakeSandbox}, Attempt: nextAttempt(p.s), PodStarted: p.podStarted()})
 }
 
 // start starts the due containers for which all is ready.

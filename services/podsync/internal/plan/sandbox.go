@@ -1,5 +1,7 @@
 package plan
 
+import "time"
+
 // usableSandbox is the sandbox that containers can run in; nil when a new one
 // is needed.
 func usableSandbox(s *State) *Sandbox {
@@ -25,6 +27,21 @@ func usableSandbox(s *State) *Sandbox {
 		return nil
 	}
 	return newest
+}
+
+// podStarted is when the pod began. The reported status says so, or, for a pod
+// that no apiserver has told this process of, the oldest record of its sandboxes.
+func (p *planner) podStarted() time.Time {
+	if t := p.s.Reported.StartTime; t != nil {
+		return t.Time
+	}
+	began := p.s.Now
+	for i := range p.s.Observed.Sandboxes {
+		if t := p.s.Observed.Sandboxes[i].PodStarted; !t.IsZero() && t.Before(began) {
+			began = t
+		}
+	}
+	return began
 }
 
 // nextAttempt is the attempt number of the next sandbox.

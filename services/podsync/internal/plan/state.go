@@ -137,6 +137,9 @@ type Sandbox struct {
 	CreatedAt   time.Time
 	IPs         []string
 	HostNetwork bool
+	// PodStarted is the pod's start time, kept in an annotation of the sandbox;
+	// zero when it has none.
+	PodStarted time.Time
 }
 
 // ContainerState is the runtime's.

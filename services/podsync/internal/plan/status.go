@@ -15,14 +15,11 @@ func (p *planner) status() v1.PodStatus {
 	st := v1.PodStatus{
 		ObservedGeneration:    p.s.Pod.Generation,
 		QOSClass:              qosClass(p.s.Pod),
-		StartTime:             p.s.Reported.StartTime,
 		NominatedNodeName:     p.s.Pod.Status.NominatedNodeName,
 		ResourceClaimStatuses: p.s.Pod.Status.ResourceClaimStatuses,
 	}
-	if st.StartTime == nil {
-		now := metav1.NewTime(p.s.Now)
-		st.StartTime = &now
-	}
+	began := metav1.NewTime(p.podStarted())
+	st.StartTime = &began
 	p.addresses(&st)
 	if p.end == nil || !p.end.rejected {
 		p.containerStatuses(&st)

@@ -43,11 +43,11 @@ func (p *planner) ending() *end {
 
 // deadline is the end by activeDeadlineSeconds; nil before it, with a wake-up.
 func (p *planner) deadline() *end {
-	limit, start := p.s.Pod.Spec.ActiveDeadlineSeconds, p.s.Reported.StartTime
-	if limit == nil || start == nil {
+	limit := p.s.Pod.Spec.ActiveDeadlineSeconds
+	if limit == nil {
 		return nil
 	}
-	at := start.Add(time.Duration(*limit) * time.Second)
+	at := p.podStarted().Add(time.Duration(*limit) * time.Second)
 	if p.s.Now.Before(at) {
 		p.wake(at)
 		return nil

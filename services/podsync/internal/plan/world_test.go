@@ -141,7 +141,7 @@ func (w *world) do(a Action) {
 		w.s.Volumes.Ready = true
 	case MakeSandbox:
 		w.next++
-		sb := Sandbox{ID: fmt.Sprintf("s%d", w.next), Attempt: uint32(a.Attempt), Ready: true, CreatedAt: w.s.Now, IPs: []string{"10.88.0.2"}, HostNetwork: w.s.Pod.Spec.HostNetwork}
+		sb := Sandbox{ID: fmt.Sprintf("s%d", w.next), Attempt: uint32(a.Attempt), Ready: true, CreatedAt: w.s.Now, IPs: []string{"10.88.0.2"}, HostNetwork: w.s.Pod.Spec.HostNetwork, PodStarted: a.PodStarted}
 		w.s.Observed.Sandboxes = append([]Sandbox{sb}, w.s.Observed.Sandboxes...)
 	case StartContainer:
 		w.start(a)

@@ -32,6 +32,7 @@ func (r *Registry) finished(w *worker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.workers, w.uid)
+	r.deps.Mirrors.Ended(w.uid)
 	if w.pod != nil && !w.gone {
 		r.ended[w.uid] = true
 	}
@@ -71,6 +72,9 @@ func (r *Registry) note(w *worker, stopped bool) {
 		return
 	}
 	w.stopped = stopped
+	if stopped {
+		r.deps.Mirrors.Ended(w.uid)
+	}
 	for _, other := range r.workers {
 		if stopped && other.admission == plan.AdmissionPending && !other.held {
 			other.tell(func(*inbox) {})

@@ -50,6 +50,23 @@ type Events interface {
 	Container(pod *v1.Pod, container, eventType, reason, message string)
 }
 
+// Mirrors is told what becomes of static pods; *mirror.Keeper has it. Its
+// methods must not block and not call the Registry.
+type Mirrors interface {
+	// Stranger names a pod that runs though no source knows it.
+	Stranger(uid types.UID)
+	// AllKnown says that all those of an earlier life of this process were named.
+	AllKnown()
+	// Ended says that nothing of a pod runs any more.
+	Ended(uid types.UID)
+}
+
+type noMirrors struct{}
+
+func (noMirrors) Stranger(types.UID) {}
+func (noMirrors) AllKnown()          {}
+func (noMirrors) Ended(types.UID)    {}
+
 // Pods shows the pods to others; *view.Pods has it.
 type Pods interface {
 	Set(pod view.Pod)
@@ -66,13 +83,14 @@ type Config struct {
 	AdmitAgain time.Duration
 }
 
-// Deps are what a Registry is given; all but OnDisk and Released must be set.
+// Deps are what a Registry is given; all but Mirrors, OnDisk and Released must be set.
 type Deps struct {
 	Executor Executor
 	Status   Status
 	Probes   Probes
 	Events   Events
 	Pods     Pods
+	Mirrors  Mirrors
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Admit decides; it must not block and not call the Registry.
@@ -113,6 +131,9 @@ type Registry struct {
 func New(cfg Config, deps Deps) *Registry {
 	if cfg.AdmitAgain <= 0 {
 		cfg.AdmitAgain = time.Second
+	}
+	if deps.Mirrors == nil {
+		deps.Mirrors = noMirrors{}
 	}
 	return &Registry{
 		cfg: cfg, deps: deps,
@@ -283,6 +304,7 @@ func (r *Registry) sweep() {
 			r.orphan(uid)
 		}
 	}
+	r.deps.Mirrors.AllKnown()
 	logr.FromContextOrDiscard(life).Info("All sources and the runtime were seen", "pods", pods, "podsThatNoSourceKnows", len(r.workers)-pods)
 	if r.deps.OnDisk != nil {
 		r.running.Go(func() { r.sweepDisk(life) })
@@ -305,6 +327,7 @@ func (r *Registry) sweepDisk(life context.Context) {
 // orphan makes a worker that ends a pod no source knows. The lock is held.
 func (r *Registry) orphan(uid types.UID) {
 	r.deps.Metrics.orphaned()
+	r.deps.Mirrors.Stranger(uid)
 	r.start(r.add(uid))
 }
 
