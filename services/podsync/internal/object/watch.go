@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/podsync/internal/untilclock"
 )
 
 // A broken watch is tried again soon at first, for the object may just not be
@@ -54,7 +55,9 @@ func (s *Store) startWatch(key Key, e *entry) {
 // logged once, where the calls are made.
 func reflect(ctx context.Context, name string, lw cache.ListerWatcher, example runtime.Object, into cache.ReflectorStore) {
 	silent := logr.Discard()
-	r := cache.NewReflectorWithOptions(lw, example, into, cache.ReflectorOptions{Logger: &silent, Name: name, Backoff: reconnect()})
+	r := cache.NewReflectorWithOptions(lw, example, into, cache.ReflectorOptions{
+		Logger: &silent, Name: name, Backoff: reconnect(), Clock: untilclock.New(ctx),
+	})
 	quiet := klog.NewContext(ctx, silent)
 	again := backoff.New(backoff.Config{Initial: reconnectFirst, Max: reconnectMax, Jitter: 0.3, ResetAfter: time.Minute})
 	for ctx.Err() == nil {

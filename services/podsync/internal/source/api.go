@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/untilclock"
 )
 
 // runAPI follows the pods of this node. client-go's reflector lists, watches
@@ -25,6 +27,7 @@ func (s *Sources) runAPI(ctx context.Context, sink Sink) error {
 	store := &apiStore{sources: s, sink: sink, names: map[types.NamespacedName]apiPod{}}
 	reflector := cache.NewReflectorWithOptions(s.podsOfNode(), &v1.Pod{}, store, cache.ReflectorOptions{
 		Logger:  &log,
+		Clock:   untilclock.New(ctx),
 		Name:    "pods of " + s.cfg.NodeName,
 		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 5 * time.Second},
 	})

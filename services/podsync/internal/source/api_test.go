@@ -79,3 +79,27 @@ func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
 		<-done
 	})
 }
+
+func TestRunEndsAtOnceWhileTheApiserverRefusesTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+			return fakeapiserver.Fault{Status: 429}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		time.Sleep(5 * time.Minute) // its back-off has grown by now
+		began := time.Now()
+		cancel()
+		<-done
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Run ended %v after its context", took)
+		}
+	})
+}
