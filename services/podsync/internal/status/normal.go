@@ -96,11 +96,15 @@ func sameCondition(a, b v1.PodCondition) bool {
 
 // stamp gives the conditions of desired their transition times: that of known
 // while the status has not changed, else what the planner said, else now. A
-// start time that the apiserver has stands: of a static pod, this process may
-// not know when an earlier one began with it.
+// start time that the apiserver has stands, and so does the address of a pod
+// that has ended: of a static pod, this process may not know when an earlier
+// one began with it, nor the address of a sandbox that was down by then.
 func stamp(desired *v1.PodStatus, known v1.PodStatus, now time.Time) {
 	if desired.StartTime != nil && known.StartTime != nil {
 		desired.StartTime = known.StartTime
+	}
+	if terminal(desired.Phase) && desired.PodIP == "" {
+		desired.PodIP, desired.PodIPs = known.PodIP, known.PodIPs
 	}
 	// A request under way still reads the old slice.
 	desired.Conditions = slices.Clone(desired.Conditions)

@@ -371,6 +371,29 @@ func TestAStaticPodKeepsTheStartTimeThatItsMirrorHas(t *testing.T) {
 	})
 }
 
+func TestAStaticPodThatHasEndedKeepsTheAddressThatItsMirrorHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mirrors := mirrorMap{}
+		b := start(t, fakeapiserver.Config{}, mirrors)
+		mirror := b.create("m").DeepCopy()
+		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
+		mirror.Status = running("10.0.0.1")
+		mirror.Status.Phase = v1.PodSucceeded
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		ended := running("") // a new process finds its sandbox down
+		ended.Phase = v1.PodSucceeded
+		b.w.Set(static, ended)
+		synctest.Wait()
+		mirrors["static"] = mirror
+		b.w.Touch("static")
+		b.w.Set(static, ended)
+		time.Sleep(time.Minute)
+		if got := b.api.Pod("default", "m").Status; got.PodIP != "10.0.0.1" || len(got.PodIPs) != 1 {
+			t.Fatalf("the address is %q, %v; want 10.0.0.1", got.PodIP, got.PodIPs)
+		}
+	})
+}
+
 func TestWithoutAnApiserverAStatusIsAcceptedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []v1.PodStatus
