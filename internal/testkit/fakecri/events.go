@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -115,7 +114,7 @@ func (svc *runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, st
 		sub.queue = nil
 		r.mu.Unlock()
 		for _, ev := range batch {
-			if err := stream.Send(proto.CloneOf(ev)); err != nil {
+			if err := stream.Send(ev); err != nil {
 				return err
 			}
 		}

@@ -243,6 +243,6 @@ func (r *Runtime) serverOptions() []grpc.ServerOption {
 	}
 }
 
-const bufferSize = 1 << 20
+const bufferSize = 64 << 10
 
 func newBuffer() *bufconn.Listener { return bufconn.Listen(bufferSize) }

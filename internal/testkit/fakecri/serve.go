@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path"
 	"sync"
 	"syscall"
 	"time"
@@ -20,11 +19,27 @@ import (
 // serving is the gRPC side: one server at a time, on an in-memory listener and on the
 // Unix sockets asked for. Its own lock, so that stopping never holds the state's.
 type serving struct {
+	r      *Runtime
 	mu     sync.Mutex
-	server *grpc.Server
-	buffer *bufconn.Listener // nil while down
+	server *grpc.Server      // nil until somebody dials or listens
+	buffer *bufconn.Listener // nil until somebody dials
 	paths  []string
 	done   sync.WaitGroup
+	// base is the life of the runtime's process, for Direct; nil while down.
+	base   context.Context
+	end    context.CancelFunc
+	joined sync.WaitGroup
+}
+
+// join takes part in the runtime's process; nil while there is none.
+func (s *serving) join() (base context.Context, leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.base == nil {
+		return nil, nil
+	}
+	s.joined.Add(1)
+	return s.base, s.joined.Done
 }
 
 func (s *serving) start(r *Runtime) {
@@ -34,14 +49,17 @@ func (s *serving) start(r *Runtime) {
 }
 
 func (s *serving) startLocked(r *Runtime) {
-	s.server = grpc.NewServer(r.serverOptions()...)
-	runtimeapi.RegisterRuntimeServiceServer(s.server, r.Runtime())
-	runtimeapi.RegisterImageServiceServer(s.server, r.Images())
-	s.buffer = newBuffer()
-	s.serve(s.buffer)
+	s.r = r
+	s.base, s.end = context.WithCancel(context.Background())
 }
 
+// serve serves on a listener. The lock is held.
 func (s *serving) serve(l net.Listener) {
+	if s.server == nil {
+		s.server = grpc.NewServer(s.r.serverOptions()...)
+		runtimeapi.RegisterRuntimeServiceServer(s.server, s.r.Runtime())
+		runtimeapi.RegisterImageServiceServer(s.server, s.r.Images())
+	}
 	server := s.server
 	s.done.Go(func() { _ = server.Serve(l) })
 }
@@ -50,20 +68,30 @@ func (s *serving) stop() {
 	s.mu.Lock()
 	server := s.server
 	s.server, s.buffer = nil, nil
+	if s.base != nil {
+		s.end()
+		s.base = nil
+	}
 	s.mu.Unlock()
 	if server != nil {
 		server.Stop()
 	}
 	s.done.Wait()
+	s.joined.Wait()
 }
 
 func (s *serving) dial(ctx context.Context) (net.Conn, error) {
 	s.mu.Lock()
-	buffer := s.buffer
-	s.mu.Unlock()
-	if buffer == nil {
+	if s.base == nil {
+		s.mu.Unlock()
 		return nil, &net.OpError{Op: "dial", Net: "unix", Err: syscall.ECONNREFUSED}
 	}
+	if s.buffer == nil {
+		s.buffer = newBuffer()
+		s.serve(s.buffer)
+	}
+	buffer := s.buffer
+	s.mu.Unlock()
 	return buffer.DialContext(ctx)
 }
 
@@ -135,7 +163,7 @@ func (r *Runtime) fault(ctx context.Context, method string, req any) Fault {
 }
 
 func (r *Runtime) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	method := path.Base(info.FullMethod)
+	method := methodName(info.FullMethod)
 	began := time.Now()
 	r.count(method)
 	resp, err := r.faulty(ctx, method, req, handler)
@@ -176,7 +204,7 @@ func (r *Runtime) fail(ctx context.Context, f Fault) error {
 }
 
 func (r *Runtime) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	method := path.Base(info.FullMethod)
+	method := methodName(info.FullMethod)
 	r.count(method)
 	f := r.fault(stream.Context(), method, nil)
 	if err := r.wait(stream.Context(), f.Delay); err != nil {

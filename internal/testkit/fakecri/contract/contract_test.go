@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/internal/testkit/fakecri/contract"
@@ -18,7 +19,7 @@ const (
 	missing = "registry.local/missing:v1"
 )
 
-func play(t *testing.T, old bool) {
+func play(t *testing.T, old, direct bool) {
 	for _, c := range contract.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			logs := t.TempDir()
@@ -28,11 +29,15 @@ func play(t *testing.T, old bool) {
 					Containerd16: old,
 				})
 				defer rt.Close()
-				conn, err := rt.Dial(t.Context())
+				dialled, err := rt.Dial(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer conn.Close()
+				defer dialled.Close()
+				var conn grpc.ClientConnInterface = dialled
+				if direct {
+					conn = rt.Direct()
+				}
 				c.Run(t, contract.Target{
 					Conn: conn, Image: app, Other: other, Missing: missing, LogDir: logs, Containerd16: old,
 				})
@@ -41,6 +46,8 @@ func play(t *testing.T, old bool) {
 	}
 }
 
-func TestTheFakeKeepsTheContract(t *testing.T) { play(t, false) }
+func TestTheFakeKeepsTheContract(t *testing.T) { play(t, false, false) }
 
-func TestTheFakeOfAnOldRuntimeKeepsTheContract(t *testing.T) { play(t, true) }
+func TestTheFakeOfAnOldRuntimeKeepsTheContract(t *testing.T) { play(t, true, false) }
+
+func TestTheFakeWithoutATransportKeepsTheContract(t *testing.T) { play(t, false, true) }

@@ -92,6 +92,9 @@ func (j *judge) moved(old, now *v1.Pod) {
 	if old.Status.StartTime != nil && !old.Status.StartTime.Equal(now.Status.StartTime) {
 		j.violation("the start time of pod %s went from %v to %v", now.Name, old.Status.StartTime, now.Status.StartTime)
 	}
+	if ended(old) && old.Status.PodIP != "" && now.Status.PodIP != old.Status.PodIP {
+		j.violation("the address of pod %s, which has ended, went from %s to %q", now.Name, old.Status.PodIP, now.Status.PodIP)
+	}
 	if now.Status.ObservedGeneration < old.Status.ObservedGeneration {
 		j.violation("the observed generation of pod %s fell from %d to %d", now.Name, old.Status.ObservedGeneration, now.Status.ObservedGeneration)
 	}

@@ -160,7 +160,7 @@ func (w *world) run() {
 
 // settling is how long what has begun may take to come to its end: processes
 // that end once more, and ends of which no event told, which a list finds.
-const settling = 2 * time.Minute
+const settling = 90 * time.Second
 
 func passUntil(at time.Time) {
 	if d := time.Until(at); d > 0 {
