@@ -115,6 +115,7 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 		NodeName: loaded.NodeName, NodeIP: loaded.Flags.NodeIP, ExternalCloud: loaded.Flags.CloudProvider == "external",
 		Standalone: loaded.Standalone, RootDir: loaded.Flags.RootDir, PodLogsDir: c.PodLogsDir,
 		StaticPodPath: c.StaticPodPath, FileCheckFrequency: c.FileCheckFrequency.Duration,
+		StaticPodURL: c.StaticPodURL, StaticPodURLHeader: c.StaticPodURLHeader, HTTPCheckFrequency: c.HTTPCheckFrequency.Duration,
 		RuntimeEndpoint: c.ContainerRuntimeEndpoint, RuntimeRequestTimeout: c.RuntimeRequestTimeout.Duration,
 		ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, SingleProcessOOMKill: c.SingleProcessOOMKill,
 		AllowedUnsafeSysctls: c.AllowedUnsafeSysctls, CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver,

@@ -24,6 +24,13 @@ type Config struct {
 	// FileCheckFrequency is how often it is listed beside inotify; 20 s.
 	FileCheckFrequency time.Duration
 
+	// StaticPodURL serves a Pod or a PodList of static pods; empty for none. It
+	// is asked every HTTPCheckFrequency (20 s) with StaticPodURLHeader, whose
+	// values are secrets.
+	StaticPodURL       string
+	StaticPodURLHeader map[string][]string
+	HTTPCheckFrequency time.Duration
+
 	// RuntimeEndpoint is shown to people; the connection is in Deps.
 	RuntimeEndpoint string
 	// RuntimeRequestTimeout bounds calls that change something; 2 min.

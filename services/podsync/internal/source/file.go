@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
 
@@ -20,36 +20,29 @@ import (
 // makes several events of one save.
 const settle = 10 * time.Millisecond
 
+// whileWritten is when a file is looked at again that changed while it was read.
+const whileWritten = 250 * time.Millisecond
+
 // files follows the static pod path.
 type files struct {
 	sources *Sources
-	sink    Sink
+	feed    *feed
 	decoder *decoder
 	// known holds every manifest file by path.
-	known map[string]*manifest
-	// running holds the pods given to the sink, by UID.
-	running map[types.UID]*v1.Pod
+	known map[string]*entry
+	// writing is true when a file changed while it was read.
+	writing bool
 	// problem is the error of the path itself that was last logged.
 	problem string
 }
 
-// manifest is one file.
-type manifest struct {
-	data []byte
-	// pod is the last good one; it stays while the file is broken.
-	pod *v1.Pod
-	// err is what is wrong with data; nil when it is good.
-	err error
-	// twin is what was logged of another file that holds the same pod.
-	twin string
-}
-
-func (s *Sources) runFiles(ctx context.Context, sink Sink) error {
+// runFiles follows the path; it closes read when the path was read once.
+func (s *Sources) runFiles(ctx context.Context, sink Sink, read chan<- struct{}) error {
 	decoder, err := newDecoder()
 	if err != nil {
 		return err
 	}
-	f := &files{sources: s, sink: sink, decoder: decoder, known: map[string]*manifest{}, running: map[types.UID]*v1.Pod{}}
+	f := &files{sources: s, feed: s.newFeed(sink, File, "static pods"), decoder: decoder, known: map[string]*entry{}}
 	changed := make(chan struct{}, 1)
 	done := make(chan struct{})
 	go func() {
@@ -58,15 +51,22 @@ func (s *Sources) runFiles(ctx context.Context, sink Sink) error {
 	}()
 	defer func() { <-done }()
 	f.read(ctx)
-	s.deps.Mirrors.StaticReady()
+	close(read)
+	s.staticReady()
 	sink.Ready(File)
 	again := time.NewTicker(s.cfg.FileCheckFrequency)
 	defer again.Stop()
 	for {
+		var soon <-chan time.Time
+		if f.writing {
+			soon = time.After(whileWritten)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-again.C:
+		case <-soon:
+		case <-s.owners.freed[File]:
 		case <-changed:
 			if !sleep(ctx, settle) {
 				return nil
@@ -124,18 +124,22 @@ func (f *files) read(ctx context.Context) {
 		}
 		return
 	}
-	f.problem = ""
+	f.problem, f.writing = "", false
 	present := map[string]bool{}
+	var entries []*entry
 	for _, path := range paths {
 		present[path] = true
-		f.readFile(ctx, path)
+		f.readFile(log, path)
+		if e := f.known[path]; e != nil {
+			entries = append(entries, e)
+		}
 	}
 	for path := range f.known {
 		if !present[path] {
 			delete(f.known, path)
 		}
 	}
-	f.publish(log, paths)
+	f.feed.publish(log, entries)
 }
 
 // list returns the manifest files at path in lexical order; none when path
@@ -171,64 +175,71 @@ func list(path string) ([]string, error) {
 
 // readFile takes in one file. A broken file is one error, and its last good
 // pod goes on: a slip of the pen must not stop a control plane.
-func (f *files) readFile(ctx context.Context, path string) {
-	log := klog.FromContext(ctx).WithValues("file", path)
+func (f *files) readFile(log klog.Logger, path string) {
 	old := f.known[path]
 	data, err := readBounded(path, f.sources.cfg.MaxManifestBytes)
-	if errors.Is(err, os.ErrNotExist) {
+	switch {
+	case errors.Is(err, errWriting):
+		f.writing = true
+		return
+	case errors.Is(err, os.ErrNotExist) && !isLink(path):
 		delete(f.known, path)
 		return
-	}
-	if err == nil && old != nil && bytes.Equal(old.data, data) {
+	case errors.Is(err, os.ErrNotExist):
+		err = errors.New("it is a symbolic link to nothing; correct or remove it")
+	case err == nil && old != nil && old.data != nil && bytes.Equal(old.data, data):
 		return
 	}
-	next := &manifest{data: data}
-	if old != nil {
-		next.pod = old.pod
+	next := old
+	if next == nil {
+		next = &entry{where: path}
+		f.known[path] = next
 	}
-	f.known[path] = next
+	next.data = data
+	var pod *v1.Pod
 	if err == nil {
 		var unknown string
-		var pod *v1.Pod
-		if pod, unknown, err = f.parse(path, data); err == nil {
-			next.pod = pod
-		}
-		if unknown != "" {
-			log.Info("Static pod has fields that no pod has, they are ignored; check their spelling and indentation", "problem", unknown)
+		if pod, unknown, err = f.parse(path, data); unknown != "" {
+			log.Info("Static pod has fields that no pod has, they are ignored; check their spelling and indentation", "file", path, "problem", unknown)
 		}
 	}
-	if err == nil {
-		if old != nil && old.err != nil {
-			log.Info("Static pod manifest is good again", "pod", klog.KObj(next.pod))
-		}
-		return
-	}
-	next.err = fmt.Errorf("static pod manifest %s: %w", path, err)
-	if old == nil || old.err == nil || old.err.Error() != next.err.Error() {
-		consequence := "nothing is started from it"
-		if next.pod != nil {
-			consequence = "the pod of its last good content goes on"
-		}
-		log.Error(next.err, "Static pod manifest is broken; correct or remove the file, other pods are not affected", "consequence", consequence)
-		f.sources.deps.Events.Node(v1.EventTypeWarning, "FailedValidation", next.err.Error()+"; "+consequence)
-	}
+	f.feed.take(log, next, pod, err)
 }
 
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().Type() == os.ModeSymlink
+}
+
+// errWriting says that a file changed while it was read.
+var errWriting = errors.New("it is being written")
+
 func readBounded(path string, limit int64) ([]byte, error) {
-	file, err := os.Open(path)
+	// Without waiting: a named pipe would wait for its writer.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("read it: %w", err)
+		return nil, fmt.Errorf("read it: %w; check its permissions", err)
 	}
 	defer file.Close()
-	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is not a regular file but %s; remove it", info.Mode().Type())
+	before, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read it: %w", err)
+	case !before.Mode().IsRegular():
+		return nil, fmt.Errorf("it is not a regular file but %s; remove it", before.Mode().Type())
+	case before.Size() > limit:
+		return nil, fmt.Errorf("it has %d bytes and may have %d; a manifest must be smaller", before.Size(), limit)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
 	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("it is larger than %d bytes; a manifest must be smaller", limit)
+	after, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read it: %w", err)
+	}
+	if after.Size() != int64(len(data)) || !after.ModTime().Equal(before.ModTime()) {
+		return nil, errWriting
 	}
 	return data, nil
 }
@@ -239,63 +250,5 @@ func (f *files) parse(path string, data []byte) (*v1.Pod, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	err = complete(pod, origin{node: f.sources.cfg.NodeName, src: File, path: path, seen: time.Now()})
-	if err != nil {
-		return nil, unknown, err
-	}
-	if errs := validate(pod); len(errs) > 0 {
-		return nil, unknown, errs.ToAggregate()
-	}
-	return pod, unknown, nil
-}
-
-// publish gives the sink what has changed. Of files that hold the same name or
-// UID, the first in lexical order counts.
-func (f *files) publish(log klog.Logger, paths []string) {
-	wanted := map[types.UID]*v1.Pod{}
-	owners := map[string]string{}
-	var broken []string
-	for _, path := range paths {
-		m := f.known[path]
-		if m == nil {
-			continue
-		}
-		if m.err != nil {
-			broken = append(broken, m.err.Error())
-		}
-		if m.pod == nil {
-			continue
-		}
-		name := m.pod.Namespace + "/" + m.pod.Name
-		if first, taken := owners[name]; taken || wanted[m.pod.UID] != nil {
-			err := fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove a file", path, name, m.pod.UID, first)
-			broken = append(broken, err.Error())
-			if m.twin != err.Error() {
-				m.twin = err.Error()
-				log.Error(err, "Static pod is left out")
-				f.sources.deps.Events.Pod(m.pod, v1.EventTypeWarning, "FailedValidation", err.Error())
-			}
-			continue
-		}
-		m.twin = ""
-		owners[name] = path
-		wanted[m.pod.UID] = m.pod
-	}
-	for uid := range f.running {
-		if wanted[uid] == nil {
-			delete(f.running, uid)
-			f.sources.deps.Mirrors.RemoveStatic(uid)
-			f.sink.Remove(uid, File)
-		}
-	}
-	for _, path := range paths { // in order, for the sake of the log
-		m := f.known[path]
-		if m == nil || m.pod == nil || wanted[m.pod.UID] != m.pod || f.running[m.pod.UID] == m.pod {
-			continue
-		}
-		f.running[m.pod.UID] = m.pod
-		f.sources.deps.Mirrors.SetStatic(m.pod)
-		f.sink.Set(m.pod, File)
-	}
-	f.sources.deps.Health.Set("static pods", len(broken) == 0, strings.Join(broken, "; "))
+	return pod, unknown, finish(pod, origin{node: f.sources.cfg.NodeName, src: File, path: path, seen: time.Now()})
 }

@@ -2,11 +2,13 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -367,4 +369,98 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("accepted: %+v", pod)
 		}
 	})
+}
+
+func TestWhatIsNoManifestIsNamedWithItsMendAndHoldsNothingUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(path string) error
+		want string
+	}{
+		"a link to nothing": {func(p string) error { return os.Symlink("/nowhere", p) }, "a symbolic link to nothing; correct or remove it"},
+		"a named pipe":      {func(p string) error { return syscall.Mkfifo(p, 0o600) }, "not a regular file"},
+		"a huge file":       {func(p string) error { return os.Truncate(must(os.Create(p)), 10<<20+1) }, "has 10485761 bytes and may have 10485760"},
+		"other characters":  {func(p string) error { return os.WriteFile(p, []byte("kind: Pod\xff\xfe"), 0o600) }, "not UTF-8 text; save it in that encoding"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := startFiles(t, nil)
+				if err := c.make(filepath.Join(b.dir, "a.yaml")); err != nil {
+					t.Fatal(err)
+				}
+				b.write("b.yaml", podText("b", ""))
+				b.want("b-node")
+				if got := b.health["static pods"]; !strings.Contains(got, c.want) || !strings.Contains(got, "a.yaml") {
+					t.Errorf("health %q, want %q", got, c.want)
+				}
+				b.remove("a.yaml")
+				if len(b.health) != 0 {
+					t.Errorf("health %v", b.health)
+				}
+			})
+		})
+	}
+}
+
+func must(f *os.File, err error) string {
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	return f.Name()
+}
+
+func TestALinkToAManifestAndADirectoryBehindALinkAreTakenForWhatTheyAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startFiles(t, nil)
+		elsewhere := b.TempDir()
+		if err := os.WriteFile(filepath.Join(elsewhere, "x"), []byte(podText("linked", "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for from, to := range map[string]string{"a.yaml": filepath.Join(elsewhere, "x"), "dir": elsewhere} {
+			if err := os.Symlink(to, filepath.Join(b.dir, from)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.changed()
+		b.want("linked-node")
+		if len(b.health) != 0 {
+			t.Errorf("health %v", b.health)
+		}
+	})
+}
+
+func TestHundredsOfFilesOfWhichEachThirdIsBrokenRunTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startFiles(t, func(dir string) {
+			for i := range 300 {
+				text := podText(fmt.Sprintf("p%d", i), "")
+				if i%3 == 0 {
+					text = text[:len(text)/2]
+				}
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		if n := len(b.names()); n != 200 {
+			t.Errorf("%d pods run", n)
+		}
+		if n := strings.Count(b.health["static pods"], "static pod manifest"); n != 100 || len(b.events) != 100 {
+			t.Errorf("%d problems in health, %d events", n, len(b.events))
+		}
+	})
+}
+
+func TestOnlyTheFirstDocumentOfAFileCountsAndThatIsSaid(t *testing.T) {
+	decoder, err := newDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, unknown, err := decoder.decode([]byte("# c\n---\n" + podText("a", "") + "---\n" + podText("b", "  spelt: wrong\n")))
+	if err != nil || pod.Name != "a" || !strings.Contains(unknown, "more than one YAML document") {
+		t.Errorf("%v %q %v", pod, unknown, err)
+	}
+	if _, unknown, err = decoder.decode([]byte("---\n" + podText("a", "  spelt: wrong\n") + "---\n# end\n")); err != nil || unknown != `strict decoding error: unknown field "spec.spelt"` {
+		t.Errorf("%q %v", unknown, err)
+	}
 }

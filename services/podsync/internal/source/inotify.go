@@ -70,7 +70,9 @@ func watchOnce(ctx context.Context, path string, changed func()) error {
 func concerns(name, dir, path string) bool {
 	switch {
 	case dir == path:
-		return !strings.HasPrefix(filepath.Base(name), ".")
+		// ..data is the link behind the files of a config map's volume.
+		base := filepath.Base(name)
+		return !strings.HasPrefix(base, ".") || base == "..data"
 	default:
 		return name == path || strings.HasPrefix(path, name+string(filepath.Separator))
 	}

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"hash/fnv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,13 +35,93 @@ func newDecoder() (*decoder, error) {
 // decode reads one pod from YAML or JSON. unknown names fields that no pod has;
 // they are ignored, as the apiserver does for most clients.
 func (d *decoder) decode(data []byte) (pod *v1.Pod, unknown string, err error) {
-	text, err := yaml.YAMLToJSON(data)
+	text, more, err := toJSON(data)
 	if err != nil {
+		return nil, "", err
+	}
+	pod, unknown, err = d.decodeJSON(text)
+	return pod, strings.Trim(unknown+"; "+more, "; "), err
+}
+
+// toJSON reads the first document of a YAML or JSON text; more says what of
+// the text does not count.
+func toJSON(data []byte) (text []byte, more string, err error) {
+	if !utf8.Valid(data) {
+		return nil, "", errors.New("it is not UTF-8 text; save it in that encoding")
+	}
+	if text, err = yaml.YAMLToJSON(data); err != nil {
 		return nil, "", fmt.Errorf("it is neither YAML nor JSON: %w", err)
 	}
 	if string(text) == "null" {
 		return nil, "", errors.New("it is empty; write a Pod into it or remove it")
 	}
+	if documents(data) > 1 {
+		more = "it holds more than one YAML document, and only the first counts; write one file for each pod"
+	}
+	return text, more, nil
+}
+
+// documents counts the YAML documents that hold something.
+func documents(data []byte) int {
+	n, filled := 0, false
+	for line := range bytes.Lines(data) {
+		if bytes.HasPrefix(line, []byte("---")) {
+			filled = false
+			continue
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && !filled {
+			n, filled = n+1, true
+		}
+	}
+	return n
+}
+
+// element is one pod of a text that may hold several.
+type element struct {
+	data    []byte
+	pod     *v1.Pod
+	unknown string
+	err     error
+}
+
+// decodeAll reads a Pod or a PodList. The error is of the text as a whole; one
+// of an element stands with it.
+func (d *decoder) decodeAll(data []byte) ([]element, error) {
+	text, more, err := toJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		metav1.TypeMeta `json:",inline"`
+		Items           []map[string]json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(text, &list.TypeMeta); err != nil || list.Kind != "PodList" {
+		e := element{data: text}
+		e.pod, e.unknown, e.err = d.decodeJSON(text)
+		e.unknown = strings.Trim(e.unknown+"; "+more, "; ")
+		if e.err != nil {
+			return nil, e.err
+		}
+		return []element{e}, nil
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("it cannot be read as a PodList: %w; check that items is a list of pods", err)
+	}
+	out := make([]element, 0, len(list.Items))
+	for _, item := range list.Items {
+		if _, named := item["kind"]; !named { // the list says what they are
+			item["kind"], item["apiVersion"] = json.RawMessage(`"Pod"`), json.RawMessage(`"v1"`)
+		}
+		e := element{}
+		if e.data, e.err = json.Marshal(item); e.err == nil {
+			e.pod, e.unknown, e.err = d.decodeJSON(e.data)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func (d *decoder) decodeJSON(text []byte) (pod *v1.Pod, unknown string, err error) {
 	obj, _, err := d.strict.Decode(text, nil, nil)
 	if err != nil {
 		if !runtime.IsStrictDecodingError(err) || obj == nil {
@@ -57,9 +139,20 @@ func (d *decoder) decode(data []byte) (pod *v1.Pod, unknown string, err error) {
 // origin is where a static pod was found.
 type origin struct {
 	node string
-	src  string // File
-	path string
+	src  string // File or HTTP
+	path string // or URL
 	seen time.Time
+}
+
+// finish completes and checks a decoded manifest.
+func finish(pod *v1.Pod, from origin) error {
+	if err := complete(pod, from); err != nil {
+		return err
+	}
+	if errs := validate(pod); len(errs) > 0 {
+		return errs.ToAggregate()
+	}
+	return nil
 }
 
 // complete makes a decoded manifest the pod that runs on this node: identity,
@@ -88,7 +181,7 @@ func complete(pod *v1.Pod, from origin) error {
 	pod.Annotations[AnnotationSource] = from.src
 	pod.Annotations[AnnotationSeen] = from.seen.Format(time.RFC3339Nano)
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
-	if !toleratesAllNoExecute(pod.Spec.Tolerations) {
+	if from.src == File && !toleratesAllNoExecute(pod.Spec.Tolerations) {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
@@ -116,6 +209,10 @@ func staticUID(pod *v1.Pod, from origin) (types.UID, error) {
 	hash := fnv.New128a()
 	hash.Write(text)
 	fmt.Fprintf(hash, "host:%s", from.node)
-	fmt.Fprintf(hash, "%s:%s", from.src, from.path)
+	kind := "file"
+	if from.src == HTTP {
+		kind = "url"
+	}
+	fmt.Fprintf(hash, "%s:%s", kind, from.path)
 	return types.UID(hex.EncodeToString(hash.Sum(nil))), nil
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,8 +16,11 @@ import (
 
 // Sources merges the sources. See New.
 type Sources struct {
-	cfg  Config
-	deps Deps
+	cfg    Config
+	deps   Deps
+	owners *owners
+	// unread is how many sources of static pods have not been heard.
+	unread atomic.Int32
 }
 
 // New returns Sources that start nothing before Run.
@@ -42,7 +46,10 @@ func New(cfg Config, deps Deps) (*Sources, error) {
 	if deps.Notifier == nil {
 		deps.Notifier = Inotify{}
 	}
-	return &Sources{cfg: cfg, deps: deps}, nil
+	if cfg.HTTPCheckFrequency <= 0 {
+		cfg.HTTPCheckFrequency = 20 * time.Second
+	}
+	return &Sources{cfg: cfg, deps: deps, owners: newOwners()}, nil
 }
 
 // Names returns the sources that are configured; each will be Ready once.
@@ -54,6 +61,9 @@ func (s *Sources) Names() []string {
 	if s.cfg.StaticPodPath != "" {
 		out = append(out, File)
 	}
+	if s.cfg.StaticPodURL != "" {
+		out = append(out, HTTP)
+	}
 	return out
 }
 
@@ -63,12 +73,27 @@ func (s *Sources) Run(ctx context.Context, sink Sink) error {
 	if s.deps.Client != nil {
 		group.Go(func() error { return s.runAPI(ctx, sink) })
 	}
+	filesRead := make(chan struct{})
+	s.unread.Store(1) // Run itself, so that no source is the last too early
 	if s.cfg.StaticPodPath != "" {
-		group.Go(func() error { return s.runFiles(ctx, sink) })
+		s.unread.Add(1)
+		group.Go(func() error { return s.runFiles(ctx, sink, filesRead) })
 	} else {
+		close(filesRead)
+	}
+	if s.cfg.StaticPodURL != "" {
+		s.unread.Add(1)
+		group.Go(func() error { return s.runHTTP(ctx, sink, filesRead) })
+	}
+	s.staticReady()
+	return group.Wait()
+}
+
+// staticReady says that one more source of static pods was heard.
+func (s *Sources) staticReady() {
+	if s.unread.Add(-1) == 0 {
 		s.deps.Mirrors.StaticReady()
 	}
-	return group.Wait()
 }
 
 type noEvents struct{}

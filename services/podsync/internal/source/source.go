@@ -1,11 +1,12 @@
 // Package source owns where pods come from: the apiserver's list-watch of this
-// node and a directory of static pods. It merges them into one stream of
+// node, a directory of static pods and a URL that serves them. It merges them into one stream of
 // complete, defaulted and validated pods. It must never decide whether a pod
 // may run, and never keep a pod alive that its source no longer has.
 package source
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,6 +22,8 @@ const (
 	API = "api"
 	// File is the static pod path.
 	File = "file"
+	// HTTP is the static pod URL.
+	HTTP = "http"
 )
 
 // The annotations of pods that do not come from the apiserver.
@@ -89,7 +92,14 @@ type Config struct {
 	// FileCheckFrequency is how often the path is listed though nothing told of
 	// a change; 20 s when zero.
 	FileCheckFrequency time.Duration
-	// MaxManifestBytes bounds one manifest; 10 MiB when zero.
+	// StaticPodURL serves a Pod or a PodList; empty for none.
+	StaticPodURL string
+	// StaticPodURLHeader goes along with each request to it; the values are
+	// secrets, which no log and no error shows.
+	StaticPodURLHeader map[string][]string
+	// HTTPCheckFrequency is how often the URL is asked; 20 s when zero.
+	HTTPCheckFrequency time.Duration
+	// MaxManifestBytes bounds one file and one answer; 10 MiB when zero.
 	MaxManifestBytes int64
 }
 
@@ -101,8 +111,10 @@ type Deps struct {
 	Mirrors Mirrors
 	// Events may be nil.
 	Events Events
-	// Health may be nil; "apiserver" and "static pods" are reported.
+	// Health may be nil; "apiserver", "static pods" and "static pod URL" are reported.
 	Health health.Reporter
 	// Notifier is inotify when nil.
 	Notifier Notifier
+	// Transport asks the static pod URL; http.DefaultTransport when nil.
+	Transport http.RoundTripper
 }

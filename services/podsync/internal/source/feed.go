@@ -1,0 +1,172 @@
+package source
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// entry is one place where a static pod is written: a file, or an element of
+// what a URL answers.
+type entry struct {
+	// where names the place for people.
+	where string
+	data  []byte
+	// pod is the last good one; it stays while the place holds a broken one.
+	pod *v1.Pod
+	// err is what is wrong now; nil when nothing is.
+	err error
+	// twin is what was logged of another place that holds the same pod.
+	twin string
+}
+
+// feed gives the sink what the entries of one source hold. One goroutine uses it.
+type feed struct {
+	sources *Sources
+	sink    Sink
+	src     string
+	// health is the name under which the source's problems are reported.
+	health string
+	// running holds the pods given to the sink, by UID.
+	running map[types.UID]*v1.Pod
+}
+
+func (s *Sources) newFeed(sink Sink, src, health string) *feed {
+	return &feed{sources: s, sink: sink, src: src, health: health, running: map[types.UID]*v1.Pod{}}
+}
+
+// take notes what is in an entry now: a pod, or an error beside which its last
+// good pod goes on. It logs and tells when that is news.
+func (f *feed) take(log klog.Logger, e *entry, pod *v1.Pod, err error) {
+	before := e.err
+	e.err = nil
+	if err == nil {
+		e.pod = pod
+		if before != nil {
+			log.Info("Static pod manifest is good again", "where", e.where, "pod", klog.KObj(pod))
+		}
+		return
+	}
+	e.err = fmt.Errorf("static pod manifest %s: %w", e.where, err)
+	if before != nil && before.Error() == e.err.Error() {
+		return
+	}
+	consequence := "nothing is started from it"
+	if e.pod != nil {
+		consequence = "the pod of its last good content goes on"
+	}
+	log.Error(e.err, "Static pod manifest is broken; correct or remove it, other pods are not affected", "consequence", consequence)
+	f.sources.deps.Events.Node(v1.EventTypeWarning, "FailedValidation", e.err.Error()+"; "+consequence)
+}
+
+// publish gives the sink what has changed. Of entries that hold the same name
+// or UID, the first counts, and one that another source has is left to it.
+func (f *feed) publish(log klog.Logger, entries []*entry) {
+	wanted := map[types.UID]*v1.Pod{}
+	owners := map[types.NamespacedName]string{}
+	var broken []string
+	for _, e := range entries {
+		if e.err != nil {
+			broken = append(broken, e.err.Error())
+		}
+		if e.pod == nil {
+			continue
+		}
+		name := types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}
+		first, taken := owners[name]
+		if !taken {
+			first, taken = f.sources.owners.claim(name, f.src, e.where)
+		}
+		if taken || wanted[e.pod.UID] != nil {
+			err := fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove one", e.where, name, e.pod.UID, orElse(first, "another manifest"))
+			broken = append(broken, err.Error())
+			if e.twin != err.Error() {
+				e.twin = err.Error()
+				log.Error(err, "Static pod is left out")
+				f.sources.deps.Events.Pod(e.pod, v1.EventTypeWarning, "FailedValidation", err.Error())
+			}
+			continue
+		}
+		e.twin = ""
+		owners[name] = e.where
+		wanted[e.pod.UID] = e.pod
+	}
+	for uid := range f.running {
+		if wanted[uid] == nil {
+			delete(f.running, uid)
+			f.sources.deps.Mirrors.RemoveStatic(uid)
+			f.sink.Remove(uid, f.src)
+		}
+	}
+	f.sources.owners.keep(f.src, owners)
+	for _, e := range entries { // in order, for the sake of the log
+		if e.pod == nil || wanted[e.pod.UID] != e.pod || f.running[e.pod.UID] == e.pod {
+			continue
+		}
+		f.running[e.pod.UID] = e.pod
+		f.sources.deps.Mirrors.SetStatic(e.pod)
+		f.sink.Set(e.pod, f.src)
+	}
+	f.sources.deps.Health.Set(f.health, len(broken) == 0, strings.Join(broken, "; "))
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+// owners says which source has a static pod's name: who has it keeps it until
+// it lets go. Safe for concurrent use.
+type owners struct {
+	mu    sync.Mutex
+	names map[types.NamespacedName]owner
+	// freed is told by source when a name has come free that it wanted.
+	freed map[string]chan struct{}
+}
+
+type owner struct{ src, where string }
+
+func newOwners() *owners {
+	return &owners{names: map[types.NamespacedName]owner{}, freed: map[string]chan struct{}{
+		File: make(chan struct{}, 1), HTTP: make(chan struct{}, 1),
+	}}
+}
+
+// claim takes a name for a source unless another source has it; where says
+// what that one has it from.
+func (o *owners) claim(name types.NamespacedName, src, at string) (where string, taken bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if has, ok := o.names[name]; ok && has.src != src {
+		return has.where, true
+	}
+	o.names[name] = owner{src, at}
+	return "", false
+}
+
+// keep lets go of what src has beside these names.
+func (o *owners) keep(src string, names map[types.NamespacedName]string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	freed := false
+	for name, has := range o.names {
+		if _, kept := names[name]; has.src == src && !kept {
+			delete(o.names, name)
+			freed = true
+		}
+	}
+	for other, c := range o.freed {
+		if freed && other != src {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
