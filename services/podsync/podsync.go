@@ -40,6 +40,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/server"
 	"github.com/polylet/polylet/services/podsync/internal/source"
 	"github.com/polylet/polylet/services/podsync/internal/status"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/token"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 	"github.com/polylet/polylet/services/podsync/internal/volume"
@@ -88,6 +89,7 @@ type Service struct {
 	table    *view.Table
 	observer *observe.Observer
 	registry *worker.Registry
+	lines    *timeline.Book
 	sources  *source.Sources
 	server   *server.Server
 
@@ -112,7 +114,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
-	s := &Service{cfg: cfg, deps: deps, nodeKick: make(chan struct{}, 1)}
+	s := &Service{cfg: cfg, deps: deps, nodeKick: make(chan struct{}, 1), lines: timeline.NewBook()}
 	var metrics *cri.Metrics
 	var counts *worker.Metrics
 	if deps.Metrics != nil {
@@ -131,12 +133,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.host()
 	s.registry = worker.New(worker.Config{Sources: s.sources.Names()}, worker.Deps{
 		Executor: s.executor(), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts,
+		Timelines: s.lines,
 		Admit: s.admit, Node: s.nodeFacts, OnDisk: s.onDisk,
 	})
 	s.housekeeping()
 	var err error
 	s.server, err = server.New(server.Deps{
-		Epoch: deps.Epoch, Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry,
+		Epoch: deps.Epoch, Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry, Trouble: s.trouble, Events: s.events,
 		Runtime: s.runtime.Raw(), State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
 		CheckpointDir: filepath.Join(cfg.RootDir, "checkpoints"),
 		Logs:          logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),
@@ -154,9 +157,9 @@ func (s *Service) edges() {
 		Client: deps.Client, Node: s.objects.Node,
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
-	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health})
+	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused})
 	s.probes = probe.NewBoard(probe.Deps{
-		Epoch: deps.Epoch, Events: s.events, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
+		Epoch: deps.Epoch, Events: probeEvents{s}, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
 		OnResult: func(uid types.UID, key plan.ProbeKey, r plan.ProbeResult) { s.registry.ProbeResult(uid, key, r) },
 	})
 }

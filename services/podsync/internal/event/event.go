@@ -43,6 +43,8 @@ type Recorder struct {
 	sink   record.EventRecorder // nil before Run
 	logger klog.Logger
 	early  []note
+
+	recent ring
 }
 
 // note is one event.
@@ -73,7 +75,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	r.early = nil
 	r.mu.Unlock()
 	for _, n := range early {
-		r.record(n)
+		r.send(n)
 	}
 	<-ctx.Done()
 	r.mu.Lock()
@@ -100,6 +102,11 @@ func (r *Recorder) Node(eventType, reason, message string) {
 }
 
 func (r *Recorder) record(n note) {
+	r.keep(n)
+	r.send(n)
+}
+
+func (r *Recorder) send(n note) {
 	r.mu.Lock()
 	sink, logger := r.sink, r.logger
 	if sink == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/material"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
 const (
@@ -40,7 +41,9 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return unseen
 	}
+	ended := timeline.Start(ctx, timeline.PostStart, c.Name, hookKind(c.Lifecycle.PostStart))
 	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: id, PodIP: ip}, c.Lifecycle.PostStart)
+	ended(err)
 	if err == nil || ctx.Err() != nil {
 		t.Hooked(id, plan.HookDone)
 		return unseen
@@ -204,9 +207,25 @@ func (e *Executor) beginStop(life, ctx context.Context, t Task) {
 	} else if ips := e.deps.HostIPs(); t.Pod.Spec.HostNetwork && len(ips) > 0 {
 		ip = ips[0]
 	}
+	ended := timeline.Start(ctx, timeline.PreStop, c.Name, hookKind(c.Lifecycle.PreStop))
 	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: t.Action.ID, PodIP: ip}, c.Lifecycle.PreStop)
+	ended(err)
 	if err != nil && life.Err() == nil {
 		e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+}
+
+// hookKind says in a word what a hook does. What it runs may be secret.
+func hookKind(h *v1.LifecycleHandler) string {
+	switch {
+	case h.Exec != nil:
+		return "exec"
+	case h.HTTPGet != nil:
+		return "HTTP GET"
+	case h.Sleep != nil:
+		return "sleep"
+	default:
+		return "TCP"
 	}
 }
 

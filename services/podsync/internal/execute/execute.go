@@ -24,6 +24,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/material"
 	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
 // Runtime changes what the runtime has; *cri.Client has it.
@@ -85,6 +86,17 @@ type Places interface {
 	Enter(ctx context.Context, order pace.Order) (leave func(), err error)
 }
 
+// shownPlaces lets a pod's timeline show that it waits for a place.
+type shownPlaces struct{ Places }
+
+// Enter implements Places.
+func (s shownPlaces) Enter(ctx context.Context, order pace.Order) (leave func(), err error) {
+	ended := timeline.Start(ctx, timeline.Place, "", "")
+	leave, err = s.Places.Enter(ctx, order)
+	ended(err)
+	return leave, err
+}
+
 // Events records events on pods and containers; *event.Recorder has it.
 type Events interface {
 	Pod(pod *v1.Pod, eventType, reason, message string)
@@ -137,6 +149,7 @@ func New(cfg Config, deps Deps) *Executor {
 	if cfg.SetupTimeout <= 0 {
 		cfg.SetupTimeout = 2*time.Minute + 3*time.Second
 	}
+	deps.Starts, deps.Stops = shownPlaces{deps.Starts}, shownPlaces{deps.Stops}
 	return &Executor{cfg: cfg, deps: deps, sandboxes: map[types.UID]madeSandbox{}}
 }
 

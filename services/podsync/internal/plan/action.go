@@ -118,9 +118,11 @@ type Target struct {
 
 // Wait is one thing that the pod waits for.
 type Wait struct {
-	// Kind: admission, image, volume, sandbox, network, container, probe,
+	// Kind: admission, image, volume, sandbox, network, container, probe, gate,
 	// backoff, termination, apiserver or runtime.
 	Kind string
+	// Action is the key of the action that it waits for; zero when none.
+	Action Key
 	// Object is an image, volume or container name, or empty.
 	Object string
 	Reason string

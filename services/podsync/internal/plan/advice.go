@@ -1,5 +1,7 @@
 package plan
 
+import "strings"
+
 // advice says what a person can do about a failed action.
 func advice(k Kind, f Failure) string {
 	if f.Away {
@@ -7,19 +9,16 @@ func advice(k Kind, f Failure) string {
 	}
 	switch k {
 	case PullImage:
-		switch f.Reason {
-		case "InvalidImageName":
-			return "mend the image name in the pod's spec"
-		case "ErrImageNeverPull":
-			return "load the image on the node or change imagePullPolicy"
-		}
-		return "check the image's name, the registry and the pull secrets"
+		return imageAdvice(f)
 	case SetupVolumes:
-		return "create the missing object or mend the volume that the error names"
+		return volumeAdvice(f)
 	case MakeSandbox:
+		if names(f.Message, "cni", "network plugin") {
+			return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log"
+		}
 		return "check the runtime's log and the CNI configuration"
 	case StartContainer:
-		return "check the container's command, environment and references"
+		return startAdvice(f)
 	case BeginStop, KillContainer, StopSandbox, RemoveContainer, RemoveSandbox:
 		return "check the runtime's log: it does not stop or remove what it runs"
 	case TeardownVolumes:
@@ -29,4 +28,61 @@ func advice(k Kind, f Failure) string {
 	default:
 		return "see podsync's log"
 	}
+}
+
+// names says whether a message has one of the words, in whatever case.
+func names(message string, words ...string) bool {
+	message = strings.ToLower(message)
+	for _, w := range words {
+		if strings.Contains(message, w) {
+			return true
+		}
+	}
+	return false
+}
+
+func imageAdvice(f Failure) string {
+	switch f.Reason {
+	case "InvalidImageName":
+		return "mend the image name in the pod's spec"
+	case "ErrImageNeverPull":
+		return "load the image on the node or change imagePullPolicy"
+	}
+	switch {
+	case names(f.Message, "unauthorized", "authorization failed", "forbidden", "denied", "no basic auth"):
+		return "check the pull secrets: the registry wants credentials for this image"
+	case names(f.Message, "not found", "manifest unknown", "name unknown"):
+		return "mend the image's name or tag, or push the image: the registry does not have it"
+	case names(f.Message, "connection refused", "no such host", "i/o timeout", "no route", "dial tcp", "deadline exceeded", "server misbehaving", "eof"):
+		return "check that the registry runs and can be reached from this node (address, DNS, proxy, firewall)"
+	case names(f.Message, "certificate", "x509", "http response to https"):
+		return "check the registry's certificate and the runtime's configuration for this registry"
+	case names(f.Message, "no space left"):
+		return "make room on the node's image filesystem"
+	}
+	return "check the image's name, the registry and the pull secrets"
+}
+
+func volumeAdvice(f Failure) string {
+	switch {
+	case names(f.Message, "not found", "non-existent key", "references non"):
+		return "create what the error names in the pod's namespace, or mend the volume; it is tried again as soon as it is there"
+	case names(f.Message, "deadline exceeded", "timed out"):
+		return "look at the server behind the volume and at the node's mounts: something does not answer"
+	case names(f.Message, "forbidden"):
+		return "the node may not read what the error names: check that the pod names it, and the node's permissions"
+	}
+	return "create the missing object or mend the volume that the error names"
+}
+
+func startAdvice(f Failure) string {
+	switch {
+	case f.Reason == "PostStartHookError":
+		return "check the container's postStart hook"
+	case names(f.Message, "executable file not found", "no such file or directory", "permission denied"):
+		return "check command and args: the image has no such program, or it may not be run"
+	case names(f.Message, "secret", "configmap", "config map"):
+		return "create the Secret or ConfigMap that the error names, or mend the reference in env"
+	}
+	return "check the container's command, environment and references"
 }

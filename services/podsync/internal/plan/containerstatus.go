@@ -227,16 +227,7 @@ func (p *planner) targets() {
 		}
 		add(Readiness, v.spec.ReadinessProbe)
 		if !p.ready(v) && p.end == nil {
-			p.wait("probe", v.spec.Name, p.probeReason(v), "polylet probes shows each attempt", time.Time{})
+			p.waitProbe(v)
 		}
 	}
-}
-
-func (p *planner) probeReason(v *view) string {
-	for _, t := range []ProbeType{Startup, Readiness} {
-		if r, ok := p.s.Probes[ProbeKey{v.spec.Name, t}]; ok && !r.Success && r.Message != "" {
-			return r.Message
-		}
-	}
-	return "the container is not ready yet"
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -70,8 +69,7 @@ func (p *planner) startable(v *view) bool {
 	at, _ := p.restartTime(v)
 	if p.s.Now.Before(at) {
 		p.wake(at)
-		p.wait("backoff", v.spec.Name, fmt.Sprintf("container %s ended with exit code %d and waits before it starts again", v.spec.Name, v.last.ExitCode),
-			"kubectl logs --previous shows its last words", at)
+		p.waitBackoff(v, at)
 		return false
 	}
 	return true

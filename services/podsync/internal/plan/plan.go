@@ -42,6 +42,7 @@ func Plan(s State) Output {
 	}
 	p.out.Status = p.status()
 	p.targets()
+	p.underWay()
 	return p.out
 }
 
@@ -57,7 +58,9 @@ func (p *planner) emit(a Action) {
 			if f.Away {
 				kind = "runtime"
 			}
-			p.wait(kind, a.Object, f.Message, advice(a.Kind, f), at)
+			p.out.Waits = append(p.out.Waits, Wait{
+				Kind: kind, Object: p.objectOf(a), Action: a.Key, Reason: f.Message, Advice: advice(a.Kind, f), Retry: at,
+			})
 			return
 		}
 	}
@@ -142,7 +145,7 @@ func waitKind(k Kind) string {
 		return "sandbox"
 	case DeleteObject:
 		return "apiserver"
-	case BeginStop, KillContainer:
+	case BeginStop, KillContainer, RemoveContainer, RemoveCgroup, RemoveDirectories:
 		return "termination"
 	default:
 		return "container"

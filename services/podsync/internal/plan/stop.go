@@ -62,7 +62,7 @@ func (p *planner) stop() {
 	// A stop whose container has ended is over for the pod, though the call has
 	// not returned.
 	if p.anyLive() || p.anyRunning(StartContainer, MakeSandbox) {
-		p.wait("termination", "", "containers are given their grace period to end", "a container that does not end is killed when the period is over", time.Time{})
+		p.waitForEnd()
 		return
 	}
 	p.out.Stopped = true

@@ -16,6 +16,7 @@ import (
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/podsync/internal/explain"
 	"github.com/polylet/polylet/services/podsync/internal/logs"
 	"github.com/polylet/polylet/services/podsync/internal/probe"
 	"github.com/polylet/polylet/services/podsync/internal/view"
@@ -54,11 +55,6 @@ type RuntimeState struct {
 	SourcesReady time.Time
 }
 
-// Explainer says what a pod waits for.
-type Explainer interface {
-	Explain(uid types.UID) (view.Explanation, bool)
-}
-
 // LogReader reads a container's log.
 type LogReader interface {
 	Read(ctx context.Context, req logs.Request, w io.Writer) error
@@ -79,6 +75,11 @@ type Deps struct {
 	Table   *view.Table
 	Probes  *probe.Board
 	Explain Explainer
+	// Trouble says why the apiserver does not have a pod's status; nil when it
+	// has. May be nil.
+	Trouble func(uid types.UID) *explain.Trouble
+	// Events may be nil.
+	Events  Recent
 	Runtime Runtime
 	// State returns what is known of the runtime now.
 	State func() RuntimeState

@@ -175,6 +175,9 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	defer w.idle.Done()
 	object, err := w.patch(ctx, r)
 	w.report(ctx, r, err)
+	if w.noteFailure(ctx, e, err) {
+		w.deps.OnRefused(e.uid, err)
+	}
 	if err == nil && !source.IsMirror(r.target) {
 		w.deps.OnAccepted(e.uid, *r.desired.DeepCopy())
 	}
@@ -193,7 +196,9 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 		e.tries++
 		w.away = w.away || isAway(err)
 		if w.ctx != nil {
-			w.after(e, max(retryDelay(e.tries), suggested(err)), true)
+			delay := max(retryDelay(e.tries), suggested(err))
+			e.retryAt = time.Now().Add(delay)
+			w.after(e, delay, true)
 		}
 	}
 	w.pump()

@@ -41,6 +41,9 @@ type Deps struct {
 	Mirrors Mirrors
 	// Health may be nil; "apiserver" is reported.
 	Health health.Reporter
+	// OnRefused is told when a request for a pod failed for another reason than
+	// before; may be nil, must not block. It is called without a lock held.
+	OnRefused func(uid types.UID, err error)
 	// OnAccepted is told of each status that the apiserver has taken, with the
 	// transition times that it was given; may be nil, must not block. It is
 	// called without a lock held, for one pod in order.
@@ -82,6 +85,10 @@ type entry struct {
 	retrying bool // the timer is that of a retry
 	tries    int  // requests for this version that failed or did not last
 	waiters  []chan struct{}
+	// failure is why the last request failed, nil when it did not; failing since.
+	failure error
+	failing time.Time
+	retryAt time.Time
 }
 
 // New returns a Writer.
@@ -100,6 +107,9 @@ func New(cfg Config, deps Deps) *Writer {
 	}
 	if deps.OnAccepted == nil {
 		deps.OnAccepted = func(types.UID, v1.PodStatus) {}
+	}
+	if deps.OnRefused == nil {
+		deps.OnRefused = func(types.UID, error) {}
 	}
 	return &Writer{cfg: cfg, deps: deps, entries: map[types.UID]*entry{}}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
 // Pod is one pod as podsync has it. Its pointers are shared and must not be
@@ -134,22 +135,17 @@ func (p *Pods) Subscribe(ctx context.Context) *watch.Subscription[Key, Pod] {
 	return p.store.Subscribe(ctx)
 }
 
-// Step is one thing that happened to a pod.
-type Step struct {
-	At time.Time
-	// What, e.g. "pull image".
-	What string
-	// Object is a container, volume or image; may be empty.
-	Object string
-	// Took is how long; zero while it runs or when it has no length.
-	Took time.Duration
-	// Error text; empty when it went well.
-	Error string
-}
-
 // Explanation is what a pod waits for and what happened to it.
 type Explanation struct {
-	Waits []plan.Wait
-	// Timeline, oldest first, bounded by its owner.
-	Timeline []Step
+	UID             types.UID
+	Namespace, Name string
+	Waits           []plan.Wait
+	// Timeline, oldest first, bounded by its owner; Dropped counts what is not
+	// kept any more.
+	Timeline []timeline.Entry
+	Dropped  int
+	// Running are the steps that go on within actions.
+	Running []timeline.Running
+	// Gone is when nothing of the pod was left; zero while something is.
+	Gone time.Time
 }

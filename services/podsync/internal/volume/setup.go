@@ -11,6 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
 // result is how the set-up of one volume went.
@@ -49,7 +51,9 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 			continue
 		}
 		wg.Go(func() {
+			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
 			path, refresh, err := s.setup(ctx, pod, v)
+			ended(err)
 			mu.Lock()
 			defer mu.Unlock()
 			results[v.Name] = result{path, refresh, err}

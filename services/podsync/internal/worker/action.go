@@ -3,12 +3,14 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/execute"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
 // outcome is how an action ended.
@@ -36,18 +38,17 @@ func (w *worker) launch(a plan.Action) {
 	}
 	life := w.life
 	ctx, cancel := context.WithCancel(life)
-	f := &flight{cancel: cancel, began: w.state.Now}
+	f := &flight{cancel: cancel, began: w.state.Now, step: w.line.Begin(string(a.Kind), w.objectOf(a), a.Reason, w.state.Now)}
 	if w.cancels == nil {
 		w.cancels = map[plan.Key]*flight{}
 	}
 	w.cancels[a.Key] = f
 	w.state.InFlight[a.Key] = a
 	w.stopBegins(a)
-	w.line.begin(a, w.state.Now)
 	w.log.V(1).Info("Begin", "action", a.Kind, "object", a.Object, "attempt", a.Attempt)
 	task := execute.Task{Pod: w.state.Pod, UID: w.uid, Action: a, Order: w.order(), Hooked: w.hooked}
 	w.reg.running.Go(func() {
-		result, err := w.reg.deps.Executor.Do(life, ctx, task)
+		result, err := w.reg.deps.Executor.Do(life, timeline.Within(ctx, f.step), task)
 		o := outcome{action: a, result: result, err: err, cancelled: ctx.Err() != nil}
 		cancel()
 		w.tell(func(in *inbox) { in.done = append(in.done, o) })
@@ -90,7 +91,7 @@ func (w *worker) finish(o outcome) {
 	delete(w.cancels, a.Key)
 	delete(w.state.InFlight, a.Key)
 	now := time.Now()
-	w.line.end(a, f.began, now, o.err)
+	f.step.End(now, stepError(o))
 	if stop, ok := w.state.Stops[a.ID]; ok && a.Kind == plan.BeginStop {
 		stop.PreStopDone = true // however it ended
 		w.state.Stops[a.ID] = stop
@@ -111,6 +112,20 @@ func (w *worker) finish(o outcome) {
 	if f.next != nil {
 		w.launch(*f.next)
 	}
+}
+
+// stepError is what the timeline shows of how an action ended.
+func stepError(o outcome) error {
+	switch {
+	case o.err == nil:
+		return nil
+	case o.cancelled:
+		return errors.New("cut short")
+	}
+	if reason := reasonOf(o.err); reason != "" {
+		return fmt.Errorf("%s: %w", reason, o.err)
+	}
+	return o.err
 }
 
 func reasonOf(err error) string {

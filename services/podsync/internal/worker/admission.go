@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
 // Question is what admission decides on.
@@ -49,6 +50,7 @@ func (w *worker) admit() {
 	}
 	if len(w.state.Observed.Sandboxes) > 0 || w.begun {
 		if w.reg.accept(w) {
+			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
 			w.state.Admission = plan.Admission{Decision: plan.Admitted}
 		}
 		return
@@ -63,7 +65,10 @@ func (w *worker) admit() {
 	}
 	w.state.Admission = a
 	switch {
+	case a.Decision == plan.Admitted:
+		w.line.Note(timeline.Entry{What: "admitted"})
 	case a.Decision == plan.Rejected:
+		w.line.Note(timeline.Entry{What: "rejected", Error: a.Reason + ": " + a.Message})
 		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, a.Reason, a.Message)
 		w.reg.deps.Metrics.rejected(a.Reason)

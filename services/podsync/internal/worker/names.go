@@ -33,6 +33,7 @@ func (r *Registry) finished(w *worker) {
 	defer r.mu.Unlock()
 	delete(r.workers, w.uid)
 	r.deps.Mirrors.Ended(w.uid)
+	r.deps.Timelines.Close(w.uid)
 	if w.pod != nil && !w.gone {
 		r.ended[w.uid] = true
 	}

@@ -26,6 +26,7 @@ func (w *worker) publish(out plan.Output) {
 	changed := !equality.Semantic.DeepEqual(old, out.Status)
 	if w.state.Observed.Known && w.state.Admission.Decision != plan.AdmissionPending || out.Terminating {
 		if changed {
+			w.noteStatus(&old, &out.Status)
 			w.transitions(&old, &out.Status)
 		}
 		if changed || w.published != w.state.Pod {
@@ -48,7 +49,7 @@ func (w *worker) keepSince(waits []plan.Wait) {
 	for i := range waits {
 		waits[i].Since = w.state.Now
 		for _, old := range w.waits {
-			if old.Kind == waits[i].Kind && old.Object == waits[i].Object && old.Reason == waits[i].Reason {
+			if old.Kind == waits[i].Kind && old.Object == waits[i].Object {
 				waits[i].Since = old.Since
 			}
 		}
@@ -59,7 +60,9 @@ func (w *worker) keepSince(waits []plan.Wait) {
 		}
 	}
 	if !slices.Equal(w.waits, waits) {
-		w.line.wait(waits)
+		w.mu.Lock()
+		w.shownWaits = waits
+		w.mu.Unlock()
 	}
 	w.waits = waits
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/execute"
 	"github.com/polylet/polylet/services/podsync/internal/observe"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
@@ -93,6 +94,8 @@ type Deps struct {
 	Mirrors  Mirrors
 	// Metrics may be nil.
 	Metrics *Metrics
+	// Timelines may be nil; then the Registry makes its own.
+	Timelines *timeline.Book
 	// Admit decides; it must not block and not call the Registry.
 	Admit func(Question) Answer
 	// Node is what of the node matters to a status; it must not block.
@@ -134,6 +137,9 @@ func New(cfg Config, deps Deps) *Registry {
 	}
 	if deps.Mirrors == nil {
 		deps.Mirrors = noMirrors{}
+	}
+	if deps.Timelines == nil {
+		deps.Timelines = timeline.NewBook()
 	}
 	return &Registry{
 		cfg: cfg, deps: deps,

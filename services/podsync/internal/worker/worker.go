@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
 // worker is one pod's. Fields of the first group belong to the Registry and its
@@ -34,9 +35,11 @@ type worker struct {
 	stopped     bool // nothing of it runs any more
 	working     bool
 
-	mu   sync.Mutex
-	in   inbox
-	wake chan struct{}
+	mu sync.Mutex
+	in inbox
+	// shownWaits is what the pod waits for, guarded by mu too.
+	shownWaits []plan.Wait
+	wake       chan struct{}
 
 	life    context.Context
 	state   plan.State
@@ -52,7 +55,7 @@ type worker struct {
 	waits     []plan.Wait
 	admitAt   time.Time // when admission was first asked
 	waitSaid  string    // the reason to wait of which an event was recorded
-	line      timeline
+	line      *timeline.Line
 	first     firstStart
 	repeats   repeats
 	log       logr.Logger
@@ -62,6 +65,7 @@ type worker struct {
 type flight struct {
 	cancel context.CancelFunc
 	began  time.Time
+	step   *timeline.Step
 	// next replaces it once it has returned.
 	next *plan.Action
 }
@@ -80,7 +84,8 @@ type inbox struct {
 
 func newWorker(r *Registry, uid types.UID, seq uint64) *worker {
 	return &worker{
-		reg: r, uid: uid, seq: seq, wake: make(chan struct{}, 1), first: firstStart{seen: time.Now()},
+		line: r.deps.Timelines.Open(uid),
+		reg:  r, uid: uid, seq: seq, wake: make(chan struct{}, 1), first: firstStart{seen: time.Now()},
 		state: plan.State{
 			UID: uid, Probes: map[plan.ProbeKey]plan.ProbeResult{}, Images: map[string]plan.Image{},
 			InFlight: map[plan.Key]plan.Action{}, Failures: map[plan.Key]plan.Failure{},
@@ -184,16 +189,20 @@ func (w *worker) takeIn() {
 		w.setPod(in.pod)
 	}
 	if in.removed {
+		w.line.Note(timeline.Entry{What: "not wanted any more", Detail: "the pod's source has removed it"})
 		w.state.Removed, w.state.Cleaned.API = true, true
 	}
 	if in.stop != nil && w.state.Stop == nil {
+		w.line.Note(timeline.Entry{What: "the node ends it", Detail: in.stop.Reason + ": " + in.stop.Message})
 		w.state.Stop = in.stop
 	}
 	if in.observed != nil {
+		w.noteObserved(&w.state.Observed, in.observed)
 		w.state.Observed = *in.observed
 		w.forgetStops()
 	}
 	for k, v := range in.probes {
+		w.noteProbe(k, v)
 		w.state.Probes[k] = v
 	}
 	for id, h := range in.hooks {
@@ -214,6 +223,7 @@ func (w *worker) takeIn() {
 func (w *worker) setPod(pod *v1.Pod) {
 	old := w.state.Pod
 	w.state.Pod = pod
+	w.notePod(old, pod)
 	if old == nil {
 		w.state.Static = w.source != apiSource
 		w.state.Reported = *pod.Status.DeepCopy()

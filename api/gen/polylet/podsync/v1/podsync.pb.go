@@ -3201,9 +3201,17 @@ type ExplainPodResponse struct {
 	// What it waits for now; empty when it waits for nothing.
 	Waits []*Wait `protobuf:"bytes,3,rep,name=waits,proto3" json:"waits,omitempty"`
 	// What happened, oldest first, bounded.
-	Timeline      []*TimelineEntry `protobuf:"bytes,4,rep,name=timeline,proto3" json:"timeline,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Timeline []*TimelineEntry `protobuf:"bytes,4,rep,name=timeline,proto3" json:"timeline,omitempty"`
+	// When nothing of the pod was left any more; unset while there is something.
+	GoneTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=gone_time,json=goneTime,proto3" json:"gone_time,omitempty"`
+	// status.reason and status.message of the pod, e.g. Evicted; usually empty.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// See reason.
+	Message string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	// Entries that the bounded timeline has dropped.
+	DroppedEntries uint32 `protobuf:"varint,8,opt,name=dropped_entries,json=droppedEntries,proto3" json:"dropped_entries,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ExplainPodResponse) Reset() {
@@ -3264,10 +3272,378 @@ func (x *ExplainPodResponse) GetTimeline() []*TimelineEntry {
 	return nil
 }
 
+func (x *ExplainPodResponse) GetGoneTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GoneTime
+	}
+	return nil
+}
+
+func (x *ExplainPodResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ExplainPodResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ExplainPodResponse) GetDroppedEntries() uint32 {
+	if x != nil {
+		return x.DroppedEntries
+	}
+	return 0
+}
+
+// Request of ListWaits.
+type ListWaitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWaitsRequest) Reset() {
+	*x = ListWaitsRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWaitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWaitsRequest) ProtoMessage() {}
+
+func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWaitsRequest.ProtoReflect.Descriptor instead.
+func (*ListWaitsRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
+}
+
+// Response of ListWaits.
+type ListWaitsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of namespace and name.
+	Pods          []*PodWaits `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWaitsResponse) Reset() {
+	*x = ListWaitsResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWaitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWaitsResponse) ProtoMessage() {}
+
+func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWaitsResponse.ProtoReflect.Descriptor instead.
+func (*ListWaitsResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ListWaitsResponse) GetPods() []*PodWaits {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+// PodWaits is what one pod waits for.
+type PodWaits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pod.
+	Pod *PodRef `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// At least one.
+	Waits         []*Wait `protobuf:"bytes,2,rep,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodWaits) Reset() {
+	*x = PodWaits{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodWaits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodWaits) ProtoMessage() {}
+
+func (x *PodWaits) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodWaits.ProtoReflect.Descriptor instead.
+func (*PodWaits) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *PodWaits) GetPod() *PodRef {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *PodWaits) GetWaits() []*Wait {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+// Request of ListRecentEvents.
+type ListRecentEventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRecentEventsRequest) Reset() {
+	*x = ListRecentEventsRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRecentEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRecentEventsRequest) ProtoMessage() {}
+
+func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
+func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+}
+
+// Response of ListRecentEvents.
+type ListRecentEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Oldest first.
+	Events        []*RecentEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRecentEventsResponse) Reset() {
+	*x = ListRecentEventsResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRecentEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRecentEventsResponse) ProtoMessage() {}
+
+func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
+func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ListRecentEventsResponse) GetEvents() []*RecentEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// RecentEvent is a Kubernetes event that podsync recorded.
+type RecentEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it was recorded last.
+	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Kind of the object: Pod or Node.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Namespace of the object; empty for the node.
+	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Name of the object.
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// Container that it is about; usually empty.
+	Container string `protobuf:"bytes,5,opt,name=container,proto3" json:"container,omitempty"`
+	// Normal or Warning.
+	Type string `protobuf:"bytes,6,opt,name=type,proto3" json:"type,omitempty"`
+	// Reason, e.g. BackOff.
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Message, up to 1 KiB.
+	Message string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	// How often the same was recorded in a row, at least 1.
+	Count         uint32 `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecentEvent) Reset() {
+	*x = RecentEvent{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecentEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecentEvent) ProtoMessage() {}
+
+func (x *RecentEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecentEvent.ProtoReflect.Descriptor instead.
+func (*RecentEvent) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *RecentEvent) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *RecentEvent) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *RecentEvent) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RecentEvent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RecentEvent) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *RecentEvent) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *RecentEvent) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RecentEvent) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *RecentEvent) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // Wait is one thing that a pod waits for.
 type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Class: admission, image, volume, sandbox, container, probe, backoff, termination, apiserver, runtime.
+	// Class: admission, image, volume, sandbox, network, container, probe, backoff,
+	// termination, apiserver, runtime.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Which one: image, volume or container name; empty for the pod as a whole.
 	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
@@ -3285,7 +3661,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3673,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3686,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Wait) GetKind() string {
@@ -3367,14 +3743,22 @@ type TimelineEntry struct {
 	// How long it took; unset while it runs or where it has no length.
 	Duration *durationpb.Duration `protobuf:"bytes,4,opt,name=duration,proto3" json:"duration,omitempty"`
 	// Error text; empty when it went well.
-	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	// More about it, e.g. an exit code; may be empty.
+	Detail string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
+	// How often it happened; 1 and 0 are once. time is the last one's.
+	Count uint32 `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
+	// When it happened first; unset when it happened once.
+	FirstTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=first_time,json=firstTime,proto3" json:"first_time,omitempty"`
+	// True while it is going on.
+	Running       bool `protobuf:"varint,9,opt,name=running,proto3" json:"running,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TimelineEntry) Reset() {
 	*x = TimelineEntry{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +3770,7 @@ func (x *TimelineEntry) String() string {
 func (*TimelineEntry) ProtoMessage() {}
 
 func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3399,7 +3783,7 @@ func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineEntry.ProtoReflect.Descriptor instead.
 func (*TimelineEntry) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TimelineEntry) GetTime() *timestamppb.Timestamp {
@@ -3437,6 +3821,34 @@ func (x *TimelineEntry) GetError() string {
 	return ""
 }
 
+func (x *TimelineEntry) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *TimelineEntry) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *TimelineEntry) GetFirstTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstTime
+	}
+	return nil
+}
+
+func (x *TimelineEntry) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
 // Request of CheckpointContainer.
 type CheckpointContainerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3452,7 +3864,7 @@ type CheckpointContainerRequest struct {
 
 func (x *CheckpointContainerRequest) Reset() {
 	*x = CheckpointContainerRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3876,7 @@ func (x *CheckpointContainerRequest) String() string {
 func (*CheckpointContainerRequest) ProtoMessage() {}
 
 func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3889,7 @@ func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CheckpointContainerRequest) GetPod() *PodRef {
@@ -3512,7 +3924,7 @@ type CheckpointContainerResponse struct {
 
 func (x *CheckpointContainerResponse) Reset() {
 	*x = CheckpointContainerResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3936,7 @@ func (x *CheckpointContainerResponse) String() string {
 func (*CheckpointContainerResponse) ProtoMessage() {}
 
 func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3949,7 @@ func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CheckpointContainerResponse) GetPath() string {
@@ -3761,12 +4173,35 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\atargets\x18\x04 \x03(\v2\x1f.polylet.podsync.v1.ProbeTargetR\atargets\x126\n" +
 	"\aremoved\x18\x05 \x03(\v2\x1c.polylet.podsync.v1.ProbeKeyR\aremoved\"A\n" +
 	"\x11ExplainPodRequest\x12,\n" +
-	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\"\xc7\x01\n" +
+	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\"\xdb\x02\n" +
 	"\x12ExplainPodResponse\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12.\n" +
 	"\x05waits\x18\x03 \x03(\v2\x18.polylet.podsync.v1.WaitR\x05waits\x12=\n" +
-	"\btimeline\x18\x04 \x03(\v2!.polylet.podsync.v1.TimelineEntryR\btimeline\"\xcf\x01\n" +
+	"\btimeline\x18\x04 \x03(\v2!.polylet.podsync.v1.TimelineEntryR\btimeline\x127\n" +
+	"\tgone_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bgoneTime\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\x12'\n" +
+	"\x0fdropped_entries\x18\b \x01(\rR\x0edroppedEntries\"\x12\n" +
+	"\x10ListWaitsRequest\"E\n" +
+	"\x11ListWaitsResponse\x120\n" +
+	"\x04pods\x18\x01 \x03(\v2\x1c.polylet.podsync.v1.PodWaitsR\x04pods\"h\n" +
+	"\bPodWaits\x12,\n" +
+	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12.\n" +
+	"\x05waits\x18\x02 \x03(\v2\x18.polylet.podsync.v1.WaitR\x05waits\"\x19\n" +
+	"\x17ListRecentEventsRequest\"S\n" +
+	"\x18ListRecentEventsResponse\x127\n" +
+	"\x06events\x18\x01 \x03(\v2\x1f.polylet.podsync.v1.RecentEventR\x06events\"\xfd\x01\n" +
+	"\vRecentEvent\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1c\n" +
+	"\tcontainer\x18\x05 \x01(\tR\tcontainer\x12\x12\n" +
+	"\x04type\x18\x06 \x01(\tR\x04type\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\b \x01(\tR\amessage\x12\x14\n" +
+	"\x05count\x18\t \x01(\rR\x05count\"\xcf\x01\n" +
 	"\x04Wait\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x16\n" +
@@ -3774,13 +4209,18 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x06advice\x18\x04 \x01(\tR\x06advice\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x129\n" +
 	"\n" +
-	"retry_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\"\xb8\x01\n" +
+	"retry_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\"\xbb\x02\n" +
 	"\rTimelineEntry\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x16\n" +
 	"\x06object\x18\x03 \x01(\tR\x06object\x125\n" +
 	"\bduration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"\x9d\x01\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x16\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05count\x18\a \x01(\rR\x05count\x129\n" +
+	"\n" +
+	"first_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tfirstTime\x12\x18\n" +
+	"\arunning\x18\t \x01(\bR\arunning\"\x9d\x01\n" +
 	"\x1aCheckpointContainerRequest\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x123\n" +
@@ -3801,7 +4241,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\x8e\v\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xd7\f\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
@@ -3821,7 +4261,9 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\n" +
 	"SyncProbes\x12%.polylet.podsync.v1.SyncProbesRequest\x1a&.polylet.podsync.v1.SyncProbesResponse(\x010\x01\x12[\n" +
 	"\n" +
-	"ExplainPod\x12%.polylet.podsync.v1.ExplainPodRequest\x1a&.polylet.podsync.v1.ExplainPodResponseBAZ?github.com/polylet/polylet/api/gen/polylet/podsync/v1;podsyncv1b\x06proto3"
+	"ExplainPod\x12%.polylet.podsync.v1.ExplainPodRequest\x1a&.polylet.podsync.v1.ExplainPodResponse\x12X\n" +
+	"\tListWaits\x12$.polylet.podsync.v1.ListWaitsRequest\x1a%.polylet.podsync.v1.ListWaitsResponse\x12m\n" +
+	"\x10ListRecentEvents\x12+.polylet.podsync.v1.ListRecentEventsRequest\x1a,.polylet.podsync.v1.ListRecentEventsResponseBAZ?github.com/polylet/polylet/api/gen/polylet/podsync/v1;podsyncv1b\x06proto3"
 
 var (
 	file_polylet_podsync_v1_podsync_proto_rawDescOnce sync.Once
@@ -3836,7 +4278,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -3886,37 +4328,43 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*SyncProbesResponse)(nil),          // 45: polylet.podsync.v1.SyncProbesResponse
 	(*ExplainPodRequest)(nil),           // 46: polylet.podsync.v1.ExplainPodRequest
 	(*ExplainPodResponse)(nil),          // 47: polylet.podsync.v1.ExplainPodResponse
-	(*Wait)(nil),                        // 48: polylet.podsync.v1.Wait
-	(*TimelineEntry)(nil),               // 49: polylet.podsync.v1.TimelineEntry
-	(*CheckpointContainerRequest)(nil),  // 50: polylet.podsync.v1.CheckpointContainerRequest
-	(*CheckpointContainerResponse)(nil), // 51: polylet.podsync.v1.CheckpointContainerResponse
-	(*timestamppb.Timestamp)(nil),       // 52: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 53: google.protobuf.Duration
+	(*ListWaitsRequest)(nil),            // 48: polylet.podsync.v1.ListWaitsRequest
+	(*ListWaitsResponse)(nil),           // 49: polylet.podsync.v1.ListWaitsResponse
+	(*PodWaits)(nil),                    // 50: polylet.podsync.v1.PodWaits
+	(*ListRecentEventsRequest)(nil),     // 51: polylet.podsync.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),    // 52: polylet.podsync.v1.ListRecentEventsResponse
+	(*RecentEvent)(nil),                 // 53: polylet.podsync.v1.RecentEvent
+	(*Wait)(nil),                        // 54: polylet.podsync.v1.Wait
+	(*TimelineEntry)(nil),               // 55: polylet.podsync.v1.TimelineEntry
+	(*CheckpointContainerRequest)(nil),  // 56: polylet.podsync.v1.CheckpointContainerRequest
+	(*CheckpointContainerResponse)(nil), // 57: polylet.podsync.v1.CheckpointContainerResponse
+	(*timestamppb.Timestamp)(nil),       // 58: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 59: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	10, // 0: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
 	11, // 1: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
 	12, // 2: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
 	3,  // 3: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	52, // 4: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	58, // 4: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	3,  // 5: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
 	0,  // 6: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	52, // 7: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	58, // 7: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
 	3,  // 8: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
 	13, // 9: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
 	16, // 10: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
 	17, // 11: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	17, // 12: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	17, // 13: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	52, // 14: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	52, // 15: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	58, // 14: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	58, // 15: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
 	20, // 16: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	52, // 17: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	52, // 18: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	58, // 17: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	58, // 18: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
 	23, // 19: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
 	3,  // 20: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	3,  // 21: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	53, // 22: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	59, // 22: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
 	3,  // 23: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	29, // 24: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
 	3,  // 25: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
@@ -3925,7 +4373,7 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	1,  // 28: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
 	35, // 29: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 30: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	52, // 31: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	58, // 31: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
 	2,  // 32: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
 	37, // 33: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
 	38, // 34: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
@@ -3936,54 +4384,65 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	44, // 39: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
 	35, // 40: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
 	2,  // 41: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	52, // 42: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	58, // 42: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
 	35, // 43: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 44: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
 	36, // 45: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
 	35, // 46: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 47: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	3,  // 48: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
-	48, // 49: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
-	49, // 50: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	52, // 51: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	52, // 52: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	52, // 53: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	53, // 54: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	3,  // 55: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	53, // 56: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	4,  // 57: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	6,  // 58: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	8,  // 59: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	14, // 60: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	18, // 61: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	21, // 62: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	24, // 63: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	26, // 64: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	28, // 65: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	31, // 66: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	33, // 67: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	50, // 68: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	42, // 69: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	46, // 70: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	5,  // 71: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,  // 72: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	9,  // 73: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	15, // 74: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	19, // 75: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	22, // 76: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	25, // 77: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	27, // 78: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	30, // 79: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	32, // 80: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	34, // 81: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	51, // 82: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	45, // 83: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	47, // 84: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	71, // [71:85] is the sub-list for method output_type
-	57, // [57:71] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	54, // 49: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
+	55, // 50: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
+	58, // 51: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	50, // 52: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
+	3,  // 53: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
+	54, // 54: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
+	53, // 55: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
+	58, // 56: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	58, // 57: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	58, // 58: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	58, // 59: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	59, // 60: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	58, // 61: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	3,  // 62: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	59, // 63: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	4,  // 64: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	6,  // 65: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	8,  // 66: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	14, // 67: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	18, // 68: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	21, // 69: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	24, // 70: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	26, // 71: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	28, // 72: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	31, // 73: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	33, // 74: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	56, // 75: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	42, // 76: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	46, // 77: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	48, // 78: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	51, // 79: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	5,  // 80: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,  // 81: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	9,  // 82: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	15, // 83: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	19, // 84: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	22, // 85: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	25, // 86: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	27, // 87: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	30, // 88: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	32, // 89: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	34, // 90: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	57, // 91: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	45, // 92: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	47, // 93: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	49, // 94: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	52, // 95: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	80, // [80:96] is the sub-list for method output_type
+	64, // [64:80] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -4003,7 +4462,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   49,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,8 @@ const (
 	PodSyncService_CheckpointContainer_FullMethodName = "/polylet.podsync.v1.PodSyncService/CheckpointContainer"
 	PodSyncService_SyncProbes_FullMethodName          = "/polylet.podsync.v1.PodSyncService/SyncProbes"
 	PodSyncService_ExplainPod_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ExplainPod"
+	PodSyncService_ListWaits_FullMethodName           = "/polylet.podsync.v1.PodSyncService/ListWaits"
+	PodSyncService_ListRecentEvents_FullMethodName    = "/polylet.podsync.v1.PodSyncService/ListRecentEvents"
 )
 
 // PodSyncServiceClient is the client API for PodSyncService service.
@@ -82,7 +84,14 @@ type PodSyncServiceClient interface {
 	// that probes holds, later ones what changed. podsync keeps the last result.
 	SyncProbes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SyncProbesRequest, SyncProbesResponse], error)
 	// ExplainPod says what a pod waits for, since when and why, with its timeline.
+	// A pod that has ended is known for some time longer.
 	ExplainPod(ctx context.Context, in *ExplainPodRequest, opts ...grpc.CallOption) (*ExplainPodResponse, error)
+	// ListWaits says for every pod what it waits for now; pods that wait for
+	// nothing are left out.
+	ListWaits(ctx context.Context, in *ListWaitsRequest, opts ...grpc.CallOption) (*ListWaitsResponse, error)
+	// ListRecentEvents returns the newest events that podsync recorded, a bounded
+	// number of them, oldest first. Also without an apiserver.
+	ListRecentEvents(ctx context.Context, in *ListRecentEventsRequest, opts ...grpc.CallOption) (*ListRecentEventsResponse, error)
 }
 
 type podSyncServiceClient struct {
@@ -254,6 +263,26 @@ func (c *podSyncServiceClient) ExplainPod(ctx context.Context, in *ExplainPodReq
 	return out, nil
 }
 
+func (c *podSyncServiceClient) ListWaits(ctx context.Context, in *ListWaitsRequest, opts ...grpc.CallOption) (*ListWaitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListWaitsResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_ListWaits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *podSyncServiceClient) ListRecentEvents(ctx context.Context, in *ListRecentEventsRequest, opts ...grpc.CallOption) (*ListRecentEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRecentEventsResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_ListRecentEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PodSyncServiceServer is the server API for PodSyncService service.
 // All implementations must embed UnimplementedPodSyncServiceServer
 // for forward compatibility.
@@ -298,7 +327,14 @@ type PodSyncServiceServer interface {
 	// that probes holds, later ones what changed. podsync keeps the last result.
 	SyncProbes(grpc.BidiStreamingServer[SyncProbesRequest, SyncProbesResponse]) error
 	// ExplainPod says what a pod waits for, since when and why, with its timeline.
+	// A pod that has ended is known for some time longer.
 	ExplainPod(context.Context, *ExplainPodRequest) (*ExplainPodResponse, error)
+	// ListWaits says for every pod what it waits for now; pods that wait for
+	// nothing are left out.
+	ListWaits(context.Context, *ListWaitsRequest) (*ListWaitsResponse, error)
+	// ListRecentEvents returns the newest events that podsync recorded, a bounded
+	// number of them, oldest first. Also without an apiserver.
+	ListRecentEvents(context.Context, *ListRecentEventsRequest) (*ListRecentEventsResponse, error)
 	mustEmbedUnimplementedPodSyncServiceServer()
 }
 
@@ -350,6 +386,12 @@ func (UnimplementedPodSyncServiceServer) SyncProbes(grpc.BidiStreamingServer[Syn
 }
 func (UnimplementedPodSyncServiceServer) ExplainPod(context.Context, *ExplainPodRequest) (*ExplainPodResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ExplainPod not implemented")
+}
+func (UnimplementedPodSyncServiceServer) ListWaits(context.Context, *ListWaitsRequest) (*ListWaitsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListWaits not implemented")
+}
+func (UnimplementedPodSyncServiceServer) ListRecentEvents(context.Context, *ListRecentEventsRequest) (*ListRecentEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRecentEvents not implemented")
 }
 func (UnimplementedPodSyncServiceServer) mustEmbedUnimplementedPodSyncServiceServer() {}
 func (UnimplementedPodSyncServiceServer) testEmbeddedByValue()                        {}
@@ -599,6 +641,42 @@ func _PodSyncService_ExplainPod_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PodSyncService_ListWaits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListWaitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).ListWaits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_ListWaits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).ListWaits(ctx, req.(*ListWaitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PodSyncService_ListRecentEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRecentEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).ListRecentEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_ListRecentEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).ListRecentEvents(ctx, req.(*ListRecentEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PodSyncService_ServiceDesc is the grpc.ServiceDesc for PodSyncService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -649,6 +727,14 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ExplainPod",
 			Handler:    _PodSyncService_ExplainPod_Handler,
+		},
+		{
+			MethodName: "ListWaits",
+			Handler:    _PodSyncService_ListWaits_Handler,
+		},
+		{
+			MethodName: "ListRecentEvents",
+			Handler:    _PodSyncService_ListRecentEvents_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,33 @@
+package podsync
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/explain"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
+)
+
+// trouble says why the apiserver does not have a pod's status; nil when it has.
+func (s *Service) trouble(uid types.UID) *explain.Trouble {
+	t, ok := s.statuses.Trouble(uid)
+	if !ok {
+		return nil
+	}
+	return &explain.Trouble{Message: t.Err.Error(), Away: t.Away, Since: t.Since, Retry: t.Retry}
+}
+
+// refused puts into a pod's timeline that its status was not written.
+func (s *Service) refused(uid types.UID, err error) {
+	s.lines.Note(uid, timeline.Entry{What: "status not written", Error: err.Error()})
+}
+
+// probeEvents records events of probes, and puts failed attempts into the
+// pod's timeline.
+type probeEvents struct{ s *Service }
+
+// Container implements probe.Events.
+func (p probeEvents) Container(pod *v1.Pod, container, eventType, reason, message string) {
+	p.s.lines.Note(pod.UID, timeline.Entry{What: timeline.ProbeAttempt, Object: container, Detail: message})
+	p.s.events.Container(pod, container, eventType, reason, message)
+}

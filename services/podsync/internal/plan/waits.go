@@ -1,0 +1,234 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// objectOf is what an action is about, in a person's words.
+func (p *planner) objectOf(a Action) string {
+	switch a.Kind {
+	case PullImage:
+		if v := p.viewOf(a.Container); v != nil {
+			return v.spec.Image
+		}
+		return a.Container
+	case StartContainer, BeginStop, KillContainer, RemoveContainer:
+		return a.Container
+	default:
+		return "" // a CRI id says nothing to a person
+	}
+}
+
+// underWay says of the actions that run or begin now that the pod waits for
+// them, and of what else it waits for that is nobody's action.
+func (p *planner) underWay() {
+	var actions []Action
+	for _, a := range p.s.InFlight {
+		actions = append(actions, a)
+	}
+	for _, a := range p.out.Actions {
+		if _, running := p.s.InFlight[a.Key]; !running {
+			actions = append(actions, a)
+		}
+	}
+	slices.SortFunc(actions, func(a, b Action) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
+	})
+	for _, a := range actions {
+		reason, todo := p.doing(a)
+		if f, failed := p.s.Failures[a.Key]; failed && reason != "" {
+			reason = fmt.Sprintf("%s (try %d); the last try failed: %s", reason, f.Count+1, f.Message)
+			todo = advice(a.Kind, f)
+		}
+		if reason != "" {
+			p.out.Waits = append(p.out.Waits, Wait{
+				Kind: p.kindOf(a), Object: p.objectOf(a), Action: a.Key, Reason: reason, Advice: todo,
+			})
+		}
+	}
+	if p.end == nil && p.s.Pod != nil {
+		p.waitInit()
+		p.waitGates()
+	}
+}
+
+// kindOf is the class of a running action: a container that is killed to start
+// again is not the pod's termination.
+func (p *planner) kindOf(a Action) string {
+	if (a.Kind == BeginStop || a.Kind == KillContainer) && p.end == nil {
+		return "container"
+	}
+	return waitKind(a.Kind)
+}
+
+// doing says what an action does, and what to do when it takes long. Empty for
+// what nobody waits for: tidying up behind a pod that runs.
+func (p *planner) doing(a Action) (reason, advice string) {
+	switch a.Kind {
+	case PullImage:
+		return "the image is looked for, and pulled if need be, for container " + a.Container,
+			"a large image or a slow registry takes its time; if it never ends, look at the registry and the runtime's log"
+	case SetupVolumes:
+		return "the volumes are being set up", "if it does not end, look at the server behind the volume and at the node's mounts"
+	case MakeSandbox:
+		return "the runtime makes the pod's sandbox and its network", "if it does not end, look at the runtime's log and at the CNI plugin"
+	case StartContainer:
+		return "the container is being made and started", "if it does not end, look at the runtime's log and at the container's postStart hook"
+	case BeginStop, KillContainer:
+		if p.end == nil {
+			return a.Reason, "it starts again after that; polylet logs --previous shows its last words"
+		}
+		return fmt.Sprintf("the container was asked to end and has %d s for it", a.GraceTotalSeconds),
+			"a container that does not end is killed when the period is over"
+	}
+	if p.end == nil {
+		return "", ""
+	}
+	switch a.Kind {
+	case StopSandbox:
+		return "the sandbox is stopped and its network taken down", "if it does not end, look at the runtime's log and at the CNI plugin"
+	case TeardownVolumes:
+		return "the volumes are being unmounted", "if it does not end, find who keeps the mount busy: findmnt, fuser -m"
+	case RemoveCgroup:
+		return "the pod's cgroup is being removed", "if it does not end, a process of the pod is still there: look into its cgroup.procs"
+	case RemoveContainer, RemoveSandbox:
+		return "the runtime removes what has ended", "if it does not end, look at the runtime's log"
+	case DeleteObject:
+		return "the apiserver has to take the final status, then the pod's object is deleted", "if it does not end, look at the connection to the apiserver"
+	}
+	return "", ""
+}
+
+// waitForEnd is for a pod that is ending while nobody stops anything: sidecars
+// that others rely on, or a start that is being cut short.
+func (p *planner) waitForEnd() {
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if c.live() && p.needed(c) {
+			p.wait("termination", c.Name, "the sidecar "+c.Name+" goes on until the containers before it have ended", "", time.Time{})
+		}
+	}
+	for _, k := range []Kind{StartContainer, MakeSandbox} {
+		if p.anyRunning(k) {
+			p.wait("termination", "", "the end waits until it is over: "+string(k), "if it does not end, look at the runtime's log", time.Time{})
+		}
+	}
+}
+
+// waitBackoff is for a container that ended and may start again only later.
+func (p *planner) waitBackoff(v *view, at time.Time) {
+	c := v.last
+	if c.State == StateCreated && v.previous != nil {
+		c = v.previous
+	}
+	reason := fmt.Sprintf("container %s ended with exit code %d", v.spec.Name, c.ExitCode)
+	if v.class == ordinaryInit {
+		reason = "init " + reason
+	}
+	if c.Reason != "" {
+		reason += " (" + c.Reason + ")"
+	}
+	if c.Message != "" {
+		reason += ": " + c.Message
+	}
+	if c.RestartCount > 0 {
+		reason += fmt.Sprintf("; it was restarted %d times", c.RestartCount)
+	}
+	p.wait("backoff", v.spec.Name, reason+"; it waits before it starts again", exitAdvice(c), at)
+}
+
+// exitAdvice says what to do about how a container ended.
+func exitAdvice(c *Container) string {
+	switch {
+	case c.Reason == "OOMKilled":
+		return "it used more memory than its limit: raise resources.limits.memory or find what it needs it for"
+	case c.ExitCode == 0:
+		return "it ends by itself: a container of a pod with restartPolicy Always should keep running"
+	case c.ExitCode == 126 || c.ExitCode == 127:
+		return "the command cannot be run or was not found in the image: check command and args"
+	case c.ExitCode == 137:
+		return "it was killed: look for a failing liveness probe in the timeline, and for memory"
+	default:
+		return "polylet logs --previous shows its last words"
+	}
+}
+
+// waitProbe is for a container that runs and is not ready.
+func (p *planner) waitProbe(v *view) {
+	for _, t := range []ProbeType{Startup, Readiness} {
+		if r, ok := p.s.Probes[ProbeKey{v.spec.Name, t}]; ok && v.last != nil && r.ContainerID == v.last.ID && !r.Success && r.Message != "" {
+			p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe fails: %s", t, r.Message), probeAdvice, time.Time{})
+			return
+		}
+	}
+	t, probe := Startup, v.spec.StartupProbe
+	if probe == nil || p.started(v) {
+		t, probe = Readiness, v.spec.ReadinessProbe
+	}
+	if probe == nil {
+		p.wait("probe", v.spec.Name, "the container is not ready yet", probeAdvice, time.Time{})
+		return
+	}
+	p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe (%s) has not succeeded yet", t, handlerOf(probe)), probeAdvice, time.Time{})
+}
+
+const probeAdvice = "check what the container answers to its probe; polylet probes shows each probe and its last attempt"
+
+// String names the probe as its field in the spec begins.
+func (t ProbeType) String() string {
+	switch t {
+	case Liveness:
+		return "liveness"
+	case Readiness:
+		return "readiness"
+	case Startup:
+		return "startup"
+	default:
+		return "unknown"
+	}
+}
+
+// handlerOf says in few words what a probe does. Arguments of commands and
+// headers may be secret and are left out.
+func handlerOf(probe *v1.Probe) string {
+	switch h := probe.ProbeHandler; {
+	case h.HTTPGet != nil:
+		return fmt.Sprintf("HTTP GET %s on port %s", h.HTTPGet.Path, h.HTTPGet.Port.String())
+	case h.TCPSocket != nil:
+		return "TCP port " + h.TCPSocket.Port.String()
+	case h.GRPC != nil:
+		return fmt.Sprintf("gRPC health on port %d", h.GRPC.Port)
+	case h.Exec != nil && len(h.Exec.Command) > 0:
+		return "exec " + h.Exec.Command[0]
+	default:
+		return "exec"
+	}
+}
+
+// waitInit is for a pod whose init containers have not done their part.
+func (p *planner) waitInit() {
+	if p.sandbox == nil || p.initDone() {
+		return
+	}
+	for _, v := range p.views {
+		if v.class == ordinaryInit && v.cur != nil && v.cur.live() {
+			p.wait("container", v.spec.Name, "init container "+v.spec.Name+" runs; what comes after it starts when it has ended with exit code 0",
+				"if it does not end, polylet logs shows what it does", time.Time{})
+			return
+		}
+	}
+}
+
+// waitGates is for a pod whose containers are ready and which is not.
+func (p *planner) waitGates() {
+	for _, c := range p.out.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status != v1.ConditionTrue && c.Reason == "ReadinessGatesNotReady" {
+			p.wait("gate", "", c.Message, "the controller that owns the readiness gate has to set its condition", time.Time{})
+		}
+	}
+}

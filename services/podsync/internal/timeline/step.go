@@ -1,0 +1,72 @@
+package timeline
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Step is something that goes on. The nil Step does nothing.
+type Step struct {
+	line         *Line
+	parent       *Step
+	what, object string
+	detail       string
+	began        time.Time
+}
+
+// Begin opens an action. End it.
+func (l *Line) Begin(what, object, detail string, now time.Time) *Step {
+	return l.begin(nil, what, object, detail, now)
+}
+
+func (l *Line) begin(parent *Step, what, object, detail string, now time.Time) *Step {
+	s := &Step{line: l, parent: parent, what: what, object: shorten(object, longName), detail: shorten(detail, longText), began: now}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.open) < mostOpen {
+		l.open = append(l.open, s)
+	}
+	return s
+}
+
+// End closes a step. err is nil when it went well.
+func (s *Step) End(now time.Time, err error) {
+	if s == nil {
+		return
+	}
+	took := max(now.Sub(s.began), time.Nanosecond)
+	l := s.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.open, s); i >= 0 {
+		l.open = slices.Delete(l.open, i, i+1)
+	}
+	if s.parent != nil && err == nil && took < quick {
+		return
+	}
+	e := Entry{At: s.began, What: s.what, Object: s.object, Detail: s.detail, Took: took}
+	if err != nil {
+		e.Error = err.Error()
+	}
+	l.add(e)
+}
+
+type stepKey struct{}
+
+// Within returns a context for what is done within the step; see Start.
+func Within(ctx context.Context, s *Step) context.Context {
+	return context.WithValue(ctx, stepKey{}, s)
+}
+
+// Start opens a step within the action that ctx belongs to, and returns what
+// ends it. It does nothing where ctx belongs to none. What went well and was
+// quick leaves no entry.
+func Start(ctx context.Context, what, object, detail string) (end func(error)) {
+	parent, _ := ctx.Value(stepKey{}).(*Step)
+	if parent == nil {
+		return func(error) {}
+	}
+	s := parent.line.begin(parent, what, object, detail, time.Now())
+	return func(err error) { s.End(time.Now(), err) }
+}

@@ -1,0 +1,114 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var began = time.Unix(1000, 0)
+
+func TestWhatRepeatsIsOneEntryThatCounts(t *testing.T) {
+	var l Line
+	for i := range 100 {
+		at := began.Add(time.Duration(i) * time.Second)
+		l.Note(Entry{At: at, What: "container runs", Object: "c"})
+		l.Note(Entry{At: at, What: "container ended", Object: "c", Error: "exit code 1"})
+	}
+	got := l.Read().Entries
+	if len(got) != 2 || got[1].Count != 100 || !got[1].First.Equal(began) || !got[1].At.Equal(began.Add(99*time.Second)) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestALineIsBoundedInEntriesAndBytes(t *testing.T) {
+	for name, text := range map[string]string{"many": "x", "long": strings.Repeat("ä", 10<<10)} {
+		var l Line
+		for i := range 1000 {
+			l.Note(Entry{At: began, What: "w", Object: fmt.Sprint(i), Error: text, Detail: text})
+		}
+		r := l.Read()
+		bytes := 0
+		for i := range r.Entries {
+			bytes += r.Entries[i].bytes()
+			if !strings.HasPrefix(text, strings.TrimSuffix(r.Entries[i].Error, " …")) {
+				t.Errorf("%s: a text is not a beginning of what was given", name)
+			}
+		}
+		if len(r.Entries) == 0 || len(r.Entries) > mostEntries || bytes > mostBytes || bytes != l.bytes || r.Dropped != 1000-len(r.Entries) {
+			t.Errorf("%s: %d entries, %d bytes, counted %d, dropped %d", name, len(r.Entries), bytes, l.bytes, r.Dropped)
+		}
+		if last := r.Entries[len(r.Entries)-1]; last.Object != "999" {
+			t.Errorf("%s: the newest is %s", name, last.Object)
+		}
+	}
+}
+
+func TestAStepWithinAnActionShowsWhileItRunsAndIsKeptWhenItWasSlowOrFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l Line
+		action := l.Begin("set up volumes", "", "", time.Now())
+		ctx := Within(t.Context(), action)
+		quickly := Start(ctx, Volume, "a", "secret s")
+		slowly := Start(ctx, Volume, "b", "nfs")
+		badly := Start(ctx, Volume, "c", "configMap m")
+		if r := l.Read(); len(r.Running) != 3 || r.Running[0].Action != "set up volumes" || r.Running[0].Detail != "secret s" || len(r.Entries) != 4 || !r.Entries[3].Running {
+			t.Errorf("%+v", r)
+		}
+		quickly(nil)
+		badly(errors.New("no such map"))
+		time.Sleep(time.Second)
+		slowly(nil)
+		action.End(time.Now(), nil)
+		r := l.Read()
+		if len(r.Running) != 0 || len(r.Entries) != 3 || r.Entries[0].Error != "no such map" || r.Entries[1].Took != time.Second || r.Entries[2].What != "set up volumes" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestAStepOfNobodyIsNothing(t *testing.T) {
+	Start(context.Background(), "w", "o", "")(errors.New("x"))
+	var s *Step
+	s.End(began, nil)
+}
+
+func TestPodsThatAreGoneAreKnownForSomeTimeAndNotTooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBook()
+		for i := range mostGone + 50 {
+			uid := types.UID(fmt.Sprint(i))
+			b.Open(uid).Named("ns", "p")
+			b.Note(uid, Entry{What: "seen"})
+			b.Close(uid)
+			time.Sleep(time.Second)
+		}
+		b.Open("here").Named("ns", "q")
+		if len(b.gone) != mostGone || len(b.lines) != mostGone+1 {
+			t.Errorf("%d are kept of those that are gone, %d in all", len(b.gone), len(b.lines))
+		}
+		if uid, ok := b.Gone("ns", "p"); !ok || uid != types.UID(fmt.Sprint(mostGone+49)) {
+			t.Errorf("the newest of the name: %v %v", uid, ok)
+		}
+		if r, ok := b.Read("149"); !ok || r.Gone.IsZero() || len(r.Entries) != 1 {
+			t.Errorf("%+v %v", r, ok)
+		}
+		b.Note("never", Entry{What: "x"})
+		if _, ok := b.Read("never"); ok {
+			t.Error("a pod that nobody opened has a line")
+		}
+		if b.Open("149"); len(b.gone) != mostGone-1 {
+			t.Error("a pod that came back counts as gone")
+		}
+		time.Sleep(keepGone + time.Second)
+		if len(b.gone) != 0 || len(b.lines) != 2 || b.timer != nil {
+			t.Errorf("%d are kept for ever, timer %v", len(b.gone), b.timer)
+		}
+	})
+}

@@ -1,0 +1,33 @@
+package volume
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// sourceOf says in few words where a volume comes from, for people.
+func sourceOf(v *v1.Volume) string {
+	switch {
+	case v.EmptyDir != nil:
+		return "emptyDir"
+	case v.HostPath != nil:
+		return "hostPath " + v.HostPath.Path
+	case v.ConfigMap != nil:
+		return "configMap " + v.ConfigMap.Name
+	case v.Secret != nil:
+		return "secret " + v.Secret.SecretName
+	case v.Projected != nil:
+		return "projected"
+	case v.DownwardAPI != nil:
+		return "downwardAPI"
+	case v.PersistentVolumeClaim != nil:
+		return "persistentVolumeClaim " + v.PersistentVolumeClaim.ClaimName
+	case v.CSI != nil:
+		return "csi " + v.CSI.Driver
+	case v.NFS != nil:
+		return fmt.Sprintf("nfs %s:%s", v.NFS.Server, v.NFS.Path)
+	default:
+		return typeName(v)
+	}
+}
