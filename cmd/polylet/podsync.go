@@ -126,6 +126,11 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 		ImageMinAge: c.ImageMinimumGCAge.Duration, ImageMaxAge: c.ImageMaximumGCAge.Duration,
 		PodsAPISocket: filepath.Join(loaded.Flags.RootDir, "pods-api", "pods-api.sock"),
 	}
+	out.PullQPS, out.PullBurst = float32(*c.RegistryPullQPS), int(c.RegistryBurst)
+	out.VerifyPulls = loaded.FeatureEnabled("KubeletEnsureSecretPulledImages")
+	out.VerifyPolicy, out.VerifyAllowlist = c.ImagePullCredentialsVerificationPolicy, c.PreloadedImagesVerificationAllowlist
+	out.CredentialProviderConfig, out.CredentialProviderBinDir = loaded.Flags.CredentialProviderConfig, loaded.Flags.CredentialProviderBinDir
+	out.CredentialProviderTokens = loaded.FeatureEnabled("KubeletServiceAccountTokenForCredentialProviders")
 	out.SeccompDefault = c.SeccompDefault != nil && *c.SeccompDefault
 	out.CPUCFSQuota = c.CPUCFSQuota == nil || *c.CPUCFSQuota
 	out.CgroupsPerQOS = c.CgroupsPerQOS == nil || *c.CgroupsPerQOS

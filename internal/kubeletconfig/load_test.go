@@ -240,6 +240,13 @@ func TestWhatIsWrongIsNamedWithItsMend(t *testing.T) {
 		"none with others":  {file: header + "enforceNodeAllocatable: [none, pods]\n", want: []string{"none stands alone"}},
 		"reserved no group": {file: header + "enforceNodeAllocatable: [pods, kube-reserved]\n", want: []string{"kubeReservedCgroup"}},
 		"run once":          {file: header + "runOnce: true\n", want: []string{"runOnce"}},
+		"plugins nowhere":   {args: []string{"--image-credential-provider-config=/x"}, want: []string{"--image-credential-provider-bin-dir"}},
+		"pull policy":       {file: header + "imagePullCredentialsVerificationPolicy: Sometimes\n", want: []string{"imagePullCredentialsVerificationPolicy", "AlwaysVerify"}},
+		"list for nothing":  {file: header + "preloadedImagesVerificationAllowlist: [a]\n", want: []string{"preloadedImagesVerificationAllowlist", "NeverVerifyAllowlistedImages"}},
+		"tag in the list": {
+			file: header + "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: ['reg:5000/*', 'reg:5000/a', 'reg/a:1', 'reg/*/a']\n",
+			want: []string{"preloadedImagesVerificationAllowlist[2]", "preloadedImagesVerificationAllowlist[3]"},
+		},
 		"one tls file":      {file: header + "tlsCertFile: /x\n", want: []string{"tlsCertFile", "tlsPrivateKeyFile"}},
 	} {
 		t.Run(name, func(t *testing.T) {

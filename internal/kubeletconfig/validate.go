@@ -83,6 +83,7 @@ func validateImages(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 		p.add(*n >= 1, "maxParallelImagePulls", *n, "1 or more")
 		p.add(*n <= 1 || !*c.SerializeImagePulls, "maxParallelImagePulls", *n, "set serializeImagePulls to false, or this to 1")
 	}
+	validateVerification(p, c)
 	high, low := *c.ImageGCHighThresholdPercent, *c.ImageGCLowThresholdPercent
 	p.add(high >= 0 && high <= 100, "imageGCHighThresholdPercent", high, "0 to 100")
 	p.add(low >= 0 && low <= 100 && low < high, "imageGCLowThresholdPercent", low, "0 to 100, and less than imageGCHighThresholdPercent")
@@ -98,6 +99,32 @@ func validateImages(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	p.add(interval >= 3*time.Second, "containerLogMonitorInterval", interval.String(), "3s or more")
 	ids := *c.UserNamespaces.IDsPerPod
 	p.add(ids >= 65536 && ids%65536 == 0 && ids <= 1<<32-1, "userNamespaces.idsPerPod", ids, "a multiple of 65536 below 2^32")
+}
+
+// validateVerification checks who may use images that are present.
+// Source: kubelet-surface 2.4 and the documentation of the two fields.
+func validateVerification(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
+	policy := c.ImagePullCredentialsVerificationPolicy
+	listed := policy == kubeletv1beta1.NeverVerifyAllowlistedImages
+	p.add(listed || oneOf(string(policy), string(kubeletv1beta1.NeverVerify), string(kubeletv1beta1.NeverVerifyPreloadedImages), string(kubeletv1beta1.AlwaysVerify)),
+		"imagePullCredentialsVerificationPolicy", policy, "NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify")
+	list := c.PreloadedImagesVerificationAllowlist
+	p.add(listed || len(list) == 0, "preloadedImagesVerificationAllowlist", list, "set imagePullCredentialsVerificationPolicy to NeverVerifyAllowlistedImages, or remove it")
+	for i, pattern := range list {
+		field := fmt.Sprintf("preloadedImagesVerificationAllowlist[%d]", i)
+		p.add(allowlistable(pattern), field, pattern, `an image's name without tag or digest, or a part of it that ends in "/*"`)
+	}
+}
+
+// allowlistable says whether a pattern can match an image's name: a colon is a
+// port's, so only in front of a slash, and a star only after the last one.
+func allowlistable(pattern string) bool {
+	name, below := strings.CutSuffix(pattern, "/*")
+	last := name[strings.LastIndex(name, "/")+1:]
+	if strings.Contains(last, ":") && (!below || last != name) {
+		return false
+	}
+	return name != "" && last != "" && !strings.HasPrefix(name, "/") && !strings.ContainsAny(name, "@* \t")
 }
 
 func validateResources(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
@@ -172,6 +199,8 @@ func validateFlags(f *Flags) error {
 	p.add(filepath.IsAbs(f.RootDir) && filepath.Clean(f.RootDir) == f.RootDir, "--root-dir", f.RootDir, "an absolute, normalized path")
 	p.add(filepath.IsAbs(f.SocketDir) && filepath.Clean(f.SocketDir) == f.SocketDir, "--socket-dir", f.SocketDir, "an absolute, normalized path")
 	p.add(len(f.SocketDir) <= 80, "--socket-dir", f.SocketDir, "at most 80 characters: a socket's path may have 107")
+	p.add((f.CredentialProviderConfig == "") == (f.CredentialProviderBinDir == ""), "--image-credential-provider-config", f.CredentialProviderConfig,
+		"set it together with --image-credential-provider-bin-dir, or neither")
 	p.add(oneOf(f.CloudProvider, "", "external"), "--cloud-provider", f.CloudProvider, "empty or external")
 	p.add(f.NodeIP == "" || validNodeIP(f.NodeIP), "--node-ip", f.NodeIP, "an IP address, or an IPv4 and an IPv6 address with a comma between")
 	for key, val := range f.NodeLabels {

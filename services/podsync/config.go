@@ -1,6 +1,10 @@
 package podsync
 
-import "time"
+import (
+	"time"
+
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
 
 // Config says how podsync runs. Zero fields take the defaults named.
 type Config struct {
@@ -37,6 +41,21 @@ type Config struct {
 	RuntimeRequestTimeout time.Duration
 	// MaxParallelPulls is how many images are pulled at once; no bound when 0.
 	MaxParallelPulls int
+	// PullQPS is how many pulls begin in a second, after PullBurst at once; no
+	// bound when 0.
+	PullQPS   float32
+	PullBurst int
+	// VerifyPulls remembers with which credentials images were pulled, and lets
+	// pods use those that are present as VerifyPolicy and VerifyAllowlist say
+	// (imagePullCredentialsVerificationPolicy, preloadedImagesVerificationAllowlist).
+	VerifyPulls     bool
+	VerifyPolicy    kubeletv1beta1.ImagePullCredentialsVerificationPolicy
+	VerifyAllowlist []string
+	// CredentialProviderConfig is a file or directory that names plugins for
+	// registry credentials, and CredentialProviderBinDir holds them; empty for none.
+	CredentialProviderConfig, CredentialProviderBinDir string
+	// CredentialProviderTokens gives plugins that want them service account tokens.
+	CredentialProviderTokens bool
 	// MaxContainerRestartPeriod caps the crash-loop back-off; 300 s.
 	MaxContainerRestartPeriod time.Duration
 

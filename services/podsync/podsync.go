@@ -28,6 +28,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/execute"
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/image"
+	"github.com/polylet/polylet/services/podsync/internal/image/record"
 	"github.com/polylet/polylet/services/podsync/internal/logs"
 	"github.com/polylet/polylet/services/podsync/internal/material"
 	"github.com/polylet/polylet/services/podsync/internal/mirror"
@@ -90,6 +91,8 @@ type Service struct {
 	observer *observe.Observer
 	registry *worker.Registry
 	lines    *timeline.Book
+	tokens   *token.Cache
+	pulls    *record.Ledger // nil when nothing is verified
 	sources  *source.Sources
 	server   *server.Server
 
@@ -131,13 +134,16 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s.host()
+	puller, err := s.puller()
+	if err != nil {
+		return nil, err
+	}
 	s.registry = worker.New(worker.Config{Sources: s.sources.Names()}, worker.Deps{
-		Executor: s.executor(), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts,
+		Executor: s.executor(puller), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts,
 		Timelines: s.lines,
 		Admit: s.admit, Node: s.nodeFacts, OnDisk: s.onDisk,
 	})
 	s.housekeeping()
-	var err error
 	s.server, err = server.New(server.Deps{
 		Epoch: deps.Epoch, Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry, Trouble: s.trouble, Events: s.events,
 		Runtime: s.runtime.Raw(), State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
@@ -184,8 +190,9 @@ func (s *Service) host() {
 	if deps.Mounter == nil {
 		deps.Mounter = mount.New()
 	}
+	s.tokens = token.New(token.Config{}, token.Deps{Requester: requester})
 	s.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
-		Objects: s.objects, Tokens: token.New(token.Config{}, token.Deps{Requester: requester}), Mounter: deps.Mounter,
+		Objects: s.objects, Tokens: s.tokens, Mounter: deps.Mounter,
 		Allocatable: s.allocatable, Changed: func(uid types.UID) { s.registry.ObjectsChanged([]types.UID{uid}) },
 	})
 	switch {
@@ -199,7 +206,7 @@ func (s *Service) host() {
 }
 
 // executor makes what carries actions out.
-func (s *Service) executor() *execute.Executor {
+func (s *Service) executor(puller *image.Puller) *execute.Executor {
 	cfg := s.cfg
 	builder := material.New(material.Config{
 		RootDir: cfg.RootDir, PodLogsDir: cfg.PodLogsDir, NodeName: cfg.NodeName, ClusterDomain: cfg.ClusterDomain,
@@ -210,15 +217,12 @@ func (s *Service) executor() *execute.Executor {
 		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs,
 		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
 	})
-	puller := image.New(image.Config{
-		Parallel: cfg.MaxParallelPulls, CredentialFiles: []string{filepath.Join(cfg.RootDir, "config.json")},
-	}, image.Deps{Client: s.runtime, Secrets: s.objects, Events: s.events})
 	return execute.New(execute.Config{
 		PodLogsDir: cfg.PodLogsDir, ContainerLogsDir: filepath.Join(filepath.Dir(cfg.PodLogsDir), "containers"),
 	}, execute.Deps{
 		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: s.cgroups,
 		Materials: builder, Hooks: hook.New(hook.Deps{Exec: s.runtime, Events: s.events}), Finisher: s.statuses,
-		Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: s.events, HostIPs: s.hostIPs,
+		Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
 	})
 }
 
@@ -255,6 +259,9 @@ func (s *Service) Run(ctx context.Context) error {
 	part("runtime", s.observer.Run)
 	part("log rotation", s.rotator.Run)
 	part("image collection", s.collector.Run)
+	if s.pulls != nil {
+		group.Go(func() error { s.recoverPulls(ctx); return nil })
+	}
 	part("sources", func(ctx context.Context) error { return s.sources.Run(ctx, s.registry) })
 	if s.cfg.PodsAPISocket != "" {
 		part("pods API", s.servePods)

@@ -94,7 +94,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 		ip = ips[0]
 	}
 	config, err := e.deps.Materials.Container(ctx, material.Request{
-		Pod: t.Pod, Container: c.Name, RestartCount: t.Action.Attempt, ImageRef: t.Action.ImageRef,
+		Pod: t.Pod, Container: c.Name, RestartCount: t.Action.Attempt, ImageRef: t.Action.ImageRef, VolumeRefs: t.Action.VolumeRefs,
 		PodIPs: ips, Backoff: t.Action.Backoff, Sandbox: sandboxConfig,
 	})
 	if err != nil {
@@ -106,6 +106,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	}
 	defer leave()
 	id, err = e.deps.Runtime.CreateContainer(ctx, t.Action.SandboxID, config, sandboxConfig)
+	e.metrics.mounted(len(t.Action.VolumeRefs), err)
 	if cri.IsNameTaken(err) {
 		return "", "", e.adoptContainer(ctx, t, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -50,7 +51,7 @@ type Observer interface {
 
 // Images makes images present; *image.Puller has it.
 type Images interface {
-	Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container) (string, error)
+	Ensure(ctx context.Context, r image.Request) (string, error)
 }
 
 // Volumes makes and ends a pod's volumes; *volume.Set has it.
@@ -111,7 +112,7 @@ type Config struct {
 	SetupTimeout time.Duration
 }
 
-// Deps are what an Executor is given; all must be set.
+// Deps are what an Executor is given; all but Metrics must be set.
 type Deps struct {
 	Runtime   Runtime
 	Observer  Observer
@@ -126,12 +127,15 @@ type Deps struct {
 	Events    Events
 	// HostIPs are the node's addresses, primary first.
 	HostIPs func() []string
+	// Metrics may be nil.
+	Metrics prometheus.Registerer
 }
 
 // Executor carries actions out. Safe for concurrent use.
 type Executor struct {
-	cfg  Config
-	deps Deps
+	cfg     Config
+	deps    Deps
+	metrics *metrics
 
 	mu sync.Mutex
 	// sandboxes keeps the configuration of each pod's sandbox: the runtime
@@ -150,7 +154,7 @@ func New(cfg Config, deps Deps) *Executor {
 		cfg.SetupTimeout = 2*time.Minute + 3*time.Second
 	}
 	deps.Starts, deps.Stops = shownPlaces{deps.Starts}, shownPlaces{deps.Stops}
-	return &Executor{cfg: cfg, deps: deps, sandboxes: map[types.UID]madeSandbox{}}
+	return &Executor{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sandboxes: map[types.UID]madeSandbox{}}
 }
 
 // Task is one action of one pod.
@@ -267,11 +271,15 @@ func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxI
 }
 
 func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
-	c := spec(t.Pod, t.Action.Container)
-	if c == nil {
-		return Result{}, failed("ErrImagePull", fmt.Errorf("container %q is not in the pod's spec", t.Action.Container))
+	r := image.Request{Pod: t.Pod}
+	if v := plan.ImageVolume(t.Pod, t.Action.Volume); v != nil {
+		r.Image, r.Policy = v.Reference, v.PullPolicy
+	} else if c := spec(t.Pod, t.Action.Container); c != nil {
+		r.Container, r.Image, r.Policy = c.Name, c.Image, c.ImagePullPolicy
+	} else {
+		return Result{}, failed("ErrImagePull", fmt.Errorf("nothing in the pod's spec has the name %q any more", t.Action.Object))
 	}
-	ref, err := e.deps.Images.Ensure(ctx, t.Pod, c)
+	ref, err := e.deps.Images.Ensure(ctx, r)
 	if err != nil {
 		return Result{}, failed(reasonOf(err, "ErrImagePull"), err)
 	}

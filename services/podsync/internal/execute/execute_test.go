@@ -72,7 +72,7 @@ func (h *host) Refresh(context.Context, types.UID) error           { return h.ca
 func (h *host) SawContainer(_ context.Context, id, _ string) error { return h.call("saw %s", id) }
 func (h *host) SawSandbox(_ context.Context, id string) error      { return h.call("saw %s", id) }
 func (h *host) Gone(id string)                                     { _ = h.call("gone %s", id) }
-func (h *host) Ensure(context.Context, *v1.Pod, *v1.Container) (string, error) {
+func (h *host) Ensure(context.Context, image.Request) (string, error) {
 	return "ref", h.call("pull")
 }
 func (h *host) Setup(context.Context, *v1.Pod) error      { return h.call("setup") }

@@ -1,10 +1,10 @@
-// Package image makes the images of containers present: pull policies, names,
-// credentials, and pulls that run at once within a bound and only once for
-// those who want the same.
+// Package image makes the images of containers and of image volumes present:
+// pull policies, names, credentials, who may use what is present, and pulls
+// that run at once within a bound and only once for those who want the same.
 //
-// It owns what happens between a container's image name and a reference that
-// the runtime can run. It must never wait between attempts (the planner does)
-// and never remove an image.
+// It owns what happens between an image's name and a reference that the runtime
+// can run. It must never wait between attempts (the planner does) and never
+// remove an image.
 package image
 
 import (
@@ -16,8 +16,14 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/image/provider"
+	"github.com/polylet/polylet/services/podsync/internal/image/record"
 )
 
 // The reasons that Kubernetes users look for.
@@ -47,6 +53,11 @@ type Secrets interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
+// Providers asks the credential provider plugins; *provider.Set has it.
+type Providers interface {
+	Answers(ctx context.Context, pod *v1.Pod, image string) ([]provider.Answer, []error)
+}
+
 // Events records events on a pod and its containers.
 type Events interface {
 	Pod(pod *v1.Pod, eventType, reason, message string)
@@ -58,16 +69,27 @@ type Config struct {
 	// Parallel is how many pulls run at once; no bound when zero, one by one
 	// (serializeImagePulls) when 1.
 	Parallel int
-	// CredentialFiles are docker configuration files of the node, first wins,
-	// e.g. /var/lib/kubelet/config.json. They are read at each pull.
+	// QPS is how many pulls may begin in a second, after Burst at once; no bound
+	// when zero.
+	QPS   float32
+	Burst int
+	// CredentialFiles are docker configuration files of the node; the first that
+	// can be read counts, e.g. /var/lib/kubelet/config.json. They are read at
+	// each pull.
 	CredentialFiles []string
 }
 
-// Deps are what a Puller is given; all but Secrets must be set.
+// Deps are what a Puller is given; all but Secrets, Providers, Records and
+// Metrics must be set.
 type Deps struct {
-	Client  Client
-	Secrets Secrets
+	Client    Client
+	Secrets   Secrets
+	Providers Providers
+	// Records of earlier pulls; without them who may use an image that is
+	// present is not verified.
+	Records *record.Ledger
 	Events  Events
+	Metrics prometheus.Registerer
 }
 
 // Error says why an image is not present, with the waiting reason.
@@ -82,11 +104,24 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Request is an image that a pod wants.
+type Request struct {
+	Pod *v1.Pod
+	// Container wants it; empty for an image volume, whose events are the pod's.
+	Container string
+	// Image is its name as the spec has it.
+	Image string
+	// Policy empty is what the API would fill in.
+	Policy v1.PullPolicy
+}
+
 // Puller makes images present. Safe for concurrent use.
 type Puller struct {
-	cfg    Config
-	deps   Deps
-	places chan struct{}
+	cfg     Config
+	deps    Deps
+	places  chan struct{}
+	limiter flowcontrol.RateLimiter // nil for no bound
+	metrics *metrics
 
 	mu    sync.Mutex
 	pulls map[string]*pull
@@ -94,71 +129,105 @@ type Puller struct {
 
 // New returns a Puller.
 func New(cfg Config, deps Deps) *Puller {
-	p := &Puller{cfg: cfg, deps: deps, pulls: map[string]*pull{}}
+	p := &Puller{cfg: cfg, deps: deps, pulls: map[string]*pull{}, metrics: newMetrics(deps.Metrics, deps.Records)}
 	if cfg.Parallel > 0 {
 		p.places = make(chan struct{}, cfg.Parallel)
+	}
+	if cfg.QPS > 0 {
+		p.limiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(1, cfg.Burst))
 	}
 	return p
 }
 
-// Ensure makes the image of a container present as its pull policy says, and
-// returns the reference to run. It records the events. Errors are *Error.
-func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container) (string, error) {
-	name, err := Normalize(c.Image)
+// Ensure makes an image present as its pull policy says, and returns the
+// reference to run. It records the events. Errors are *Error.
+func (p *Puller) Ensure(ctx context.Context, r Request) (string, error) {
+	name, err := Normalize(r.Image)
 	if err != nil {
-		p.deps.Events.Container(pod, c.Name, v1.EventTypeWarning, eventInspect, fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err))
-		return "", p.fail(pod, c, ErrInvalidName, fmt.Errorf("failed to apply default image tag %q: %w", c.Image, err))
+		p.event(r, v1.EventTypeWarning, eventInspect, fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err))
+		return "", p.fail(r, ErrInvalidName, fmt.Errorf("failed to apply default image tag %q: %w", r.Image, err))
 	}
+	how := policy(r)
 	var present *runtimeapi.Image
-	if policy(c) != v1.PullAlways {
+	if how != v1.PullAlways {
 		present, err = p.deps.Client.Image(ctx, name)
 		if err != nil {
-			p.deps.Events.Container(pod, c.Name, v1.EventTypeWarning, eventInspect, fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err))
-			return "", p.fail(pod, c, ErrInspect, fmt.Errorf("failed to inspect image %q: %w", c.Image, err))
+			p.event(r, v1.EventTypeWarning, eventInspect, fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
+			return "", p.fail(r, ErrInspect, fmt.Errorf("failed to inspect image %q: %w", r.Image, err))
 		}
 	}
-	if present != nil {
-		p.deps.Events.Container(pod, c.Name, v1.EventTypeNormal, eventPulled,
-			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+	creds := &credentials{}
+	if present != nil && !p.mustPull(ctx, r, name, present.GetId(), creds) {
+		p.metrics.ensured(how, true, false)
+		p.event(r, v1.EventTypeNormal, eventPulled,
+			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", r.Image))
 		return present.GetId(), nil
 	}
-	if policy(c) == v1.PullNever {
-		p.deps.Events.Container(pod, c.Name, v1.EventTypeWarning, eventNeverPull,
-			fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))
-		return "", p.fail(pod, c, ErrNeverPull, fmt.Errorf("container image %q is not present with pull policy of Never", c.Image))
+	if how == v1.PullNever {
+		p.metrics.ensured(how, present != nil, present != nil)
+		return "", p.refuse(r, present != nil)
 	}
-	return p.pull(ctx, pod, c, name)
+	p.metrics.ensured(how, present != nil, true)
+	return p.pull(ctx, r, name, creds.get(ctx, p, r.Pod, name))
+}
+
+// refuse says that an image would have to be pulled, which may never be.
+func (p *Puller) refuse(r Request, present bool) error {
+	text := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
+	p.event(r, v1.EventTypeWarning, eventNeverPull, text)
+	if present {
+		return p.fail(r, ErrNeverPull, fmt.Errorf("%s: it is on the node, but was pulled with credentials that the pod does not have", lower(text)))
+	}
+	return p.fail(r, ErrNeverPull, errors.New(lower(text)))
+}
+
+// mustPull says whether a pod may use an image that is present only after a pull.
+func (p *Puller) mustPull(ctx context.Context, r Request, name, ref string, creds *credentials) bool {
+	if p.deps.Records == nil {
+		return false
+	}
+	must := p.deps.Records.MustPull(logr.FromContextOrDiscard(ctx), name, ref, func() record.Grant {
+		return grantOf(creds.get(ctx, p, r.Pod, name))
+	})
+	p.metrics.checked(must)
+	return must
 }
 
 // pull pulls, with the credentials that fit, and records the events.
-func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, name string) (string, error) {
-	p.deps.Events.Container(pod, c.Name, v1.EventTypeNormal, eventPulling, fmt.Sprintf("Pulling image %q", c.Image))
+func (p *Puller) pull(ctx context.Context, r Request, name string, creds []credential) (string, error) {
+	p.event(r, v1.EventTypeNormal, eventPulling, fmt.Sprintf("Pulling image %q", r.Image))
 	began := time.Now()
-	res := p.share(ctx, name, p.credentials(ctx, pod, name))
+	res := p.share(ctx, name, creds)
 	if res.err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		p.deps.Events.Container(pod, c.Name, v1.EventTypeWarning, eventFailed, fmt.Sprintf("Failed to pull image %q: %v", c.Image, res.err))
-		return "", p.fail(pod, c, classify(res.err), res.err)
+		p.event(r, v1.EventTypeWarning, eventFailed, fmt.Sprintf("Failed to pull image %q: %v", r.Image, res.err))
+		return "", p.fail(r, classify(res.err), res.err)
 	}
-	size := uint64(0)
-	ref := res.ref
-	if img, err := p.deps.Client.Image(ctx, name); err == nil && img != nil {
-		size = img.GetSize()
-		ref = img.GetId()
-	}
-	p.deps.Events.Container(pod, c.Name, v1.EventTypeNormal, eventPulled, fmt.Sprintf(
+	p.event(r, v1.EventTypeNormal, eventPulled, fmt.Sprintf(
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
-		c.Image, res.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), size))
-	return ref, nil
+		r.Image, res.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), res.size))
+	return res.ref, nil
+}
+
+// event records an event on what wants the image.
+func (p *Puller) event(r Request, eventType, reason, message string) {
+	if r.Container == "" {
+		p.deps.Events.Pod(r.Pod, eventType, reason, message)
+		return
+	}
+	p.deps.Events.Container(r.Pod, r.Container, eventType, reason, message)
 }
 
 // fail records the second event of a failure and makes the error.
-func (p *Puller) fail(pod *v1.Pod, c *v1.Container, reason string, err error) error {
-	p.deps.Events.Container(pod, c.Name, v1.EventTypeWarning, eventFailed, "Error: "+reason)
+func (p *Puller) fail(r Request, reason string, err error) error {
+	p.event(r, v1.EventTypeWarning, eventFailed, "Error: "+reason)
 	return &Error{Reason: reason, Err: err}
 }
+
+// lower begins an error as errors begin.
+func lower(text string) string { return strings.ToLower(text[:1]) + text[1:] }
 
 // classify finds the waiting reason that a runtime gave in words.
 func classify(err error) string {
@@ -171,12 +240,12 @@ func classify(err error) string {
 	return ErrImagePull
 }
 
-// policy is the container's; the API defaults it, but not for every source.
-func policy(c *v1.Container) v1.PullPolicy {
-	if c.ImagePullPolicy != "" {
-		return c.ImagePullPolicy
+// policy is the one asked for; the API defaults it, but not for every source.
+func policy(r Request) v1.PullPolicy {
+	if r.Policy != "" {
+		return r.Policy
 	}
-	if name, err := Normalize(c.Image); err == nil && strings.HasSuffix(name, ":latest") {
+	if name, err := Normalize(r.Image); err == nil && strings.HasSuffix(name, ":latest") {
 		return v1.PullAlways
 	}
 	return v1.PullIfNotPresent

@@ -72,10 +72,13 @@ func (f *fake) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
 }
 
 func (f *fake) Pod(_ *v1.Pod, typ, reason, message string) {
-	f.Container(nil, "", typ, reason, message)
+	f.Container(nil, "pod", typ, reason, message)
 }
 
-func (f *fake) Container(_ *v1.Pod, _, typ, reason, message string) {
+func (f *fake) Container(_ *v1.Pod, container, typ, reason, message string) {
+	if container == "pod" {
+		typ = "pod: " + typ
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = append(f.events, typ+" "+reason+" "+message)
@@ -85,6 +88,9 @@ func setup(parallel int) (*fake, *Puller) {
 	f := &fake{present: map[string]bool{"here:1": true}, secrets: map[string]*v1.Secret{}}
 	return f, New(Config{Parallel: parallel}, Deps{Client: f, Secrets: f, Events: f})
 }
+
+// want is one container's wish.
+func want(image string) Request { return Request{Pod: &v1.Pod{}, Container: "c", Image: image} }
 
 func TestPullPoliciesReasonsAndEvents(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -112,7 +118,7 @@ func TestPullPoliciesReasonsAndEvents(t *testing.T) {
 					}
 					return nil
 				}
-				ref, err := p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: tc.image, ImagePullPolicy: tc.policy})
+				ref, err := p.Ensure(t.Context(), Request{Pod: &v1.Pod{}, Container: "c", Image: tc.image, Policy: tc.policy})
 				var e *Error
 				switch {
 				case tc.reason == "" && err != nil:
@@ -138,7 +144,7 @@ func TestPullsOfOneImageAreSharedAndOthersBounded(t *testing.T) {
 		for i := range 9 {
 			wg.Go(func() {
 				image := []string{"a:1", "b:1", "c:1"}[i%3]
-				if _, err := p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: image}); err != nil {
+				if _, err := p.Ensure(t.Context(), want(image)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -150,13 +156,45 @@ func TestPullsOfOneImageAreSharedAndOthersBounded(t *testing.T) {
 	})
 }
 
+func TestPullsAboveTheRateWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{present: map[string]bool{}}
+		p := New(Config{QPS: 2, Burst: 3}, Deps{Client: f, Secrets: f, Events: f})
+		began := time.Now()
+		var wg sync.WaitGroup
+		for _, image := range []string{"a:1", "b:1", "c:1", "d:1", "e:1"} {
+			wg.Go(func() {
+				if _, err := p.Ensure(t.Context(), want(image)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); len(f.pulls) != 5 || took < 2*time.Second || took > 3*time.Second {
+			t.Errorf("%d pulls in %v, want 3 at once and two more half a second apart, of a second each", len(f.pulls), took)
+		}
+	})
+}
+
+func TestTheImageOfAVolumeHasThePodsEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, p := setup(0)
+		if _, err := p.Ensure(t.Context(), Request{Pod: &v1.Pod{}, Image: "here:1", Policy: v1.PullNever}); err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{`pod: Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`}; !slices.Equal(f.events, want) {
+			t.Errorf("events %q, want %q", f.events, want)
+		}
+	})
+}
+
 func TestAPullThatHangsHoldsNoOtherForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, p := setup(1)
-		go func() { _, _ = p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: "hung:1"}) }()
+		go func() { _, _ = p.Ensure(t.Context(), want("hung:1")) }()
 		synctest.Wait()
 		began := time.Now()
-		if _, err := p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: "a:1"}); err != nil || time.Since(began) > slowPull+time.Second {
+		if _, err := p.Ensure(t.Context(), want("a:1")); err != nil || time.Since(began) > slowPull+time.Second {
 			t.Errorf("another image came after %v, %v", time.Since(began), err)
 		}
 	})
@@ -167,12 +205,12 @@ func TestAPullThatNobodyWantsAnyMoreIsCancelled(t *testing.T) {
 		f, p := setup(1)
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err := p.Ensure(short, &v1.Pod{}, &v1.Container{Image: "a:1"})
+		_, err := p.Ensure(short, want("a:1"))
 		synctest.Wait()
 		if !errors.Is(err, context.DeadlineExceeded) || f.running != 0 || f.present["a:1"] {
 			t.Errorf("err %v, %d running, present %v", err, f.running, f.present)
 		}
-		if _, err := p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: "a:1"}); err != nil {
+		if _, err := p.Ensure(t.Context(), want("a:1")); err != nil {
 			t.Errorf("pulled anew: %v", err)
 		}
 	})
@@ -190,7 +228,7 @@ func TestCredentialsAreTriedInOrderUntilOneIsAccepted(t *testing.T) {
 			return nil
 		}
 		pod := &v1.Pod{Spec: v1.PodSpec{ImagePullSecrets: []v1.LocalObjectReference{{Name: "gone"}, {Name: "one"}}}}
-		if _, err := p.Ensure(t.Context(), pod, &v1.Container{Image: "reg.example.com/team/app:1"}); err != nil {
+		if _, err := p.Ensure(t.Context(), Request{Pod: pod, Container: "c", Image: "reg.example.com/team/app:1"}); err != nil {
 			t.Fatal(err)
 		}
 		if len(f.pulls) != 2 || f.pulls[0].GetUsername() != "right" || f.pulls[1].GetPassword() != "pw" {

@@ -1,19 +1,16 @@
 package image
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -29,55 +26,6 @@ type entry struct {
 // keys maps what the file calls a registry ("https://index.docker.io/v1/",
 // "*.example.com:5000/team") to credentials.
 type keys map[string]entry
-
-// credentials collects what fits an image: from the pod's pull secrets in
-// order, then from the node's files; within each the longest match first.
-func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, name string) []*runtimeapi.AuthConfig {
-	var out []*runtimeapi.AuthConfig
-	var missing []string
-	for _, ref := range pod.Spec.ImagePullSecrets {
-		if ref.Name == "" {
-			continue
-		}
-		ks, err := p.secret(ctx, pod.Namespace, ref.Name)
-		if err != nil {
-			missing = append(missing, ref.Name)
-			continue
-		}
-		out = append(out, ks.match(name)...)
-	}
-	if len(missing) > 0 {
-		p.deps.Events.Pod(pod, v1.EventTypeWarning, eventSecretFailed, fmt.Sprintf(
-			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
-	}
-	for _, file := range p.cfg.CredentialFiles {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		if ks, err := parse(data, !strings.HasSuffix(file, ".dockercfg")); err == nil {
-			out = append(out, ks.match(name)...)
-		}
-	}
-	return out
-}
-
-func (p *Puller) secret(ctx context.Context, namespace, name string) (keys, error) {
-	if p.deps.Secrets == nil {
-		return nil, fmt.Errorf("secret %s/%s: there is no apiserver to read it from", namespace, name)
-	}
-	s, err := p.deps.Secrets.Secret(ctx, namespace, name)
-	if err != nil {
-		return nil, err
-	}
-	if data, ok := s.Data[v1.DockerConfigJsonKey]; ok && s.Type == v1.SecretTypeDockerConfigJson {
-		return parse(data, true)
-	}
-	if data, ok := s.Data[v1.DockerConfigKey]; ok && s.Type == v1.SecretTypeDockercfg {
-		return parse(data, false)
-	}
-	return nil, nil
-}
 
 // parse reads a docker configuration: {"auths":{…}}, or the older form, which
 // is what is inside of auths.
@@ -137,6 +85,12 @@ func (ks keys) match(name string) []*runtimeapi.AuthConfig {
 		out = append(out, ks[key].auth())
 	}
 	return out
+}
+
+// Fits tells whether a pattern such as "*.example.com:5000/team" is for an image.
+func Fits(pattern, image string) bool {
+	named, err := reference.ParseNormalizedNamed(image)
+	return err == nil && fits(pattern, reference.Domain(named), reference.Path(named))
 }
 
 // fits tells whether a key is for an image: the host matches segment by segment

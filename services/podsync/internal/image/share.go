@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -24,15 +25,16 @@ type pull struct {
 
 type result struct {
 	ref  string
+	size uint64
 	took time.Duration
 	err  error
 }
 
 // share joins a pull that is under way, or begins one.
-func (p *Puller) share(ctx context.Context, name string, auths []*runtimeapi.AuthConfig) result {
+func (p *Puller) share(ctx context.Context, name string, creds []credential) result {
 	key := name
-	for _, a := range auths {
-		key += "\x00" + a.String()
+	for i := range creds {
+		key += "\x00" + creds[i].key()
 	}
 	p.mu.Lock()
 	pl := p.pulls[key]
@@ -40,7 +42,7 @@ func (p *Puller) share(ctx context.Context, name string, auths []*runtimeapi.Aut
 		pullCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		pl = &pull{done: make(chan struct{}), cancel: cancel}
 		p.pulls[key] = pl
-		go p.run(pullCtx, key, pl, name, auths)
+		go p.run(pullCtx, key, pl, name, creds)
 	}
 	pl.wanters++
 	p.mu.Unlock()
@@ -61,9 +63,9 @@ func (p *Puller) share(ctx context.Context, name string, auths []*runtimeapi.Aut
 	return result{err: ctx.Err()}
 }
 
-func (p *Puller) run(ctx context.Context, key string, pl *pull, name string, auths []*runtimeapi.AuthConfig) {
+func (p *Puller) run(ctx context.Context, key string, pl *pull, name string, creds []credential) {
 	defer pl.cancel()
-	pl.result = p.try(ctx, name, auths)
+	pl.result = p.inTurn(ctx, name, creds)
 	p.mu.Lock()
 	if p.pulls[key] == pl {
 		delete(p.pulls, key)
@@ -72,9 +74,9 @@ func (p *Puller) run(ctx context.Context, key string, pl *pull, name string, aut
 	close(pl.done)
 }
 
-// try pulls within the bound on parallel pulls, with each credential until one
-// is accepted, or with none when there is none.
-func (p *Puller) try(ctx context.Context, name string, auths []*runtimeapi.AuthConfig) result {
+// inTurn pulls within the bounds on pulls at once and per second. Above the
+// rate a pull waits for its turn; the kubelet fails it, and it waits longer.
+func (p *Puller) inTurn(ctx context.Context, name string, creds []credential) result {
 	if p.places != nil {
 		select {
 		case p.places <- struct{}{}:
@@ -88,17 +90,57 @@ func (p *Puller) try(ctx context.Context, name string, auths []*runtimeapi.AuthC
 			return result{err: ctx.Err()}
 		}
 	}
+	if p.limiter != nil {
+		if err := p.limiter.Wait(ctx); err != nil {
+			return result{err: fmt.Errorf("pull QPS exceeded: %w", err)}
+		}
+	}
+	if p.deps.Records == nil {
+		res, _ := p.try(ctx, name, creds)
+		return res
+	}
+	return p.recorded(ctx, name, creds)
+}
+
+// recorded pulls with a note before and after, so that nobody uses an image
+// with credentials that did not pull it.
+func (p *Puller) recorded(ctx context.Context, name string, creds []credential) result {
+	log := logr.FromContextOrDiscard(ctx)
+	if err := p.deps.Records.Begin(name); err != nil {
+		return result{err: err}
+	}
+	res, by := p.try(ctx, name, creds)
+	if res.err != nil {
+		if err := p.deps.Records.Failed(name); err != nil {
+			log.Error(err, "Could not take back the note that an image is pulled; it is verified again", "image", name)
+		}
+		return res
+	}
+	if err := p.deps.Records.Pulled(name, res.ref, by.grant()); err != nil {
+		log.Error(err, "Could not note with which credentials an image was pulled; it is verified again", "image", name)
+	}
+	return res
+}
+
+// try pulls with each credential until one is accepted, or with none when there
+// is none, and says which one it was.
+func (p *Puller) try(ctx context.Context, name string, creds []credential) (result, *credential) {
 	began := time.Now()
 	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: name}
-	if len(auths) == 0 {
-		auths = []*runtimeapi.AuthConfig{nil}
+	if len(creds) == 0 {
+		creds = []credential{{}}
 	}
 	var errs []string
 	var last error
-	for _, auth := range auths {
-		ref, err := p.deps.Client.PullImage(ctx, spec, auth, nil)
+	for i := range creds {
+		ref, err := p.deps.Client.PullImage(ctx, spec, creds[i].auth, nil)
 		if err == nil {
-			return result{ref: ref, took: time.Since(began)}
+			res := result{ref: ref, took: time.Since(began)}
+			if img, err := p.deps.Client.Image(ctx, name); err == nil && img != nil {
+				res.ref, res.size = img.GetId(), img.GetSize()
+			}
+			p.metrics.pulled(res)
+			return res, &creds[i]
 		}
 		last = err
 		errs = append(errs, err.Error())
@@ -109,5 +151,5 @@ func (p *Puller) try(ctx context.Context, name string, auths []*runtimeapi.AuthC
 	if len(errs) > 1 {
 		last = fmt.Errorf("[%s]: %w", strings.Join(errs[:len(errs)-1], ", "), last)
 	}
-	return result{err: last}
+	return result{err: last}, nil
 }

@@ -118,6 +118,9 @@ type Request struct {
 	RestartCount int
 	// ImageRef is what the pull found.
 	ImageRef string
+	// VolumeRefs is the same for the image volumes that the container mounts, by
+	// volume.
+	VolumeRefs map[string]string
 	// PodIPs of the sandbox, primary first; empty on the host's network.
 	PodIPs []string
 	// Backoff is kept in an annotation when not zero.

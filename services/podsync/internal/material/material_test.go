@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -254,6 +255,36 @@ func TestAContainerIsWhatItsSpecAsksFor(t *testing.T) {
 	again, err := f.container(t, p)
 	if err != nil || again.Mounts[1].HostPath == got.Mounts[1].HostPath || again.Mounts[0].HostPath != got.Mounts[0].HostPath {
 		t.Errorf("a restart shares the termination log or has another hosts file: %v", err)
+	}
+}
+
+func TestAnImageVolumeIsTheRuntimesToMount(t *testing.T) {
+	f := newFixture(t)
+	p := pod(v1.Container{
+		Env:          []v1.EnvVar{{Name: "DIR", Value: "lib"}},
+		VolumeMounts: []v1.VolumeMount{{Name: "img", MountPath: "data", SubPathExpr: "usr/$(DIR)"}},
+	})
+	p.Spec.Volumes = []v1.Volume{{Name: "img", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "tools:1"}}}}
+	f.volumes["img"] = ""
+	r := Request{Pod: p, Container: "c", ImageRef: "sha256:1", PodIPs: []string{"10.0.0.9"}, VolumeRefs: map[string]string{"img": "sha256:2"}}
+	if _, _, err := f.builder.Sandbox(t.Context(), p, 0); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.builder.Container(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &runtimeapi.Mount{
+		ContainerPath: "/data", Readonly: true, ImageSubPath: "usr/lib",
+		Image: &runtimeapi.ImageSpec{Image: "sha256:2", UserSpecifiedImage: "tools:1"},
+	}
+	if !proto.Equal(got.Mounts[0], want) {
+		t.Errorf("mount %v, want %v", got.Mounts[0], want)
+	}
+	r.VolumeRefs = nil
+	var e *Error
+	if _, err := f.builder.Container(t.Context(), r); !errors.As(err, &e) || e.Reason != "CreateContainerConfigError" {
+		t.Errorf("without its image: %v", err)
 	}
 }
 

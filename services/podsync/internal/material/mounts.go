@@ -26,7 +26,7 @@ func (b *Builder) mounts(ctx context.Context, r Request, c *v1.Container, vars m
 	var list []*runtimeapi.Mount
 	ownHosts := false
 	for i := range c.VolumeMounts {
-		m, err := b.mount(ctx, r.Pod, c, i, vars)
+		m, err := b.mount(ctx, r, c, i, vars)
 		if err != nil {
 			return nil, err
 		}
@@ -51,8 +51,8 @@ func (b *Builder) mounts(ctx context.Context, r Request, c *v1.Container, vars m
 }
 
 // mount is the container's i-th volume mount.
-func (b *Builder) mount(ctx context.Context, pod *v1.Pod, c *v1.Container, i int, vars map[string]string) (*runtimeapi.Mount, error) {
-	m := &c.VolumeMounts[i]
+func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, vars map[string]string) (*runtimeapi.Mount, error) {
+	pod, m := r.Pod, &c.VolumeMounts[i]
 	host, ok := b.deps.Volumes.HostPath(pod.UID, m.Name)
 	source := volumeOf(pod, m.Name)
 	if !ok || source == nil {
@@ -64,6 +64,9 @@ func (b *Builder) mount(ctx context.Context, pod *v1.Pod, c *v1.Container, i int
 		if sub, err = expandSubPath(m.SubPathExpr, vars); err != nil {
 			return nil, err
 		}
+	}
+	if source.Image != nil {
+		return imageMount(r, m, source, sub)
 	}
 	readOnly := m.ReadOnly || alwaysReadOnly(source)
 	if sub != "" {
@@ -80,13 +83,30 @@ func (b *Builder) mount(ctx context.Context, pod *v1.Pod, c *v1.Container, i int
 	if err != nil {
 		return nil, err
 	}
-	target := m.MountPath
-	if !strings.HasPrefix(target, "/") {
-		target = "/" + target
+	return &runtimeapi.Mount{
+		ContainerPath: target(m), HostPath: host, Readonly: readOnly, Propagation: propagation,
+		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil,
+	}, nil
+}
+
+// target is where in the container a volume goes.
+func target(m *v1.VolumeMount) string {
+	if strings.HasPrefix(m.MountPath, "/") {
+		return m.MountPath
+	}
+	return "/" + m.MountPath
+}
+
+// imageMount is the mount of an image volume, which the runtime makes itself.
+// Source: KEP-4639; the runtime resolves the sub path inside of the image.
+func imageMount(r Request, m *v1.VolumeMount, source *v1.Volume, sub string) (*runtimeapi.Mount, error) {
+	ref := r.VolumeRefs[m.Name]
+	if ref == "" {
+		return nil, fmt.Errorf("the image of volume %q is not present", m.Name)
 	}
 	return &runtimeapi.Mount{
-		ContainerPath: target, HostPath: host, Readonly: readOnly, Propagation: propagation,
-		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil,
+		ContainerPath: target(m), Readonly: true, ImageSubPath: sub,
+		Image: &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: source.Image.Reference},
 	}, nil
 }
 

@@ -11,7 +11,8 @@ type Kind string
 
 // The kinds, in the order of a pod's life.
 const (
-	// PullImage makes a container's image present (Container).
+	// PullImage makes an image present: a container's (Container), or that of an
+	// image volume (Volume).
 	PullImage Kind = "pull image"
 	// SetupVolumes makes all volumes ready.
 	SetupVolumes Kind = "set up volumes"
@@ -46,8 +47,9 @@ const (
 // Key identifies an action of one pod: at most one of a key runs at a time.
 type Key struct {
 	Kind Kind
-	// Object is a container name (PullImage, StartContainer), a CRI id
-	// (BeginStop, KillContainer, StopSandbox, Remove…), else empty.
+	// Object is a container name (PullImage, StartContainer), a VolumeKey
+	// (PullImage), a CRI id (BeginStop, KillContainer, StopSandbox, Remove…),
+	// else empty.
 	Object string
 }
 
@@ -56,6 +58,8 @@ type Action struct {
 	Key
 	// Container is the container's name in the spec.
 	Container string
+	// Volume is the name of an image volume in the spec.
+	Volume string
 	// ID is a CRI id.
 	ID string
 	// SandboxID is the sandbox to start the container in.
@@ -66,6 +70,9 @@ type Action struct {
 	PodStarted time.Time
 	// ImageRef is the reference that PullImage found.
 	ImageRef string
+	// VolumeRefs are the same for the image volumes that the container mounts,
+	// by volume.
+	VolumeRefs map[string]string
 	// Backoff to keep in the new container's annotation.
 	Backoff time.Duration
 	// GraceSeconds is what is left of the grace period for the stop.

@@ -149,7 +149,7 @@ func (p *planner) failureShown(v *view) *v1.ContainerStateWaiting {
 		}
 		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
 	}
-	f, ok := p.s.Failures[Key{PullImage, v.spec.Name}]
+	image, f, ok := p.pullFailure(v.spec)
 	if !ok || f.Away || (v.class == regular && !p.initDone()) {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (p *planner) failureShown(v *view) *v1.ContainerStateWaiting {
 		p.wake(shown)
 		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
 	}
-	return &v1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", v.spec.Image, f.Reason, f.Message)}
+	return &v1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", image, f.Reason, f.Message)}
 }
 
 // started says whether the container has started in the startup probe's sense.

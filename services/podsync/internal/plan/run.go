@@ -165,6 +165,7 @@ func (p *planner) prepare(due []*view) {
 	if !p.s.Volumes.Ready && !p.anyRunning(TeardownVolumes) {
 		p.emit(Action{Key: Key{Kind: SetupVolumes}})
 	}
+	p.pullVolumes()
 	for _, v := range p.views {
 		if isDue(due, v) || p.first(v) {
 			p.pull(v)
@@ -222,7 +223,7 @@ func (p *planner) start(due []*view) {
 		return
 	}
 	for _, v := range due {
-		if !p.imageReady(v) {
+		if !p.imageReady(v) || !p.volumeImagesReady(v.spec) {
 			if v.class == regular && !p.pullFailed(v) {
 				return // regular containers start in the spec's order
 			}
@@ -232,6 +233,7 @@ func (p *planner) start(due []*view) {
 		p.emit(Action{
 			Key: Key{StartContainer, v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
 			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff,
+			VolumeRefs: p.volumeRefs(v.spec),
 		})
 		if v.class == regular && p.mayStillStart(v) {
 			return // one after the other: the next waits for this one's postStart
@@ -240,7 +242,7 @@ func (p *planner) start(due []*view) {
 }
 
 func (p *planner) pullFailed(v *view) bool {
-	_, failed := p.s.Failures[Key{PullImage, v.spec.Name}]
+	_, _, failed := p.pullFailure(v.spec)
 	return failed
 }
 

@@ -35,7 +35,8 @@ type State struct {
 	Reported v1.PodStatus
 	// Probes holds the last result of each probe.
 	Probes map[ProbeKey]ProbeResult
-	// Images holds what is known of each container's image, by container name.
+	// Images holds what is known of each container's image, by container name,
+	// and of the images of image volumes, by VolumeKey.
 	Images map[string]Image
 	// Volumes is how the volumes stand.
 	Volumes Volumes
@@ -225,12 +226,12 @@ type ProbeResult struct {
 
 // Image is what is known of a container's image.
 type Image struct {
-	// Spec is the image's name in the container's spec that this is about.
+	// Spec is the image's name in the pod's spec that this is about.
 	Spec string
 	// Ref is the reference to run, set when the image is present and usable.
 	Ref string
 	// RestartCount is the start for which the pull policy was applied; another
-	// start applies it anew.
+	// start applies it anew. It has no meaning for an image volume.
 	RestartCount int
 }
 

@@ -136,7 +136,13 @@ func (w *world) do(a Action) {
 	delete(w.s.Failures, a.Key)
 	switch a.Kind {
 	case PullImage:
-		w.s.Images[a.Container] = Image{Spec: w.specOf(a.Container).Image, Ref: "sha256:1", RestartCount: a.Attempt}
+		img := Image{Ref: "sha256:1", RestartCount: a.Attempt}
+		if v := ImageVolume(w.s.Pod, a.Volume); v != nil {
+			img.Spec, img.Ref = v.Reference, "sha256:"+a.Volume
+		} else {
+			img.Spec = w.specOf(a.Container).Image
+		}
+		w.s.Images[a.Object] = img
 	case SetupVolumes:
 		w.s.Volumes.Ready = true
 	case MakeSandbox:
@@ -248,6 +254,15 @@ func withSidecar(pod *v1.Pod, names ...string) *v1.Pod {
 	return pod
 }
 
+// withImageVolume adds an image volume that the regular container of this
+// index mounts.
+func withImageVolume(pod *v1.Pod, container int, name string) *v1.Pod {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data:" + name}}})
+	c := &pod.Spec.Containers[container]
+	c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/" + name})
+	return pod
+}
+
 // randomWorld is a pod of any shape whose actions fail now and then.
 func randomWorld(seed int64) *world {
 	r := rand.New(rand.NewSource(seed))
@@ -260,6 +275,9 @@ func randomWorld(seed int64) *world {
 		} else {
 			withSidecar(pod, name)
 		}
+	}
+	if r.Intn(3) == 0 {
+		withImageVolume(pod, 1, "v")
 	}
 	w := newWorld(pod)
 	for _, v := range views(&w.s) {

@@ -124,6 +124,8 @@ func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, tim
 	case v.EmptyDir != nil:
 		path, err := s.emptyDir(pod, v)
 		return path, time.Time{}, err
+	case v.Image != nil:
+		return "", time.Time{}, nil // the runtime mounts it; its image is pulled beside
 	case isContent(v):
 		return s.content(ctx, pod, v)
 	}
@@ -144,8 +146,6 @@ func typeName(v *v1.Volume) string {
 		return "csi"
 	case v.Ephemeral != nil:
 		return "ephemeral"
-	case v.Image != nil:
-		return "image"
 	case v.NFS != nil:
 		return "nfs"
 	case v.ISCSI != nil:

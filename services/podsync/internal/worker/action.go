@@ -138,6 +138,9 @@ func reasonOf(err error) string {
 
 // fail notes a failure; the planner says when the action is tried again.
 func (w *worker) fail(a plan.Action, reason string, err error) {
+	if a.Kind == plan.StartContainer {
+		w.forgetVolumeImages()
+	}
 	failure := w.state.Failures[a.Key]
 	if failure.Count == 0 || failure.Message != err.Error() {
 		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", reason, "error", err.Error())
@@ -148,11 +151,22 @@ func (w *worker) fail(a plan.Action, reason string, err error) {
 	}
 }
 
+// forgetVolumeImages lets the images of image volumes be looked for anew: a
+// start that failed may have failed because one was removed meanwhile.
+func (w *worker) forgetVolumeImages() {
+	if w.state.Pod == nil {
+		return
+	}
+	for i := range w.state.Pod.Spec.Volumes {
+		delete(w.state.Images, plan.VolumeKey(w.state.Pod.Spec.Volumes[i].Name))
+	}
+}
+
 // succeeded notes what an action that went well has changed beside the runtime.
 func (w *worker) succeeded(a plan.Action, r execute.Result) {
 	switch a.Kind {
 	case plan.PullImage:
-		w.state.Images[a.Container] = plan.Image{Spec: w.imageOf(a.Container), Ref: r.ImageRef, RestartCount: a.Attempt}
+		w.state.Images[a.Object] = plan.Image{Spec: w.imageOf(a.Object), Ref: r.ImageRef, RestartCount: a.Attempt}
 	case plan.SetupVolumes:
 		w.state.Volumes.Ready = true
 	case plan.TeardownVolumes:
@@ -167,12 +181,18 @@ func (w *worker) succeeded(a plan.Action, r execute.Result) {
 	}
 }
 
-// imageOf is the image that the spec names for a container.
+// imageOf is the image that the spec names for a container or, with a
+// VolumeKey, for an image volume.
 func (w *worker) imageOf(name string) string {
 	if w.state.Pod == nil {
 		return ""
 	}
 	spec := &w.state.Pod.Spec
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.Image != nil && plan.VolumeKey(v.Name) == name {
+			return v.Image.Reference
+		}
+	}
 	for i := range spec.InitContainers {
 		if spec.InitContainers[i].Name == name {
 			return spec.InitContainers[i].Image

@@ -3,6 +3,8 @@ package worker
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -100,9 +102,19 @@ func (w *worker) backOff(st *v1.ContainerStatus, reason string) {
 		events.Container(pod, st.Name, v1.EventTypeWarning, "BackOff",
 			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", st.Name, pod.Name, pod.Namespace, pod.UID))
 	case "ImagePullBackOff":
-		events.Container(pod, st.Name, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", w.imageOf(st.Name)))
+		events.Container(pod, st.Name, v1.EventTypeNormal, "BackOff", backOffPulling(st))
 		events.Container(pod, st.Name, v1.EventTypeWarning, "Failed", "Error: "+reason)
 	}
+}
+
+// backOffPulling is the event's text; the status names the image, which may be
+// that of an image volume, in front of the error.
+func backOffPulling(st *v1.ContainerStatus) string {
+	const begin = "Back-off pulling image "
+	if quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(st.State.Waiting.Message, begin)); err == nil {
+		return begin + quoted
+	}
+	return fmt.Sprintf(begin+"%q", st.Image)
 }
 
 func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
