@@ -25,8 +25,15 @@ func newExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if done, err := structured(cmd, message(resp)); done {
+				return err
+			}
 			return showExplanation(cmd.OutOrStdout(), resp, time.Now())
 		})
+	cmd.Long = "Show what a pod waits for: image, sandbox and network, each volume, admission, probe, back-off,\ntermination, apiserver; since when, why, and what to do. Below it what happened to the pod. A pod that is\ngone is known for a quarter of an hour."
+	cmd.Example = "  polylet explain web\n  polylet explain kube-system/dns -o yaml"
+	cmd.ValidArgsFunction = completePods
+	outputFlag(cmd)
 	return cmd
 }
 
@@ -40,8 +47,11 @@ func podRef(text string) *podsyncv1.PodRef {
 
 func showExplanation(out io.Writer, resp *podsyncv1.ExplainPodResponse, now time.Time) error {
 	pod := resp.GetPod()
-	fmt.Fprintf(out, "%s/%s (uid %s): %s\n", pod.GetNamespace(), pod.GetName(), pod.GetUid(), resp.GetPhase())
-	if len(resp.GetWaits()) == 0 {
+	fmt.Fprintf(out, "%s/%s (uid %s): %s\n", pod.GetNamespace(), pod.GetName(), pod.GetUid(), state(resp, now))
+	if resp.GetMessage() != "" || resp.GetReason() != "" {
+		fmt.Fprintln(out, oneLine(strings.TrimPrefix(resp.GetReason()+": "+resp.GetMessage(), ": ")))
+	}
+	if len(resp.GetWaits()) == 0 && resp.GetGoneTime() == nil {
 		fmt.Fprintln(out, "It waits for nothing.")
 	}
 	for _, w := range resp.GetWaits() {
@@ -57,17 +67,53 @@ func showExplanation(out io.Writer, resp *podsyncv1.ExplainPodResponse, now time
 		return nil
 	}
 	fmt.Fprintln(out)
+	if n := resp.GetDroppedEntries(); n > 0 {
+		fmt.Fprintf(out, "(%d earlier entries are not kept)\n", n)
+	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "TIME\tSTEP\tOBJECT\tTOOK\tERROR")
+	fmt.Fprintln(w, "TIME\tSTEP\tOBJECT\tTOOK\tWHAT CAME OF IT")
 	for _, e := range resp.GetTimeline() {
-		took := "-"
-		if e.GetDuration() != nil {
-			took = e.GetDuration().AsDuration().Round(time.Millisecond).String()
-		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", stamp(e.GetTime()).Local().Format("15:04:05.000"), e.GetStep(),
-			orDash(e.GetObject()), took, orDash(oneLine(e.GetError())))
+			orDash(e.GetObject()), took(e, now), orDash(cameOf(e)))
 	}
 	return w.Flush()
+}
+
+func state(resp *podsyncv1.ExplainPodResponse, now time.Time) string {
+	switch {
+	case resp.GetGoneTime() != nil:
+		return "gone since " + age(stamp(resp.GetGoneTime()), now)
+	case resp.GetPhase() == "":
+		return "Pending"
+	default:
+		return resp.GetPhase()
+	}
+}
+
+func took(e *podsyncv1.TimelineEntry, now time.Time) string {
+	switch {
+	case e.GetRunning():
+		return "for " + max(now.Sub(stamp(e.GetTime())), 0).Round(100*time.Millisecond).String()
+	case e.GetDuration() == nil:
+		return "-"
+	case e.GetDuration().AsDuration() < time.Millisecond:
+		return "<1ms"
+	}
+	return e.GetDuration().AsDuration().Round(time.Millisecond).String()
+}
+
+// cameOf is the error or what else is to be said of an entry.
+func cameOf(e *podsyncv1.TimelineEntry) string {
+	var parts []string
+	for _, text := range []string{oneLine(e.GetDetail()), oneLine(e.GetError())} {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	if e.GetCount() > 1 {
+		parts = append(parts, fmt.Sprintf("(%d times since %s)", e.GetCount(), stamp(e.GetFirstTime()).Local().Format("15:04:05")))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // stamp is a proto's time; unset is the zero time, not 1970.

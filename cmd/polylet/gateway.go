@@ -102,6 +102,7 @@ func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
 	if c.HealthzPort != nil && *c.HealthzPort > 0 {
 		out.HealthzAddress = hostPort(c.HealthzBindAddress, *c.HealthzPort)
 	}
+	out.PageAddress = loaded.Flags.NodePageAddress
 	out.FallbackCertFile, out.FallbackKeyFile = loaded.ServingFiles()
 	if c.ServerTLSBootstrap && c.TLSCertFile == "" {
 		// nodestatus asks the apiserver for it and writes certificate and key here.

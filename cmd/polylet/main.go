@@ -37,7 +37,8 @@ func newRootCommand() *cobra.Command {
 		}
 	}
 	add(services, serviceCommands()...)
-	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newHandoutCommand(), newVersionCommand())
+	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newTopCommand(),
+		newLogsCommand(), newExecCommand(), newConfigCommand(), newHandoutCommand(), newVersionCommand())
 	root.AddCommand(newLaunchCommand())
 	return root
 }

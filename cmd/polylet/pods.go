@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,12 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 )
 
 func newPodsCommand() *cobra.Command {
-	return inspectCommand("pods", "Show the node's pods, and what each waits for", cobra.NoArgs,
+	cmd := inspectCommand("pods", "Show the node's pods, and what each waits for", cobra.NoArgs,
 		func(cmd *cobra.Command, dir string, _ []string) error {
 			p, err := dialPodsync(dir)
 			if err != nil {
@@ -28,25 +30,40 @@ func newPodsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showPods(cmd.OutOrStdout(), pods, waitsOf(cmd.Context(), p, pods), time.Now())
+			if done, err := structured(cmd, podList(pods)); done {
+				return err
+			}
+			return showPods(cmd.OutOrStdout(), pods, waitsOf(cmd.Context(), p), time.Now())
 		})
+	cmd.Long = "Show the node's pods as podsync has them, static ones and those that wait for their admission included,\nand the gravest thing that each waits for. polylet explain tells the rest."
+	outputFlag(cmd)
+	return cmd
 }
 
-// waitsOf asks what the pods that are not ready wait for, by UID. A question
-// without an answer is left out: the table is worth showing without it.
-func waitsOf(ctx context.Context, p *podsyncPeer, pods []*v1.Pod) map[string]string {
+// podList is the pods as a v1.PodList document, as kubectl has it: who may
+// read podsync's socket may read the pods' specs.
+func podList(pods []*v1.Pod) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
+		for _, pod := range pods {
+			list.Items = append(list.Items, *pod)
+		}
+		return json.Marshal(list)
+	}
+}
+
+// waitsOf asks what pods wait for, by UID. Without an answer it is empty: the
+// table is worth showing without it.
+func waitsOf(ctx context.Context, p *podsyncPeer) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	out := map[string]string{}
-	for _, pod := range pods {
-		if isReady(pod) && pod.DeletionTimestamp == nil {
-			continue
-		}
-		resp, err := p.explain(ctx, &podsyncv1.PodRef{Namespace: pod.Namespace, Name: pod.Name, Uid: string(pod.UID)})
-		if err != nil {
-			continue
-		}
-		if waits := resp.GetWaits(); len(waits) > 0 {
-			out[string(pod.UID)] = describe(waits[0])
-		}
+	resp, err := p.sync.ListWaits(ctx, &podsyncv1.ListWaitsRequest{})
+	if err != nil {
+		return out
+	}
+	for _, pod := range resp.GetPods() {
+		out[pod.GetPod().GetUid()] = describe(pod.GetWaits()[0])
 	}
 	return out
 }
@@ -107,10 +124,4 @@ func bornAt(pod *v1.Pod) time.Time {
 		return pod.Status.StartTime.Time
 	}
 	return time.Time{}
-}
-
-func isReady(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
-	})
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -14,7 +16,31 @@ import (
 // newProbesCommand is `polylet probes`: it runs the containers' probes. It
 // takes the kubelet's flags, of which it needs the sockets and the logging.
 func newProbesCommand() *cobra.Command {
-	return serviceCommand("probes", "Run liveness, readiness and startup probes", runProbes)
+	cmd := serviceCommand("probes", "Run liveness, readiness and startup probes; for a person: show them", runProbes)
+	serve := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !asksAboutProbes(args, os.Getenv) {
+			return serve(cmd, args)
+		}
+		list := newProbeStatesCommand()
+		list.SetArgs(args)
+		list.SetOut(cmd.OutOrStdout())
+		list.SetErr(cmd.ErrOrStderr())
+		list.SilenceErrors, list.SilenceUsage = true, true
+		return list.ExecuteContext(cmd.Context())
+	}
+	cmd.ValidArgsFunction = completePods
+	return cmd
+}
+
+// asksAboutProbes says whether `polylet probes` comes from a person who wants
+// to see the probes. Who starts the service gives it flags, or is systemd or
+// polylet run, which leave their marks in the environment.
+func asksAboutProbes(args []string, env func(string) string) bool {
+	if len(args) == 0 {
+		return env("NOTIFY_SOCKET") == "" && env("LISTEN_FDS") == "" && env("INVOCATION_ID") == ""
+	}
+	return args[0] != "" && (!strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], "-o") || strings.HasPrefix(args[0], "--output"))
 }
 
 func runProbes(ctx context.Context, loaded *kubeletconfig.Loaded) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,15 +14,49 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 )
 
 func newStatusCommand() *cobra.Command {
-	return inspectCommand("status", "Show the five services: up or down, what they lack, memory", cobra.NoArgs,
+	cmd := inspectCommand("status", "Show the five services: up or down, what they lack, memory", cobra.NoArgs,
 		func(cmd *cobra.Command, dir string, _ []string) error {
+			if done, err := structured(cmd, statusDocument(askAll(cmd.Context(), dir))); done {
+				return err
+			}
 			return showStatus(cmd.OutOrStdout(), askAll(cmd.Context(), dir), time.Now())
 		})
+	outputFlag(cmd)
+	return cmd
+}
+
+// statusDocument is what the services said of themselves, or why they did not.
+func statusDocument(states []serviceState) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		type document struct {
+			Service  string          `json:"service"`
+			Up       bool            `json:"up"`
+			Error    string          `json:"error,omitempty"`
+			PSSBytes uint64          `json:"pssBytes,omitempty"`
+			Info     json.RawMessage `json:"info,omitempty"`
+		}
+		var out []document
+		for _, s := range states {
+			d := document{Service: s.name, Up: s.err == nil, PSSBytes: s.pssBytes}
+			if s.err != nil {
+				d.Error = s.err.Error()
+			} else {
+				raw, err := protojson.Marshal(s.info)
+				if err != nil {
+					return nil, fmt.Errorf("encode what %s says: %w", s.name, err)
+				}
+				d.Info = raw
+			}
+			out = append(out, d)
+		}
+		return json.Marshal(map[string]any{"services": out})
+	}
 }
 
 // serviceState is what one service said.

@@ -23,6 +23,13 @@ const (
 	ExitInterrupted = 130
 )
 
+// ExitError ends the process with a code of its own and without a word: what
+// ended has spoken for itself.
+type ExitError struct{ Code int }
+
+// Error names the code.
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
 // Main runs f until SIGTERM or SIGINT and returns the exit code. The first
 // signal ends f's context; a second one ends the process at once. The last
 // line on standard error is f's error.
@@ -42,6 +49,10 @@ func Main(f func(ctx context.Context) error) int {
 	}()
 	err := f(ctx)
 	klog.Flush()
+	var exit ExitError
+	if errors.As(err, &exit) {
+		return exit.Code
+	}
 	if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		return ExitOK
 	}

@@ -53,6 +53,9 @@ type Flags struct {
 	// numbers) that these services run as, and so who may call what changes
 	// something. Resolve with Loaded.ServiceUser.
 	GatewayUser, ProbesUser, StatsUser string
+	// NodePageAddress is --node-page-address, ours: host:port of the node's page
+	// for people; empty for none.
+	NodePageAddress string
 	// Services is --services, ours: which services `polylet run` supervises;
 	// empty is all.
 	Services []string
@@ -66,6 +69,7 @@ func defaultFlags() *Flags {
 		RootDir:                       "/var/lib/kubelet",
 		CertDir:                       "/var/lib/kubelet/pki",
 		SocketDir:                     "/run/polylet",
+		NodePageAddress:               "127.0.0.1:4194",
 		HousekeepingInterval:          10 * time.Second,
 		MaxDeadContainersPerContainer: 1,
 		MaxDeadContainers:             -1,
@@ -95,6 +99,7 @@ func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 	fs.StringVar(&f.GatewayUser, "gateway-user", f.GatewayUser, "User of the gateway (name or number); default: polylet-gateway, polylet, or 65532.")
 	fs.StringVar(&f.ProbesUser, "probes-user", f.ProbesUser, "User of probes (name or number); default: polylet-probes, polylet, or 65532.")
 	fs.StringVar(&f.StatsUser, "stats-user", f.StatsUser, "User of stats (name or number); default: root.")
+	fs.StringVar(&f.NodePageAddress, "node-page-address", f.NodePageAddress, "host:port of the node's page for people and of cAdvisor's metrics, without authentication; empty: none.")
 	fs.StringSliceVar(&f.Services, "services", f.Services, "Services that polylet run supervises; default: all.")
 	fs.BoolP("help", "h", false, "Show this text.")
 	fs.StringVar(&f.version, "version", "", "Print the version; --version=raw prints all there is to know.")

@@ -3,9 +3,11 @@ package kubeletconfig
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -203,10 +205,20 @@ func validateFlags(f *Flags) error {
 		"set it together with --image-credential-provider-bin-dir, or neither")
 	p.add(oneOf(f.CloudProvider, "", "external"), "--cloud-provider", f.CloudProvider, "empty or external")
 	p.add(f.NodeIP == "" || validNodeIP(f.NodeIP), "--node-ip", f.NodeIP, "an IP address, or an IPv4 and an IPv6 address with a comma between")
+	p.add(f.NodePageAddress == "" || validHostPort(f.NodePageAddress), "--node-page-address", f.NodePageAddress, "host:port, e.g. 127.0.0.1:4194, or empty")
 	for key, val := range f.NodeLabels {
 		validateLabel(&p, key, val)
 	}
 	return errors.Join(p...)
+}
+
+func validHostPort(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
 }
 
 func validateLabel(p *problems, key, val string) {

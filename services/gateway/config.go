@@ -20,6 +20,10 @@ type Config struct {
 	ReadOnlyAddress string
 	// HealthzAddress is host:port of /healthz alone; empty serves none.
 	HealthzAddress string
+	// PageAddress is host:port of the node's page for people, which asks nobody
+	// who they are: a loopback address, unless the network in front of it does.
+	// Empty serves none.
+	PageAddress string
 
 	// CertFile and KeyFile are the serving pair that the operator gave.
 	CertFile, KeyFile string
@@ -67,6 +71,7 @@ func (c Config) validate() error {
 	}
 	for name, address := range map[string]string{
 		"SecureAddress": c.SecureAddress, "ReadOnlyAddress": c.ReadOnlyAddress, "HealthzAddress": c.HealthzAddress,
+		"PageAddress": c.PageAddress,
 	} {
 		if address == "" {
 			continue

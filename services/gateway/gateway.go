@@ -103,6 +103,9 @@ func (s *Service) listen(cfg Config, r *routes, meter *traffic.Meter) error {
 	if cfg.HealthzAddress != "" {
 		s.listeners = append(s.listeners, listen.New("healthz", cfg.HealthzAddress, r.ping(), nil))
 	}
+	if cfg.PageAddress != "" {
+		s.listeners = append(s.listeners, listen.New("page", cfg.PageAddress, r.page(), nil).Optional(s.pageMissing(cfg.PageAddress)))
+	}
 	if cfg.SecureAddress != "" {
 		secure, err := secureListener(cfg, s.deps, meter.Count(true, r.secure()))
 		if err != nil {
@@ -151,7 +154,7 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 	gatewayv1.RegisterGatewayServiceServer(r, s.server)
 }
 
-// Addresses are host:port of the ports by name (secure, read-only, healthz),
+// Addresses are host:port of the ports by name (secure, read-only, healthz, page),
 // with real numbers once they are open.
 func (s *Service) Addresses() map[string]string {
 	out := make(map[string]string, len(s.listeners))

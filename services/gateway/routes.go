@@ -24,6 +24,8 @@ type routes struct {
 	probes    http.Handler
 	sessions  session.Sessions
 	meter     *traffic.Meter
+	// peers are the connections, for the page.
+	peers Deps
 }
 
 func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
@@ -41,6 +43,7 @@ func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
 		stats:     peer.NewStats(deps.Stats),
 		documents: documents,
 		meter:     meter,
+		peers:     deps,
 		merged: exposition.Merged(
 			exposition.Source{Service: "podsync", Gather: podsync.Families("")},
 			exposition.Source{Service: "probes", Gather: probes.Families("")},

@@ -60,6 +60,8 @@ type Config struct {
 	Overrides map[string]any
 	// Flags are further flags for every process.
 	Flags []string
+	// PageAddress is host:port of the page for people; empty serves none.
+	PageAddress string
 	// Port, ReadOnlyPort and HealthzPort are free ones when zero.
 	Port, ReadOnlyPort, HealthzPort int
 	// Progress receives lines about starts.
@@ -152,7 +154,7 @@ func (n *Node) Flags() []string {
 		"--hostname-override=" + n.cfg.Name, "--node-ip=" + n.Address,
 	}
 	if !n.cfg.Kubelet {
-		flags = append(flags, "--socket-dir="+n.SocketDir)
+		flags = append(flags, "--socket-dir="+n.SocketDir, "--node-page-address="+n.cfg.PageAddress)
 	}
 	if n.Kubeconfig != "" {
 		flags = append(flags, "--kubeconfig="+n.Kubeconfig)

@@ -27,6 +27,8 @@ const (
 	maxHeader     = 1 << 20
 	// stopTimeout is how long requests in flight may go on after a stop began.
 	stopTimeout = 2 * time.Second
+	// openAgain is how long an optional port waits before it is tried again.
+	openAgain = 5 * time.Second
 )
 
 // TLS is what the secure port speaks.
@@ -51,6 +53,18 @@ type Listener struct {
 	mu      sync.Mutex
 	bound   net.Addr
 	ready   chan struct{}
+	tried   sync.Once
+	// missing is told that an optional port cannot be opened, and nil when it
+	// is; nil for a port that must open.
+	missing func(error)
+}
+
+// Optional says that the process goes on when the port cannot be opened: missing
+// is told why, the port is tried again, and missing is told nil when it is open.
+// Ready then means that it was tried.
+func (l *Listener) Optional(missing func(error)) *Listener {
+	l.missing = missing
+	return l
 }
 
 // New describes a port; t is nil for plain HTTP. It opens nothing.
@@ -91,15 +105,14 @@ func (l *Listener) CertificateNotAfter() time.Time {
 // Run serves until ctx is done; nil then. A port that cannot be opened is an error.
 func (l *Listener) Run(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithValues("listener", l.Name)
-	var config net.ListenConfig
-	sock, err := config.Listen(ctx, "tcp", l.address)
-	if err != nil {
-		return fmt.Errorf("opening the %s port: %w: free the address, or choose another", l.Name, err)
+	sock, err := l.open(ctx)
+	if sock == nil {
+		return err
 	}
 	l.mu.Lock()
 	l.bound = sock.Addr()
 	l.mu.Unlock()
-	close(l.ready)
+	l.tried.Do(func() { close(l.ready) })
 	log.Info("Serving", "address", sock.Addr().String(), "tls", l.tls != nil)
 	l.server.ErrorLog = errorLog(log)
 	l.server.BaseContext = func(net.Listener) context.Context {
@@ -117,6 +130,32 @@ func (l *Listener) Run(ctx context.Context) error {
 	}
 	<-stopped
 	return nil
+}
+
+// open opens the port. Without a socket and an error, ctx is done.
+func (l *Listener) open(ctx context.Context) (net.Listener, error) {
+	var config net.ListenConfig
+	for {
+		sock, err := config.Listen(ctx, "tcp", l.address)
+		switch {
+		case err == nil:
+			if l.missing != nil {
+				l.missing(nil)
+			}
+			return sock, nil
+		case l.missing == nil:
+			return nil, fmt.Errorf("opening the %s port: %w: free the address, or choose another", l.Name, err)
+		case ctx.Err() != nil:
+			return nil, nil
+		}
+		l.missing(err)
+		l.tried.Do(func() { close(l.ready) })
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(openAgain):
+		}
+	}
 }
 
 func (l *Listener) serve(sock net.Listener) error {

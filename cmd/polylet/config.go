@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+func newConfigCommand() *cobra.Command {
+	var service string
+	var all bool
+	cmd := inspectCommand("config", "Show the configuration that the services run with", cobra.NoArgs,
+		func(cmd *cobra.Command, dir string, _ []string) error {
+			raw, others, err := askConfig(cmd.Context(), dir, service)
+			if err != nil {
+				return err
+			}
+			for _, name := range others {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s runs with another configuration than %s: polylet config --service=%s shows it\n", name, service, name)
+			}
+			if done, err := structured(cmd, func() ([]byte, error) { return raw, nil }); done {
+				return err
+			}
+			return showConfig(cmd.OutOrStdout(), raw, all)
+		})
+	cmd.Long = "Show the configuration in effect as a running service has it: flags, file and drop-ins over the defaults.\nThe table has the fields that differ from what a node without flags and files runs with; --all has all."
+	cmd.Example = "  polylet config\n  polylet config -o yaml\n  polylet config --service=gateway --all"
+	cmd.Flags().StringVar(&service, "service", "podsync", "Whose configuration.")
+	cmd.Flags().BoolVar(&all, "all", false, "Fields with their default too.")
+	_ = cmd.RegisterFlagCompletionFunc("service", cobra.FixedCompletions(services(), cobra.ShellCompDirectiveNoFileComp))
+	outputFlag(cmd)
+	return cmd
+}
+
+// askConfig gets a service's configuration, and the names of the services whose
+// own differs. Services that are away are not asked about.
+func askConfig(ctx context.Context, dir, service string) (raw []byte, others []string, err error) {
+	if !slices.Contains(services(), service) {
+		return nil, nil, fmt.Errorf("there is no service %s: use one of %v", service, services())
+	}
+	answers := make([][]byte, len(services()))
+	errs := make([]error, len(services()))
+	var wg sync.WaitGroup
+	for i, name := range services() {
+		wg.Go(func() { answers[i], errs[i] = configOf(ctx, dir, name) })
+	}
+	wg.Wait()
+	at := slices.Index(services(), service)
+	if errs[at] != nil {
+		return nil, nil, errs[at]
+	}
+	for i, name := range services() {
+		if errs[i] == nil && !sameDocument(answers[i], answers[at]) {
+			others = append(others, name)
+		}
+	}
+	return answers[at], others, nil
+}
+
+func configOf(ctx context.Context, dir, service string) ([]byte, error) {
+	conn, err := dial(dir, service)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	resp, err := commonv1.NewCommonServiceClient(conn).GetConfig(ctx, &commonv1.GetConfigRequest{})
+	if err != nil {
+		return nil, explainCall(service, err)
+	}
+	return resp.GetKubeletConfigurationJson(), nil
+}
+
+func sameDocument(a, b []byte) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// showConfig lists fields beside what they are without flags and files.
+func showConfig(out io.Writer, raw []byte, all bool) error {
+	var fields, plain map[string]any
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	loaded, err := kubeletconfig.Load(nil)
+	if err != nil {
+		return fmt.Errorf("compute the default configuration: %w", err)
+	}
+	if err := json.Unmarshal(loaded.ConfigzJSON(), &plain); err != nil {
+		return fmt.Errorf("read the default configuration: %w", err)
+	}
+	for name := range plain {
+		if _, there := fields[name]; !there {
+			fields[name] = nil
+		}
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "FIELD\tVALUE\tWITHOUT FLAGS AND FILES")
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !all && reflect.DeepEqual(fields[name], plain[name]) || name == "kind" || name == "apiVersion" {
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", name, compact(fields[name]), compact(plain[name]))
+	}
+	return w.Flush()
+}
+
+func compact(v any) string {
+	if v == nil {
+		return "-"
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(raw)
+}

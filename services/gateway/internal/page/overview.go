@@ -1,0 +1,190 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/gateway/internal/answer"
+)
+
+// overview is what the page's front shows.
+type overview struct {
+	Time     time.Time `json:"time"`
+	Node     nodeInfo  `json:"node"`
+	Services []service `json:"services"`
+	Pods     []podInfo `json:"pods"`
+	Events   []event   `json:"events"`
+	// Problems says which parts are missing, and why.
+	Problems []string `json:"problems"`
+}
+
+type nodeInfo struct {
+	Name       string            `json:"name"`
+	Registered bool              `json:"registered"`
+	Kubelet    string            `json:"kubelet,omitempty"`
+	OS         string            `json:"os,omitempty"`
+	Kernel     string            `json:"kernel,omitempty"`
+	Runtime    string            `json:"runtime,omitempty"`
+	Conditions []condition       `json:"conditions"`
+	Capacity   map[string]string `json:"capacity,omitempty"`
+	CPUs       float64           `json:"cpus,omitempty"`
+	Memory     int64             `json:"memory,omitempty"`
+	Taints     []string          `json:"taints,omitempty"`
+}
+
+type condition struct {
+	Type    string    `json:"type"`
+	Status  string    `json:"status"`
+	Reason  string    `json:"reason,omitempty"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since"`
+}
+
+type service struct {
+	Name    string     `json:"name"`
+	Up      bool       `json:"up"`
+	Version string     `json:"version,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+	// Lacks is what it waits for, or why it does not answer.
+	Lacks []string `json:"lacks,omitempty"`
+}
+
+type event struct {
+	Time      time.Time `json:"time"`
+	Kind      string    `json:"kind"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name"`
+	Container string    `json:"container,omitempty"`
+	Type      string    `json:"type"`
+	Reason    string    `json:"reason"`
+	Message   string    `json:"message"`
+	Count     uint32    `json:"count"`
+}
+
+// askOverview asks all at once; what does not answer becomes a problem.
+func (p *page) askOverview(ctx context.Context) any {
+	out := overview{Time: time.Now(), Node: nodeInfo{Name: p.cfg.NodeName}}
+	var pods *podsapi.ListPodsResponse
+	var waits *podsyncv1.ListWaitsResponse
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	ask := func(who string, call func() error) {
+		group.Go(func() {
+			if err := call(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				out.Problems = append(out.Problems, who+": "+answer.Message(err))
+			}
+		})
+	}
+	ask("pods", func() (err error) { pods, err = p.pods.ListPods(ctx, &podsapi.ListPodsRequest{}); return err })
+	ask("waits", func() (err error) { waits, err = p.podsync.ListWaits(ctx, &podsyncv1.ListWaitsRequest{}); return err })
+	ask("events", func() error {
+		resp, err := p.podsync.ListRecentEvents(ctx, &podsyncv1.ListRecentEventsRequest{})
+		out.Events = eventsOf(resp)
+		return err
+	})
+	ask("node", func() error {
+		resp, err := p.node.GetNode(ctx, &nodestatusv1.GetNodeRequest{})
+		if err != nil {
+			return err
+		}
+		return out.Node.fill(resp)
+	})
+	group.Go(func() { out.Services = p.askServices(ctx) })
+	group.Wait()
+	out.Pods = podsOf(pods, waits)
+	slices.Sort(out.Problems)
+	return out
+}
+
+func (p *page) askServices(ctx context.Context) []service {
+	names := []string{"podsync", "probes", "stats", "nodestatus"}
+	out := make([]service, len(names), len(names)+1)
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() {
+			info, err := p.services[name].GetInfo(ctx, &commonv1.GetInfoRequest{})
+			out[i] = serviceOf(name, info, err)
+		})
+	}
+	group.Wait()
+	return append(out, service{Name: "gateway", Up: true})
+}
+
+func serviceOf(name string, info *commonv1.GetInfoResponse, err error) service {
+	if err != nil {
+		return service{Name: name, Lacks: []string{answer.Message(err)}}
+	}
+	s := service{Name: name, Up: true, Version: info.GetBuild().GetVersion(), Since: stamp(info.GetStartTime())}
+	for _, d := range info.GetDependencies() {
+		if !d.GetReady() {
+			s.Lacks = append(s.Lacks, d.GetName()+": "+d.GetMessage())
+		}
+	}
+	return s
+}
+
+func (n *nodeInfo) fill(resp *nodestatusv1.GetNodeResponse) error {
+	var node v1.Node
+	if err := node.Unmarshal(resp.GetNode()); err != nil {
+		return err
+	}
+	st := node.Status
+	n.Registered = resp.GetRegistered()
+	n.Kubelet, n.OS, n.Kernel = st.NodeInfo.KubeletVersion, st.NodeInfo.OSImage, st.NodeInfo.KernelVersion
+	n.Runtime = st.NodeInfo.ContainerRuntimeVersion
+	n.CPUs, n.Memory = st.Capacity.Cpu().AsApproximateFloat64(), st.Capacity.Memory().Value()
+	n.Capacity = map[string]string{}
+	for name, q := range st.Capacity {
+		n.Capacity[string(name)] = q.String()
+	}
+	for _, c := range st.Conditions {
+		n.Conditions = append(n.Conditions, condition{string(c.Type), string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time})
+	}
+	slices.SortFunc(n.Conditions, func(a, b condition) int {
+		return cmp.Or(cmp.Compare(boolOrder(b.Type == "Ready"), boolOrder(a.Type == "Ready")), cmp.Compare(a.Type, b.Type))
+	})
+	for _, t := range node.Spec.Taints {
+		n.Taints = append(n.Taints, t.ToString())
+	}
+	return nil
+}
+
+func boolOrder(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// eventsOf lists the newest first.
+func eventsOf(resp *podsyncv1.ListRecentEventsResponse) []event {
+	out := []event{}
+	for _, e := range slices.Backward(resp.GetEvents()) {
+		out = append(out, event{
+			Time: e.GetTime().AsTime(), Kind: e.GetKind(), Namespace: e.GetNamespace(), Name: e.GetName(), Container: e.GetContainer(),
+			Type: e.GetType(), Reason: e.GetReason(), Message: e.GetMessage(), Count: e.GetCount(),
+		})
+	}
+	return out
+}
+
+// stamp is a proto's time; nil when it is unset.
+func stamp(t *timestamppb.Timestamp) *time.Time {
+	if t == nil {
+		return nil
+	}
+	at := t.AsTime()
+	return &at
+}

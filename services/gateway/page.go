@@ -1,0 +1,29 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/polylet/polylet/services/gateway/internal/exposition"
+	"github.com/polylet/polylet/services/gateway/internal/page"
+)
+
+// page is the port for people, and of cAdvisor's metrics, as the kubelet once had.
+func (r *routes) page() http.Handler {
+	return page.New(page.Config{
+		NodeName: r.cfg.NodeName, Podsync: r.peers.Podsync, Probes: r.peers.Probes, Stats: r.peers.Stats, Nodestatus: r.peers.Nodestatus,
+		Metrics: exposition.Text("stats", r.stats.CAdvisor),
+	})
+}
+
+// pageMissing reports whether the page's port is open. A node works without:
+// somebody else's port is no reason to serve no logs.
+func (s *Service) pageMissing(address string) func(error) {
+	return func(err error) {
+		if err == nil {
+			s.deps.Health.Set("page", true, "")
+			return
+		}
+		s.deps.Health.Set("page", false, fmt.Sprintf("the node's page cannot be served: %v: free the address, or choose another than %s with --node-page-address (empty: none)", err, address))
+	}
+}
