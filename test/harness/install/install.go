@@ -29,6 +29,7 @@ func needs() []need {
 		{"/usr/sbin/iptables", "iptables"},
 		{"/usr/sbin/ip", "iproute2"},
 		{"/usr/bin/busybox", "busybox-static"},
+		{"/usr/bin/prometheus", "prometheus"},
 	}
 }
 

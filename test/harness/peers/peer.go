@@ -27,10 +27,14 @@ const (
 	containerdVersion = "v2.4.2"
 	ginkgoVersion     = "v2.28.1"
 
+	metricsServerVersion = "v0.9.0"
+
 	kubernetesDir  = "test/controlplane/kubernetes"
 	etcdDir        = "test/controlplane/etcd"
 	containerdDir  = "test/controlplane/containerd"
 	conformanceDir = "test/conformance"
+
+	metricsServerDir = "test/controlplane/metricsserver"
 
 	// kubernetesDate is the release's own time, so that a build is reproducible.
 	kubernetesDate = "2026-07-22T18:07:38Z"
@@ -52,6 +56,14 @@ func KubeScheduler() Peer { return kubernetes("kube-scheduler", "1 min") }
 
 // Kubectl is the command-line client.
 func Kubectl() Peer { return kubernetes("kubectl", "1 min") }
+
+// MetricsServer is what `kubectl top` asks, and what asks the agent.
+func MetricsServer() Peer {
+	return Peer{
+		Name: "metrics-server", Version: metricsServerVersion, pkg: "sigs.k8s.io/metrics-server/cmd/metrics-server", dir: metricsServerDir,
+		flags: []string{"-ldflags", "-s -w"}, about: "3 min",
+	}
+}
 
 // Kubelet is the agent that polylet is compared with.
 func Kubelet() Peer { return kubernetes("kubelet", "3 min") }
@@ -98,7 +110,7 @@ func ControlPlane() []Peer {
 
 // All lists every peer.
 func All() []Peer {
-	return append([]Peer{Containerd(), ContainerdShim()}, append(ControlPlane(), Kubelet())...)
+	return append([]Peer{Containerd(), ContainerdShim()}, append(ControlPlane(), Kubelet(), MetricsServer())...)
 }
 
 func kubernetes(name, about string) Peer {

@@ -81,13 +81,35 @@ func (s *Server) ListFilesystemUsage(ctx context.Context, _ *podsyncv1.ListFiles
 	if err != nil {
 		return nil, fmt.Errorf("ask for the image filesystem: %w", err)
 	}
-	resp := &podsyncv1.ListFilesystemUsageResponse{ImageFilesystems: usages(info.GetImageFilesystems()), ContainerFilesystems: usages(info.GetContainerFilesystems())}
+	resp := &podsyncv1.ListFilesystemUsageResponse{
+		ImageFilesystems: usages(info.GetImageFilesystems()), ContainerFilesystems: usages(info.GetContainerFilesystems()),
+		SandboxImage: s.sandboxImage(ctx),
+	}
 	for _, c := range stats.GetStats() {
 		if layer := c.GetWritableLayer(); layer != nil {
 			resp.WritableLayers = append(resp.WritableLayers, &podsyncv1.WritableLayer{ContainerId: c.GetAttributes().GetId(), Usage: usage(layer)})
 		}
 	}
 	return resp, nil
+}
+
+// sandboxImage names the image of sandboxes; empty when it cannot be found out,
+// for it is a label only. Runtimes that do not name it in their configuration
+// pin it, and it is the only image that they pin by themselves.
+func (s *Server) sandboxImage(ctx context.Context) string {
+	if name, err := s.deps.Runtime.SandboxImage(ctx); err == nil && name != "" {
+		return name
+	}
+	list, err := s.deps.Runtime.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return ""
+	}
+	for _, img := range list.GetImages() {
+		if img.GetPinned() && len(img.GetRepoTags()) > 0 {
+			return img.GetRepoTags()[0]
+		}
+	}
+	return ""
 }
 
 func usages(list []*runtimeapi.FilesystemUsage) []*podsyncv1.FilesystemUsage {

@@ -35,6 +35,8 @@ type Runtime interface {
 	ListContainerStats(ctx context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error)
 	ListImages(ctx context.Context, req *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error)
 	ImageFsInfo(ctx context.Context, req *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error)
+	// SandboxImage is what the runtime's configuration says of it; may be empty.
+	SandboxImage(ctx context.Context) (string, error)
 }
 
 // RuntimeState is what the observer knows of the runtime.

@@ -92,8 +92,10 @@ func (f *fakeRuntime) ListContainerStats(context.Context, *runtimeapi.ListContai
 }
 
 func (f *fakeRuntime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "small", Size: 1}, {Id: "big", Size: 2}}}, nil
+	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "small", Size: 1}, {Id: "big", Size: 2, Pinned: true, RepoTags: []string{"pause:3"}}}}, nil
 }
+
+func (f *fakeRuntime) SandboxImage(context.Context) (string, error) { return "", nil }
 
 func (f *fakeRuntime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/m"}}}}, nil
@@ -446,7 +448,7 @@ func TestTheRuntimeIsDescribed(t *testing.T) {
 			t.Fatalf("images %v, error %v", images, err)
 		}
 		usage, err := r.client.ListFilesystemUsage(t.Context(), &podsyncv1.ListFilesystemUsageRequest{})
-		if err != nil || len(usage.GetWritableLayers()) != 1 || usage.GetWritableLayers()[0].GetUsage().GetUsedBytes() != 42 || usage.GetImageFilesystems()[0].GetMountpoint() != "/m" {
+		if err != nil || len(usage.GetWritableLayers()) != 1 || usage.GetWritableLayers()[0].GetUsage().GetUsedBytes() != 42 || usage.GetImageFilesystems()[0].GetMountpoint() != "/m" || usage.GetSandboxImage() != "pause:3" {
 			t.Fatalf("usage %v, error %v", usage, err)
 		}
 		running, err := r.client.ListRuntimePods(t.Context(), &podsyncv1.ListRuntimePodsRequest{})

@@ -33,6 +33,7 @@ func TestVersion2FilesAreReadIntoCadvisorsModel(t *testing.T) {
 		"pod/memory.current":      "2000\n",
 		"pod/memory.swap.current": "70\n",
 		"pod/memory.peak":         "3000\n",
+		"pod/memory.events.local": "low 0\nhigh 1\nmax 9\noom 3\noom_kill 2\n",
 		"pod/memory.max":          "max\n",
 		"pod/memory.min":          "5\n",
 		"pod/memory.swap.max":     "4096\n",
@@ -64,6 +65,9 @@ func TestVersion2FilesAreReadIntoCadvisorsModel(t *testing.T) {
 	}
 	if diff := cmp.Diff(wantMemory, s.Memory); diff != "" {
 		t.Errorf("memory (-want +got):\n%s", diff)
+	}
+	if s.OOMEvents != 2 {
+		t.Errorf("%d OOM kills; want 2", s.OOMEvents)
 	}
 	wantBytes := []model.PerDiskStats{
 		{Major: 8, Minor: 0, Stats: map[string]uint64{"Read": 10, "Write": 20}}, {Major: 8, Minor: 16, Stats: map[string]uint64{"Read": 1}},
@@ -111,6 +115,7 @@ func TestVersion1FilesAreReadIntoCadvisorsModel(t *testing.T) {
 		"memory/pod/memory.usage_in_bytes":                    "900\n",
 		"memory/pod/memory.max_usage_in_bytes":                "950\n",
 		"memory/pod/memory.failcnt":                           "6\n",
+		"memory/pod/memory.oom_control":                       "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
 		"memory/pod/memory.limit_in_bytes":                    "9223372036854771712\n",
 		"memory/pod/memory.memsw.limit_in_bytes":              "9223372036854771712\n",
 		"memory/pod/memory.stat":                              "cache 1\nrss 2\ntotal_cache 300\ntotal_rss 400\ntotal_swap 8\ntotal_mapped_file 9\npgfault 21\npgmajfault 22\ntotal_active_file 31\ntotal_inactive_file 100\n",
@@ -140,6 +145,9 @@ func TestVersion1FilesAreReadIntoCadvisorsModel(t *testing.T) {
 	}
 	if got := s.DiskIo.IoServiceBytes; len(got) != 1 || got[0].Stats["Total"] != 1536 {
 		t.Errorf("disk bytes %+v; want one device with 1536 in total", got)
+	}
+	if s.OOMEvents != 3 {
+		t.Errorf("%d OOM kills; want 3", s.OOMEvents)
 	}
 	if s.Processes.ThreadsMax != 100 || s.Processes.ProcessCount != 1 {
 		t.Errorf("processes %+v", s.Processes)

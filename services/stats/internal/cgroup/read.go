@@ -16,7 +16,7 @@ type Part uint
 const (
 	// Throttling is CFS periods and bursts, and user and system time.
 	Throttling Part = 1 << iota
-	// MemoryExtra is peaks and failure counts.
+	// MemoryExtra is peaks, failure counts and OOM kills.
 	MemoryExtra
 	// DiskIO is bytes and operations by device.
 	DiskIO
@@ -82,6 +82,19 @@ func (h *Hierarchy) PIDs(name string) []int {
 		}
 	})
 	return pids
+}
+
+// oomKills is how many processes of the cgroup itself the kernel has killed for
+// lack of memory, whoever's limit it was; both versions have a line "oom_kill
+// <number>". cAdvisor counts the same from the kernel's log, which another
+// reader of the log or a full one can take from it.
+func oomKills(dir, file string) (kills uint64) {
+	readPairs(dir, file, func(key []byte, value uint64) {
+		if string(key) == "oom_kill" {
+			kills = value
+		}
+	})
+	return kills
 }
 
 // finishMemory derives the working set: usage without the inactive file pages.

@@ -60,6 +60,9 @@ func specV2(dir string, spec *model.ContainerSpec) {
 	}
 }
 
+// Created is when a cgroup was made.
+func (h *Hierarchy) Created(name string) time.Time { return h.creationTime(name) }
+
 // creationTime is the older of the directory's time, which moves when children
 // come and go, and that of a file in it which is not written after creation.
 func (h *Hierarchy) creationTime(name string) time.Time {

@@ -45,6 +45,7 @@ func (h *Hierarchy) readV1(name string, parts Part, s *model.ContainerStats) boo
 		s.Memory.MaxUsage, _ = readUint(memory, "memory.max_usage_in_bytes")
 		s.Memory.Failcnt, _ = readUint(memory, "memory.failcnt")
 		s.Memory.KernelUsage, _ = readUint(memory, "memory.kmem.usage_in_bytes")
+		s.OOMEvents = oomKills(memory, "memory.oom_control")
 	}
 	if parts&DiskIO != 0 {
 		s.DiskIo = h.readDiskV1(h.Dir("blkio", name))

@@ -20,6 +20,7 @@ func (h *Hierarchy) readV2(name string, parts Part, s *model.ContainerStats) boo
 	}
 	if parts&MemoryExtra != 0 {
 		s.Memory.MaxUsage, _ = readUint(dir, "memory.peak")
+		s.OOMEvents = oomKills(dir, "memory.events.local")
 	}
 	if parts&DiskIO != 0 {
 		s.DiskIo = readDiskV2(dir)

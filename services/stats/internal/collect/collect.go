@@ -7,6 +7,7 @@ package collect
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/polylet/polylet/services/stats/internal/disk"
@@ -105,8 +106,29 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*sum
 	if out.Container == nil {
 		out.Container = out.Image
 	}
-	out.Directories = c.deps.Directories.Get(waitCtx, directories(pods))
+	dirs := directories(pods)
+	out.Own = map[string][]string{}
+	for _, pod := range pods {
+		for _, dir := range c.own(pod) {
+			dirs = append(dirs, dir)
+			out.Own[pod.Sandbox.Pod.UID] = append(out.Own[pod.Sandbox.Pod.UID], dir.Path)
+		}
+	}
+	out.Directories = c.deps.Directories.Get(waitCtx, dirs)
 	return out, nil
+}
+
+// own are the places of a pod beside its containers' and its volumes: the hosts
+// file that all its containers share, and log files of the pod itself, which
+// lie beside its containers' log directories.
+func (c *Collector) own(pod inventory.PresentPod) []disk.Directory {
+	out := []disk.Directory{{Path: filepath.Join(c.cfg.RootDir, "pods", pod.Sandbox.Pod.UID, "etc-hosts"), Flat: true}}
+	for _, k := range pod.Containers {
+		if k.LogDir != "" {
+			return append(out, disk.Directory{Path: filepath.Dir(k.LogDir), Flat: true})
+		}
+	}
+	return out
 }
 
 // runtimeFilesystem measures the first filesystem that the runtime names.
@@ -145,7 +167,12 @@ func (c *Collector) Cadvisor(ctx context.Context) exposition.Document {
 	if infoErr != nil {
 		info = nil
 	}
-	return exposition.Cadvisor(rows, exposition.Machine{Info: info, Version: c.deps.Machine.Version(), Pressure: c.cfg.Pressure}, err)
+	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return exposition.Cadvisor(rows, exposition.Machine{
+		Info: info, Version: c.deps.Machine.Version(), Pressure: c.cfg.Pressure,
+		SandboxImage: c.deps.Runtime.Get(waitCtx, mountsFresh).SandboxImage,
+	}, err)
 }
 
 // Resource returns the /metrics/resource document.

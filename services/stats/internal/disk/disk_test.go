@@ -143,3 +143,24 @@ func TestARuntimeThatDoesNotAnswerCostsNoMoreThanTheCallersPatience(t *testing.T
 		time.Sleep(2 * time.Minute)
 	})
 }
+
+func TestFilesOfADirectoryAreCountedWithoutWhatLiesBelow(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "container"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pod.log", "container/0.log"} {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 8192), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{dir, filepath.Join(dir, "pod.log")} {
+		got, err := Files(path)
+		if err != nil || got.Inodes != 1 || got.Bytes < 8192 || got.Bytes >= 2*8192 {
+			t.Errorf("%s: %+v, %v; want the one file", path, got, err)
+		}
+	}
+	if _, err := Files(filepath.Join(dir, "absent")); err == nil {
+		t.Error("a file that is not there was measured")
+	}
+}

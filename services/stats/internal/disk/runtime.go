@@ -22,6 +22,8 @@ type RuntimeUsage struct {
 	Layers map[string]Usage
 	// Images and Containers are the filesystems of images and of writable layers.
 	Images, Containers []Usage
+	// SandboxImage is the image that sandboxes are made of; may be empty.
+	SandboxImage string
 }
 
 // Source asks the runtime; it must respect ctx.

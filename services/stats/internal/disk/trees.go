@@ -14,6 +14,9 @@ type Directory struct {
 	Path string
 	// FilesystemOnly asks for statfs alone: the directory is a mount of its own.
 	FilesystemOnly bool
+	// Flat counts the files in the directory, neither itself nor what is in
+	// directories below it. A path that is a file counts as that file.
+	Flat bool
 }
 
 // Measured is a directory, the filesystem that it is on, and when it was measured.
@@ -38,7 +41,11 @@ func Measure(ctx context.Context, d Directory) (Measured, error) {
 		out.Tree = Tree{Bytes: filesystem.Used(), Inodes: filesystem.InodesUsed()}
 		return out, nil
 	}
-	out.Tree, err = Walk(ctx, d.Path)
+	if d.Flat {
+		out.Tree, err = Files(d.Path)
+	} else {
+		out.Tree, err = Walk(ctx, d.Path)
+	}
 	return out, err
 }
 

@@ -56,6 +56,40 @@ func Walk(ctx context.Context, dir string) (Tree, error) {
 	return w.tree, nil
 }
 
+// Files measures the plain files in a directory and nothing below it, or the
+// one file that the path names.
+func Files(path string) (Tree, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return Tree{}, fmt.Errorf("measure %s: %w", path, err)
+	}
+	w := walk{device: st.Dev, linked: map[inode]struct{}{}}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		w.count(&st)
+		return w.tree, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Tree{}, fmt.Errorf("measure %s: %w", path, err)
+	}
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(batch)
+		for _, name := range names {
+			var entry unix.Stat_t
+			if unix.Fstatat(int(f.Fd()), name, &entry, unix.AT_SYMLINK_NOFOLLOW) == nil && entry.Mode&unix.S_IFMT == unix.S_IFREG {
+				w.count(&entry)
+			}
+		}
+		if errors.Is(err, io.EOF) || len(names) == 0 {
+			return w.tree, nil
+		}
+		if err != nil {
+			return w.tree, fmt.Errorf("measure %s: %w", path, err)
+		}
+	}
+}
+
 // directory counts what is in fd, and closes it.
 func (w *walk) directory(ctx context.Context, fd int, name string, depth int) error {
 	f := os.NewFile(uintptr(fd), name) //nolint:gosec // A descriptor is not negative.

@@ -17,6 +17,8 @@ type Machine struct {
 	Version *model.VersionInfo
 	// Pressure is whether the kernel counts pressure per cgroup.
 	Pressure bool
+	// SandboxImage is the image of sandboxes; may be empty.
+	SandboxImage string
 }
 
 // Cadvisor returns the /metrics/cadvisor document: the machine, then every
@@ -27,7 +29,7 @@ func Cadvisor(rows []measure.Row, machine Machine, err error) Document {
 		if err := emit(versionInfo(machine.Version)); err != nil {
 			return err
 		}
-		labelledRows := containerRows(rows)
+		labelledRows := containerRows(rows, machine.SandboxImage)
 		for i := range cadvisorFamilies {
 			f := &cadvisorFamilies[i]
 			if err := emit(f.build(labelledRows)); err != nil {
@@ -63,12 +65,16 @@ func scrapeError(name, what string, err error) *dto.MetricFamily {
 }
 
 // containerRows gives the rows the labels that the kubelet gives them.
-func containerRows(rows []measure.Row) []labelled {
+func containerRows(rows []measure.Row, sandboxImage string) []labelled {
 	out := make([]labelled, 0, len(rows))
 	for i := range rows {
 		row := &rows[i]
+		image := row.Image
+		if row.Kind == measure.Sandbox {
+			image = sandboxImage
+		}
 		out = append(out, labelled{row, []*dto.LabelPair{
-			pair("container", row.Container), pair("id", row.Cgroup), pair("image", row.Image),
+			pair("container", row.Container), pair("id", row.Cgroup), pair("image", image),
 			pair("name", row.ID), pair("namespace", row.Pod.Namespace), pair("pod", row.Pod.Name),
 		}})
 	}

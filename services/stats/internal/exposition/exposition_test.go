@@ -75,7 +75,7 @@ func machineFacts() Machine {
 			Timestamp: at, NumCores: 4, NumPhysicalCores: 2, NumSockets: 1, MemoryCapacity: 1 << 30, SwapCapacity: 1 << 20, MachineID: "m", SystemUUID: "s", BootID: "b",
 			MemoryByType: map[string]*model.MemoryInfo{"DDR4": {Capacity: 1 << 30, DimmCount: 2}},
 		},
-		Version: &model.VersionInfo{KernelVersion: "6.1", ContainerOsVersion: "Debian", CadvisorVersion: "v0.60.6"}, Pressure: true,
+		Version: &model.VersionInfo{KernelVersion: "6.1", ContainerOsVersion: "Debian", CadvisorVersion: "v0.60.6"}, Pressure: true, SandboxImage: "pause:3",
 	}
 }
 
@@ -97,7 +97,11 @@ func (provider) GetMachineInfo() (*model.MachineInfo, error) { return machineFac
 func (p provider) labels(c *model.ContainerInfo) map[string]string {
 	for _, r := range p.rows {
 		if r.Cgroup == c.Name {
-			return map[string]string{"id": r.Cgroup, "name": r.ID, "image": r.Image, "container": r.Container, "pod": r.Pod.Name, "namespace": r.Pod.Namespace}
+			image := r.Image
+			if r.Kind == measure.Sandbox {
+				image = "pause:3"
+			}
+			return map[string]string{"id": r.Cgroup, "name": r.ID, "image": image, "container": r.Container, "pod": r.Pod.Name, "namespace": r.Pod.Namespace}
 		}
 	}
 	return nil

@@ -34,6 +34,7 @@ type Cgroups interface {
 	Spec(name string) model.ContainerSpec
 	MemoryLimit(name string) uint64
 	SwapLimit(name string) (uint64, bool)
+	Created(name string) time.Time
 	PIDs(name string) []int
 }
 

@@ -55,6 +55,9 @@ func (r *reader) read(t Target) (Row, bool) {
 	if r.level == Basic {
 		return row, true
 	}
+	if row.StartTime.IsZero() && (t.Kind == Machine || t.Kind == Group) {
+		row.StartTime = cgroups.Created(t.Cgroup)
+	}
 	r.limits(&row)
 	r.network(&row)
 	if r.level == Summary && (t.Kind == Container || t.Kind == Sandbox) {
@@ -83,6 +86,10 @@ func (r *reader) limits(row *Row) {
 	}
 }
 
+// maxInterfaces bounds the interfaces that are shown of one sandbox: a pod that
+// may make interfaces must not be able to make series without end.
+const maxInterfaces = 64
+
 // network reads the counters of the machine's and of each sandbox's network
 // namespace, through a process that is in it.
 func (r *reader) network(row *Row) {
@@ -102,6 +109,9 @@ func (r *reader) network(row *Row) {
 	interfaces, err := r.m.deps.Proc.Network(pid)
 	if err != nil || len(interfaces) == 0 {
 		return // The sandbox ended, or has no network yet.
+	}
+	if row.Kind == Sandbox && len(interfaces) > maxInterfaces {
+		interfaces = interfaces[:maxInterfaces]
 	}
 	row.Stats.Network = &model.NetworkStats{Interfaces: interfaces, InterfaceStats: interfaces[0]}
 }

@@ -46,8 +46,9 @@ type Target struct {
 	Pod inventory.Pod
 	// Container and Image are a container's; empty for others.
 	Container, Image string
-	// StartTime is when the container started or the sandbox was created;
-	// zero when not known.
+	// StartTime is when the container started or the sandbox was created; of
+	// the machine and of groups when the cgroup was made (from level Summary
+	// on). Zero when not known.
 	StartTime time.Time
 	// Named says whether podsync has named it.
 	Named bool

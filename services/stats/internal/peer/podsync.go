@@ -59,7 +59,7 @@ func (p *Podsync) FilesystemUsage(ctx context.Context) (disk.RuntimeUsage, error
 	out := disk.RuntimeUsage{
 		Layers:     make(map[string]disk.Usage, len(r.GetWritableLayers())),
 		Images:     usages(r.GetImageFilesystems()),
-		Containers: usages(r.GetContainerFilesystems()),
+		Containers: usages(r.GetContainerFilesystems()), SandboxImage: r.GetSandboxImage(),
 	}
 	for _, layer := range r.GetWritableLayers() {
 		out.Layers[layer.GetContainerId()] = usage(layer.GetUsage())

@@ -75,5 +75,8 @@ func (b *builder) storage(p inventory.PresentPod, out *statsapi.PodStats) {
 			count(s)
 		}
 	}
+	for _, path := range b.Disk.Own[p.Sandbox.Pod.UID] {
+		count(b.directory(path))
+	}
 	out.EphemeralStorage = shown(b.Disk.Root, b.Disk.Time, bytes, inodes)
 }

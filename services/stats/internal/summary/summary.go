@@ -42,8 +42,11 @@ type Disk struct {
 	Image, Container *RuntimeFilesystem
 	// Layers are writable layers by container id.
 	Layers map[string]disk.Usage
-	// Directories are log directories and volumes by path.
+	// Directories are log directories, volumes and what pods own, by path.
 	Directories map[string]disk.Measured
+	// Own are the paths that count as a pod's ephemeral storage beside its
+	// containers and volumes, by UID: its hosts file and its own log files.
+	Own map[string][]string
 	// Numbers are the process numbers.
 	Numbers process.Numbers
 	Time    time.Time
@@ -83,6 +86,9 @@ type builder struct {
 func (b *builder) node() statsapi.NodeStats {
 	out := statsapi.NodeStats{NodeName: b.NodeName, StartTime: metav1.NewTime(b.BootTime)}
 	if row := b.byCgroup["/"]; row != nil {
+		if b.Disk == nil {
+			out.StartTime = startTime(row) // As the kubelet has it in this variant.
+		}
 		out.CPU, out.Memory, out.Swap = b.cpu(row), b.memory(row), swap(row)
 		if b.Disk != nil {
 			out.IO, out.Network = b.io(row), network(row)

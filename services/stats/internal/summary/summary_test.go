@@ -54,8 +54,10 @@ func facts() Facts {
 		},
 		Disk: &Disk{
 			Root: fs, Image: image, Container: image, Layers: map[string]disk.Usage{"c": {Time: at, Bytes: 7, Inodes: 3}}, Numbers: process.Numbers{Running: 9, Max: 99}, Time: at,
+			Own: map[string][]string{"u": {"/pods/u/etc-hosts", "/logs"}},
 			Directories: map[string]disk.Measured{
 				"/logs/c": {Tree: disk.Tree{Bytes: 5, Inodes: 2}, Filesystem: fs, Time: at}, "/v/scratch": {Tree: disk.Tree{Bytes: 11, Inodes: 1}, Filesystem: fs, Time: at},
+				"/pods/u/etc-hosts": {Tree: disk.Tree{Bytes: 19, Inodes: 1}, Filesystem: fs, Time: at},
 				"/v/ram": {Tree: disk.Tree{Bytes: 13, Inodes: 1}, Filesystem: fs, Time: at}, "/v/data": {Tree: disk.Tree{Bytes: 17, Inodes: 1}, Filesystem: fs, Time: at},
 			},
 		},
@@ -79,9 +81,10 @@ func TestEphemeralStorageIsLayersLogsAndVolumesOnDisk(t *testing.T) {
 		if pod.PodRef.Name != "web-0" {
 			continue
 		}
-		// 7 of the layer, 5 of the log, 11 of the volume; neither memory nor the claim.
-		if got := *pod.EphemeralStorage.UsedBytes; got != 23 {
-			t.Errorf("ephemeral storage %d bytes; want 23", got)
+		// 7 of the layer, 5 of the log, 11 of the volume, 19 of the hosts file;
+		// neither memory nor the claim.
+		if got := *pod.EphemeralStorage.UsedBytes; got != 42 {
+			t.Errorf("ephemeral storage %d bytes; want 42", got)
 		}
 		if len(pod.VolumeStats) != 3 {
 			t.Errorf("%d volumes; want the three that were measured", len(pod.VolumeStats))

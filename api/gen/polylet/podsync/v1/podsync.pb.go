@@ -976,8 +976,11 @@ type ListFilesystemUsageResponse struct {
 	ImageFilesystems []*FilesystemUsage `protobuf:"bytes,2,rep,name=image_filesystems,json=imageFilesystems,proto3" json:"image_filesystems,omitempty"`
 	// Filesystems that hold containers' writable layers.
 	ContainerFilesystems []*FilesystemUsage `protobuf:"bytes,3,rep,name=container_filesystems,json=containerFilesystems,proto3" json:"container_filesystems,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Image that sandboxes are made of, as the runtime names it; empty when the
+	// runtime does not tell.
+	SandboxImage  string `protobuf:"bytes,4,opt,name=sandbox_image,json=sandboxImage,proto3" json:"sandbox_image,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListFilesystemUsageResponse) Reset() {
@@ -1029,6 +1032,13 @@ func (x *ListFilesystemUsageResponse) GetContainerFilesystems() []*FilesystemUsa
 		return x.ContainerFilesystems
 	}
 	return nil
+}
+
+func (x *ListFilesystemUsageResponse) GetSandboxImage() string {
+	if x != nil {
+		return x.SandboxImage
+	}
+	return ""
 }
 
 // WritableLayer is what a container wrote outside of its volumes.
@@ -4018,11 +4028,12 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\tephemeral\x18\x03 \x01(\bR\tephemeral\x12\x1b\n" +
 	"\tin_memory\x18\x04 \x01(\bR\binMemory\x12\x19\n" +
 	"\bpvc_name\x18\x05 \x01(\tR\apvcName\"\x1c\n" +
-	"\x1aListFilesystemUsageRequest\"\x95\x02\n" +
+	"\x1aListFilesystemUsageRequest\"\xba\x02\n" +
 	"\x1bListFilesystemUsageResponse\x12J\n" +
 	"\x0fwritable_layers\x18\x01 \x03(\v2!.polylet.podsync.v1.WritableLayerR\x0ewritableLayers\x12P\n" +
 	"\x11image_filesystems\x18\x02 \x03(\v2#.polylet.podsync.v1.FilesystemUsageR\x10imageFilesystems\x12X\n" +
-	"\x15container_filesystems\x18\x03 \x03(\v2#.polylet.podsync.v1.FilesystemUsageR\x14containerFilesystems\"m\n" +
+	"\x15container_filesystems\x18\x03 \x03(\v2#.polylet.podsync.v1.FilesystemUsageR\x14containerFilesystems\x12#\n" +
+	"\rsandbox_image\x18\x04 \x01(\tR\fsandboxImage\"m\n" +
 	"\rWritableLayer\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x129\n" +
 	"\x05usage\x18\x02 \x01(\v2#.polylet.podsync.v1.FilesystemUsageR\x05usage\"\xa1\x01\n" +
