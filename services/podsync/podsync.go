@@ -148,6 +148,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Epoch: deps.Epoch, Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry, Trouble: s.trouble, Events: s.events,
 		Runtime: s.runtime.Raw(), State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
 		CheckpointDir: filepath.Join(cfg.RootDir, "checkpoints"),
+		SandboxImage:  s.runtime.SandboxImage,
 		Logs:          logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),
 	})
 	return s, err

@@ -97,8 +97,10 @@ func (s *Server) ListFilesystemUsage(ctx context.Context, _ *podsyncv1.ListFiles
 // for it is a label only. Runtimes that do not name it in their configuration
 // pin it, and it is the only image that they pin by themselves.
 func (s *Server) sandboxImage(ctx context.Context) string {
-	if name, err := s.deps.Runtime.SandboxImage(ctx); err == nil && name != "" {
-		return name
+	if s.deps.SandboxImage != nil {
+		if name, err := s.deps.SandboxImage(ctx); err == nil && name != "" {
+			return name
+		}
 	}
 	list, err := s.deps.Runtime.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {

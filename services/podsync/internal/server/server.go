@@ -35,8 +35,6 @@ type Runtime interface {
 	ListContainerStats(ctx context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error)
 	ListImages(ctx context.Context, req *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error)
 	ImageFsInfo(ctx context.Context, req *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error)
-	// SandboxImage is what the runtime's configuration says of it; may be empty.
-	SandboxImage(ctx context.Context) (string, error)
 }
 
 // RuntimeState is what the observer knows of the runtime.
@@ -89,6 +87,9 @@ type Deps struct {
 	// LogPath gives the path when the table has none for the container;
 	// <logs root>/<ns>_<name>_<uid>/<container>/<restartCount>.log.
 	LogPath LogPath
+	// SandboxImage names the image of sandboxes as the runtime's configuration
+	// does; nil and "" are not known.
+	SandboxImage func(context.Context) (string, error)
 	// Mirrors may be nil.
 	Mirrors Mirrors
 	// CheckpointDir takes the archives of checkpointed containers.

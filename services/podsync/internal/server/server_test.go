@@ -95,8 +95,6 @@ func (f *fakeRuntime) ListImages(context.Context, *runtimeapi.ListImagesRequest)
 	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "small", Size: 1}, {Id: "big", Size: 2, Pinned: true, RepoTags: []string{"pause:3"}}}}, nil
 }
 
-func (f *fakeRuntime) SandboxImage(context.Context) (string, error) { return "", nil }
-
 func (f *fakeRuntime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/m"}}}}, nil
 }
