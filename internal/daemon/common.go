@@ -74,13 +74,16 @@ func (c *common) GetMetrics(req *commonv1.GetMetricsRequest, stream grpc.ServerS
 }
 
 func (c *common) gatherer(name string) (prometheus.Gatherer, error) {
-	if name == "" {
+	switch name {
+	case "":
 		return c.daemon.registry, nil
+	case slisRegistry:
+		return c.daemon.slis, nil
 	}
 	if g, ok := c.daemon.opts.ExtraRegistries[name]; ok {
 		return g, nil
 	}
-	names := []string{`""`}
+	names := []string{`""`, slisRegistry}
 	for n := range c.daemon.opts.ExtraRegistries {
 		names = append(names, n)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
 	grpchealth "google.golang.org/grpc/health"
@@ -48,7 +47,8 @@ type Options struct {
 	// Operators may, beside root, call SetLogLevel and GetProfile: the
 	// gateway, through which people do.
 	Operators Access
-	// ExtraRegistries are served by GetMetrics beside the main one, by name.
+	// ExtraRegistries are served by GetMetrics beside the main one and "slis",
+	// by name.
 	ExtraRegistries map[string]prometheus.Gatherer
 	// ConfigJSON returns the configuration in effect; nil serves "{}".
 	ConfigJSON func() []byte
@@ -65,6 +65,7 @@ type Daemon struct {
 	epoch    uint64
 	registry *prometheus.Registry
 	tracker  *health.Tracker
+	slis     *health.SLIs
 	health   *grpchealth.Server
 	server   *grpc.Server
 	checks   []Check
@@ -95,23 +96,12 @@ func New(opts Options) (*Daemon, error) {
 	d.checks = []Check{{Name: "log", Run: logsAreWritten}}
 	d.tracker = health.NewTracker(d.log)
 	d.tracker.OnTransition(d.showHealth)
+	d.slis = health.NewSLIs(d.checkDependencies)
 	if err := d.collectProcess(); err != nil {
 		return nil, err
 	}
 	d.buildServer()
 	return d, nil
-}
-
-func (d *Daemon) collectProcess() error {
-	for _, c := range []prometheus.Collector{
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
-		if err := d.registry.Register(c); err != nil {
-			return fmt.Errorf("daemon: register process metrics: %w", err)
-		}
-	}
-	return nil
 }
 
 func (d *Daemon) buildServer() {
@@ -131,6 +121,10 @@ func (d *Daemon) buildServer() {
 
 // Metrics is the main registry; Go's and the process's collectors are in it.
 func (d *Daemon) Metrics() *prometheus.Registry { return d.registry }
+
+// SLIs counts health checks; GetMetrics serves them as registry "slis". Each
+// time it is asked for, the process checks what it depends on.
+func (d *Daemon) SLIs() *health.SLIs { return d.slis }
 
 // Health takes the state of the dependencies.
 func (d *Daemon) Health() *health.Tracker { return d.tracker }

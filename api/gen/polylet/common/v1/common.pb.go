@@ -321,7 +321,8 @@ func (x *Dependency) GetSince() *timestamppb.Timestamp {
 type GetMetricsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which registry: "" is the main one (/metrics); a service may have others
-	// ("probes" for /metrics/probes). Unknown names answer NOT_FOUND.
+	// ("probes" for /metrics/probes), and each has "slis", its health checks
+	// (/metrics/slis). Unknown names answer NOT_FOUND.
 	Registry      string `protobuf:"bytes,1,opt,name=registry,proto3" json:"registry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
