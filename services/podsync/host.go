@@ -107,6 +107,7 @@ func (s *Service) setUpCgroups(ctx context.Context) bool {
 		CPUCFSQuota: s.cfg.CPUCFSQuota, CPUCFSQuotaPeriodMicros: uint64(s.cfg.CPUCFSQuotaPeriod.Microseconds()),
 	})
 	if err == nil {
+		m = cgroup.Counted(m, s.metrics)
 		err = m.Setup(ctx, s.limits())
 	}
 	if err != nil {

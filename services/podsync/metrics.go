@@ -15,12 +15,16 @@ var (
 	runningContainers = prometheus.NewDesc("kubelet_running_containers", "Number of containers currently running", []string{"container_state"}, nil)
 	desiredPods       = prometheus.NewDesc("kubelet_desired_pods", "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", []string{"static"}, nil)
 	activePods        = prometheus.NewDesc("kubelet_active_pods", "The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.", []string{"static"}, nil)
+	workingPods       = prometheus.NewDesc("kubelet_working_pods", "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, or runtime only (also orphaned), and whether the pod is static.", []string{"config", "lifecycle", "static"}, nil)
+	ephemeral         = prometheus.NewDesc("kubelet_managed_ephemeral_containers", "Current number of ephemeral containers in pods managed by this kubelet.", nil, nil)
+	lastRelist        = prometheus.NewDesc("kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.", nil, nil)
+	volumes           = prometheus.NewDesc("volume_manager_total_volumes", "Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil)
 	mirrorPods        = prometheus.NewDesc("kubelet_mirror_pods", "The number of mirror pods the kubelet will try to create (one per admitted static pod)", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{runningPods, runningContainers, desiredPods, activePods, mirrorPods} {
+	for _, d := range []*prometheus.Desc{runningPods, runningContainers, desiredPods, activePods, workingPods, ephemeral, lastRelist, volumes, mirrorPods} {
 		c <- d
 	}
 }
@@ -37,8 +41,23 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	} {
 		gauge(runningContainers, states[state], name)
 	}
-	desired, active, static := map[bool]int{}, map[bool]int{}, 0
+	if at := g.s.observer.Runtime().LastRelist; !at.IsZero() {
+		c <- prometheus.MustNewConstMetric(lastRelist, prometheus.GaugeValue, float64(at.UnixNano())/1e9)
+	}
+	for work, n := range g.s.registry.Count() {
+		gauge(workingPods, n, work.Config, work.Lifecycle, label(work.Static))
+	}
+	for _, state := range []struct {
+		name    string
+		volumes map[string]int
+	}{{"desired_state_of_world", g.s.volumes.Wanted()}, {"actual_state_of_world", g.s.volumes.Present()}} {
+		for plugin, n := range state.volumes {
+			gauge(volumes, n, plugin, state.name)
+		}
+	}
+	desired, active, static, debugging := map[bool]int{}, map[bool]int{}, 0, 0
 	for _, p := range g.s.pods.List() {
+		debugging += len(p.Pod.Spec.EphemeralContainers)
 		desired[p.Static]++
 		if p.Static {
 			static++
@@ -47,6 +66,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 			active[p.Static]++
 		}
 	}
+	gauge(ephemeral, debugging)
 	for _, is := range []bool{false, true} {
 		gauge(desiredPods, desired[is], label(is))
 		gauge(activePods, active[is], label(is))

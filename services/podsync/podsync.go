@@ -31,6 +31,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/image/record"
 	"github.com/polylet/polylet/services/podsync/internal/logs"
 	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/metric"
 	"github.com/polylet/polylet/services/podsync/internal/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/object"
 	"github.com/polylet/polylet/services/podsync/internal/observe"
@@ -85,6 +86,7 @@ type Service struct {
 	events   *event.Recorder
 	mirrors  *mirror.Keeper
 	statuses *status.Writer
+	metrics  *metric.Metrics // nil without a registry
 	probes   *probe.Board
 	pods     *view.Pods
 	table    *view.Table
@@ -122,12 +124,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	var counts *worker.Metrics
 	if deps.Metrics != nil {
 		metrics, counts = cri.NewMetrics(deps.Metrics), worker.NewMetrics(deps.Metrics)
+		s.metrics = metric.New(deps.Metrics)
 		deps.Metrics.MustRegister(gauges{s})
 	}
 	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, deps.Runtime, deps.Images, metrics)
 	s.table, s.pods = view.NewTable(deps.Epoch), view.NewPods(deps.Epoch)
 	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint}, observe.Deps{
-		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table,
+		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,
 	})
 	s.edges()
 	if err := s.sourcesOf(); err != nil {
@@ -141,7 +144,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.registry = worker.New(worker.Config{Sources: s.sources.Names()}, worker.Deps{
 		Executor: s.executor(puller), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts,
 		Timelines: s.lines,
-		Admit: s.admit, Node: s.nodeFacts, OnDisk: s.onDisk,
+		Admit:     s.admit, Node: s.nodeFacts, OnDisk: s.onDisk,
 	})
 	s.housekeeping()
 	s.server, err = server.New(server.Deps{
@@ -164,7 +167,7 @@ func (s *Service) edges() {
 		Client: deps.Client, Node: s.objects.Node,
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
-	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused})
+	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Metrics: s.metrics})
 	s.probes = probe.NewBoard(probe.Deps{
 		Epoch: deps.Epoch, Events: probeEvents{s}, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
 		OnResult: func(uid types.UID, key plan.ProbeKey, r plan.ProbeResult) { s.registry.ProbeResult(uid, key, r) },
@@ -194,6 +197,7 @@ func (s *Service) host() {
 	s.tokens = token.New(token.Config{}, token.Deps{Requester: requester})
 	s.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
 		Objects: s.objects, Tokens: s.tokens, Mounter: deps.Mounter,
+		Metrics:     s.metrics,
 		Allocatable: s.allocatable, Changed: func(uid types.UID) { s.registry.ObjectsChanged([]types.UID{uid}) },
 	})
 	switch {
@@ -224,6 +228,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: s.cgroups,
 		Materials: builder, Hooks: hook.New(hook.Deps{Exec: s.runtime, Events: s.events}), Finisher: s.statuses,
 		Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
+		Metrics: s.metrics,
 	})
 }
 

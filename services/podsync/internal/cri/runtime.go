@@ -35,7 +35,9 @@ func (c *Client) UpdatePodCIDR(ctx context.Context, cidr string) error {
 // RunSandbox makes and starts a sandbox and returns its id.
 func (c *Client) RunSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	req := &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler}
+	began := time.Now()
 	resp, err := call(ctx, c, "run_podsandbox", 2*c.cfg.RequestTimeout, req, c.runtime.RunPodSandbox)
+	c.metrics.ranSandbox(handler, began, err)
 	return resp.GetPodSandboxId(), err
 }
 

@@ -19,6 +19,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/metric"
 )
 
 // maxBody of a response is read, so that the connection ends in order.
@@ -40,6 +42,8 @@ type Deps struct {
 	Events Events
 	// Transport makes the HTTP requests; one that verifies no certificate when nil.
 	Transport http.RoundTripper
+	// Metrics may be nil.
+	Metrics *metric.Metrics
 	// Version goes into the User-Agent, e.g. "1.36".
 	Version string
 }
@@ -79,7 +83,11 @@ func (r *Runner) Run(ctx context.Context, t Target, h *v1.LifecycleHandler) erro
 	case h.HTTPGet != nil:
 		return r.httpGet(ctx, t, h.HTTPGet)
 	case h.Sleep != nil:
-		return sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		err := sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		if err != nil {
+			r.deps.Metrics.SleepCutShort()
+		}
+		return err
 	}
 	return errors.New("the lifecycle handler says nothing that can be run: give it exec, httpGet or sleep")
 }
@@ -120,7 +128,9 @@ func (r *Runner) httpGet(ctx context.Context, t Target, g *v1.HTTPGetAction) err
 			r.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
 				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP", address))
 		}
-		err = r.get(ctx, "http://"+address+path, g.HTTPHeaders, false)
+		if err = r.get(ctx, "http://"+address+path, g.HTTPHeaders, false); err == nil {
+			r.deps.Metrics.FellBackToHTTP()
+		}
 	}
 	return err
 }

@@ -23,7 +23,9 @@ func (o *Observer) followEvents(ctx context.Context) {
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: .2, ResetAfter: 10 * time.Second})
 	told := false
 	for ctx.Err() == nil {
+		began := time.Now()
 		err := o.stream(ctx)
+		o.metrics.EventsEnded(o.Runtime().Events, time.Since(began))
 		o.setEvents(false)
 		wake(o.kick)
 		wake(o.check)
@@ -77,6 +79,9 @@ func (o *Observer) stream(ctx context.Context) error {
 func (o *Observer) setEvents(on bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if on && !o.runtime.Events {
+		o.metrics.EventsOpened()
+	}
 	o.runtime.Events = on
 }
 

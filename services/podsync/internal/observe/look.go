@@ -91,6 +91,7 @@ func (o *Observer) inspect(ctx context.Context, uid types.UID, w *work) error {
 
 // relist lists everything and looks at what changed, each pod by itself.
 func (o *Observer) relist(ctx context.Context) error {
+	began := time.Now()
 	seq := o.table.begin()
 	sandboxes, err := o.client.ListSandboxes(ctx, "")
 	if err != nil {
@@ -105,8 +106,14 @@ func (o *Observer) relist(ctx context.Context) error {
 		o.lookLater(ctx, uid, w)
 	}
 	o.mu.Lock()
+	last := o.runtime.LastRelist
 	o.runtime.LastRelist = time.Now()
 	o.mu.Unlock()
+	since := time.Duration(0)
+	if !last.IsZero() {
+		since = began.Sub(last)
+	}
+	o.metrics.Relisted(time.Since(began), since)
 	return nil
 }
 

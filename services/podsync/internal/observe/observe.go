@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/podsync/internal/metric"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
@@ -99,10 +100,12 @@ type Observer struct {
 	client Client
 	sink   Sink
 	health health.Reporter
-	table  *table
-	places chan struct{}
-	kick   chan struct{}
-	check  chan struct{}
+	// metrics may be nil.
+	metrics *metric.Metrics
+	table   *table
+	places  chan struct{}
+	kick    chan struct{}
+	check   chan struct{}
 
 	mu      sync.Mutex
 	runtime Runtime
@@ -118,6 +121,8 @@ type Deps struct {
 	Health health.Reporter
 	// Rows is shown what the runtime has, for other services; may be nil.
 	Rows Rows
+	// Metrics may be nil.
+	Metrics *metric.Metrics
 }
 
 // New returns an Observer; it starts nothing.
@@ -137,7 +142,7 @@ func New(cfg Config, deps Deps) *Observer {
 		deps.Health = health.Discard()
 	}
 	return &Observer{
-		cfg: cfg, client: deps.Client, sink: deps.Sink, health: deps.Health,
+		cfg: cfg, client: deps.Client, sink: deps.Sink, health: deps.Health, metrics: deps.Metrics,
 		table:   newTable(deps.Sink, deps.Rows),
 		places:  make(chan struct{}, cfg.Parallel),
 		kick:    make(chan struct{}, 1),

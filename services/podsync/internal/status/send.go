@@ -220,6 +220,8 @@ func (w *Writer) accept(e *entry, r request, object *v1.Pod) {
 		e.knownOf, e.rv = object.UID, object.ResourceVersion
 	}
 	e.accepted = r.version
+	w.deps.Metrics.StatusWritten(time.Since(e.since))
+	e.since = time.Now() // of what has changed meanwhile
 	if !w.local(e) {
 		e.notified = r.version
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/podsync/internal/metric"
 )
 
 // Config of a Writer.
@@ -48,6 +49,8 @@ type Deps struct {
 	// transition times that it was given; may be nil, must not block. It is
 	// called without a lock held, for one pod in order.
 	OnAccepted func(uid types.UID, status v1.PodStatus)
+	// Metrics may be nil.
+	Metrics *metric.Metrics
 }
 
 // Writer sends statuses. Safe for concurrent use, before Run too.
@@ -89,6 +92,7 @@ type entry struct {
 	failure error
 	failing time.Time
 	retryAt time.Time
+	since   time.Time // when the status first differed from the accepted one
 }
 
 // New returns a Writer.
@@ -156,6 +160,9 @@ func (w *Writer) Set(pod *v1.Pod, st v1.PodStatus) {
 	if e.version == 0 || !same(next, e.desired) || !same(e.desired, next) {
 		if e.version > 0 {
 			stamp(&next, e.desired, now)
+		}
+		if e.accepted == e.version {
+			e.since = now
 		}
 		e.desired = next
 		e.version++

@@ -51,9 +51,11 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 			continue
 		}
 		wg.Go(func() {
+			began := time.Now()
 			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
 			path, refresh, err := s.setup(ctx, pod, v)
 			ended(err)
+			s.deps.Metrics.Volume("volume_mount", shownPlugin(v), began, err)
 			mu.Lock()
 			defer mu.Unlock()
 			results[v.Name] = result{path, refresh, err}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -69,7 +70,7 @@ func (s *Set) removePlugin(ctx context.Context, dir, plugin string) error {
 	}
 	var failed []error
 	for _, name := range volumes {
-		path := filepath.Join(dir, name)
+		path, began := filepath.Join(dir, name), time.Now()
 		switch plugin {
 		case pluginEmptyDir, pluginSecret, pluginConfigMap, pluginDownwardAPI, pluginProjected:
 			err = s.deps.Mounter.Unmount(path)
@@ -81,6 +82,7 @@ func (s *Set) removePlugin(ctx context.Context, dir, plugin string) error {
 				err = fmt.Errorf("volume %s/%s is of a type that this node cannot take down; unmount and remove it by hand: %w", plugin, name, err)
 			}
 		}
+		s.deps.Metrics.Volume("volume_unmount", strings.Replace(plugin, "~", "/", 1), began, err)
 		failed = append(failed, err)
 	}
 	if err := errors.Join(failed...); err != nil {

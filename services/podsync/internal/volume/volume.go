@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/polylet/polylet/services/podsync/internal/metric"
 	"github.com/polylet/polylet/services/podsync/internal/token"
 	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
 )
@@ -52,6 +53,8 @@ type Deps struct {
 	// for whose last Setup failed: setting up again may work now. May be nil;
 	// must return at once.
 	Changed func(uid types.UID)
+	// Metrics may be nil.
+	Metrics *metric.Metrics
 }
 
 // Info is one volume of a pod, as other services want to know it.

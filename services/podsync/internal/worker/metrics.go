@@ -18,6 +18,7 @@ type Metrics struct {
 	orphans                            prometheus.Counter
 	rejections, preemptions            *prometheus.CounterVec
 	start, startSLI                    prometheus.Histogram
+	life                               lifeMetrics
 }
 
 // NewMetrics registers the metrics; reg must not be nil.
@@ -50,6 +51,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 	}
 	reg.MustRegister(m.startedPods, m.startedPodsErrors, m.startedContainers, m.containerErrors, m.orphans, m.rejections, m.preemptions, m.start, m.startSLI)
+	m.life = newLifeMetrics(reg, seconds)
 	return m
 }
 
@@ -67,8 +69,10 @@ func (m *Metrics) acted(pod *v1.Pod, o outcome, reason string) {
 	switch {
 	case o.action.Kind == plan.MakeSandbox && o.err == nil:
 		m.startedPods.Inc()
+		m.userNamespace(pod, nil)
 	case o.action.Kind == plan.MakeSandbox:
 		m.startedPodsErrors.Inc()
+		m.userNamespace(pod, o.err)
 	case o.action.Kind == plan.StartContainer && o.err == nil:
 		m.startedContainers.WithLabelValues(typeOf(pod, o.action.Container)).Inc()
 	case o.action.Kind == plan.StartContainer:
@@ -83,13 +87,19 @@ func (m *Metrics) began(pod *v1.Pod, seen, now time.Time, pulling time.Duration)
 		return
 	}
 	m.start.Observe(now.Sub(seen).Seconds())
-	if created := pod.CreationTimestamp.Time; !created.IsZero() && len(pod.Spec.InitContainers) == 0 {
-		// A creation timestamp has whole seconds; what was seen before cannot
-		// have been created later.
-		since := now.Sub(created)
-		if seen.Sub(created) < time.Second {
-			since = now.Sub(seen)
-		}
+	m.life.containersPerPod.Observe(float64(len(pod.Spec.Containers)))
+	created := pod.CreationTimestamp.Time
+	if created.IsZero() {
+		return
+	}
+	// A creation timestamp has whole seconds; what was seen before cannot have
+	// been created later.
+	since := now.Sub(created)
+	if seen.Sub(created) < time.Second {
+		since = now.Sub(seen)
+	}
+	m.life.startTotal.Observe(max(0, since).Seconds())
+	if len(pod.Spec.InitContainers) == 0 {
 		m.startSLI.Observe(max(0, since-pulling).Seconds())
 	}
 }

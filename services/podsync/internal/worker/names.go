@@ -50,6 +50,7 @@ func (r *Registry) finished(w *worker) {
 		next := r.add(w.uid)
 		next.pod, next.source = w.again, w.againSource
 		next.in.pod = w.again
+		r.deps.Metrics.restarted(w.againSource != apiSource)
 		r.hold(next)
 		r.start(next)
 	}

@@ -74,6 +74,7 @@ func (w *worker) transitions(old, now *v1.PodStatus) {
 	if old.Phase != now.Phase {
 		w.log.Info("Phase changed", "from", old.Phase, "to", now.Phase, "reason", now.Reason)
 	}
+	w.reg.deps.Metrics.ended(old, now)
 	if old.Phase != now.Phase && now.Phase == v1.PodRunning && !w.begun {
 		w.begun = true
 		w.reg.deps.Metrics.began(w.state.Pod, w.first.seen, w.state.Now, w.first.pulling)

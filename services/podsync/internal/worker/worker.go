@@ -112,8 +112,11 @@ func (w *worker) run(life context.Context) {
 	w.log = logr.FromContextOrDiscard(life).WithValues("podUID", w.uid)
 	var alarm *time.Timer
 	var ring <-chan time.Time
+	w.reg.deps.Metrics.workerStarted(w.first.seen)
 	for {
+		began, round := time.Now(), w.roundOf()
 		wakeAt, done := w.step()
+		w.reg.deps.Metrics.rounded(round, began)
 		if done {
 			w.reg.finished(w)
 			return

@@ -1,0 +1,39 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	v1 "k8s.io/api/core/v1"
+)
+
+func endedStatus(id string, code int32, reason string) *v1.PodStatus {
+	end := &v1.ContainerStateTerminated{ContainerID: id, ExitCode: code, Reason: reason}
+	return &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: end}}}}
+}
+
+func TestAnEndOfAContainerIsCountedOnceWhereverTheStatusShowsIt(t *testing.T) {
+	m := NewMetrics(prometheus.NewRegistry())
+	running := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}}
+	first := endedStatus("1", 137, "OOMKilled")
+	restarted := endedStatus("", 0, "").DeepCopy()
+	restarted.ContainerStatuses[0].State = running.ContainerStatuses[0].State
+	restarted.ContainerStatuses[0].LastTerminationState = first.ContainerStatuses[0].State
+	m.ended(running, first)
+	m.ended(first, restarted)
+	if got := testutil.ToFloat64(m.life.terminated.WithLabelValues("container", "137", "OOMKilled")); got != 1 {
+		t.Errorf("counted %v times; want once", got)
+	}
+}
+
+func TestExitCodesAndReasonsMakeABoundedNumberOfSeries(t *testing.T) {
+	m := NewMetrics(prometheus.NewRegistry())
+	for i := range 5000 {
+		m.ended(&v1.PodStatus{}, endedStatus(fmt.Sprint(i), int32(i*7919), fmt.Sprintf("Reason%d", i)))
+	}
+	if got := testutil.CollectAndCount(m.life.terminated); got > 257 {
+		t.Errorf("%d series; want one per exit code at most", got)
+	}
+}
