@@ -16,6 +16,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -41,6 +42,9 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
+	if err := clientmetrics.Register(d.Metrics()); err != nil {
+		return err
+	}
 	peers := map[string]grpc.ClientConnInterface{}
 	for _, name := range []string{"podsync", "probes", "stats", "nodestatus"} {
 		conn, err := d.Dial(name)
@@ -62,6 +66,9 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	cfg, err := gatewayConfig(loaded)
 	if err != nil {
 		return err
+	}
+	for _, gate := range loaded.Gates() {
+		cfg.FeatureGates = append(cfg.FeatureGates, gateway.Gate(gate))
 	}
 	service, err := gateway.New(cfg, gateway.Deps{
 		Metrics: d.Metrics(), Health: d.Health(), Log: d.Log(), Client: client,

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -41,6 +42,9 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		},
 	})
 	if err != nil {
+		return err
+	}
+	if err := clientmetrics.Register(d.Metrics()); err != nil {
 		return err
 	}
 	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health()}

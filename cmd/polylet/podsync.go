@@ -14,6 +14,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -41,6 +42,9 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		Operators:   operators(loaded),
 	})
 	if err != nil {
+		return err
+	}
+	if err := clientmetrics.Register(d.Metrics()); err != nil {
 		return err
 	}
 	config, err := podsyncConfig(loaded)

@@ -15,8 +15,8 @@ import (
 // slisRegistry is the name under which GetMetrics serves the health checks.
 const slisRegistry = "slis"
 
-// collectProcess puts on the main registry what every process has.
-func (d *Daemon) collectProcess() error {
+// buildMetric says which build the process is.
+func buildMetric() prometheus.Collector {
 	build := buildinfo.Get()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "polylet_build_info", Help: "Always 1; the labels say which build the process is.",
@@ -26,10 +26,15 @@ func (d *Daemon) collectProcess() error {
 		},
 	})
 	info.Set(1)
+	return info
+}
+
+// collectProcess puts on the main registry what every process has.
+func (d *Daemon) collectProcess() error {
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		info,
+		buildMetric(),
 		dependencies{d.tracker},
 	} {
 		if err := d.registry.Register(c); err != nil {

@@ -51,6 +51,9 @@ func (s *SLIs) Reset() {
 	s.total.Reset()
 }
 
+// Collectors are the series alone, for whoever lists them.
+func (s *SLIs) Collectors() []prometheus.Collector { return []prometheus.Collector{s.last, s.total} }
+
 // Gather implements prometheus.Gatherer.
 func (s *SLIs) Gather() ([]*dto.MetricFamily, error) {
 	if s.before != nil {

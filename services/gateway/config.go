@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/polylet/polylet/services/gateway/internal/identity"
 )
 
 // Config is what an operator can choose, from KubeletConfiguration and flags.
@@ -57,12 +59,18 @@ type Config struct {
 	// the HTTP method, as the kubelet does, instead of always as create.
 	CompatibleStreamVerbs bool
 
+	// FeatureGates are shown in the metrics.
+	FeatureGates []Gate
+
 	// DebuggingHandlers serves logs, streams and the runtime's pods.
 	DebuggingHandlers bool
 	// ConfigJSON is the configuration in effect, shown at /configz while
 	// podsync is away.
 	ConfigJSON func() []byte
 }
+
+// Gate is a feature gate as it is in effect.
+type Gate = identity.Gate
 
 func (c Config) validate() error {
 	var errs []error

@@ -22,6 +22,7 @@ import (
 	gatewayv1 "github.com/polylet/polylet/api/gen/polylet/gateway/v1"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/gateway/internal/access"
+	"github.com/polylet/polylet/services/gateway/internal/identity"
 	"github.com/polylet/polylet/services/gateway/internal/listen"
 	"github.com/polylet/polylet/services/gateway/internal/peer"
 	"github.com/polylet/polylet/services/gateway/internal/pki"
@@ -70,6 +71,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	meter, err := traffic.New(deps.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics of the gateway: %w", err)
+	}
+	if err := identity.Register(deps.Metrics, cfg.FeatureGates); err != nil {
+		return nil, fmt.Errorf("registering what the gateway is: %w", err)
 	}
 	s := &Service{deps: deps}
 	routes, err := newRoutes(cfg, deps, meter)

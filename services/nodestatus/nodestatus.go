@@ -80,7 +80,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	start := time.Now()
 	var metrics *status.Metrics
 	if deps.Metrics != nil {
-		if metrics, err = status.NewMetrics(deps.Metrics, cfg.NodeName, start); err != nil {
+		if metrics, err = status.NewMetrics(deps.Metrics, cfg.NodeName, start, bootTime()); err != nil {
 			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
 		}
 	}

@@ -71,9 +71,10 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		gauge(desiredPods, desired[is], label(is))
 		gauge(activePods, active[is], label(is))
 	}
-	if g.s.deps.Client != nil {
-		gauge(mirrorPods, static)
+	if g.s.deps.Client == nil {
+		static = 0 // nobody to show a mirror to
 	}
+	gauge(mirrorPods, static)
 }
 
 // label is a bool as the kubelet's metrics write it: empty for false.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/internal/testkit/golden"
+	"github.com/polylet/polylet/internal/testkit/metricdoc"
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
@@ -27,6 +29,8 @@ metadata: {name: hello}
 spec:
   containers:
   - {name: c, image: "registry.local/hello:1", imagePullPolicy: IfNotPresent}
+  volumes:
+  - {name: scratch, emptyDir: {}}
 `
 
 // quiet is a notifier that never tells.
@@ -102,6 +106,19 @@ func (s *Service) phase() v1.PodPhase {
 		return ""
 	}
 	return pods[0].Status.Phase
+}
+
+func TestTheMetricsAreAsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics := metricdoc.New()
+		s := start(t, fakecri.New(fakecri.Config{Images: []string{"registry.local/hello:1"}}), metrics, health.Discard())
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if s.phase() != v1.PodRunning {
+			t.Fatalf("phase %q", s.phase())
+		}
+		golden.Equal(t, "testdata/metrics.golden", metrics.Text())
+	})
 }
 
 func TestAStaticPodRunsWithoutAnApiserverAndIsCounted(t *testing.T) {

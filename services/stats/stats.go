@@ -92,7 +92,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.meter = measure.New(measure.Roots{Pods: cfg.podsCgroup(), Groups: groups(system)}, measure.Deps{
 		Cgroups: deps.Cgroups, Names: s.names, Proc: deps.Proc, Machine: description,
 	})
-	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod})
+	walks, err := collect.NewWalks(deps.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod, Measured: walks.Took})
 	version := uint64(1)
 	if deps.Cgroups.Unified() {
 		version = 2

@@ -22,7 +22,9 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/grpctest"
+	"github.com/polylet/polylet/internal/testkit/metricdoc"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
 )
 
@@ -48,7 +50,7 @@ func (p *podsync) WatchContainers(_ *podsyncv1.WatchContainersRequest, stream gr
 			Id: containerID, SandboxId: sandboxID, Pod: pod, Name: "web", Image: "registry.local/web:1",
 			State: podsyncv1.ContainerState_CONTAINER_STATE_RUNNING, StartTime: timestamppb.Now(), LogDir: p.logs,
 		}},
-		Volumes: []*podsyncv1.PodVolumes{{Pod: pod, Volumes: []*podsyncv1.Volume{{Name: "scratch", HostPath: p.volume, Ephemeral: true}}}},
+		Volumes: []*podsyncv1.PodVolumes{{Pod: pod, Volumes: []*podsyncv1.Volume{{Name: "scratch", HostPath: p.volume, Ephemeral: true}, {Name: "data", HostPath: "/", PvcName: "claim"}}}},
 	})
 	if err != nil {
 		return err
@@ -66,9 +68,10 @@ func (p *podsync) ListFilesystemUsage(context.Context, *podsyncv1.ListFilesystem
 
 // node is a stats service over real cgroups of the test's own.
 type node struct {
-	client statsv1.StatsServiceClient
-	names  func() int
-	pid    int
+	client  statsv1.StatsServiceClient
+	names   func() int
+	pid     int
+	metrics *metricdoc.Recorder
 }
 
 func start(t *testing.T) node {
@@ -90,7 +93,8 @@ func start(t *testing.T) node {
 		t.Fatal(err)
 	}
 	conn := grpctest.Serve(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, peer) })
-	service, err := New(Config{NodeName: "n1", RootDir: t.TempDir(), CgroupRoot: cgroupRoot}, Deps{Podsync: conn, Cgroups: hierarchy, Epoch: 42})
+	metrics := metricdoc.New()
+	service, err := New(Config{NodeName: "n1", RootDir: t.TempDir(), CgroupRoot: cgroupRoot}, Deps{Podsync: conn, Cgroups: hierarchy, Epoch: 42, Metrics: metrics})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +107,7 @@ func start(t *testing.T) node {
 			t.Errorf("run: %v", err)
 		}
 	})
-	out := node{pid: process, names: func() int { return len(service.names.View().Containers) }}
+	out := node{metrics: metrics, pid: process, names: func() int { return len(service.names.View().Containers) }}
 	out.client = statsv1.NewStatsServiceClient(grpctest.Serve(t, func(s *grpc.Server) { service.Register(s) }))
 	for deadline := time.Now().Add(10 * time.Second); out.names() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -191,8 +195,8 @@ func TestTheSummaryShowsARealCgroupUnderItsPodsName(t *testing.T) {
 	if got := *pod.Containers[0].Logs.UsedBytes; got < 8192 {
 		t.Errorf("logs %d bytes; want at least 8192", got)
 	}
-	if len(pod.VolumeStats) != 1 || *pod.VolumeStats[0].UsedBytes < 1<<20 {
-		t.Errorf("volumes %+v; want one of a MiB", pod.VolumeStats)
+	if len(pod.VolumeStats) != 2 || *pod.VolumeStats[0].UsedBytes < 1<<20 || pod.VolumeStats[1].PVCRef == nil {
+		t.Errorf("volumes %+v; want one of a MiB and a claim", pod.VolumeStats)
 	}
 }
 
@@ -288,4 +292,12 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+func TestTheMetricsAreAsRecorded(t *testing.T) {
+	n := start(t)
+	if _, err := n.client.GetSummary(t.Context(), &statsv1.GetSummaryRequest{}); err != nil {
+		t.Fatal(err) // It has the directories measured.
+	}
+	golden.Equal(t, "testdata/metrics.golden", n.metrics.Text())
 }

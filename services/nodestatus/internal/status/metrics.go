@@ -9,26 +9,33 @@ import (
 
 // Metrics says how the start of the node went. A nil Metrics says nothing.
 type Metrics struct {
-	start        time.Time
-	registration prometheus.Gauge
-	startup      prometheus.Gauge
-	once         sync.Once
+	start, boot, registeredAt time.Time
+
+	preRegistration, registration, postRegistration, startup prometheus.Gauge
+
+	once sync.Once
 }
 
-// NewMetrics registers the metrics; start is when the process started.
-func NewMetrics(registry prometheus.Registerer, nodeName string, start time.Time) (*Metrics, error) {
-	m := &Metrics{
-		start: start,
-		registration: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_node_startup_registration_duration_seconds", Help: "[ALPHA] How long the registration of the node took.",
-		}),
-		startup: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_node_startup_duration_seconds", Help: "[ALPHA] How long it took from the start until the node was ready.",
-		}),
+// NewMetrics registers the metrics; start is when the process started, boot
+// when the machine did, zero when that is not known.
+func NewMetrics(registry prometheus.Registerer, nodeName string, start, boot time.Time) (*Metrics, error) {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_node_startup_" + name + "duration_seconds", Help: "[ALPHA] " + help})
 	}
-	name := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "[ALPHA] Always 1; the label is the node's name."}, []string{"node"})
+	m := &Metrics{
+		start: start, boot: boot,
+		preRegistration:  gauge("pre_registration_", "Duration in seconds of node startup before registration."),
+		registration:     gauge("registration_", "Duration in seconds of node startup during registration."),
+		postRegistration: gauge("post_registration_", "Duration in seconds of node startup after registration, until the node is ready."),
+		startup:          gauge("", "Duration in seconds of node startup in total, from the start of the machine until the node is ready."),
+	}
+	preKubelet := gauge("pre_kubelet_", "Duration in seconds of node startup before kubelet starts.")
+	if !boot.IsZero() {
+		preKubelet.Set(start.Sub(boot).Seconds())
+	}
+	name := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "[ALPHA] The node's name. The count is always 1."}, []string{"node"})
 	name.WithLabelValues(nodeName).Set(1)
-	for _, c := range []prometheus.Collector{m.registration, m.startup, name} {
+	for _, c := range []prometheus.Collector{preKubelet, m.preRegistration, m.registration, m.postRegistration, m.startup, name} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -36,14 +43,29 @@ func NewMetrics(registry prometheus.Registerer, nodeName string, start time.Time
 	return m, nil
 }
 
+// registered says that the registration, which took so long, is done.
 func (m *Metrics) registered(took time.Duration) {
-	if m != nil {
-		m.registration.Set(took.Seconds())
+	if m == nil {
+		return
 	}
+	m.registeredAt = time.Now()
+	m.preRegistration.Set(m.registeredAt.Add(-took).Sub(m.start).Seconds())
+	m.registration.Set(took.Seconds())
 }
 
+// ready says that the node is ready; only the first time counts.
 func (m *Metrics) ready() {
-	if m != nil {
-		m.once.Do(func() { m.startup.Set(time.Since(m.start).Seconds()) })
+	if m == nil {
+		return
 	}
+	m.once.Do(func() {
+		if !m.registeredAt.IsZero() {
+			m.postRegistration.Set(time.Since(m.registeredAt).Seconds())
+		}
+		since := m.boot
+		if since.IsZero() {
+			since = m.start
+		}
+		m.startup.Set(time.Since(since).Seconds())
+	})
 }

@@ -58,7 +58,7 @@ func facts() Facts {
 			Directories: map[string]disk.Measured{
 				"/logs/c": {Tree: disk.Tree{Bytes: 5, Inodes: 2}, Filesystem: fs, Time: at}, "/v/scratch": {Tree: disk.Tree{Bytes: 11, Inodes: 1}, Filesystem: fs, Time: at},
 				"/pods/u/etc-hosts": {Tree: disk.Tree{Bytes: 19, Inodes: 1}, Filesystem: fs, Time: at},
-				"/v/ram": {Tree: disk.Tree{Bytes: 13, Inodes: 1}, Filesystem: fs, Time: at}, "/v/data": {Tree: disk.Tree{Bytes: 17, Inodes: 1}, Filesystem: fs, Time: at},
+				"/v/ram":            {Tree: disk.Tree{Bytes: 13, Inodes: 1}, Filesystem: fs, Time: at}, "/v/data": {Tree: disk.Tree{Bytes: 17, Inodes: 1}, Filesystem: fs, Time: at},
 			},
 		},
 	}
