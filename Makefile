@@ -80,7 +80,7 @@ bench: ## How long pods take to be Ready, and the same for the runtime alone (ro
 
 ##@ Code
 
-.PHONY: lint fmt generate generate-check breaking accept-protos tidy vuln licenses
+.PHONY: lint fmt docs generate generate-check breaking accept-protos tidy vuln licenses
 lint: tools-lint ## Lint all modules
 	$(call step,lint)
 	@bin/golangci-lint run --allow-parallel-runners --timeout=20m $(patsubst %,./%/...,$(LINTED))
@@ -102,6 +102,9 @@ breaking: tools-api third-party ## Check that the protos only grow since they we
 	$(call step,protos: breaking changes)
 	@mkdir -p .cache && cd api && ../bin/buf build -o ../.cache/protos.binpb && \
 		../bin/buf breaking ../.cache/protos.binpb --against lock.binpb --config '{"version":"v2","breaking":{"use":["FILE"]}}'
+docs: ## Write docs/metrics.md from what the processes register
+	$(call step,docs/metrics.md)
+	@go run ./test/cmd/metricsdoc
 accept-protos: tools-api third-party generate-check ## Accept the protos as the state that later ones may not break
 	@cd api && ../bin/buf build -o lock.binpb
 tidy: ## go mod tidy in all modules

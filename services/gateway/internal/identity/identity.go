@@ -5,7 +5,9 @@
 package identity
 
 import (
+	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,7 +34,12 @@ func Register(r prometheus.Registerer, gates []Gate) error {
 		},
 	})
 	info.Set(1)
-	if err := r.Register(info); err != nil {
+	versions := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "version_info", Help: "[ALPHA] Provides the compatibility version info of the component. The component label is the name of the component, usually kube, but is relevant for aggregated-apiservers.",
+		ConstLabels: prometheus.Labels{"component": "kube", "binary": major + "." + minor, "emulation": major + "." + minor, "min_compat": major + "." + before(minor)},
+	})
+	versions.Set(1)
+	if err := errors.Join(r.Register(info), r.Register(versions)); err != nil {
 		return err
 	}
 	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -46,6 +53,15 @@ func Register(r prometheus.Registerer, gates []Gate) error {
 		enabled.WithLabelValues(gate.Name, gate.Stage).Set(value)
 	}
 	return r.Register(enabled)
+}
+
+// before is the release before this one.
+func before(minor string) string {
+	n, err := strconv.Atoi(minor)
+	if err != nil {
+		return minor
+	}
+	return strconv.Itoa(n - 1)
 }
 
 // release splits v1.36.6 into 1 and 36.

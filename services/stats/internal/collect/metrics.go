@@ -18,7 +18,7 @@ type Metrics struct {
 	logs                           *prometheus.Desc
 	available, capacity, used      *prometheus.Desc
 	inodes, inodesFree, inodesUsed *prometheus.Desc
-	cgroupVersion                  *prometheus.Desc
+	cgroupVersion, provider        *prometheus.Desc
 }
 
 // NewMetrics returns the metrics of a collector.
@@ -37,12 +37,13 @@ func NewMetrics(c *Collector) *Metrics {
 		inodesFree:    claim("inodes_free", "Inodes that are free in the volume."),
 		inodesUsed:    claim("inodes_used", "Inodes that are taken in the volume."),
 		cgroupVersion: prometheus.NewDesc("kubelet_cgroup_version", "[ALPHA] Version of the cgroups of this node, 1 or 2.", nil, nil),
+		provider:      prometheus.NewDesc("kubelet_metrics_provider", "[ALPHA] The source of the statistics of pods and containers. Always 1.", []string{"provider"}, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.logs, m.available, m.capacity, m.used, m.inodes, m.inodesFree, m.inodesUsed, m.cgroupVersion} {
+	for _, d := range []*prometheus.Desc{m.logs, m.available, m.capacity, m.used, m.inodes, m.inodesFree, m.inodesUsed, m.cgroupVersion, m.provider} {
 		ch <- d
 	}
 }
@@ -57,6 +58,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
 	}
 	show(m.cgroupVersion, m.collector.cfg.CgroupVersion)
+	show(m.provider, 1, "cadvisor") // its model, whoever reads the files
 	seen := map[[2]string]bool{}
 	for _, pod := range pods {
 		ref := pod.Sandbox.Pod
