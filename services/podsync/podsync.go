@@ -226,9 +226,8 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 		PodLogsDir: cfg.PodLogsDir, ContainerLogsDir: filepath.Join(filepath.Dir(cfg.PodLogsDir), "containers"),
 	}, execute.Deps{
 		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: s.cgroups,
-		Materials: builder, Hooks: hook.New(hook.Deps{Exec: s.runtime, Events: s.events}), Finisher: s.statuses,
+		Materials: builder, Hooks: hook.New(hook.Deps{Exec: s.runtime, Events: s.events, Metrics: s.metrics}), Finisher: s.statuses,
 		Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
-		Metrics: s.metrics,
 	})
 }
 

@@ -142,18 +142,27 @@ func device(disks *[]model.PerDiskStats, number []byte) *model.PerDiskStats {
 }
 
 func (h *Hierarchy) readProcesses(name string, s *model.ContainerStats) {
-	s.Processes = &model.ProcessStats{}
-	pids := h.Dir("pids", name)
-	if name != root {
-		s.Processes.ThreadsCurrent, _ = readUint(pids, "pids.current")
-		s.Processes.ThreadsMax = pidsLimit(pids)
+	s.Processes = &model.ProcessStats{
+		ThreadsCurrent: h.Threads(name), ThreadsMax: h.ThreadsMax(name), ProcessCount: uint64(len(h.PIDs(name))),
 	}
-	s.Processes.ProcessCount = uint64(len(h.PIDs(name)))
 }
 
-// pidsLimit reads pids.max; no limit is 0.
-func pidsLimit(dir string) uint64 {
-	limit, _ := readUint(dir, "pids.max")
+// Threads is how many threads run in a cgroup and below it; 0 for the root,
+// which does not count them.
+func (h *Hierarchy) Threads(name string) uint64 {
+	if name == root {
+		return 0
+	}
+	n, _ := readUint(h.Dir("pids", name), "pids.current")
+	return n
+}
+
+// ThreadsMax is how many there may be; 0 is no limit.
+func (h *Hierarchy) ThreadsMax(name string) uint64 {
+	if name == root {
+		return 0
+	}
+	limit, _ := readUint(h.Dir("pids", name), "pids.max")
 	if limit == unlimited {
 		return 0
 	}

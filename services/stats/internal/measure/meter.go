@@ -35,6 +35,8 @@ type Cgroups interface {
 	MemoryLimit(name string) uint64
 	SwapLimit(name string) (uint64, bool)
 	Created(name string) time.Time
+	Threads(name string) uint64
+	ThreadsMax(name string) uint64
 	PIDs(name string) []int
 }
 
@@ -57,9 +59,12 @@ type Meter struct {
 	roots Roots
 	deps  Deps
 	rates rates
-	asked atomic.Int64 // Unix nanoseconds of the last question.
-	wake  chan struct{}
-	share time.Duration // fresh, but for benchmarks
+	// limits and details are read less often than they are asked for.
+	limits  keeper[limits]
+	details keeper[details]
+	asked   atomic.Int64 // Unix nanoseconds of the last question.
+	wake    chan struct{}
+	share   time.Duration // fresh, but for benchmarks
 
 	mu      sync.Mutex
 	flights [levels]*flight
@@ -202,7 +207,10 @@ func (m *Meter) look(ctx context.Context) {
 			m.rates.observe(t.Cgroup, time.Now(), total)
 		}
 	}
-	m.rates.forget(time.Now().Add(-3 * idlePeriod))
+	old := time.Now().Add(-3 * idlePeriod)
+	m.rates.forget(old)
+	m.limits.forget(old)
+	m.details.forget(old)
 }
 
 // drop lets old measurements go: they are as large as the node is busy.

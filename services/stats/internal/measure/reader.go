@@ -11,7 +11,9 @@ import (
 )
 
 // parts is what each level reads of a cgroup.
-var parts = [levels]cgroup.Part{Basic: 0, Summary: cgroup.Pressure, Full: cgroup.All}
+//
+// Processes are counted here: who they are is needed too.
+var parts = [levels]cgroup.Part{Basic: 0, Summary: cgroup.Pressure, Full: cgroup.All &^ cgroup.Processes}
 
 // reader reads the cgroups of one measurement.
 type reader struct {
@@ -55,34 +57,43 @@ func (r *reader) read(t Target) (Row, bool) {
 	if r.level == Basic {
 		return row, true
 	}
-	if row.StartTime.IsZero() && (t.Kind == Machine || t.Kind == Group) {
-		row.StartTime = cgroups.Created(t.Cgroup)
-	}
 	r.limits(&row)
-	r.network(&row)
-	if r.level == Summary && (t.Kind == Container || t.Kind == Sandbox) {
-		stats.Processes = &model.ProcessStats{ProcessCount: uint64(len(cgroups.PIDs(t.Cgroup)))}
+	var pids []int
+	if r.level == Full || t.Kind == Container || t.Kind == Sandbox {
+		pids = cgroups.PIDs(t.Cgroup)
+		stats.Processes = &model.ProcessStats{ProcessCount: uint64(len(pids))}
 	}
+	r.network(&row, pids)
 	if r.level == Full {
-		r.full(&row)
+		r.full(&row, pids)
 	}
 	return row, true
 }
 
+// limits sets the limits of memory and swap, and when a group was made.
 func (r *reader) limits(row *Row) {
+	cgroups := r.m.deps.Cgroups
+	known := r.m.limits.get(row.Cgroup, func() limits {
+		var out limits
+		if limit := cgroups.MemoryLimit(row.Cgroup); limit < 1<<62 {
+			out.memory = limit
+		}
+		if r.machine.SwapCapacity > 0 {
+			if limit, limited := cgroups.SwapLimit(row.Cgroup); limited {
+				out.swap = &limit
+			}
+		}
+		if row.Kind == Machine || row.Kind == Group {
+			out.created = cgroups.Created(row.Cgroup)
+		}
+		return out
+	})
+	if row.StartTime.IsZero() {
+		row.StartTime = known.created
+	}
+	row.MemoryLimit, row.SwapLimit = known.memory, known.swap
 	if row.Kind == Machine {
-		row.MemoryLimit = r.machine.MemoryCapacity
-		row.SwapLimit = &r.machine.SwapCapacity
-		return
-	}
-	if limit := r.m.deps.Cgroups.MemoryLimit(row.Cgroup); limit < 1<<62 {
-		row.MemoryLimit = limit
-	}
-	if r.machine.SwapCapacity == 0 {
-		return
-	}
-	if limit, limited := r.m.deps.Cgroups.SwapLimit(row.Cgroup); limited {
-		row.SwapLimit = &limit
+		row.MemoryLimit, row.SwapLimit = r.machine.MemoryCapacity, &r.machine.SwapCapacity
 	}
 }
 
@@ -92,13 +103,12 @@ const maxInterfaces = 64
 
 // network reads the counters of the machine's and of each sandbox's network
 // namespace, through a process that is in it.
-func (r *reader) network(row *Row) {
+func (r *reader) network(row *Row, pids []int) {
 	pid := 0
 	switch row.Kind {
 	case Machine:
 		pid = 1
 	case Sandbox:
-		pids := r.m.deps.Cgroups.PIDs(row.Cgroup)
 		if len(pids) == 0 {
 			return
 		}
@@ -117,18 +127,21 @@ func (r *reader) network(row *Row) {
 }
 
 // full adds what only the cAdvisor document has.
-func (r *reader) full(row *Row) {
-	row.Spec = r.m.deps.Cgroups.Spec(row.Cgroup)
+func (r *reader) full(row *Row, pids []int) {
+	cgroups, stats := r.m.deps.Cgroups, row.Stats
+	known := r.m.details.get(row.Cgroup, func() details {
+		out := details{spec: cgroups.Spec(row.Cgroup), threadsMax: cgroups.ThreadsMax(row.Cgroup), ulimits: r.ulimits(row, pids)}
+		out.files, out.sockets = r.m.deps.Proc.Files(pids)
+		return out
+	})
+	row.Spec = known.spec
 	row.Spec.Image = row.Image
 	if !row.StartTime.IsZero() {
 		row.Spec.StartTime = row.StartTime
 	}
-	pids := r.m.deps.Cgroups.PIDs(row.Cgroup)
-	stats := row.Stats
-	if stats.Processes != nil {
-		stats.Processes.FdCount, stats.Processes.SocketCount = r.m.deps.Proc.Files(pids)
-		r.ulimits(row, pids)
-	}
+	stats.Processes.FdCount, stats.Processes.SocketCount = known.files, known.sockets
+	stats.Processes.ThreadsCurrent, stats.Processes.ThreadsMax = cgroups.Threads(row.Cgroup), known.threadsMax
+	stats.Processes.Ulimits = known.ulimits
 	if row.Kind == Machine {
 		row.Spec.HasMemory = true
 		row.Spec.Memory.Limit, row.Spec.Memory.SwapLimit = r.machine.MemoryCapacity, r.machine.SwapCapacity
@@ -139,15 +152,17 @@ func (r *reader) full(row *Row) {
 	}
 }
 
-func (r *reader) ulimits(row *Row, pids []int) {
+func (r *reader) ulimits(row *Row, pids []int) []model.UlimitSpec {
 	pid := 1
 	if row.Kind != Machine {
 		if row.ID == "" || len(pids) == 0 {
-			return
+			return nil
 		}
 		pid = pids[0]
 	}
-	if limit, err := r.m.deps.Proc.OpenFilesLimit(pid); err == nil {
-		row.Stats.Processes.Ulimits = []model.UlimitSpec{{Name: "max_open_files", SoftLimit: limit}}
+	limit, err := r.m.deps.Proc.OpenFilesLimit(pid)
+	if err != nil {
+		return nil
 	}
+	return []model.UlimitSpec{{Name: "max_open_files", SoftLimit: limit}}
 }
