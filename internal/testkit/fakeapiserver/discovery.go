@@ -19,13 +19,13 @@ func (s *Server) serveMeta(w http.ResponseWriter, hr *http.Request) bool {
 		_, _ = w.Write([]byte("ok"))
 		return true
 	case "version":
-		writeJSON(w, http.StatusOK, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"})
+		write(w, http.StatusOK, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"})
 		return true
 	case "api":
-		writeJSON(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}})
+		write(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}})
 		return true
 	case "apis":
-		writeJSON(w, http.StatusOK, s.groups())
+		write(w, http.StatusOK, s.groups())
 		return true
 	}
 	gv, err := schema.ParseGroupVersion(strings.TrimPrefix(strings.TrimPrefix(path, "apis/"), "api/"))
@@ -45,7 +45,7 @@ func (s *Server) serveMeta(w http.ResponseWriter, hr *http.Request) bool {
 		return false
 	}
 	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return cmp.Compare(a.Name, b.Name) })
-	writeJSON(w, http.StatusOK, list)
+	write(w, http.StatusOK, list)
 	return true
 }
 

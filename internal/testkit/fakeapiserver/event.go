@@ -1,7 +1,6 @@
 package fakeapiserver
 
 import (
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +28,7 @@ func fromEvents(obj runtime.Object) (runtime.Object, error) {
 }
 
 // eventsJSON is a stored Event as events.k8s.io/v1 shows it.
-func eventsJSON(obj runtime.Object) json.RawMessage {
+func eventsJSON(obj runtime.Object) []byte {
 	e := obj.(*corev1.Event)
 	out := &eventsv1.Event{
 		ObjectMeta: e.ObjectMeta, Regarding: e.InvolvedObject, Related: e.Related, Reason: e.Reason, Note: e.Message, Type: e.Type,

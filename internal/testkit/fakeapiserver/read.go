@@ -1,8 +1,6 @@
 package fakeapiserver
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -65,22 +63,13 @@ func (s *Server) list(q *request) (int, any, error) {
 	if err := s.checkListVersion(q); err != nil {
 		return 0, nil, err
 	}
-	var out bytes.Buffer
-	fmt.Fprintf(&out, `{"kind":"%sList","apiVersion":%q,"metadata":{"resourceVersion":"%d"},"items":[`, q.res.gvk.Kind, q.gv().String(), s.version)
-	n := 0
+	var found []*entry
 	for _, k := range q.table.keys() {
-		e := q.table.objects[k]
-		if !sel.matches(e.obj) {
-			continue
+		if e := q.table.objects[k]; sel.matches(e.obj) {
+			found = append(found, e)
 		}
-		if n > 0 {
-			out.WriteByte(',')
-		}
-		out.Write(q.present(e))
-		n++
 	}
-	out.WriteString("]}")
-	return http.StatusOK, json.RawMessage(out.Bytes()), nil
+	return http.StatusOK, q.presentList(found, s.version), nil
 }
 
 // checkListVersion refuses versions that are compacted or still to come.

@@ -1,7 +1,6 @@
 package fakeapiserver
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -18,6 +17,7 @@ type request struct {
 	admin       bool
 	query       url.Values
 	contentType string
+	proto       bool // the client wants protobuf
 	body        []byte
 	table       *table    // nil for reviews, which are not stored
 	res         *resource // of the table
@@ -74,6 +74,7 @@ func (s *Server) parse(hr *http.Request) (*request, error) {
 	if err := q.setVerb(hr); err != nil {
 		return nil, err
 	}
+	q.proto = q.wantsProto(hr)
 	var err error
 	if hr.Body != nil {
 		q.body, err = io.ReadAll(hr.Body)
@@ -123,27 +124,4 @@ func (s *Server) selectorOf(q *request) (selector, error) {
 		fs = "metadata.name=" + q.Name
 	}
 	return s.parseSelector(q.res, q.Namespace, q.query.Get("labelSelector"), fs)
-}
-
-// present is an entry as the client wants it.
-func (q *request) present(e *entry) json.RawMessage {
-	if q.gv() == eventsGV {
-		return eventsJSON(e.obj)
-	}
-	return e.raw
-}
-
-func writeJSON(w http.ResponseWriter, code int, body any) {
-	raw, ok := body.(json.RawMessage)
-	if !ok {
-		var err error
-		if raw, err = json.Marshal(body); err != nil {
-			panic(err)
-		}
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	if _, err := w.Write(raw); err != nil {
-		panic(http.ErrAbortHandler)
-	}
 }

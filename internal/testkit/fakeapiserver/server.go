@@ -140,7 +140,7 @@ func (s *Server) answer(ctx context.Context, w *recorder, q *request, f Fault) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, code, body)
+	write(w, code, body)
 }
 
 func fail(ctx context.Context, w http.ResponseWriter, q *request, f Fault) {
@@ -213,5 +213,5 @@ func writeError(w http.ResponseWriter, err error) {
 	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(d.RetryAfterSeconds))
 	}
-	writeJSON(w, int(st.Code), st)
+	write(w, int(st.Code), st)
 }

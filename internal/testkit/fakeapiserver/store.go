@@ -1,7 +1,6 @@
 package fakeapiserver
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,13 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
-
-// entry is a stored object with its encoding. Both never change: an update is a new
-// entry.
-type entry struct {
-	obj runtime.Object
-	raw []byte
-}
 
 // change is one event of a resource.
 type change struct {
@@ -55,7 +47,7 @@ func (s *Server) put(t *table, verb, sub, agent string, old *entry, obj runtime.
 			return old
 		}
 	}
-	now := s.encode(t, obj)
+	now := s.next(t, obj)
 	t.objects[key(m.GetNamespace(), m.GetName())] = now
 	kind := watch.Modified
 	var before runtime.Object
@@ -71,7 +63,7 @@ func (s *Server) put(t *table, verb, sub, agent string, old *entry, obj runtime.
 
 // drop removes what is stored.
 func (s *Server) drop(t *table, agent string, old *entry) *entry {
-	last := s.encode(t, old.obj.DeepCopyObject())
+	last := s.next(t, old.obj.DeepCopyObject())
 	m := metaOf(old.obj)
 	delete(t.objects, key(m.GetNamespace(), m.GetName()))
 	s.record(t, change{rv: s.version, kind: watch.Deleted, old: old, now: last})
@@ -79,16 +71,12 @@ func (s *Server) drop(t *table, agent string, old *entry) *entry {
 	return last
 }
 
-// encode gives the object the next version and fixes its bytes.
-func (s *Server) encode(t *table, obj runtime.Object) *entry {
+// next gives the object the next version.
+func (s *Server) next(t *table, obj runtime.Object) *entry {
 	s.version++
 	metaOf(obj).SetResourceVersion(strconv.FormatInt(s.version, 10))
 	obj.GetObjectKind().SetGroupVersionKind(t.res.gvk)
-	raw, err := json.Marshal(obj)
-	if err != nil {
-		panic(fmt.Sprintf("encode a %s: %v", t.res.gvk.Kind, err))
-	}
-	return &entry{obj: obj, raw: raw}
+	return &entry{obj: obj}
 }
 
 func (s *Server) record(t *table, c change) {

@@ -2,7 +2,6 @@ package fakeapiserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -117,7 +118,11 @@ func (s *Server) serveWatch(ctx context.Context, w *recorder, q *request, f Faul
 		writeError(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
+	kind := runtime.ContentTypeJSON
+	if q.proto {
+		kind = runtime.ContentTypeProtobuf + ";stream=watch"
+	}
+	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(http.StatusOK)
 	w.flush()
 	st := &stream{s: s, ctx: ctx, w: w, q: q, f: f, sel: sel}
@@ -213,32 +218,34 @@ func (st *stream) send(c change) {
 	case !is:
 		return
 	}
-	st.frame(kind, st.q.present(c.now))
+	st.frame(kind, st.q.present(c.now).data)
 	st.sent++
 	if st.f.CutAfterEvents > 0 && st.sent >= st.f.CutAfterEvents {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-func (st *stream) frame(kind watch.EventType, object json.RawMessage) {
+func (st *stream) frame(kind watch.EventType, object []byte) {
 	sleep(st.ctx, st.f.EventDelay)
 	if !st.q.admin {
 		st.s.gate(st.ctx)
 	}
-	line, err := json.Marshal(struct {
-		Type   watch.EventType `json:"type"`
-		Object json.RawMessage `json:"object"`
-	}{kind, object})
-	if err != nil {
-		panic(err)
-	}
-	if _, err := st.w.Write(append(line, '\n')); err != nil {
+	if _, err := st.w.Write(st.q.frame(string(kind), object)); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	st.w.flush()
 }
 
 func (st *stream) bookmark(rv int64, initial bool) {
+	if st.q.proto {
+		mark := st.q.res.newObject()
+		metaOf(mark).SetResourceVersion(strconv.FormatInt(rv, 10))
+		if initial {
+			metaOf(mark).SetAnnotations(map[string]string{initialEventsEnd: "true"})
+		}
+		st.frame(watch.Bookmark, envelope(st.q.res.gvk, message(mark)))
+		return
+	}
 	annotations := ""
 	if initial {
 		annotations = `,"annotations":{"` + initialEventsEnd + `":"true"}`
@@ -255,9 +262,9 @@ func (st *stream) sendError(err error) {
 	}
 	body := api.Status()
 	body.Kind, body.APIVersion = "Status", "v1"
-	raw, marshalErr := json.Marshal(body)
-	if marshalErr != nil {
-		panic(marshalErr)
+	if st.q.proto {
+		st.frame(watch.Error, envelope(schema.GroupVersionKind{Version: "v1", Kind: "Status"}, message(&body)))
+		return
 	}
-	st.frame(watch.Error, raw)
+	st.frame(watch.Error, raw(body))
 }

@@ -1,7 +1,6 @@
 package fakeapiserver
 
 import (
-	"encoding/json"
 	"net/http"
 	"reflect"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -123,11 +123,7 @@ func (s *Server) patch(q *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	patched, err := q.applyPatch(q.present(old))
-	if err != nil {
-		return 0, nil, err
-	}
-	obj, err := q.decode(patched)
+	obj, err := q.applyPatch(old)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -139,14 +135,49 @@ func (s *Server) patch(q *request) (int, any, error) {
 	return s.replace(q, old, obj)
 }
 
-func (q *request) applyPatch(original []byte) ([]byte, error) {
-	var out []byte
-	var err error
+// applyPatch returns what a patch makes of an entry.
+func (q *request) applyPatch(old *entry) (runtime.Object, error) {
 	kind, _, _ := strings.Cut(q.contentType, ";")
-	switch types.PatchType(kind) {
+	if types.PatchType(kind) == types.StrategicMergePatchType && q.gv() != eventsGV {
+		return q.mergeStrategically(old)
+	}
+	patched, err := q.patchJSON(types.PatchType(kind), old)
+	if err != nil {
+		return nil, err
+	}
+	return q.decode(patched)
+}
+
+// mergeStrategically works on maps, as the real apiserver does, and not on JSON.
+func (q *request) mergeStrategically(old *entry) (runtime.Object, error) {
+	original, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old.obj)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	var patch map[string]any
+	if err := utiljson.Unmarshal(q.body, &patch); err != nil {
+		return nil, apierrors.NewBadRequest("decode the patch: " + err.Error())
+	}
+	obj := q.res.newObject()
+	merged, err := strategicpatch.StrategicMergeMapPatch(original, patch, obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("apply the patch: " + err.Error())
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(merged, obj); err != nil {
+		return nil, apierrors.NewBadRequest("decode the patched object: " + err.Error())
+	}
+	return obj, nil
+}
+
+// patchJSON applies the other kinds of patches.
+func (q *request) patchJSON(kind types.PatchType, old *entry) (out []byte, err error) {
+	original := old.json()
+	if q.gv() == eventsGV {
+		original = eventsJSON(old.obj)
+	}
+	switch kind {
 	case types.StrategicMergePatchType:
-		gvk := q.gv().WithKind(q.res.gvk.Kind)
-		typed, schemeErr := scheme.Scheme.New(gvk)
+		typed, schemeErr := scheme.Scheme.New(q.gv().WithKind(q.res.gvk.Kind))
 		if schemeErr != nil {
 			return nil, apierrors.NewInternalError(schemeErr)
 		}
@@ -213,13 +244,4 @@ func keepMeta(obj, old runtime.Object, generation bool) {
 	if generation && spec.IsValid() && !equality.Semantic.DeepEqual(spec.Interface(), part(old, "Spec").Interface()) {
 		m.SetGeneration(om.GetGeneration() + 1)
 	}
-}
-
-// raw is for answers that are built by hand.
-func raw(v any) json.RawMessage {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return data
 }

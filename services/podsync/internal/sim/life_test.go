@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -207,6 +208,7 @@ func (w *world) live(l *life, n int) error {
 	defer hangUp()
 	config := w.api.RESTConfig()
 	config.UserAgent = "podsync"
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{l, next} })
 	config.Wrap(kubeclient.WithAnswerTimeout)
 	client, err := kubernetes.NewForConfig(config)
