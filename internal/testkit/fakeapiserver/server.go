@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 )
 
 // Server is the fake. Its methods may be called from any goroutine, but not from inside
@@ -21,6 +22,9 @@ type Server struct {
 	base   context.Context // ends with Close
 	cancel context.CancelFunc
 	done   sync.WaitGroup // handlers in process
+
+	adminOnce   sync.Once
+	adminClient kubernetes.Interface
 
 	mu        sync.Mutex
 	version   int64

@@ -43,7 +43,7 @@ func (s *Server) put(t *table, verb, sub, agent string, old *entry, obj runtime.
 	if old != nil {
 		m.SetResourceVersion(metaOf(old.obj).GetResourceVersion())
 		m.SetManagedFields(nil)
-		if equality.Semantic.DeepEqual(old.obj, obj) {
+		if unchanged(sub, old.obj, obj) {
 			return old
 		}
 	}
@@ -59,6 +59,19 @@ func (s *Server) put(t *table, verb, sub, agent string, old *entry, obj runtime.
 	s.record(t, change{rv: s.version, kind: kind, old: old, now: now})
 	s.wrote(Write{Verb: verb, GVR: t.res.gvr(), Subresource: sub, Old: before, New: now.obj, UserAgent: agent})
 	return now
+}
+
+// unchanged compares what a write through a subresource can have changed.
+func unchanged(sub string, old, obj runtime.Object) bool {
+	if sub != "status" {
+		return equality.Semantic.DeepEqual(old, obj)
+	}
+	for _, name := range []string{"Status", "ObjectMeta"} {
+		if now := part(obj, name); now.IsValid() && !equality.Semantic.DeepEqual(part(old, name).Addr().Interface(), now.Addr().Interface()) {
+			return false
+		}
+	}
+	return true
 }
 
 // drop removes what is stored.

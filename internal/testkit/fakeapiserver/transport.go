@@ -37,7 +37,8 @@ func (s *Server) Client() kubernetes.Interface { return kubernetes.NewForConfigO
 // Admin is a typed client that no fault and no partition hits: the other people in the
 // cluster, and the test itself.
 func (s *Server) Admin() kubernetes.Interface {
-	return kubernetes.NewForConfigOrDie(s.restConfig(true))
+	s.adminOnce.Do(func() { s.adminClient = kubernetes.NewForConfigOrDie(s.restConfig(true)) })
+	return s.adminClient
 }
 
 // transport calls the handler over channels and pipes.

@@ -150,7 +150,11 @@ func (q *request) applyPatch(old *entry) (runtime.Object, error) {
 
 // mergeStrategically works on maps, as the real apiserver does, and not on JSON.
 func (q *request) mergeStrategically(old *entry) (runtime.Object, error) {
-	original, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old.obj)
+	whole := old.obj
+	if q.Subresource == "status" {
+		whole = q.withoutSpec(whole) // the spec takes no part
+	}
+	original, err := runtime.DefaultUnstructuredConverter.ToUnstructured(whole)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -167,6 +171,15 @@ func (q *request) mergeStrategically(old *entry) (runtime.Object, error) {
 		return nil, apierrors.NewBadRequest("decode the patched object: " + err.Error())
 	}
 	return obj, nil
+}
+
+// withoutSpec is an object's metadata and status.
+func (q *request) withoutSpec(obj runtime.Object) runtime.Object {
+	out := q.res.newObject()
+	for _, name := range []string{"TypeMeta", "ObjectMeta", "Status"} {
+		setPart(out, obj, name)
+	}
+	return out
 }
 
 // patchJSON applies the other kinds of patches.
@@ -209,7 +222,9 @@ func (s *Server) replace(q *request, old *entry, obj runtime.Object) (int, any, 
 	case "":
 		setPart(obj, old.obj, "Status")
 	case "status", "approval":
-		kept := old.obj.DeepCopyObject()
+		// Objects never change: all but the status may be shared.
+		kept := q.res.newObject()
+		reflect.ValueOf(kept).Elem().Set(reflect.ValueOf(old.obj).Elem())
 		setPart(kept, obj, "Status")
 		km := metaOf(kept)
 		km.SetLabels(m.GetLabels())

@@ -2,13 +2,11 @@ package plan
 
 import (
 	"encoding/json"
-	"fmt"
 	"hash/fnv"
 	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/dump"
 )
 
 // class is which of the four kinds of container of a pod.
@@ -43,13 +41,31 @@ type view struct {
 // the container.
 // Source: the annotation io.kubernetes.container.hash that kubelets write.
 func Hash(c *v1.Container) string {
-	fields, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
-	if err != nil { // a map of strings always marshals
+	fields, err := json.Marshal(struct {
+		Image string `json:"image"`
+		Name  string `json:"name"`
+	}{c.Image, c.Name})
+	if err != nil { // strings always marshal
 		return ""
 	}
 	h := fnv.New32a()
-	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(fields))
+	_, _ = h.Write(dumped(fields))
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// dumped are bytes as the dump that the hash is over shows them, ([]uint8)[123
+// 34]. It is written out here because the dumper's reflection takes longer
+// than the rest of a plan.
+func dumped(data []byte) []byte {
+	out := make([]byte, 0, len(data)*len("255 ")+len("([]uint8)[]"))
+	out = append(out, "([]uint8)["...)
+	for i, b := range data {
+		if i > 0 {
+			out = append(out, ' ')
+		}
+		out = strconv.AppendUint(out, uint64(b), 10)
+	}
+	return append(out, ']')
 }
 
 func isSidecar(c *v1.Container) bool {
