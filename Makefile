@@ -14,7 +14,7 @@ MODULES := api internal services/podsync services/probes services/stats services
 LINTED  := $(filter-out api,$(MODULES))
 # Where the gateway's REST mapping is generated.
 REST    := services/gateway/internal/rest
-SEEDS   ?= 1000
+SEEDS   ?= 10000
 RUN     ?= .
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
@@ -59,7 +59,7 @@ test: build generate-check lint unit sim node ## Everything, as root, under 30 m
 unit: gcc systemd-analyze ## Unit tests of all modules, with the race detector, shuffled
 	$(call step,unit tests)
 	@go test -race -shuffle=on -timeout=10m $(patsubst %,./%/...,$(MODULES))
-sim: ## Simulation of podsync: SEEDS=1000 seeds on virtual time
+sim: ## Simulation of podsync: SEEDS=10000 seeds on virtual time
 	$(call step,simulation of $(SEEDS) seeds)
 	@if [ -d services/podsync/internal/sim ]; then \
 		POLYLET_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout=30m ./services/podsync/internal/sim/...; \

@@ -2,6 +2,7 @@ package fakeapiserver
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	certv1 "k8s.io/api/certificates/v1"
@@ -214,7 +215,7 @@ func checkUpdate(q *request, old, obj runtime.Object) error {
 		if np.Status.QOSClass != op.Status.QOSClass {
 			errs = append(errs, field.Invalid(field.NewPath("status", "qosClass"), np.Status.QOSClass, "field is immutable"))
 		}
-		errs = append(errs, checkRestarts(op.Spec.RestartPolicy, op.Status.ContainerStatuses, np.Status.ContainerStatuses)...)
+		errs = append(errs, checkRestarts(&op.Spec, op.Status.ContainerStatuses, np.Status.ContainerStatuses)...)
 	} else if np.Spec.NodeName != op.Spec.NodeName {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "nodeName"), "pod updates may not change fields other than the image"))
 	}
@@ -225,14 +226,18 @@ func checkUpdate(q *request, old, obj runtime.Object) error {
 }
 
 // checkRestarts: a container that has ended for good may not run again in the status.
-func checkRestarts(policy corev1.RestartPolicy, old, now []corev1.ContainerStatus) field.ErrorList {
+func checkRestarts(spec *corev1.PodSpec, old, now []corev1.ContainerStatus) field.ErrorList {
 	var errs field.ErrorList
-	if policy == corev1.RestartPolicyAlways {
+	if spec.RestartPolicy == corev1.RestartPolicyAlways {
 		return nil
+	}
+	own := map[string]*corev1.Container{}
+	for i := range spec.Containers {
+		own[spec.Containers[i].Name] = &spec.Containers[i]
 	}
 	for _, o := range old {
 		ended := o.State.Terminated
-		if ended == nil || policy == corev1.RestartPolicyOnFailure && ended.ExitCode != 0 {
+		if ended == nil || mayRestart(spec.RestartPolicy, own[o.Name], ended.ExitCode) {
 			continue
 		}
 		for i, n := range now {
@@ -243,4 +248,20 @@ func checkRestarts(policy corev1.RestartPolicy, old, now []corev1.ContainerStatu
 		}
 	}
 	return errs
+}
+
+// mayRestart says whether a container may run again after an exit: by a rule of its own,
+// by its own policy, or by the pod's.
+func mayRestart(policy corev1.RestartPolicy, c *corev1.Container, code int32) bool {
+	if c != nil {
+		for _, rule := range c.RestartPolicyRules {
+			if on := rule.ExitCodes; on != nil && slices.Contains(on.Values, code) == (on.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+				return true
+			}
+		}
+		if c.RestartPolicy != nil {
+			policy = corev1.RestartPolicy(*c.RestartPolicy)
+		}
+	}
+	return policy == corev1.RestartPolicyAlways || policy == corev1.RestartPolicyOnFailure && code != 0
 }

@@ -3,9 +3,11 @@ package fakeapiserver
 import (
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -230,6 +232,10 @@ func (s *Server) replace(q *request, old *entry, obj runtime.Object) (int, any, 
 		km.SetLabels(m.GetLabels())
 		km.SetAnnotations(m.GetAnnotations())
 		obj, m = kept, km
+	case "ephemeralcontainers":
+		if err := addEphemeral(q, old, obj); err != nil {
+			return 0, nil, err
+		}
 	default:
 		return 0, nil, apierrors.NewMethodNotSupported(q.gr(), q.Verb+" "+q.Subresource)
 	}
@@ -242,6 +248,32 @@ func (s *Server) replace(q *request, old *entry, obj runtime.Object) (int, any, 
 		s.drop(q.table, q.UserAgent, e)
 	}
 	return http.StatusOK, q.present(e), nil
+}
+
+// addEphemeral leaves of obj, a pod, nothing new but more ephemeral containers.
+func addEphemeral(q *request, old *entry, obj runtime.Object) error {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return apierrors.NewMethodNotSupported(q.gr(), q.Verb+" "+q.Subresource)
+	}
+	was := old.obj.(*corev1.Pod)
+	asked := pod.Spec.EphemeralContainers
+	for _, c := range was.Spec.EphemeralContainers {
+		if !slices.ContainsFunc(asked, func(a corev1.EphemeralContainer) bool { return a.Name == c.Name }) {
+			return apierrors.NewInvalid(q.res.gvk.GroupKind(), q.Name, field.ErrorList{
+				field.Forbidden(field.NewPath("spec", "ephemeralContainers"), "existing ephemeral containers \""+c.Name+"\" may not be removed"),
+			})
+		}
+	}
+	pod.Spec, pod.Status = *was.Spec.DeepCopy(), was.Status
+	pod.Spec.EphemeralContainers = asked
+	for i := range pod.Spec.EphemeralContainers {
+		c := &pod.Spec.EphemeralContainers[i]
+		plain := corev1.Container(c.EphemeralContainerCommon)
+		defaultContainer(&plain, false)
+		c.EphemeralContainerCommon = corev1.EphemeralContainerCommon(plain)
+	}
+	return nil
 }
 
 // keepMeta restores what no client may change.

@@ -20,12 +20,7 @@ import (
 func (w *world) create(sub *subject) {
 	w.judge.want(sub)
 	if sub.static {
-		data, err := yaml.Marshal(sub.pod)
-		w.must(err)
-		file := w.manifest(sub)
-		w.must(os.WriteFile(file+".new", data, 0o600))
-		w.must(os.Rename(file+".new", file))
-		w.notifier.tell()
+		w.writeManifest(sub)
 		return
 	}
 	_, err := w.api.Admin().CoreV1().Pods(namespace).Create(w.t.Context(), sub.pod, metav1.CreateOptions{})
@@ -65,6 +60,50 @@ func (w *world) changeLabel(sub *subject, value string) {
 		}
 		pod.Labels["color"] = value
 	})
+}
+
+// changeManifest gives a static pod another image, if its manifest is there.
+func (w *world) changeManifest(sub *subject) {
+	if _, err := os.Stat(w.manifest(sub)); err != nil {
+		return
+	}
+	w.judge.rewritten(sub)
+	w.writeManifest(sub)
+}
+
+func (w *world) writeManifest(sub *subject) {
+	data, err := yaml.Marshal(sub.pod)
+	w.must(err)
+	file := w.manifest(sub)
+	w.must(os.WriteFile(file+".new", data, 0o600))
+	w.must(os.Rename(file+".new", file))
+	w.notifier.tell()
+}
+
+// debug adds an ephemeral container, unless the pod is being deleted or over.
+func (w *world) debug(sub *subject) {
+	pods := w.api.Admin().CoreV1().Pods(namespace)
+	w.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		pod := w.api.Pod(namespace, sub.pod.Name)
+		if pod == nil || pod.DeletionTimestamp != nil || ended(pod) {
+			return nil
+		}
+		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, v1.EphemeralContainer{
+			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: ephemeral, Image: goodImage},
+		})
+		_, err := pods.UpdateEphemeralContainers(w.t.Context(), pod.Name, pod, metav1.UpdateOptions{})
+		return err
+	}))
+}
+
+// damage spoils what podsync keeps of probes, and makes it read it.
+func (w *world) damage() {
+	kept := filepath.Join(w.dir, "root", "polylet")
+	files, _ := filepath.Glob(filepath.Join(kept, "*.json"))
+	for _, f := range files {
+		w.must(os.WriteFile(f, []byte(`{"half`), 0o600))
+	}
+	w.crash("damage")
 }
 
 // configMap creates or changes a ConfigMap.

@@ -6,12 +6,54 @@
 // so without further work; then all pods are deleted, and nothing of them may
 // be left; then podsync is stopped, and every goroutine must end.
 //
-//	go test ./services/podsync/internal/sim -seeds 1000
+//	make sim SEEDS=10000
+//	go test ./services/podsync/internal/sim -seeds 1000 -first 5001
 //	go test ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seed 42 -v
 //
-// The second tells the story of one seed: what was done (ACT), what the runtime
+// The last tells the story of one seed: what was done (ACT), what the runtime
 // did (RUNTIME), what was written (STATUS), each crash and each broken promise,
 // with the virtual time, between podsync's own log lines.
+//
+// # What is simulated
+//
+// Pods of the apiserver and static ones whose manifests come, change and go:
+// jobs, servers, crashing and stubborn ones, init containers, sidecars,
+// restart policies and rules of single containers, ephemeral containers, hooks,
+// probes whose results come as a script says, volumes, active deadlines, wrong
+// images. They are created, changed and deleted, with grace periods of all
+// lengths and none, and a period that is shortened while it runs.
+//
+// # Faults
+//
+//   - podsync: SIGKILL before or after any call, up to four times, and at any time.
+//   - The runtime: a call fails, hangs, is slow, or works though its answer is
+//     lost (also StopContainer, PullImage and preStop, which may hang to their
+//     bounds; postStart has none, so it is slow instead); events are lost,
+//     repeated, late or not there at all; it goes and comes back; its network
+//     does; a process or a sandbox dies; the machine reboots.
+//   - The apiserver: 500, 429, 410, no answer, a lost answer; watches that are
+//     cut, compacted away or late; refused and silent partitions.
+//   - probes: the process dies, results come late.
+//   - The disk: what was kept of the probes is damaged.
+//
+// # Invariants
+//
+// At each step (judge_test.go, status_test.go, mount_test.go): one live container
+// per name and one standing sandbox per pod at most; no start before the init
+// containers and sidecars before it have come so far, after the pod's end has
+// begun, against a restart policy, or before a back-off is over; no end without a
+// reason, without being asked first, or before its grace period is over; phases,
+// restart counts, start times, observed generations and the address of a pod that
+// has ended only move one way; an ended phase stands only when nothing runs; an
+// object is deleted last; every mount has an owner. When it is quiet
+// (quiet_test.go): the outcome that was asked for, statuses and readiness as the
+// runtime has them, files as their ConfigMaps are, no sandbox, container, mount,
+// directory, log or link without an owner, and no work where nothing happens.
+// Each has a broken case in sabotage_test.go that shows that it is found, but for
+// two that the fakes do not let break: a container that is removed while it runs,
+// and one that goes from ended to running under one id.
+//
+// # Replay
 //
 // What replays exactly from a seed: the pods, what their processes and probes
 // do, when each is created, changed and deleted, all other acts and their

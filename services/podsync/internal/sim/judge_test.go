@@ -25,7 +25,9 @@ type judge struct {
 	// names are the containers by pod UID and container name.
 	names map[string]*record
 	// made are the containers by id, as they were made.
-	made       map[string]fakecri.Transition
+	made map[string]fakecri.Transition
+	// ready are the sandboxes that stand, by pod UID.
+	ready      map[string]map[string]bool
 	disturbed  map[string]bool // pod UIDs that chaos has touched
 	violations []string
 }
@@ -71,7 +73,7 @@ type record struct {
 func newJudge(w *world) *judge {
 	return &judge{
 		w: w, facts: map[string]*facts{}, owners: map[string]*facts{}, names: map[string]*record{},
-		made: map[string]fakecri.Transition{}, disturbed: map[string]bool{},
+		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, disturbed: map[string]bool{},
 	}
 }
 
@@ -123,6 +125,18 @@ func (j *judge) changed(sub *subject) {
 	f := j.facts[sub.pod.Name]
 	f.change = time.Now()
 	f.because("its image was changed", sub.pod.Spec.Containers[0].Name, time.Now(), sub.grace())
+}
+
+// rewritten notes that the manifest of a static pod has now another image: it is
+// another pod, and the old one is to end.
+func (j *judge) rewritten(sub *subject) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f := j.facts[sub.pod.Name]
+	f.change = time.Now()
+	f.because("its manifest was changed", "", time.Now(), sub.grace())
+	sub.pod = sub.pod.DeepCopy()
+	sub.pod.Spec.Containers[0].Image = newImage
 }
 
 func (j *judge) disturb(uid string) {
@@ -200,6 +214,7 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 	}
 	j.owners[tr.PodUID] = f
 	if tr.Kind != fakecri.KindContainer {
+		j.stood(tr)
 		return
 	}
 	r := j.record(tr.PodUID, tr.Name)
@@ -221,6 +236,52 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 	}
 }
 
+// stood checks that a pod has one sandbox that stands at most.
+func (j *judge) stood(tr fakecri.Transition) {
+	ready := j.ready[tr.PodUID]
+	if ready == nil {
+		ready = map[string]bool{}
+		j.ready[tr.PodUID] = ready
+	}
+	delete(ready, tr.ID)
+	if tr.To != fakecri.Ready {
+		return
+	}
+	ready[tr.ID] = true
+	if len(ready) > 1 {
+		j.violation("%d sandboxes of pod %s stand at once", len(ready), tr.Pod)
+	}
+}
+
+// ordered checks that what a container waits for has come: the init containers
+// before it have done their work in this sandbox, the sidecars before it have
+// been started in it.
+func (j *judge) ordered(tr fakecri.Transition, f *facts) {
+	spec := &f.sub.pod.Spec
+	if isEphemeral(tr.Name) {
+		return
+	}
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		if c.Name == tr.Name {
+			return
+		}
+		r := j.record(tr.PodUID, c.Name)
+		done := r.ended && r.code == 0
+		if sidecar(c) {
+			done = r.starts > 0
+		}
+		if r.sandbox != tr.SandboxID || !done {
+			j.violation("container %s of pod %s was started before %s had come so far", tr.Name, tr.Pod, c.Name)
+			return
+		}
+	}
+}
+
+func sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
 // started checks a start.
 func (j *judge) started(tr fakecri.Transition, f *facts, r *record, image string) {
 	r.live[tr.ID] = true
@@ -234,6 +295,7 @@ func (j *judge) started(tr fakecri.Transition, f *facts, r *record, image string
 	if !f.sub.static && ended(&v1.Pod{Status: v1.PodStatus{Phase: f.phase}}) {
 		j.violation("container %s of pod %s was started though the pod is %s", tr.Name, tr.Pod, f.phase)
 	}
+	j.ordered(tr, f)
 	fresh := r.image != "" && image != r.image
 	if r.ended {
 		j.restarted(tr, f, r, fresh)
@@ -275,19 +337,34 @@ func restarts(spec *v1.PodSpec, name string, code int32) (again, init bool) {
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		if c.Name == name {
-			if c.RestartPolicy != nil {
+			if sidecar(c) {
 				return true, false
 			}
 			return code != 0 && spec.RestartPolicy != v1.RestartPolicyNever, true
 		}
 	}
-	switch spec.RestartPolicy {
-	case v1.RestartPolicyAlways:
-		return true, false
-	case v1.RestartPolicyOnFailure:
-		return code != 0, false
+	policy := spec.RestartPolicy
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		if c.Name != name {
+			continue
+		}
+		for _, rule := range c.RestartPolicyRules {
+			if slices.Contains(rule.ExitCodes.Values, code) {
+				return true, false
+			}
+		}
+		if c.RestartPolicy != nil {
+			policy = v1.RestartPolicy(*c.RestartPolicy)
+		}
 	}
-	return false, false
+	switch {
+	case isEphemeral(name):
+		return false, false
+	case policy == v1.RestartPolicyAlways:
+		return true, false
+	}
+	return policy == v1.RestartPolicyOnFailure && code != 0, false
 }
 
 // exited checks an end, and notes what follows from it.
@@ -304,13 +381,17 @@ func (j *judge) exited(tr fakecri.Transition, f *facts, r *record) {
 	if ours := tr.Signal != "" && tr.Cause != "KillSandbox" && tr.Cause != "Reboot"; ours {
 		j.killed(tr, f)
 	}
+	if isEphemeral(tr.Name) {
+		return
+	}
 	again, init := restarts(&f.sub.pod.Spec, tr.Name, tr.ExitCode)
 	if !again && (!init || tr.ExitCode != 0) {
 		for _, c := range f.sub.pod.Spec.InitContainers {
-			if c.RestartPolicy != nil {
+			if sidecar(&c) {
 				f.because("container "+tr.Name+" has ended", c.Name, tr.At, f.sub.grace())
 			}
 		}
+		f.because("container "+tr.Name+" has ended", ephemeral, tr.At, f.sub.grace())
 	}
 }
 

@@ -37,7 +37,46 @@ func at(turns []turn, age time.Duration) (known, ok bool, next time.Duration) {
 
 // prober stands in for the probes process: it follows the targets and reports
 // what the scripts say.
-type prober struct{ w *world }
+type prober struct {
+	w *world
+
+	mu    sync.Mutex
+	end   context.CancelFunc // of the stream that is open; nil when none is
+	pause time.Duration      // before the next stream
+	delay time.Duration      // of every result
+}
+
+// restart kills the probes process; the next one comes after a pause and knows
+// nothing.
+func (p *prober) restart(pause time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pause = pause
+	if p.end != nil {
+		p.end()
+	}
+}
+
+// late lets every result take so long.
+func (p *prober) late(delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = delay
+}
+
+// open begins a stream.
+func (p *prober) open(ctx context.Context) (context.Context, context.CancelFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ctx, p.end = context.WithCancel(ctx)
+	return ctx, p.end
+}
+
+func (p *prober) now() (pause, delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pause, p.delay
+}
 
 // registrar hands the service that is registered to the prober.
 type registrar func(impl any)
@@ -51,8 +90,24 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 // follow keeps a stream open while podsync lives.
 func (p *prober) follow(ctx context.Context, impl any) {
-	s := &probeStream{p: p, ctx: ctx, poke: make(chan struct{}, 1), targets: map[probeKey]*podsyncv1.ProbeTarget{}, sent: map[probeKey]sent{}}
-	_ = impl.(podsyncv1.PodSyncServiceServer).SyncProbes(s)
+	for ctx.Err() == nil {
+		stream, end := p.open(ctx)
+		s := &probeStream{p: p, ctx: stream, poke: make(chan struct{}, 1), targets: map[probeKey]*podsyncv1.ProbeTarget{}, sent: map[probeKey]sent{}}
+		_ = impl.(podsyncv1.PodSyncServiceServer).SyncProbes(s)
+		end()
+		pause, _ := p.now()
+		sleep(ctx, max(pause, time.Millisecond))
+	}
+}
+
+// sleep lets time pass until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 type probeKey struct {
@@ -113,6 +168,9 @@ func (s *probeStream) Recv() (*podsyncv1.SyncProbesRequest, error) {
 	for {
 		results, next := s.due()
 		if len(results) > 0 {
+			if _, delay := s.p.now(); delay > 0 {
+				sleep(s.ctx, delay)
+			}
 			return &podsyncv1.SyncProbesRequest{Epoch: 1, Results: results}, nil
 		}
 		var alarm <-chan time.Time

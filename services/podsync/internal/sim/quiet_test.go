@@ -145,7 +145,7 @@ func (w *world) untrue(sub *subject, pod *v1.Pod, snapshot fakecri.Snapshot) str
 			newest[c.Name()] = c
 		}
 	}
-	for _, st := range statuses(pod) {
+	for _, st := range append(statuses(pod), pod.Status.EphemeralContainerStatuses...) {
 		if why := untrueContainer(st, newest[st.Name], ended(pod)); why != "" {
 			return "container " + st.Name + " " + why
 		}
@@ -206,7 +206,7 @@ func (w *world) readyIs(sub *subject, pod *v1.Pod, newest map[string]*fakecri.Co
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && !ready(c) {
+		if c := &pod.Spec.InitContainers[i]; sidecar(c) && !ready(c) {
 			return false
 		}
 	}

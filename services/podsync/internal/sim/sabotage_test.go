@@ -77,6 +77,28 @@ func makes(w *world, attempt uint32) {
 	w.must(err)
 }
 
+// makesAs starts a container of another name in the newest sandbox, as podsync
+// could.
+func makesAs(w *world, name string, attempt uint32) {
+	containers := w.rt.Snapshot().Containers
+	old := containers[len(containers)-1]
+	config := proto.CloneOf(old.Config)
+	config.Metadata.Name, config.Metadata.Attempt = name, attempt
+	made, err := w.rt.Runtime().CreateContainer(context.Background(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: old.SandboxID, Config: config, SandboxConfig: old.Sandbox,
+	})
+	w.must(err)
+	_, err = w.rt.Runtime().StartContainer(context.Background(), &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()})
+	w.must(err)
+}
+
+// whenItRuns patches the status of a pod that has run for a while.
+func whenItRuns(patch string) func(*world, string, any, any, func() error) error {
+	return again("Status", func(w *world, _ any) {
+		time.AfterFunc(20*time.Second, func() { patchStatus(w, patch) })
+	})
+}
+
 // asPodsync is a client that the apiserver takes for podsync's.
 func asPodsync(w *world) kubernetes.Interface {
 	config := w.api.RESTConfig()
@@ -168,9 +190,46 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			sabotage{scenario: only("forever", 10*time.Second), cri: again("StopContainer", func(w *world, _ any) { makes(w, 7) })},
 			"was started after its pod's end had begun",
 		},
-		{"a phase that goes back", sabotage{scenario: only("forever", 0), cri: again("Status", func(w *world, _ any) {
-			time.AfterFunc(20*time.Second, func() { patchStatus(w, `{"status":{"phase":"Pending"}}`) })
-		})}, "went from Running to Pending"},
+		{
+			"an init container that runs again",
+			sabotage{scenario: only("init", 0), cri: func(w *world, m string, req, _ any, do func() error) error {
+				err := do()
+				if create, ok := req.(*runtimeapi.CreateContainerRequest); ok && create.GetConfig().GetMetadata().GetName() == "c0" {
+					makesAs(w, "i0", 7)
+				}
+				return err
+			}},
+			"container i0 of pod p0 was started again after exit code 0",
+		},
+		{
+			"a container before its init containers",
+			sabotage{scenario: only("init", 0), cri: again("StartContainer", func(w *world, _ any) { makesAs(w, "c0", 0) })},
+			"container c0 of pod p0 was started before i0 had come so far",
+		},
+		{
+			"a second sandbox",
+			sabotage{scenario: only("forever", 0), cri: again("RunPodSandbox", func(w *world, req any) {
+				config := proto.CloneOf(req.(*runtimeapi.RunPodSandboxRequest).GetConfig())
+				config.Metadata.Attempt = 9
+				_, err := w.rt.Runtime().RunPodSandbox(context.Background(), &runtimeapi.RunPodSandboxRequest{Config: config})
+				w.must(err)
+			})},
+			"2 sandboxes of pod p0 stand at once",
+		},
+		{
+			"a pod that nobody asked for",
+			sabotage{scenario: only("forever", 0), cri: again("RunPodSandbox", func(w *world, req any) {
+				config := proto.CloneOf(req.(*runtimeapi.RunPodSandboxRequest).GetConfig())
+				config.Metadata.Name = "ghost"
+				_, err := w.rt.Runtime().RunPodSandbox(context.Background(), &runtimeapi.RunPodSandboxRequest{Config: config})
+				w.must(err)
+			})},
+			"of pod ghost, for which nobody ever asked",
+		},
+		{"a start time that changes", sabotage{scenario: only("forever", 0), cri: whenItRuns(`{"status":{"startTime":"1999-01-01T00:00:00Z"}}`)}, "the start time of pod p0 went from"},
+		{"an observed generation that falls", sabotage{scenario: only("forever", 0), cri: whenItRuns(`{"status":{"observedGeneration":0}}`)}, "the observed generation of pod p0 fell from 1 to 0"},
+		{"an address that an ended pod loses", sabotage{scenario: only("job", 0), cri: whenItRuns(`{"status":{"podIP":null,"podIPs":null}}`)}, "the address of pod p0, which has ended"},
+		{"a phase that goes back", sabotage{scenario: only("forever", 0), cri: whenItRuns(`{"status":{"phase":"Pending"}}`)}, "went from Running to Pending"},
 		{"a last phase that changes", sabotage{scenario: only("job", 0), cri: again("StopPodSandbox", func(w *world, _ any) {
 			time.Sleep(time.Second)
 			patchStatus(w, `{"status":{"phase":"Failed"}}`)

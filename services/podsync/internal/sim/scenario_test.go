@@ -91,6 +91,13 @@ func (s *scenario) life(rng *rand.Rand, sub *subject) {
 			s.add(later(), "change a label of "+sub.pod.Name, func(w *world) { w.changeLabel(sub, color) })
 		}
 	}
+	if sub.static && sub.mayChange && rng.IntN(3) == 0 {
+		s.add(later(), "change the manifest of "+sub.pod.Name, func(w *world) { w.changeManifest(sub) })
+	}
+	if script := []fakecri.Script{fakecri.Exits(time.Second, 0), fakecri.Exits(time.Second, 5), {}, {OnTerm: fakecri.Term{Ignore: true}}}[rng.IntN(4)]; !sub.static && rng.IntN(4) == 0 {
+		sub.scripts[ephemeral] = script
+		s.add(later(), "debug "+sub.pod.Name, func(w *world) { w.debug(sub) })
+	}
 	if sub.shape == "late" {
 		s.add(later(), "create the ConfigMap "+sub.pod.Name, func(w *world) { w.must(w.configMap(sub.pod.Name, "late")) })
 	}
@@ -116,7 +123,7 @@ func (s *scenario) chaos(rng *rand.Rand, heavy float64) {
 	for range int(heavy * float64(1+rng.IntN(4))) {
 		long := time.Duration(1+rng.IntN(20)) * time.Second
 		begin, pick := when(), rng.IntN(100)
-		switch rng.IntN(9) {
+		switch rng.IntN(12) {
 		case 0:
 			how := fakeapiserver.Partition(1 + rng.IntN(2))
 			s.add(begin, "partition", func(w *world) { w.api.Partition(how) })
@@ -138,6 +145,13 @@ func (s *scenario) chaos(rng *rand.Rand, heavy float64) {
 		case 7:
 			s.add(begin, "podsync is killed", func(w *world) { w.crash("SIGKILL") })
 		case 8:
+			s.add(begin, "the probes process is killed", func(w *world) { w.prober.restart(long / 4) })
+		case 9:
+			s.add(begin, "results of probes come late", func(w *world) { w.prober.late(3 * time.Second) })
+			s.add(begin+long, "results of probes come at once", func(w *world) { w.prober.late(0) })
+		case 10:
+			s.add(begin, "what was kept of the probes is damaged", func(w *world) { w.damage() })
+		case 11:
 			if rng.IntN(3) == 0 {
 				s.add(begin, "the machine reboots", func(w *world) { w.reboot() })
 			}

@@ -101,6 +101,11 @@ func (m *maker) sidecar(script fakecri.Script) *v1.Container {
 	return c
 }
 
+// ephemeral is the name of the debug container that a pod may get.
+const ephemeral = "d0"
+
+func isEphemeral(name string) bool { return name == ephemeral }
+
 func (m *maker) policy(p v1.RestartPolicy, end outcome) { m.spec.RestartPolicy, m.end = p, end }
 
 // forever runs until it is stopped, in one of the ways to take a SIGTERM.
@@ -229,6 +234,22 @@ func shapesByParts() []shape {
 			c.Lifecycle = &v1.Lifecycle{PostStart: handler(postStart)}
 			m.hooks[c.Name] = fakecri.ExecResult{After: m.short(), Code: 1}
 			m.end = crashes
+		}},
+		{name: "own policy", needsAPI: true, make: func(m *maker) {
+			m.policy(v1.RestartPolicyNever, runs)
+			own := v1.ContainerRestartPolicyOnFailure
+			m.main(run(m.exit(1), m.exit(2), fakecri.Run{For: -1})).RestartPolicy = &own
+			m.main(m.forever())
+		}},
+		{name: "own rule", needsAPI: true, make: func(m *maker) {
+			m.policy(v1.RestartPolicyNever, succeeds)
+			own := v1.ContainerRestartPolicyNever
+			c := m.main(run(m.exit(42), m.exit(0)))
+			c.RestartPolicy = &own
+			c.RestartPolicyRules = []v1.ContainerRestartRule{{
+				Action:    v1.ContainerRestartRuleActionRestart,
+				ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			}}
 		}},
 		{name: "volumes", needsAPI: true, make: func(m *maker) { m.main(m.forever()); withVolumes(m.spec, "config") }},
 		{name: "late", needsAPI: true, make: func(m *maker) { m.main(m.forever()); withVolumes(m.spec, m.pod.Name) }},

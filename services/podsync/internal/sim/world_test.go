@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
@@ -60,7 +61,7 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 		w.story = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: plainTime}))
 		w.log = logr.FromSlogHandler(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: plainTime}))
 	}
-	w.prober = &prober{w}
+	w.prober = &prober{w: w}
 	w.judge = newJudge(w)
 	criFaults := fakecri.RandomFaults(seed, w.scenario.cri)
 	w.rt = fakecri.New(fakecri.Config{
@@ -71,7 +72,7 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 				return fakecri.Fault{}
 			}
 			f := criFaults(ctx, method, req)
-			if f.Hang && (method == "PullImage" || method == "ExecSync") { // may take an hour and a day
+			if q, ok := req.(*runtimeapi.ExecSyncRequest); ok && f.Hang && q.GetCmd()[0] == postStart { // may take a day
 				f.Hang, f.Delay = false, 20*time.Second
 			}
 			return f
@@ -216,6 +217,7 @@ func (w *world) becomeQuiet() {
 	w.api.Heal()
 	w.rt.SetDown(false)
 	w.rt.SetNetworkReady(true)
+	w.prober.late(0)
 }
 
 // notifier stands in for inotify on the manifests' directory.
