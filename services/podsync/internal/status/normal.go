@@ -5,8 +5,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstatus"
 )
 
 // ownedConditions are the condition types that only the node writes. Any other
@@ -139,7 +140,7 @@ func same(desired, known v1.PodStatus) bool {
 	if desired.QOSClass == "" {
 		known.QOSClass = ""
 	}
-	return equality.Semantic.DeepEqual(desired, known)
+	return podstatus.Equal(desired, known)
 }
 
 // urgent says whether anybody may act on the difference between two statuses:

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstatus"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
@@ -25,7 +25,7 @@ func (w *worker) publish(out plan.Output) {
 	}
 	old := w.state.Reported
 	w.state.Reported = out.Status
-	changed := !equality.Semantic.DeepEqual(old, out.Status)
+	changed := !podstatus.Equal(old, out.Status)
 	if w.state.Observed.Known && w.state.Admission.Decision != plan.AdmissionPending || out.Terminating {
 		if changed {
 			w.noteStatus(&old, &out.Status)
