@@ -119,12 +119,21 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		NodeStatusUpdateFrequency:        c.NodeStatusUpdateFrequency.Duration,
 		NodeStatusReportFrequency:        c.NodeStatusReportFrequency.Duration,
 		NodeLeaseDuration:                time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
-		DeclaredFeatures:                 declaredFeatures,
+		DeclaredFeatures:                 declaredFeatures(loaded),
 	}
 }
 
 // declaredFeatures are what a scheduler and an apiserver may count on here
 // beyond every node of the release, in order. The gateway speaks version 5 of
-// the WebSocket protocol of exec and attach, and tunnels port-forward.
+// the WebSocket protocol of exec and attach, and tunnels port-forward; podsync
+// resizes pods as a whole and init containers in place unless their gates are off.
 // Source: KEP-5328, k8s.io/component-helpers/nodedeclaredfeatures.
-var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
+func declaredFeatures(loaded *kubeletconfig.Loaded) []string {
+	list := []string{"ExtendWebSocketsToKubelet"}
+	for _, gate := range []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"} {
+		if loaded.FeatureEnabled(gate) {
+			list = append(list, gate)
+		}
+	}
+	return list
+}

@@ -135,12 +135,18 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 	out.VerifyPolicy, out.VerifyAllowlist = c.ImagePullCredentialsVerificationPolicy, c.PreloadedImagesVerificationAllowlist
 	out.CredentialProviderConfig, out.CredentialProviderBinDir = loaded.Flags.CredentialProviderConfig, loaded.Flags.CredentialProviderBinDir
 	out.CredentialProviderTokens = loaded.FeatureEnabled("KubeletServiceAccountTokenForCredentialProviders")
+	out.Resize = podsyncservice.ResizePolicies{
+		StaticCPU: c.CPUManagerPolicy == "static", StaticMemory: c.MemoryManagerPolicy == "Static",
+		ExclusiveCPUs: loaded.FeatureEnabled("InPlacePodVerticalScalingExclusiveCPUs"), ExclusiveMemory: loaded.FeatureEnabled("InPlacePodVerticalScalingExclusiveMemory"),
+		Swap:       c.MemorySwap.SwapBehavior == "LimitedSwap",
+		NoPodLevel: !loaded.FeatureEnabled("InPlacePodLevelResourcesVerticalScaling"), NoInitContainers: !loaded.FeatureEnabled("InPlacePodVerticalScalingInitContainers"),
+	}
 	out.SeccompDefault = c.SeccompDefault != nil && *c.SeccompDefault
 	out.CPUCFSQuota = c.CPUCFSQuota == nil || *c.CPUCFSQuota
 	out.CgroupsPerQOS = c.CgroupsPerQOS == nil || *c.CgroupsPerQOS
 	out.NoPodLevelResources = !loaded.FeatureEnabled("PodLevelResources")
 	if loaded.FeatureEnabled("NodeDeclaredFeatures") {
-		out.DeclaredFeatures = declaredFeatures
+		out.DeclaredFeatures = declaredFeatures(loaded)
 	}
 	if c.CPUCFSQuotaPeriod != nil {
 		out.CPUCFSQuotaPeriod = c.CPUCFSQuotaPeriod.Duration

@@ -105,6 +105,9 @@ type Config struct {
 	// and ImageMaxAge how long it may be unused; 0 is for ever.
 	ImageMinAge, ImageMaxAge time.Duration
 
+	// Resize says which resizes of running pods this node can never carry out.
+	Resize ResizePolicies
+
 	// PodCIDR is told to the runtime in standalone mode; else the Node's is.
 	PodCIDR string
 	// NodeDeadline is how long a pod waits for what admission needs and what can
@@ -120,6 +123,22 @@ type Config struct {
 	// PodsAPISocket is where Kubernetes' Pods API is served beside the main
 	// socket, e.g. /var/lib/kubelet/pods-api/pods-api.sock; empty for nowhere.
 	PodsAPISocket string
+}
+
+// ResizePolicies are the parts of the node's configuration that rule out some
+// resizes of running pods; the zero value rules out none.
+type ResizePolicies struct {
+	// StaticCPU and StaticMemory: cpuManagerPolicy or memoryManagerPolicy is static.
+	StaticCPU, StaticMemory bool
+	// ExclusiveCPUs and ExclusiveMemory are the gates
+	// InPlacePodVerticalScalingExclusive…, which allow them all the same.
+	ExclusiveCPUs, ExclusiveMemory bool
+	// Swap: containers may swap.
+	Swap bool
+	// NoPodLevel and NoInitContainers: the gate
+	// InPlacePodLevelResourcesVerticalScaling or
+	// InPlacePodVerticalScalingInitContainers is off.
+	NoPodLevel, NoInitContainers bool
 }
 
 func (c *Config) applyDefaults() {

@@ -65,6 +65,22 @@ func (c *cgroups) Ensure(ctx context.Context, pod *v1.Pod) (string, error) {
 	return m.Ensure(ctx, pod)
 }
 
+func (c *cgroups) Raise(ctx context.Context, pod *v1.Pod) error {
+	m, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	return m.Raise(ctx, pod)
+}
+
+func (c *cgroups) Fit(ctx context.Context, pod *v1.Pod) error {
+	m, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	return m.Fit(ctx, pod)
+}
+
 func (c *cgroups) Remove(ctx context.Context, uid types.UID) error {
 	m, err := c.get(ctx)
 	if err != nil {

@@ -1,6 +1,8 @@
 package podsync
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
@@ -19,12 +21,14 @@ var (
 	ephemeral         = prometheus.NewDesc("kubelet_managed_ephemeral_containers", "Current number of ephemeral containers in pods managed by this kubelet.", nil, nil)
 	lastRelist        = prometheus.NewDesc("kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.", nil, nil)
 	volumes           = prometheus.NewDesc("volume_manager_total_volumes", "Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil)
+	pendingResizes    = prometheus.NewDesc("kubelet_pod_pending_resizes", "Number of pods whose resize is not allocated, by reason", []string{"reason"}, nil)
+	resizesInProgress = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "Number of pods whose resize is allocated and not yet in effect", nil, nil)
 	mirrorPods        = prometheus.NewDesc("kubelet_mirror_pods", "The number of mirror pods the kubelet will try to create (one per admitted static pod)", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{runningPods, runningContainers, desiredPods, activePods, workingPods, ephemeral, lastRelist, volumes, mirrorPods} {
+	for _, d := range []*prometheus.Desc{runningPods, runningContainers, desiredPods, activePods, workingPods, ephemeral, lastRelist, volumes, mirrorPods, pendingResizes, resizesInProgress} {
 		c <- d
 	}
 }
@@ -67,6 +71,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		}
 	}
 	gauge(ephemeral, debugging)
+	g.resizes(gauge)
 	for _, is := range []bool{false, true} {
 		gauge(desiredPods, desired[is], label(is))
 		gauge(activePods, active[is], label(is))
@@ -75,6 +80,25 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		static = 0 // nobody to show a mirror to
 	}
 	gauge(mirrorPods, static)
+}
+
+// resizes counts the pods whose resize waits or is under way.
+func (g gauges) resizes(gauge func(d *prometheus.Desc, n int, labels ...string)) {
+	waiting, under := map[string]int{v1.PodReasonDeferred: 0, v1.PodReasonInfeasible: 0}, 0
+	for _, p := range g.s.pods.List() {
+		for _, c := range p.Status.Conditions {
+			switch c.Type {
+			case v1.PodResizePending:
+				waiting[c.Reason]++
+			case v1.PodResizeInProgress:
+				under++
+			}
+		}
+	}
+	for reason, n := range waiting {
+		gauge(pendingResizes, n, strings.ToLower(reason))
+	}
+	gauge(resizesInProgress, under)
 }
 
 // label is a bool as the kubelet's metrics write it: empty for false.

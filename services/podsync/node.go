@@ -17,6 +17,7 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/nodeaddr"
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 	"github.com/polylet/polylet/services/podsync/internal/object"
 	"github.com/polylet/polylet/services/podsync/internal/observe"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
@@ -27,6 +28,7 @@ import (
 func (s *Service) prepare() error {
 	for dir, mode := range map[string]os.FileMode{
 		filepath.Join(s.cfg.RootDir, "pods"):                        0o750,
+		filepath.Join(s.cfg.RootDir, "polylet"):                     0o750,
 		s.cfg.PodLogsDir:                                            0o755,
 		filepath.Join(filepath.Dir(s.cfg.PodLogsDir), "containers"): 0o755,
 	} {
@@ -157,6 +159,8 @@ func (s *Service) nodeFacts() plan.Node {
 	return plan.Node{
 		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod,
+		Quotas:                    resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},
+		NoPodLevelResize:          s.cfg.Resize.NoPodLevel,
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/podsync/internal/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/collect"
 	"github.com/polylet/polylet/services/podsync/internal/cri"
@@ -98,6 +99,8 @@ type Service struct {
 	sources  *source.Sources
 	server   *server.Server
 
+	allocations *allocation.Store
+
 	rotator   *rotate.Rotator
 	collector *collect.Collector
 
@@ -128,6 +131,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		deps.Metrics.MustRegister(gauges{s})
 	}
 	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, deps.Runtime, deps.Images, metrics)
+	s.allocations = allocation.New(filepath.Join(cfg.RootDir, "polylet", "allocations.json"))
 	s.table, s.pods = view.NewTable(deps.Epoch), view.NewPods(deps.Epoch)
 	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint}, observe.Deps{
 		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,
@@ -144,7 +148,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.registry = worker.New(worker.Config{Sources: s.sources.Names()}, worker.Deps{
 		Executor: s.executor(puller), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts,
 		Timelines: s.lines,
-		Admit:     s.admit, Node: s.nodeFacts, OnDisk: s.onDisk,
+		Admit:     s.admit, Resize: s.resize, Allocations: s.allocations, Node: s.nodeFacts, OnDisk: s.onDisk,
 	})
 	s.housekeeping()
 	s.server, err = server.New(server.Deps{
@@ -227,7 +231,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 	}, execute.Deps{
 		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: s.cgroups,
 		Materials: builder, Hooks: hook.New(hook.Deps{Exec: s.runtime, Events: s.events, Metrics: s.metrics}), Finisher: s.statuses,
-		Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
+		Allocations: s.allocations, Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
 	})
 }
 
@@ -240,6 +244,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.probes.Load(logr.FromContextOrDiscard(ctx))
+	s.loadAllocations(logr.FromContextOrDiscard(ctx))
 	group, ctx := errgroup.WithContext(ctx)
 	part := func(name string, run func(context.Context) error) {
 		group.Go(func() error {

@@ -24,6 +24,9 @@ type Input struct {
 	Standalone bool
 	// Node is this node's object; nil when it is not synced yet, or standalone.
 	Node *v1.Node
+	// Resize is true for a pod that runs and is to have more or less than it
+	// has: no other has to go for that.
+	Resize bool
 	// NodeOutdated is true when Node may be older than the pod's binding: what
 	// it forbids is asked again with a fresh one before the pod is rejected.
 	NodeOutdated bool
@@ -36,8 +39,8 @@ type Input struct {
 	// Node.Status.Allocatable is taken. A resource that is not named in it has
 	// no bound.
 	Allocatable v1.ResourceList
-	// Active are the admitted pods that have not ended; Pod may be among them
-	// and is not counted.
+	// Active are the admitted pods that have not ended, with what they are
+	// allocated; Pod may be among them and is not counted.
 	Active []*v1.Pod
 	// Leaving are those of Active that are being stopped: what they use comes
 	// free without anybody's doing.

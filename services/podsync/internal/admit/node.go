@@ -56,7 +56,7 @@ func checkPredicates(in Input) (Answer, bool) {
 	switch {
 	case len(short) == 0:
 		return answer, objects
-	case !IsCritical(in.Pod, in.Static):
+	case in.Resize || !IsCritical(in.Pod, in.Static):
 		return rejected(reasonOutOf+string(short[0].Name), "%s", short[0].text())
 	case objects:
 		return answer, true

@@ -75,7 +75,7 @@ func (n needs) without(pods ...*v1.Pod) needs {
 	var out needs
 	for _, one := range n {
 		for _, pod := range pods {
-			one.amount -= requests(pod, true)[one.name]
+			one.amount -= requests(pod)[one.name]
 		}
 		if one.amount > 0 {
 			out = append(out, one)
@@ -87,7 +87,7 @@ func (n needs) without(pods ...*v1.Pod) needs {
 // distance is how far a pod is from covering the needs: 0 covers them all.
 func (n needs) distance(pod *v1.Pod) float64 {
 	var sum float64
-	has := requests(pod, true)
+	has := requests(pod)
 	for _, one := range n {
 		if left := one.amount - has[one.name]; left > 0 {
 			part := float64(left) / float64(one.amount)
@@ -157,7 +157,7 @@ func nearest(pods []*v1.Pod, n needs) []*v1.Pod {
 
 // smaller compares what two pods ask for: memory first, then cpu.
 func smaller(a, b *v1.Pod) bool {
-	x, y := requests(a, true), requests(b, true)
+	x, y := requests(a), requests(b)
 	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
 		if x[name] != y[name] {
 			return x[name] < y[name]

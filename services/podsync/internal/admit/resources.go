@@ -31,12 +31,12 @@ func shortages(in Input, active []*v1.Pod) []shortage {
 	if len(capacity) == 0 {
 		return nil
 	}
-	used, want := map[v1.ResourceName]int64{}, requests(in.Pod, false)
+	used, want := map[v1.ResourceName]int64{}, requests(in.Pod)
 	for _, pod := range active {
 		if pod.UID == in.Pod.UID {
 			continue
 		}
-		for name, n := range requests(pod, true) {
+		for name, n := range requests(pod) {
 			used[name] += n
 		}
 	}
@@ -62,11 +62,10 @@ func (in *Input) allocatable() (list v1.ResourceList, complete bool) {
 	return in.Node.Status.Allocatable, true
 }
 
-// requests are what a pod asks for, itself included, or, for one that runs,
-// what it was given if that is more.
-func requests(pod *v1.Pod, running bool) map[v1.ResourceName]int64 {
+// requests are what a pod asks for, or was allocated when it runs, itself included.
+func requests(pod *v1.Pod) map[v1.ResourceName]int64 {
 	out := map[v1.ResourceName]int64{v1.ResourcePods: 1}
-	for name, q := range podresource.PodRequests(pod, podresource.PodResourcesOptions{UseStatusResources: running}) {
+	for name, q := range podresource.PodRequests(pod, podresource.PodResourcesOptions{}) {
 		out[name] = value(name, q)
 	}
 	return out
@@ -109,7 +108,7 @@ func checkDevices(in Input) (Answer, bool) {
 	if in.Node == nil {
 		return fine()
 	}
-	want := requests(in.Pod, false)
+	want := requests(in.Pod)
 	for _, name := range inOrder(want) {
 		if !isExtended(name) || want[name] <= 0 {
 			continue

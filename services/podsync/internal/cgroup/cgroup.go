@@ -53,6 +53,12 @@ type Manager interface {
 	// Ensure makes the pod's cgroup, brings its limits up to date, and returns
 	// the CRI cgroup parent.
 	Ensure(ctx context.Context, pod *v1.Pod) (parent string, err error)
+	// Raise makes the pod's cgroup no smaller than Ensure would in anything, and
+	// takes nothing away, so that containers can grow within it.
+	Raise(ctx context.Context, pod *v1.Pod) error
+	// Fit makes the pod's cgroup what Ensure would, unless that took memory away
+	// that is in use.
+	Fit(ctx context.Context, pod *v1.Pod) error
 	// Remove kills what is left in the pod's cgroup and removes it, whatever
 	// tier it is in. Idempotent.
 	Remove(ctx context.Context, uid types.UID) error
@@ -69,6 +75,12 @@ func (Off) Setup(context.Context, Limits) error { return nil }
 
 // Ensure returns Parent.
 func (o Off) Ensure(context.Context, *v1.Pod) (string, error) { return o.Parent, nil }
+
+// Raise does nothing.
+func (Off) Raise(context.Context, *v1.Pod) error { return nil }
+
+// Fit does nothing.
+func (Off) Fit(context.Context, *v1.Pod) error { return nil }
 
 // Remove does nothing.
 func (Off) Remove(context.Context, types.UID) error { return nil }

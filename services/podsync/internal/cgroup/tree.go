@@ -127,12 +127,8 @@ func (t *tree) Setup(_ context.Context, limits Limits) error {
 	return t.share()
 }
 
-// Ensure makes or updates the pod's cgroup.
-func (t *tree) Ensure(_ context.Context, pod *v1.Pod) (string, error) {
-	n, err := t.pod(resources.QOS(pod), pod.UID)
-	if err != nil {
-		return "", err
-	}
+// wanted are the values of a pod's cgroup.
+func (t *tree) wanted(pod *v1.Pod) wanted {
 	total := resources.ForPod(pod)
 	w := wanted{shares: resources.Shares(total.MilliCPU), memory: total.MemoryLimit, huge: map[string]int64{}}
 	if t.cfg.CPUCFSQuota && total.CPULimit > 0 {
@@ -148,6 +144,16 @@ func (t *tree) Ensure(_ context.Context, pod *v1.Pod) (string, error) {
 	for _, size := range cgroups.HugePageSizes() {
 		w.huge[size] = total.HugePages[size]
 	}
+	return w
+}
+
+// Ensure makes or updates the pod's cgroup.
+func (t *tree) Ensure(_ context.Context, pod *v1.Pod) (string, error) {
+	n, err := t.pod(resources.QOS(pod), pod.UID)
+	if err != nil {
+		return "", err
+	}
+	w := t.wanted(pod)
 	if err := t.write(n, w); err != nil {
 		return "", err
 	}

@@ -1,12 +1,14 @@
 package cri
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/kubelet/pkg/types"
 )
 
@@ -35,6 +37,12 @@ const (
 	AnnotationCgroupParent = "polylet.dev/cgroup-parent"
 	// AnnotationPodStarted, on a sandbox, is the pod's status.startTime, RFC 3339.
 	AnnotationPodStarted = "polylet.dev/pod-started"
+	// AnnotationAllocated, on a sandbox, is what its pod was allocated when it
+	// was made, as resize.Allocation writes it.
+	AnnotationAllocated = "polylet.dev/allocated"
+	// AnnotationResources, on a container, are the cpu and memory that it was
+	// made with, as JSON of a ResourceRequirements.
+	AnnotationResources = "polylet.dev/resources"
 )
 
 // RestartCount reads a container's restart count from its annotations; false
@@ -61,6 +69,20 @@ func PodStarted(annotations map[string]string) time.Time {
 		return time.Time{}
 	}
 	return t
+}
+
+// Resources reads what a container was made with from its annotations; nil when
+// they do not say.
+func Resources(annotations map[string]string) *v1.ResourceRequirements {
+	text := annotations[AnnotationResources]
+	if text == "" {
+		return nil
+	}
+	var r v1.ResourceRequirements
+	if json.Unmarshal([]byte(text), &r) != nil {
+		return nil
+	}
+	return &r
 }
 
 // GraceSeconds reads a container's grace period from its annotations: the

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/podsync/internal/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/image"
 	"github.com/polylet/polylet/services/podsync/internal/material"
@@ -37,6 +38,14 @@ type Runtime interface {
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
+	UpdateContainer(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
+	UpdateSandbox(ctx context.Context, id string, overhead, containers *runtimeapi.LinuxContainerResources) error
+	ContainerMemory(ctx context.Context, id string) (uint64, error)
+}
+
+// Allocations keeps what resizes were allocated; *allocation.Store has it.
+type Allocations interface {
+	Put(ctx context.Context, uid types.UID, e allocation.Entry) error
 }
 
 // Observer is told of what was done, so that it is known before the action
@@ -61,8 +70,10 @@ type Volumes interface {
 	RemovePodDir(uid types.UID) error
 }
 
-// Cgroups removes a pod's cgroup; cgroup.Manager has it.
+// Cgroups resizes and removes a pod's cgroup; cgroup.Manager has it.
 type Cgroups interface {
+	Raise(ctx context.Context, pod *v1.Pod) error
+	Fit(ctx context.Context, pod *v1.Pod) error
 	Remove(ctx context.Context, uid types.UID) error
 }
 
@@ -70,6 +81,7 @@ type Cgroups interface {
 type Materials interface {
 	Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error)
 	Container(ctx context.Context, r material.Request) (*runtimeapi.ContainerConfig, error)
+	SandboxResources(pod *v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources)
 }
 
 // Hooks runs lifecycle handlers; *hook.Runner has it.
@@ -114,17 +126,18 @@ type Config struct {
 
 // Deps are what an Executor is given; all but Metrics must be set.
 type Deps struct {
-	Runtime   Runtime
-	Observer  Observer
-	Images    Images
-	Volumes   Volumes
-	Cgroups   Cgroups
-	Materials Materials
-	Hooks     Hooks
-	Finisher  Finisher
-	Starts    Places
-	Stops     Places
-	Events    Events
+	Runtime     Runtime
+	Observer    Observer
+	Images      Images
+	Volumes     Volumes
+	Cgroups     Cgroups
+	Materials   Materials
+	Hooks       Hooks
+	Finisher    Finisher
+	Allocations Allocations
+	Starts      Places
+	Stops       Places
+	Events      Events
 	// HostIPs are the node's addresses, primary first.
 	HostIPs func() []string
 	// Metrics may be nil.
@@ -173,6 +186,8 @@ type Task struct {
 type Result struct {
 	// ImageRef is set by PullImage.
 	ImageRef string
+	// AllocatedAt is set by KeepAllocation.
+	AllocatedAt time.Time
 }
 
 // Error is a failed action, with the reason that Kubernetes users look for.
@@ -215,6 +230,8 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 		return Result{}, e.observed(life, t, e.killContainer(ctx, t))
 	case plan.StopSandbox:
 		return Result{}, e.observed(life, t, e.stopSandbox(ctx, t))
+	case plan.KeepAllocation, plan.RaiseCgroup, plan.ResizeContainer, plan.FitCgroup:
+		return e.resize(life, ctx, t)
 	case plan.RemoveContainer:
 		return Result{}, e.observed(life, t, e.removeContainer(ctx, t))
 	case plan.RemoveSandbox:

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/image"
 	"github.com/polylet/polylet/services/podsync/internal/material"
@@ -34,6 +35,7 @@ type host struct {
 	stopTook time.Duration
 	hook     func(context.Context) error
 	hooks    map[string][]plan.Hook
+	memory   uint64
 }
 
 func (h *host) call(format string, args ...any) error {
@@ -66,6 +68,23 @@ func (h *host) StopContainer(_ context.Context, id string, grace time.Duration) 
 		}
 	}
 	return err
+}
+func (h *host) UpdateContainer(_ context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
+	return h.call("update %s shares=%d quota=%d memory=%d", id, r.GetCpuShares(), r.GetCpuQuota(), r.GetMemoryLimitInBytes())
+}
+func (h *host) UpdateSandbox(_ context.Context, id string, _, _ *runtimeapi.LinuxContainerResources) error {
+	return h.call("updatesandbox %s", id)
+}
+func (h *host) ContainerMemory(_ context.Context, id string) (uint64, error) {
+	return h.memory, h.call("memory %s", id)
+}
+func (h *host) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
+	return nil, nil
+}
+func (h *host) Raise(context.Context, *v1.Pod) error { return h.call("raise") }
+func (h *host) Fit(context.Context, *v1.Pod) error   { return h.call("fit") }
+func (h *host) Put(_ context.Context, uid types.UID, e allocation.Entry) error {
+	return h.call("keep %s generation=%d", uid, e.Generation)
 }
 func (h *host) Current(types.UID) plan.Observed                    { return h.now }
 func (h *host) Refresh(context.Context, types.UID) error           { return h.call("refresh") }
@@ -107,7 +126,7 @@ func newExecutor(h *host, cfg Config) *Executor {
 	}
 	places := pace.New(pace.Config{})
 	return New(cfg, Deps{
-		Runtime: h, Observer: h, Images: h, Volumes: h, Cgroups: h, Materials: h, Hooks: h, Finisher: h, Starts: places, Stops: places,
+		Runtime: h, Observer: h, Images: h, Volumes: h, Cgroups: h, Materials: h, Hooks: h, Finisher: h, Allocations: h, Starts: places, Stops: places,
 		Events: events{h}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	})
 }

@@ -10,16 +10,10 @@ import (
 // containerResources maps a container's requests and limits.
 func (b *Builder) containerResources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	b.machine.look()
-	request, limit := resources.Request(c, v1.ResourceCPU), c.Resources.Limits[v1.ResourceCPU]
-	memory := c.Resources.Limits[v1.ResourceMemory]
 	capacity := b.deps.Capacity()
-	out := &runtimeapi.LinuxContainerResources{
-		CpuShares:          int64(resources.Shares(request.MilliValue())),
-		MemoryLimitInBytes: memory.Value(),
-		OomScoreAdj:        resources.OOMScoreAdj(pod, c, capacity.Memory().Value()),
-		HugepageLimits:     b.hugePages(c),
-	}
-	b.quota(out, limit.MilliValue())
+	out := Kernel(resources.ForContainer(resources.Effective(pod, c), b.quotas()))
+	out.OomScoreAdj = resources.OOMScoreAdj(pod, c, capacity.Memory().Value())
+	out.HugepageLimits = b.hugePages(c)
 	if b.machine.unified {
 		out.Unified = map[string]string{}
 		if b.cfg.SingleProcessOOMKill == nil || !*b.cfg.SingleProcessOOMKill {
@@ -30,6 +24,21 @@ func (b *Builder) containerResources(pod *v1.Pod, c *v1.Container) *runtimeapi.L
 		}
 	}
 	return out
+}
+
+// Kernel is how CRI is told of what a container is to have.
+func Kernel(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+	return &runtimeapi.LinuxContainerResources{CpuShares: k.Shares, CpuQuota: k.Quota, CpuPeriod: k.Period, MemoryLimitInBytes: k.Memory}
+}
+
+// SandboxResources are what the runtime is told of the pod as a whole: the
+// overhead of its class, and what its containers add up to.
+func (b *Builder) SandboxResources(pod *v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
+	return b.overhead(pod), b.sandboxResources(pod)
+}
+
+func (b *Builder) quotas() resources.Quotas {
+	return resources.Quotas{On: b.cfg.CPUCFSQuota, PeriodMicros: b.cfg.CPUCFSQuotaPeriod.Microseconds()}
 }
 
 // quota sets the cpu quota of a limit where quotas are on.

@@ -43,6 +43,10 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 	if err != nil {
 		return nil, "", err
 	}
+	annotations, err := identity.PodAnnotations(pod)
+	if err != nil {
+		return nil, "", err
+	}
 	return &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
 		Hostname:     hostname,
@@ -50,7 +54,7 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 		DnsConfig:    resolver,
 		PortMappings: ports(pod),
 		Labels:       identity.PodLabels(pod),
-		Annotations:  identity.PodAnnotations(pod),
+		Annotations:  annotations,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    parent,
 			SecurityContext: security.Sandbox(pod),

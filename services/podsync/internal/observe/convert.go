@@ -5,10 +5,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
 
@@ -20,6 +20,7 @@ func convertSandbox(st *runtimeapi.PodSandboxStatus) plan.Sandbox {
 		CreatedAt:   fromNanos(st.GetCreatedAt()),
 		PodStarted:  cri.PodStarted(st.GetAnnotations()),
 		HostNetwork: st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
+		Allocated:   st.GetAnnotations()[cri.AnnotationAllocated],
 	}
 	if ip := st.GetNetwork().GetIp(); ip != "" && !s.HostNetwork {
 		s.IPs = append(s.IPs, ip)
@@ -48,7 +49,8 @@ func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Con
 		Backoff:      cri.Backoff(st.GetAnnotations()),
 		GraceSeconds: cri.GraceSeconds(st.GetAnnotations()),
 		User:         convertUser(st.GetUser()),
-		Resources:    convertResources(st.GetResources().GetLinux()),
+		Kernel:       convertResources(st.GetResources().GetLinux()),
+		Made:         cri.Resources(st.GetAnnotations()),
 	}
 	if c.Name == "" {
 		c.Name = st.GetMetadata().GetName()
@@ -101,32 +103,17 @@ func convertUser(u *runtimeapi.ContainerUser) *v1.ContainerUser {
 	}}
 }
 
-// convertResources reads back what the runtime applied: shares to a cpu
-// request, quota to a cpu limit, and the memory limit. A value that is not set
-// is left out; the tiny ones that cannot be told apart are left to the planner.
-func convertResources(l *runtimeapi.LinuxContainerResources) *v1.ResourceRequirements {
-	if l == nil {
+// convertResources reads back what the runtime says that it applied; nil when
+// it does not say. What is not limited is zero there or below.
+func convertResources(l *runtimeapi.LinuxContainerResources) *resources.Kernel {
+	if l == nil || l.GetCpuShares() == 0 && l.GetCpuQuota() == 0 && l.GetMemoryLimitInBytes() == 0 {
 		return nil
 	}
-	r := &v1.ResourceRequirements{}
-	if l.GetCpuPeriod() > 0 && l.GetCpuQuota() > 0 {
-		milli := (l.GetCpuQuota()*1000 + l.GetCpuPeriod()/2) / l.GetCpuPeriod()
-		r.Limits = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+	k := &resources.Kernel{Shares: max(l.GetCpuShares(), int64(resources.Shares(0))), Memory: max(l.GetMemoryLimitInBytes(), 0)}
+	if l.GetCpuQuota() > 0 {
+		k.Quota, k.Period = l.GetCpuQuota(), l.GetCpuPeriod()
 	}
-	if l.GetMemoryLimitInBytes() > 0 {
-		if r.Limits == nil {
-			r.Limits = v1.ResourceList{}
-		}
-		r.Limits[v1.ResourceMemory] = *resource.NewQuantity(l.GetMemoryLimitInBytes(), resource.BinarySI)
-	}
-	if l.GetCpuShares() > 2 {
-		milli := (l.GetCpuShares()*1000 + 1023) / 1024
-		r.Requests = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
-	}
-	if r.Limits == nil && r.Requests == nil {
-		return nil
-	}
-	return r
+	return k
 }
 
 func fromNanos(n int64) time.Time {

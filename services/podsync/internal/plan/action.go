@@ -4,6 +4,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
+	"github.com/polylet/polylet/services/podsync/internal/resize"
 )
 
 // Kind is what an action does.
@@ -29,6 +32,16 @@ const (
 	KillContainer Kind = "kill container"
 	// StopSandbox stops a sandbox and frees its network (ID).
 	StopSandbox Kind = "stop sandbox"
+	// KeepAllocation keeps what a resize was allocated, so that it outlives a
+	// crash (Allocation, Generation).
+	KeepAllocation Kind = "keep allocation"
+	// RaiseCgroup makes the pod's cgroup no smaller than what is allocated (ID
+	// of the sandbox, empty for none).
+	RaiseCgroup Kind = "raise cgroup"
+	// ResizeContainer changes a running container's resources (Container, ID, Kernel, Shrinks).
+	ResizeContainer Kind = "resize container"
+	// FitCgroup makes the pod's cgroup what is allocated, once no container needs more.
+	FitCgroup Kind = "fit cgroup"
 	// RemoveContainer removes a dead container (ID).
 	RemoveContainer Kind = "remove container"
 	// RemoveSandbox removes a stopped sandbox (ID).
@@ -48,8 +61,8 @@ const (
 type Key struct {
 	Kind Kind
 	// Object is a container name (PullImage, StartContainer), a VolumeKey
-	// (PullImage), a CRI id (BeginStop, KillContainer, StopSandbox, Remove…),
-	// else empty.
+	// (PullImage), a CRI id (BeginStop, KillContainer, ResizeContainer,
+	// StopSandbox, Remove…), else empty.
 	Object string
 }
 
@@ -84,6 +97,13 @@ type Action struct {
 	// Reason is the event's text for a kill, e.g. "Container x failed liveness
 	// probe, will be restarted"; for others empty.
 	Reason string
+	// Allocation and Generation are what is to be kept.
+	Allocation *resize.Allocation
+	Generation int64
+	// Kernel is what the container is to have.
+	Kernel resources.Kernel
+	// Shrinks: its memory limit gets smaller, which its usage must allow.
+	Shrinks bool
 	// Replace: the running action of this key is to be cancelled first (a grace
 	// period that shrank).
 	Replace bool
@@ -126,7 +146,7 @@ type Target struct {
 // Wait is one thing that the pod waits for.
 type Wait struct {
 	// Kind: admission, image, volume, sandbox, network, container, probe, gate,
-	// backoff, termination, apiserver or runtime.
+	// backoff, resize, termination, apiserver or runtime.
 	Kind string
 	// Action is the key of the action that it waits for; zero when none.
 	Action Key

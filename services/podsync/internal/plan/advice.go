@@ -21,6 +21,8 @@ func advice(k Kind, f Failure) string {
 		return startAdvice(f)
 	case BeginStop, KillContainer, StopSandbox, RemoveContainer, RemoveSandbox:
 		return "check the runtime's log: it does not stop or remove what it runs"
+	case ResizeContainer, FitCgroup:
+		return "if the limit is below what is in use, ask for more or let the container use less; else check the runtime's log"
 	case TeardownVolumes:
 		return "find who keeps the mount busy, e.g. with findmnt and fuser"
 	case DeleteObject:

@@ -18,6 +18,7 @@ var owned = map[v1.PodConditionType]bool{
 // conditions sets the pod's conditions; those of others are kept as they are.
 func (p *planner) conditions(st *v1.PodStatus) {
 	p.foreign(st)
+	p.resizeConditions(st)
 	if p.end != nil && p.end.condition != nil && p.out.Stopped {
 		p.set(st, *p.end.condition)
 	}

@@ -34,6 +34,9 @@ type view struct {
 	previous *Container
 	// lost is true when last was made up from the reported status.
 	lost bool
+	// renew is a container that ended while a resize asked for its restart: it
+	// starts again whatever its policy says.
+	renew *Container
 }
 
 // Hash identifies a container's definition as the kubelet does: FNV-32a over
@@ -82,6 +85,7 @@ func views(s *State) []*view {
 	add := func(c *v1.Container, k class, target string) {
 		v := &view{spec: c, class: k, target: target}
 		v.observe(s, usable)
+		v.renewal(s)
 		out = append(out, v)
 	}
 	for i := range s.Pod.Spec.InitContainers {
@@ -214,6 +218,9 @@ func restarts(pod *v1.Pod, v *view, c *Container) bool {
 	}
 	if c.SpecHash != "" && c.SpecHash != Hash(v.spec) {
 		return true // its definition changed: what ended is not what is wanted
+	}
+	if v.renew == c {
+		return true
 	}
 	for _, rule := range v.spec.RestartPolicyRules {
 		if rule.Action == v1.ContainerRestartRuleActionRestart && exitMatches(rule.ExitCodes, c.ExitCode) {

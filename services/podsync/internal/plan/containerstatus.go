@@ -14,11 +14,8 @@ const errorShown = 2 * time.Second
 // containerStatus computes the status of one container.
 func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
-	cs.AllocatedResources = v.spec.Resources.Requests.DeepCopy()
-	if len(v.spec.Resources.Requests) > 0 || len(v.spec.Resources.Limits) > 0 {
-		cs.Resources = v.spec.Resources.DeepCopy()
-	}
 	c := v.shown()
+	p.containerResources(&cs, v, c)
 	if c == nil {
 		cs.State.Waiting = p.waiting(v)
 		no := false
@@ -39,25 +36,11 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 		}
 	}
 	cs.User = c.User
-	if c.Resources != nil && cs.Resources != nil {
-		applied(cs.Resources.Requests, c.Resources.Requests)
-		applied(cs.Resources.Limits, c.Resources.Limits)
-	}
 	p.setState(&cs, v, c)
 	started := p.started(v)
 	cs.Started = &started
 	cs.Ready = p.ready(v)
 	return cs
-}
-
-// applied shows what the runtime applied in place of what was asked for. What
-// was not asked for is the runtime's own and is not shown.
-func applied(asked, actual v1.ResourceList) {
-	for name := range asked {
-		if q, ok := actual[name]; ok {
-			asked[name] = q
-		}
-	}
 }
 
 // setState sets state and last state.

@@ -84,7 +84,7 @@ func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
 	if c == nil || c.State != StateExited {
 		return time.Time{}, 0
 	}
-	if c.ImageChanged(v.spec) {
+	if c.ImageChanged(v.spec) || p.resized(v, c) {
 		return time.Time{}, 0
 	}
 	if v.class == ordinaryInit && c.ExitCode == 0 {

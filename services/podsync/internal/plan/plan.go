@@ -120,6 +120,8 @@ func retryDelay(k Kind, f Failure) time.Duration {
 		return exponential(firstBackoff, f.Count, longestBackoff)
 	case SetupVolumes, TeardownVolumes:
 		return exponential(500*time.Millisecond, f.Count, 122*time.Second)
+	case ResizeContainer, RaiseCgroup, FitCgroup:
+		return exponential(time.Second, f.Count, 30*time.Second)
 	case StartContainer, MakeSandbox:
 		return exponential(time.Second, f.Count, 15*time.Second)
 	default:
@@ -143,6 +145,8 @@ func waitKind(k Kind) string {
 		return "volume"
 	case MakeSandbox, StopSandbox, RemoveSandbox:
 		return "sandbox"
+	case KeepAllocation, RaiseCgroup, ResizeContainer, FitCgroup:
+		return "resize"
 	case DeleteObject:
 		return "apiserver"
 	case BeginStop, KillContainer, RemoveContainer, RemoveCgroup, RemoveDirectories:

@@ -12,6 +12,7 @@ func (p *planner) run() {
 		p.end = &end{phase: p.lastPhase()}
 		return
 	}
+	p.resize()
 	due := p.due()
 	if len(due) > 0 {
 		p.prepare(due)
@@ -62,6 +63,8 @@ func (p *planner) unwanted(v *view, c *Container) (string, int64) {
 		return fmt.Sprintf("Container %s definition changed", c.Name), p.specGrace()
 	case c.Hook == HookFailed:
 		return "FailedPostStartHook", p.specGrace()
+	case p.restartsForResize(v, c):
+		return fmt.Sprintf("Container %s resize requires restart", c.Name), p.specGrace()
 	}
 	if p.failed(c, Startup) {
 		return fmt.Sprintf("Container %s failed startup probe, will be restarted", c.Name), p.probeGrace(v.spec.StartupProbe)
@@ -219,7 +222,7 @@ func (p *planner) makeSandbox() {
 
 // start starts the due containers for which all is ready.
 func (p *planner) start(due []*view) {
-	if p.sandbox == nil || !p.s.Volumes.Ready {
+	if p.sandbox == nil || !p.s.Volumes.Ready || p.s.Resize.Unfinished && !p.s.Resize.Raised {
 		return
 	}
 	for _, v := range due {

@@ -5,12 +5,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
+	"github.com/polylet/polylet/services/podsync/internal/resize"
 )
 
 // State is all that the planner may look at. It is plain data; the planner
 // changes none of it.
 type State struct {
-	// Pod is what is wanted, with spec and metadata as its source has them.
+	// Pod is what is wanted, with spec and metadata as its source has them, but
+	// with the cpu and memory that are allocated; see Resize for what the spec
+	// asks beyond that.
 	// Nil for a pod that runs but that no source knows: it is stopped and removed.
 	Pod *v1.Pod
 	// UID of the pod; equal to Pod.UID when Pod is set.
@@ -24,6 +29,8 @@ type State struct {
 	Stop *Stop
 	// Admission is what the admission said.
 	Admission Admission
+	// Resize is how a change of the pod's cpu and memory stands.
+	Resize Resize
 	// Node is what of the node matters to a pod.
 	Node Node
 	// Observed is the runtime's state, the source of truth.
@@ -117,6 +124,43 @@ type Node struct {
 	NetworkMessage string
 	// MaxContainerRestartPeriod caps the crash-loop back-off; zero means 300 s.
 	MaxContainerRestartPeriod time.Duration
+	// Quotas says how cpu limits become quotas.
+	Quotas resources.Quotas
+	// NoPodLevelResize: what the pod as a whole has is not shown, for the gate
+	// InPlacePodLevelResourcesVerticalScaling is off.
+	NoPodLevelResize bool
+}
+
+// Resize is how a change of a running pod's cpu and memory stands.
+type Resize struct {
+	// Pending is why what the spec asks for is not allocated; nil when it is.
+	Pending *ResizePending
+	// Next is what was allocated and is not kept on the disk yet; Pod does not
+	// have it before it is. Nil when there is none.
+	Next *resize.Allocation
+	// NextGeneration is the pod's generation that asked for Next.
+	NextGeneration int64
+	// Generation is the one that asked for what Pod has, and At when it was
+	// allocated; zero for what the pod was admitted with.
+	Generation int64
+	At         time.Time
+	// Unfinished: what was allocated is not known to be in effect.
+	Unfinished bool
+	// Raised: the pod's cgroup is no smaller than what was allocated.
+	Raised bool
+	// Sent is what the runtime was told last of a container, by id, in this
+	// process's life.
+	Sent map[string]resources.Kernel
+}
+
+// ResizePending is why a resize is not allocated.
+type ResizePending struct {
+	// Reason is Deferred or Infeasible.
+	Reason string
+	// Message is for people.
+	Message string
+	// Generation is the pod's that asked for it.
+	Generation int64
 }
 
 // Observed is what the runtime has of one pod.
@@ -141,6 +185,9 @@ type Sandbox struct {
 	// PodStarted is the pod's start time, kept in an annotation of the sandbox;
 	// zero when it has none.
 	PodStarted time.Time
+	// Allocated is what the pod had when the sandbox was made, as an annotation
+	// of it says (resize.Decode); empty when another agent made it.
+	Allocated string
 }
 
 // ContainerState is the runtime's.
@@ -182,9 +229,13 @@ type Container struct {
 	GraceSeconds int64
 	// Hook says how postStart stands.
 	Hook Hook
-	// User, Resources and Mounts are shown in the status when the runtime reports them.
-	User      *v1.ContainerUser
-	Resources *v1.ResourceRequirements
+	// User is shown in the status when the runtime reports it.
+	User *v1.ContainerUser
+	// Kernel is what the runtime says that it applied; nil when it does not say.
+	Kernel *resources.Kernel
+	// Made are the resources that the container was made with, as an annotation
+	// of it says; nil when another agent made it.
+	Made *v1.ResourceRequirements
 }
 
 // Hook is how a postStart hook stands.

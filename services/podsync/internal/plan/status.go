@@ -29,6 +29,7 @@ func (p *planner) status() v1.PodStatus {
 		capMessages(&st)
 	}
 	p.conditions(&st)
+	p.podResources(&st)
 	return st
 }
 

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 )
 
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -23,10 +25,14 @@ type world struct {
 	runs time.Duration
 	// fail makes an action fail; nil never does.
 	fail func(Action) *Failure
-	ends map[string]time.Time
-	next int
-	log  []string
-	out  Output
+	// resize carries out what belongs to a resize; false for all else.
+	resize func(Action) bool
+	// killCode is the exit code of containers that are killed.
+	killCode int32
+	ends     map[string]time.Time
+	next     int
+	log      []string
+	out      Output
 }
 
 func newWorld(pod *v1.Pod) *world {
@@ -39,7 +45,7 @@ func newWorld(pod *v1.Pod) *world {
 			Probes:    map[ProbeKey]ProbeResult{}, Images: map[string]Image{},
 			InFlight: map[Key]Action{}, Failures: map[Key]Failure{}, Stops: map[string]ContainerStop{},
 		},
-		exits: map[string][]int32{}, runs: time.Second, ends: map[string]time.Time{},
+		exits: map[string][]int32{}, runs: time.Second, killCode: 137, ends: map[string]time.Time{},
 	}
 }
 
@@ -134,6 +140,9 @@ func (w *world) do(a Action) {
 		}
 	}
 	delete(w.s.Failures, a.Key)
+	if w.resize != nil && w.resize(a) {
+		return
+	}
 	switch a.Kind {
 	case PullImage:
 		img := Image{Ref: "sha256:1", RestartCount: a.Attempt}
@@ -154,7 +163,7 @@ func (w *world) do(a Action) {
 	case BeginStop:
 		w.s.Stops[a.ID] = ContainerStop{Began: w.s.Now, PreStopDone: true}
 	case KillContainer:
-		w.end(w.container(a.ID), 137)
+		w.end(w.container(a.ID), w.killCode)
 	case StopSandbox:
 		for i := range w.s.Observed.Sandboxes {
 			if w.s.Observed.Sandboxes[i].ID == a.ID {
@@ -196,6 +205,9 @@ func (w *world) start(a Action) {
 		ID: fmt.Sprintf("c%d", w.next), SandboxID: a.SandboxID, Name: a.Container, RestartCount: a.Attempt,
 		State: StateRunning, CreatedAt: w.s.Now, StartedAt: w.s.Now, Backoff: a.Backoff, SpecHash: Hash(w.specOf(a.Container)),
 	}
+	made := resources.Effective(w.s.Pod, w.specOf(a.Container))
+	kernel := resources.ForContainer(made, w.s.Node.Quotas)
+	c.Made, c.Kernel = &made, &kernel
 	for _, old := range w.s.Observed.Containers {
 		if old.Name == c.Name && old.State == StateRunning {
 			panic("two live containers named " + c.Name)

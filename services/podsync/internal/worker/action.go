@@ -165,6 +165,8 @@ func (w *worker) forgetVolumeImages() {
 // succeeded notes what an action that went well has changed beside the runtime.
 func (w *worker) succeeded(a plan.Action, r execute.Result) {
 	switch a.Kind {
+	case plan.KeepAllocation, plan.RaiseCgroup, plan.ResizeContainer, plan.FitCgroup:
+		w.resizeActed(a, r.AllocatedAt)
 	case plan.PullImage:
 		w.state.Images[a.Object] = plan.Image{Spec: w.imageOf(a.Object), Ref: r.ImageRef, RestartCount: a.Attempt}
 	case plan.SetupVolumes:

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/resize"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
@@ -49,16 +50,17 @@ func (w *worker) admit() {
 		return
 	}
 	if len(w.state.Observed.Sandboxes) > 0 || w.begun {
-		if w.reg.accept(w) {
+		if w.reg.accept(w, waitedSince(&w.state.Reported)) {
 			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
 			w.state.Admission = plan.Admission{Decision: plan.Admitted}
+			w.resume()
 		}
 		return
 	}
 	if w.admitAt.IsZero() {
 		w.admitAt = time.Now()
 	}
-	a, asked := w.reg.admit(w, Question{Pod: w.state.Pod, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
+	a, asked := w.reg.admit(w, Question{Pod: w.desired, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
 	waited := time.Since(w.admitAt)
 	if !asked {
 		w.admitAt = time.Time{} // whoever holds it back wakes it
@@ -67,6 +69,7 @@ func (w *worker) admit() {
 	switch {
 	case a.Decision == plan.Admitted:
 		w.line.Note(timeline.Entry{What: "admitted"})
+		w.keep(resize.Of(w.desired))
 	case a.Decision == plan.Rejected:
 		w.line.Note(timeline.Entry{What: "rejected", Error: a.Reason + ": " + a.Message})
 		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
@@ -100,13 +103,16 @@ func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
 		if other == w || other.pod == nil || other.stopped || !other.counts() && !(other.claiming && !critical(w)) {
 			continue
 		}
-		q.Active = append(q.Active, other.pod)
+		q.Active = append(q.Active, other.allocated())
 		if other.leaving || other.gone || other.pod.DeletionTimestamp != nil {
 			q.Leaving[uid] = true
 		}
 	}
 	answer := r.deps.Admit(q)
 	w.admission = answer.Decision
+	if answer.Decision == plan.Admitted {
+		w.allot(resize.Of(q.Pod), 0)
+	}
 	w.claiming = answer.Decision == plan.AdmissionPending && answer.Reason == reasonPreempting
 	for _, p := range answer.Preempt {
 		other := r.workers[p.UID]
@@ -142,13 +148,15 @@ func (w *worker) counts() bool {
 }
 
 // accept notes that a pod was admitted in an earlier life of this process.
-func (r *Registry) accept(w *worker) bool {
+func (r *Registry) accept(w *worker, since time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.held {
 		return false
 	}
 	w.admission = plan.Admitted
+	w.pendingSince = since
+	w.allot(w.former())
 	return true
 }
 

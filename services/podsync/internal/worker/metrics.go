@@ -19,6 +19,7 @@ type Metrics struct {
 	rejections, preemptions            *prometheus.CounterVec
 	start, startSLI                    prometheus.Histogram
 	life                               lifeMetrics
+	resize                             resizeMetrics
 }
 
 // NewMetrics registers the metrics; reg must not be nil.
@@ -28,6 +29,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	seconds := []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 	m := &Metrics{
+		resize:            newResizeMetrics(),
 		startedPods:       counter("kubelet_started_pods_total", "Cumulative number of pods started"),
 		startedPodsErrors: counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods"),
 		startedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -52,6 +54,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	reg.MustRegister(m.startedPods, m.startedPodsErrors, m.startedContainers, m.containerErrors, m.orphans, m.rejections, m.preemptions, m.start, m.startSLI)
 	m.life = newLifeMetrics(reg, seconds)
+	reg.MustRegister(m.resize.all()...)
 	return m
 }
 

@@ -40,6 +40,8 @@ func (r *Registry) finished(w *worker) {
 	r.deps.Status.Forget(w.uid)
 	r.deps.Probes.Remove(w.uid)
 	r.deps.Pods.Remove(w.uid)
+	r.deps.Allocations.Forget(w.uid)
+	r.settle(nil, triggerRemoved)
 	if r.deps.Released != nil {
 		r.deps.Released(w.uid)
 	}
@@ -76,6 +78,7 @@ func (r *Registry) note(w *worker, stopped bool) {
 	w.stopped = stopped
 	if stopped {
 		r.deps.Mirrors.Ended(w.uid)
+		r.settle(nil, triggerRemoved)
 	}
 	for _, other := range r.workers {
 		if stopped && other.admission == plan.AdmissionPending && !other.held {

@@ -42,7 +42,7 @@ func (w *worker) publish(out plan.Output) {
 	}
 	if changed || w.shown != w.state.Pod {
 		w.shown = w.state.Pod
-		w.reg.deps.Pods.Set(view.Pod{Pod: w.state.Pod, Status: out.Status, Static: w.state.Static})
+		w.reg.deps.Pods.Set(view.Pod{Pod: w.desired, Status: out.Status, Static: w.state.Static})
 	}
 }
 
@@ -79,6 +79,7 @@ func (w *worker) transitions(old, now *v1.PodStatus) {
 		w.begun = true
 		w.reg.deps.Metrics.began(w.state.Pod, w.first.seen, w.state.Now, w.first.pulling)
 	}
+	w.resizeEvents(old, now)
 	if now.Reason == "DeadlineExceeded" && old.Reason != now.Reason {
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, now.Reason, now.Message)
 	}

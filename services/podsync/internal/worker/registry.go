@@ -98,6 +98,11 @@ type Deps struct {
 	Timelines *timeline.Book
 	// Admit decides; it must not block and not call the Registry.
 	Admit func(Question) Answer
+	// Resize decides on a resize: nil when it can be allocated. It must not
+	// block and not call the Registry.
+	Resize func(ResizeQuestion) *plan.ResizePending
+	// Allocations is what resizes were allocated in earlier lives.
+	Allocations Allocations
 	// Node is what of the node matters to a status; it must not block.
 	Node func() plan.Node
 	// OnDisk lists pods that left something on the disk or in cgroups.
@@ -204,6 +209,7 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		return
 	default:
 		w.pod = pod
+		w.regrant()
 	}
 	w.tell(func(in *inbox) { in.pod = pod })
 }
@@ -281,6 +287,7 @@ func (r *Registry) current(uid types.UID) plan.Observed {
 func (r *Registry) Recheck() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.settle(nil, triggerNode)
 	for _, w := range r.workers {
 		w.tell(func(*inbox) {})
 	}
@@ -304,6 +311,7 @@ func (r *Registry) sweep() {
 		return
 	}
 	r.sweeping = true
+	r.deps.Allocations.Prune(func(uid types.UID) bool { return r.workers[uid] != nil })
 	pods, life := len(r.workers), r.life
 	for uid := range r.observed {
 		if r.workers[uid] == nil {

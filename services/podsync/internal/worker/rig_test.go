@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,14 +18,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/execute"
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/image"
 	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 	"github.com/polylet/polylet/services/podsync/internal/observe"
 	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/resize"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
@@ -78,6 +83,14 @@ func (e *edges) Teardown(_ context.Context, uid types.UID) error {
 }
 func (e *edges) RemovePodDir(types.UID) error            { return nil }
 func (e *edges) Remove(context.Context, types.UID) error { return nil }
+func (e *edges) Raise(_ context.Context, pod *v1.Pod) error {
+	e.event("", "cgroup", "raise", pod.Spec.Containers[0].Resources.Limits.Memory().String())
+	return nil
+}
+func (e *edges) Fit(_ context.Context, pod *v1.Pod) error {
+	e.event("", "cgroup", "fit", pod.Spec.Containers[0].Resources.Limits.Memory().String())
+	return nil
+}
 func (e *edges) Finish(_ context.Context, p *v1.Pod) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -111,11 +124,23 @@ func (p probes) Remove(uid types.UID)                                 { p.Set(&v
 
 type materials struct{}
 
+func (materials) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
+	return nil, nil
+}
+
 func (materials) Sandbox(_ context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
 	return &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
-		Labels:   map[string]string{cri.LabelPodName: pod.Name, cri.LabelPodNamespace: pod.Namespace, cri.LabelPodUID: string(pod.UID)},
+		Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
+		Labels:      map[string]string{cri.LabelPodName: pod.Name, cri.LabelPodNamespace: pod.Namespace, cri.LabelPodUID: string(pod.UID)},
+		Annotations: map[string]string{cri.AnnotationAllocated: must(resize.Of(pod).Encode())},
 	}, "", nil
+}
+
+func must(s string, err error) string {
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 func (materials) Container(_ context.Context, r material.Request) (*runtimeapi.ContainerConfig, error) {
@@ -135,19 +160,47 @@ func (materials) Container(_ context.Context, r material.Request) (*runtimeapi.C
 		},
 		Annotations: map[string]string{
 			cri.AnnotationHash: plan.Hash(c), cri.AnnotationRestartCount: strconv.Itoa(r.RestartCount), cri.AnnotationBackoff: r.Backoff.String(),
+			cri.AnnotationResources: must(encode(resources.Effective(r.Pod, c))),
 		},
+		Linux: &runtimeapi.LinuxContainerConfig{Resources: material.Kernel(resources.ForContainer(resources.Effective(r.Pod, c), quotas))},
 	}, nil
+}
+
+var quotas = resources.Quotas{On: true}
+
+func encode(r v1.ResourceRequirements) (string, error) {
+	raw, err := json.Marshal(r)
+	return string(raw), err
 }
 
 // rig is a registry on a fake runtime.
 type rig struct {
-	t    *testing.T
-	rt   *fakecri.Runtime
-	e    *edges
-	reg  *Registry
-	pods *view.Pods
-	obs  *observe.Observer
-	stop func()
+	store *allocation.Store
+	// capacity is what all pods together may ask for of the cpu; no bound when zero.
+	capacity int64
+	t        *testing.T
+	rt       *fakecri.Runtime
+	e        *edges
+	reg      *Registry
+	pods     *view.Pods
+	obs      *observe.Observer
+	stop     func()
+	path     string
+}
+
+// resize lets resizes through while the cpu is not asked for twice.
+func (r *rig) resize(q ResizeQuestion) *plan.ResizePending {
+	sum := func(pod *v1.Pod) int64 {
+		return pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+	}
+	want := sum(q.Pod)
+	for _, other := range q.Active {
+		want += sum(other)
+	}
+	if r.capacity > 0 && want > r.capacity {
+		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Message: fmt.Sprintf("%d of %d", want, r.capacity)}
+	}
+	return nil
 }
 
 func newRig(t *testing.T, cfg fakecri.Config) *rig {
@@ -156,6 +209,7 @@ func newRig(t *testing.T, cfg fakecri.Config) *rig {
 		volumes: map[types.UID]bool{}, targets: map[types.UID][]plan.Target{},
 	}}
 	t.Cleanup(func() { r.stop(); r.rt.Close() })
+	r.path = filepath.Join(t.TempDir(), "allocations.json")
 	r.start()
 	return r
 }
@@ -171,18 +225,23 @@ func (r *rig) start() {
 	client := cri.New(cri.Config{}, conn, conn, nil)
 	s := &sink{}
 	r.pods = view.NewPods(1)
+	r.store = allocation.New(r.path)
+	if err := r.store.Load(); err != nil {
+		r.t.Fatal(err)
+	}
 	r.obs = observe.New(observe.Config{}, observe.Deps{Client: client, Sink: s})
 	exec := execute.New(execute.Config{}, execute.Deps{
 		Runtime: client, Observer: r.obs, Images: image.New(image.Config{}, image.Deps{Client: client, Events: r.e}),
-		Volumes: r.e, Cgroups: r.e, Materials: materials{}, Hooks: hook.New(hook.Deps{Exec: client}), Finisher: r.e,
+		Volumes: r.e, Cgroups: r.e, Materials: materials{}, Hooks: hook.New(hook.Deps{Exec: client}), Finisher: r.e, Allocations: r.store,
 		Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: r.e, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	})
 	r.reg = New(Config{Sources: []string{"api"}}, Deps{
 		Executor: exec, Status: r.e, Probes: probes{r.e}, Events: r.e, Pods: r.pods,
-		Admit: func(Question) Answer { return Answer{Admission: plan.Admission{Decision: plan.Admitted}} },
+		Admit:  func(Question) Answer { return Answer{Admission: plan.Admission{Decision: plan.Admitted}} },
+		Resize: r.resize, Allocations: r.store,
 		Node: func() plan.Node {
 			o := r.obs.Runtime()
-			return plan.Node{IPs: []string{"192.0.2.1"}, RuntimeName: o.Name, NetworkReady: o.NetworkReady}
+			return plan.Node{Quotas: quotas, IPs: []string{"192.0.2.1"}, RuntimeName: o.Name, NetworkReady: o.NetworkReady}
 		},
 	})
 	s.Registry = r.reg

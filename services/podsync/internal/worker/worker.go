@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/resize"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
@@ -33,7 +34,10 @@ type worker struct {
 	leaving     bool // it was told to stop
 	claiming    bool // others are being stopped to make room for it
 	stopped     bool // nothing of it runs any more
-	working     bool
+	grant       grant
+	// pendingSince is since when its resize waited in an earlier life.
+	pendingSince time.Time
+	working      bool
 
 	mu sync.Mutex
 	in inbox
@@ -43,7 +47,12 @@ type worker struct {
 
 	life    context.Context
 	state   plan.State
-	started bool // planned at least once
+	desired *v1.Pod            // as the source has it; state.Pod has what is allocated
+	kept    *resize.Allocation // what is allocated and would outlive a crash; nil before admission
+	// askResize is when a resize that waits is decided on again; zero for never.
+	askResize   time.Time
+	resizeBegan time.Time
+	started     bool // planned at least once
 	// begun: the pod was admitted in an earlier life of this process.
 	begun     bool
 	published *v1.Pod // what the newest status was published for
@@ -147,6 +156,7 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	if w.state.Pod != nil && w.state.Admission.Decision == plan.AdmissionPending {
 		w.admit()
 	}
+	w.takeGrant()
 	w.state.Now = time.Now()
 	w.state.Node = w.reg.deps.Node()
 	w.withHooks()
@@ -171,7 +181,7 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	}
 	again := w.keepVolumes(out)
 	w.publish(out)
-	return earlier(earlier(out.Wake, again), w.admitAgain()), false
+	return earlier(earlier(out.Wake, again), earlier(w.admitAgain(), w.askResize)), false
 }
 
 // earlier of two times, of which zero means never.
@@ -224,8 +234,11 @@ func (w *worker) takeIn() {
 
 // setPod takes a new version of the pod in.
 func (w *worker) setPod(pod *v1.Pod) {
-	old := w.state.Pod
-	w.state.Pod = pod
+	old := w.desired
+	w.desired, w.state.Pod = pod, pod
+	if w.kept != nil {
+		w.state.Pod = w.kept.Apply(pod)
+	}
 	w.notePod(old, pod)
 	if old == nil {
 		w.state.Static = w.source != apiSource
@@ -243,6 +256,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 	if !equality.Semantic.DeepEqual(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.Annotations, pod.Annotations) {
 		w.state.Volumes.Ready = false
 	}
+	w.reg.deps.Metrics.requested(old, pod)
 	if !equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
 		// What failed because of the old spec need not wait.
 		clear(w.state.Failures)

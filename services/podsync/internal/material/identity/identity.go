@@ -15,7 +15,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/resize"
 )
 
 // annotationPorts holds the container's ports in JSON.
@@ -31,11 +33,16 @@ func PodLabels(pod *v1.Pod) map[string]string {
 	return labels
 }
 
-// PodAnnotations are a sandbox's annotations: the pod's own.
-func PodAnnotations(pod *v1.Pod) map[string]string {
-	annotations := make(map[string]string, len(pod.Annotations))
+// PodAnnotations are a sandbox's annotations: the pod's own, and what it is allocated.
+func PodAnnotations(pod *v1.Pod) (map[string]string, error) {
+	annotations := make(map[string]string, len(pod.Annotations)+1)
 	maps.Copy(annotations, pod.Annotations)
-	return annotations
+	allocated, err := resize.Of(pod).Encode()
+	if err != nil {
+		return nil, fmt.Errorf("write down what pod %s/%s is allocated: %w", pod.Namespace, pod.Name, err)
+	}
+	annotations[cri.AnnotationAllocated] = allocated
+	return annotations, nil
 }
 
 // ContainerLabels are a container's labels.
@@ -71,6 +78,11 @@ func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, backof
 		}
 		a[cri.AnnotationPreStopHandler] = string(raw)
 	}
+	raw, err := json.Marshal(resources.Effective(pod, c))
+	if err != nil {
+		return nil, fmt.Errorf("write the resources of container %q down: %w", c.Name, err)
+	}
+	a[cri.AnnotationResources] = string(raw)
 	if len(c.Ports) > 0 {
 		raw, err := json.Marshal(c.Ports)
 		if err != nil {

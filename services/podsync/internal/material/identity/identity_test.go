@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -21,6 +22,7 @@ func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {
 	c := &v1.Container{
 		Name: "test_container", Image: "foo/image:v1",
 		TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: v1.TerminationMessageReadFile,
+		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), "example.com/x": resource.MustParse("1")}},
 		Ports:     []v1.ContainerPort{{ContainerPort: 80, Protocol: v1.ProtocolTCP}},
 		Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 3}}},
 	}
@@ -29,8 +31,11 @@ func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {
 	}; !maps.Equal(got, want) {
 		t.Errorf("pod labels %v", got)
 	}
-	if got := PodAnnotations(pod); !maps.Equal(got, pod.Annotations) {
-		t.Errorf("pod annotations %v", got)
+	pod.Spec.Containers = []v1.Container{*c}
+	if got, err := PodAnnotations(pod); err != nil || !maps.Equal(got, map[string]string{
+		"a": "b", "polylet.dev/allocated": `{"containers":{"test_container":{"requests":{"cpu":"1"}}}}`,
+	}) {
+		t.Errorf("pod annotations %v, %v", got, err)
 	}
 	if got, want := ContainerLabels(pod, c.Name), map[string]string{
 		"io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "ns", "io.kubernetes.pod.uid": "u",
@@ -52,6 +57,7 @@ func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {
 		"io.kubernetes.pod.terminationGracePeriod":         "30",
 		"io.kubernetes.pod.deletionGracePeriod":            "5",
 		"polylet.dev/restart-backoff":                      "20s",
+		"polylet.dev/resources":                            `{"requests":{"cpu":"1"}}`,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("annotations %v", got)

@@ -1,0 +1,159 @@
+// Package resize holds the rules of resizing pods in place: what of a pod's
+// resources is allocated, whether a change can be allocated at all, and whose
+// turn comes first.
+//
+// It is pure: it must never do I/O, read a clock or keep state.
+package resize
+
+import (
+	"encoding/json"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Allocation is what a pod was given of the resources that can change while it
+// runs: the cpu and memory of its containers and of the pod as a whole.
+type Allocation struct {
+	// Containers are the init and regular containers by name; those that ask
+	// for neither cpu nor memory are in it too, with nothing.
+	Containers map[string]Amounts `json:"containers,omitempty"`
+	// Pod is spec.resources; nil when the pod has none of its own.
+	Pod *Amounts `json:"pod,omitempty"`
+}
+
+// Amounts are requests and limits of cpu and memory.
+type Amounts struct {
+	Requests v1.ResourceList `json:"requests,omitempty"`
+	Limits   v1.ResourceList `json:"limits,omitempty"`
+}
+
+// names are the resources that can be resized.
+var names = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
+
+// Of is what a pod's spec asks for.
+func Of(pod *v1.Pod) Allocation {
+	a := Allocation{Containers: make(map[string]Amounts, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			a.Containers[list[i].Name] = amounts(&list[i].Resources)
+		}
+	}
+	if pod.Spec.Resources != nil {
+		level := amounts(pod.Spec.Resources)
+		a.Pod = &level
+	}
+	return a
+}
+
+func amounts(r *v1.ResourceRequirements) Amounts {
+	return Amounts{Requests: pick(r.Requests), Limits: pick(r.Limits)}
+}
+
+func pick(l v1.ResourceList) v1.ResourceList {
+	var out v1.ResourceList
+	for _, name := range names {
+		if q, ok := l[name]; ok {
+			if out == nil {
+				out = v1.ResourceList{}
+			}
+			out[name] = q
+		}
+	}
+	return out
+}
+
+// Equal compares amounts, not how they are written.
+func (a Allocation) Equal(b Allocation) bool {
+	if (a.Pod == nil) != (b.Pod == nil) || a.Pod != nil && !a.Pod.equal(*b.Pod) {
+		return false
+	}
+	return maps.EqualFunc(a.Containers, b.Containers, Amounts.equal)
+}
+
+func (m Amounts) equal(o Amounts) bool {
+	return same(m.Requests, o.Requests) && same(m.Limits, o.Limits)
+}
+
+func same(a, b v1.ResourceList) bool {
+	for _, name := range names {
+		p, hasP := a[name]
+		q, hasQ := b[name]
+		if hasP != hasQ || p.Cmp(q) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Apply is the pod with its allocation in place of what its spec asks for: pod
+// itself when both are the same, else a copy. What the allocation does not know
+// stays as the spec has it.
+func (a Allocation) Apply(pod *v1.Pod) *v1.Pod {
+	if a.Equal(Of(pod)) {
+		return pod
+	}
+	out := pod.DeepCopy()
+	for _, list := range [][]v1.Container{out.Spec.InitContainers, out.Spec.Containers} {
+		for i := range list {
+			if m, ok := a.Containers[list[i].Name]; ok {
+				m.apply(&list[i].Resources)
+			}
+		}
+	}
+	out.Spec.Resources = a.applyPod(out.Spec.Resources)
+	return out
+}
+
+func (a Allocation) applyPod(r *v1.ResourceRequirements) *v1.ResourceRequirements {
+	if r == nil {
+		r = &v1.ResourceRequirements{}
+	}
+	if a.Pod != nil {
+		a.Pod.apply(r)
+		return r
+	}
+	Amounts{}.apply(r)
+	if len(r.Requests) == 0 && len(r.Limits) == 0 {
+		return nil
+	}
+	return r
+}
+
+func (m Amounts) apply(r *v1.ResourceRequirements) {
+	r.Requests, r.Limits = put(r.Requests, m.Requests), put(r.Limits, m.Limits)
+}
+
+// put replaces the resizable part of a list.
+func put(l, with v1.ResourceList) v1.ResourceList {
+	for _, name := range names {
+		q, ok := with[name]
+		switch {
+		case ok && l == nil:
+			l = v1.ResourceList{name: q}
+		case ok:
+			l[name] = q
+		default:
+			delete(l, name)
+		}
+	}
+	if len(l) == 0 {
+		return nil
+	}
+	return l
+}
+
+// Encode writes an allocation for an annotation.
+func (a Allocation) Encode() (string, error) {
+	raw, err := json.Marshal(a)
+	return string(raw), err
+}
+
+// Decode reads what Encode wrote; false when it is something else.
+func Decode(text string) (Allocation, bool) {
+	var a Allocation
+	if text == "" || json.Unmarshal([]byte(text), &a) != nil || len(a.Containers) == 0 {
+		return Allocation{}, false
+	}
+	return a, true
+}

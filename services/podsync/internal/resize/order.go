@@ -1,0 +1,50 @@
+package resize
+
+import (
+	"cmp"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Waiting is a pod whose resize has not been allocated.
+type Waiting struct {
+	// Desired is the pod as it is wanted; Allocated the same with what it has.
+	Desired, Allocated *v1.Pod
+	// Since is when it first had to wait; zero for one that is new.
+	Since time.Time
+}
+
+// Compare says whose turn comes first, as slices.SortFunc wants it: who asks
+// for no more than it has, then the higher priority, then Guaranteed before
+// others, then who has waited longest.
+// Source: KEP-1287, "priority of resize requests".
+func Compare(a, b Waiting) int {
+	return cmp.Or(
+		first(!Increases(a.Desired, a.Allocated), !Increases(b.Desired, b.Allocated)),
+		cmp.Compare(priority(b.Desired), priority(a.Desired)),
+		first(a.Desired.Status.QOSClass == v1.PodQOSGuaranteed, b.Desired.Status.QOSClass == v1.PodQOSGuaranteed),
+		first(!a.Since.IsZero(), !b.Since.IsZero()),
+		a.Since.Compare(b.Since),
+		cmp.Compare(a.Desired.UID, b.Desired.UID),
+	)
+}
+
+// first puts the one for which it is true before the other.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}

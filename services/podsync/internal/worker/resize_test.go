@@ -1,0 +1,180 @@
+package worker
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+)
+
+func sized(cpu, memory string) v1.Container {
+	r := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	return v1.Container{Image: "img:1", Resources: v1.ResourceRequirements{Requests: r, Limits: r.DeepCopy()}}
+}
+
+// asks is a new version of a pod that asks for something else.
+func asks(pod *v1.Pod, generation int64, cpu, memory string) *v1.Pod {
+	next := pod.DeepCopy()
+	next.Generation = generation
+	next.Spec.Containers[0].Resources = sized(cpu, memory).Resources
+	return next
+}
+
+func conditionIn(st v1.PodStatus, t v1.PodConditionType) v1.PodCondition {
+	c, _ := conditionOf(&st, t)
+	return c
+}
+
+// has is the memory limit of a pod's only running container in the runtime.
+func (r *rig) has() int64 {
+	for _, c := range r.rt.Snapshot().Containers {
+		if c.State == fakecri.Running {
+			return c.Resources.GetMemoryLimitInBytes()
+		}
+	}
+	return 0
+}
+
+func TestAResizeIsCarriedOutInPlaceAndTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		pod := newPod("p", sized("1", "100Mi"))
+		pod.Generation = 1
+		r.reg.Set(pod, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r.reg.Set(asks(pod, 2, "2", "200Mi"), "api")
+		r.until("resized", time.Second, func() bool {
+			st := r.status(pod.UID)
+			return st.ObservedGeneration == 2 && conditionIn(st, v1.PodResizeInProgress).Status == "" && r.has() == 200<<20
+		})
+		st := r.status(pod.UID).ContainerStatuses[0]
+		if st.RestartCount != 0 || st.AllocatedResources.Cpu().String() != "2" || st.Resources.Limits.Memory().String() != "200Mi" {
+			t.Errorf("status %+v", st)
+		}
+		// No status names the new generation as done before it was.
+		for _, st := range r.e.statuses[pod.UID] {
+			if c := st.ContainerStatuses; st.ObservedGeneration == 2 && conditionIn(st, v1.PodResizeInProgress).Status == "" && c[0].Resources.Limits.Memory().String() != "200Mi" {
+				t.Errorf("told as done: %+v", c[0].Resources)
+			}
+		}
+		said := strings.Join(r.e.said(), "\n")
+		for _, want := range []string{
+			`Normal ResizeStarted Pod resize started: {"containers":[{"name":"c0","resources":{"requests":{"cpu":"2","memory":"200Mi"},"limits":{"cpu":"2","memory":"200Mi"}}}],"generation":2}`,
+			"Normal ResizeCompleted Pod resize completed: {", "cgroup raise 200Mi", "cgroup fit 200Mi",
+		} {
+			if !strings.Contains(said, want) {
+				t.Errorf("%q is missing in\n%s", want, said)
+			}
+		}
+	})
+}
+
+func TestResizesThatDoNotFitWaitAndAreTakenInTurnWhenOthersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.capacity = 4000
+		big, one, important := newPod("big", sized("2", "10Mi")), newPod("one", sized("500m", "10Mi")), newPod("important", sized("500m", "10Mi"))
+		high := int32(1000)
+		important.Spec.Priority = &high
+		for _, pod := range []*v1.Pod{big, one, important} {
+			pod.Generation = 1
+			r.reg.Set(pod, "api")
+			r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		}
+		deferred := func(pod *v1.Pod) func() bool {
+			return func() bool {
+				return conditionIn(r.status(pod.UID), v1.PodResizePending).Reason == v1.PodReasonDeferred
+			}
+		}
+		for _, pod := range []*v1.Pod{one, important} {
+			r.reg.Set(asks(pod, 2, "3", "10Mi"), "api")
+			r.until("deferred", time.Second, deferred(pod))
+		}
+		if st := r.status(one.UID); st.ContainerStatuses[0].AllocatedResources.Cpu().String() != "500m" || st.ObservedGeneration != 2 {
+			t.Errorf("a resize that waits shows %+v", st.ContainerStatuses[0])
+		}
+		r.reg.Remove(big.UID, "api")
+		r.until("the important one is resized", time.Minute, func() bool {
+			st := r.status(important.UID)
+			return conditionIn(st, v1.PodResizePending).Status == "" && st.ContainerStatuses[0].AllocatedResources.Cpu().String() == "3"
+		})
+		if !deferred(one)() {
+			t.Error("both were taken, but only one fits")
+		}
+		r.reg.Set(asks(important, 3, "100m", "10Mi"), "api")
+		r.until("the other one has its turn", time.Second, func() bool {
+			return r.status(one.UID).ContainerStatuses[0].AllocatedResources.Cpu().String() == "3"
+		})
+		if said := strings.Join(r.e.said(), "\n"); !strings.Contains(said, "Warning ResizeDeferred Pod resize Deferred: {") || !strings.Contains(said, `"error":"`) {
+			t.Errorf("events\n%s", said)
+		}
+	})
+}
+
+func TestAllocationsOutliveTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.capacity = 3000
+		resized, waits := newPod("resized", sized("1", "10Mi")), newPod("waits", sized("1", "10Mi"))
+		for _, pod := range []*v1.Pod{resized, waits} {
+			pod.Generation = 1
+			r.reg.Set(pod, "api")
+			r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		}
+		resized2, waits2 := asks(resized, 2, "2", "20Mi"), asks(waits, 2, "2", "20Mi")
+		r.reg.Set(resized2, "api")
+		r.until("resized", time.Second, func() bool { return r.status(resized.UID).ContainerStatuses[0].Resources.Limits.Cpu().String() == "2" })
+		before := len(r.rt.Snapshot().Containers)
+		r.stop()
+		resized2.Status, waits2.Status = r.status(resized.UID), r.status(waits.UID)
+		r.start()
+		r.reg.Ready("api")
+		r.reg.Set(resized2, "api")
+		// This one has asked while nobody was there.
+		r.reg.Set(waits2, "api")
+		r.until("the one that asked meanwhile waits", time.Minute, func() bool {
+			return conditionIn(r.status(waits.UID), v1.PodResizePending).Reason == v1.PodReasonDeferred
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if st := r.status(resized.UID).ContainerStatuses[0]; st.AllocatedResources.Cpu().String() != "2" || st.RestartCount != 0 {
+			t.Errorf("resized: %+v", st)
+		}
+		if st := r.status(waits.UID).ContainerStatuses[0]; st.AllocatedResources.Cpu().String() != "1" || st.RestartCount != 0 {
+			t.Errorf("waits: %+v", st)
+		}
+		if n := len(r.rt.Snapshot().Containers); n != before {
+			t.Errorf("%d containers became %d", before, n)
+		}
+	})
+}
+
+func TestAStatusTellsWhetherAResizeWasInEffect(t *testing.T) {
+	with := func(observed int64, conditions ...v1.PodCondition) v1.PodStatus {
+		return v1.PodStatus{ObservedGeneration: observed, Conditions: conditions}
+	}
+	under := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: 2}
+	waits := func(generation int64) v1.PodCondition {
+		return v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, ObservedGeneration: generation}
+	}
+	for name, tc := range map[string]struct {
+		st   v1.PodStatus
+		want bool
+	}{
+		"nothing is left to do":              {with(2), true},
+		"older than the resize":              {with(1), false},
+		"under way":                          {with(2, under), false},
+		"it waited, and was then allocated":  {with(2, waits(2)), false},
+		"a later one waits":                  {with(3, waits(3)), true},
+		"a later one waits, it is under way": {with(3, waits(3), under), false},
+	} {
+		if got := toldFinished(&tc.st, 2); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

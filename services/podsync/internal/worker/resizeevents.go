@@ -1,0 +1,68 @@
+package worker
+
+import (
+	"encoding/json"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/resize"
+)
+
+// resizeEvents records what the conditions of a pod's resize have come to.
+func (w *worker) resizeEvents(old, now *v1.PodStatus) {
+	events, pod := w.reg.deps.Events, w.state.Pod
+	was, wasPending := conditionOf(old, v1.PodResizePending)
+	is, isPending := conditionOf(now, v1.PodResizePending)
+	if isPending && (!wasPending || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration) {
+		events.Pod(pod, v1.EventTypeWarning, "Resize"+is.Reason, "Pod resize "+is.Reason+": "+summary(w.desired, is.ObservedGeneration, is.Message))
+	}
+	was, wasOn := conditionOf(old, v1.PodResizeInProgress)
+	is, isOn := conditionOf(now, v1.PodResizeInProgress)
+	if isOn && (!wasOn || was.ObservedGeneration != is.ObservedGeneration) {
+		events.Pod(pod, v1.EventTypeNormal, "ResizeStarted", "Pod resize started: "+summary(w.resizedPod(), is.ObservedGeneration, ""))
+	}
+	if isOn && is.Reason == v1.PodReasonError && (!wasOn || was.Reason != is.Reason || was.Message != is.Message) {
+		events.Pod(pod, v1.EventTypeWarning, "ResizeError", "Pod resize error: "+summary(pod, is.ObservedGeneration, is.Message))
+	}
+	if wasOn && !isOn && !w.ended && now.Phase == v1.PodRunning {
+		events.Pod(pod, v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed: "+summary(pod, was.ObservedGeneration, ""))
+	}
+}
+
+// resizedPod is the pod with what was allocated last.
+func (w *worker) resizedPod() *v1.Pod {
+	if next := w.state.Resize.Next; next != nil {
+		return next.Apply(w.desired)
+	}
+	return w.state.Pod
+}
+
+// detail is a resize as events tell of it.
+type detail struct {
+	Pod            *resize.Amounts   `json:"podResources,omitempty"`
+	InitContainers []containerDetail `json:"initContainers,omitempty"`
+	Containers     []containerDetail `json:"containers,omitempty"`
+	Generation     int64             `json:"generation,omitempty"`
+	Error          string            `json:"error,omitempty"`
+}
+
+type containerDetail struct {
+	Name      string         `json:"name"`
+	Resources resize.Amounts `json:"resources"`
+}
+
+// summary is a pod's resources in JSON.
+func summary(pod *v1.Pod, generation int64, err string) string {
+	a := resize.Of(pod)
+	d := detail{Pod: a.Pod, Generation: generation, Error: err}
+	for i := range pod.Spec.InitContainers {
+		name := pod.Spec.InitContainers[i].Name
+		d.InitContainers = append(d.InitContainers, containerDetail{name, a.Containers[name]})
+	}
+	for i := range pod.Spec.Containers {
+		name := pod.Spec.Containers[i].Name
+		d.Containers = append(d.Containers, containerDetail{name, a.Containers[name]})
+	}
+	raw, _ := json.Marshal(d) // strings and quantities always marshal
+	return string(raw)
+}

@@ -1,0 +1,39 @@
+package podsync
+
+import (
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/admit"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/resize"
+	"github.com/polylet/polylet/services/podsync/internal/worker"
+)
+
+// resize decides on a resize: what this node can never do is infeasible, and
+// what admission would not take now is deferred.
+func (s *Service) resize(q worker.ResizeQuestion) *plan.ResizePending {
+	if why := resize.Infeasible(q.Pod, q.Allocated, q.Static, resize.Policies(s.cfg.Resize)); why != "" {
+		return &plan.ResizePending{Reason: v1.PodReasonInfeasible, Message: why}
+	}
+	node := s.node.Load()
+	in := admit.Input{
+		Pod: q.Pod, Static: q.Static, Standalone: s.cfg.Standalone, Node: node, Active: q.Active, Resize: true,
+		Host: s.hostFacts(q.Pod, node),
+	}
+	if in.Standalone {
+		in.Allocatable = s.allocatable()
+	}
+	if a := admit.Check(in); a.Decision != plan.Admitted {
+		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Message: a.Message}
+	}
+	return nil
+}
+
+// loadAllocations reads what resizes of an earlier life were allocated.
+func (s *Service) loadAllocations(log logr.Logger) {
+	if err := s.allocations.Load(); err != nil {
+		log.Error(err, "What resized pods were allocated is lost; they have what their sandboxes were made with, and what their specs ask beyond that is decided on anew")
+		s.deps.Health.Set("allocations", false, err.Error())
+	}
+}
