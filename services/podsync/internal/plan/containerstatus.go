@@ -86,7 +86,7 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *Container) {
 		w = &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
 			at.Sub(c.FinishedAt), v.spec.Name, p.s.Pod.Name, p.s.Pod.Namespace, p.s.UID)}
 	}
-	if w == nil && v.lost {
+	if w == nil && (v.lost || v.renew == c) {
 		w = p.waiting(v)
 	}
 	if w == nil {

@@ -126,6 +126,12 @@ func TestAContainerThatAsksForARestartGetsOneAndNoBackOff(t *testing.T) {
 			r.killCode = 0 // it ends well when it is asked to
 			r.ask(sized(tc.to, v1.RestartContainer, "a"))
 			began := r.s.Now
+			for r.step() {
+				// The apiserver takes no such container back once it was shown as ended.
+				if r.out.Status.ContainerStatuses[0].State.Terminated != nil {
+					t.Errorf("%s with %s: it is shown as ended", name, policy)
+				}
+			}
 			r.settle(time.Second)
 			c := r.out.Status.ContainerStatuses[0]
 			if c.RestartCount != tc.restarts || c.State.Running == nil || condition(r.out.Status, v1.PodResizeInProgress) != "absent" {

@@ -43,8 +43,8 @@ type patchStatus struct {
 }
 
 type patchResources struct {
-	Directive string `json:"$patch"`
-	v1.ResourceRequirements
+	Limits   map[string]any `json:"limits"`
+	Requests map[string]any `json:"requests"`
 }
 
 type patchCondition struct {
@@ -86,20 +86,35 @@ func buildPatch(uid types.UID, desired, known v1.PodStatus) ([]byte, error) {
 		HostIPs:                    replaceList(desired.HostIPs),
 		PodIPs:                     replaceList(desired.PodIPs),
 	}
-	if len(desired.AllocatedResources) > 0 {
-		st.AllocatedResources = map[string]any{"$patch": "replace"}
-		for name, quantity := range desired.AllocatedResources {
-			st.AllocatedResources[string(name)] = quantity
-		}
-	}
+	st.AllocatedResources = amounts(desired.AllocatedResources, known.AllocatedResources)
 	if desired.Resources != nil {
-		st.Resources = &patchResources{Directive: "replace", ResourceRequirements: *desired.Resources}
+		var had v1.ResourceRequirements
+		if known.Resources != nil {
+			had = *known.Resources
+		}
+		st.Resources = &patchResources{Limits: amounts(desired.Resources.Limits, had.Limits), Requests: amounts(desired.Resources.Requests, had.Requests)}
 	}
 	data, err := json.Marshal(patchDocument{Metadata: patchMetadata{UID: uid}, Status: st})
 	if err != nil {
 		return nil, fmt.Errorf("encode status patch: %w", err)
 	}
 	return data, nil
+}
+
+// amounts makes a map of a status say this, whether the object has the map or
+// not: the directive that replaces a map does nothing where there is none.
+func amounts(desired, known v1.ResourceList) map[string]any {
+	if len(desired) == 0 {
+		return nil
+	}
+	out := make(map[string]any, len(desired))
+	for name := range known {
+		out[string(name)] = nil
+	}
+	for name, quantity := range desired {
+		out[string(name)] = quantity
+	}
+	return out
 }
 
 func conditionPatches(desired, known []v1.PodCondition) []any {
