@@ -56,33 +56,42 @@ func (o *Observer) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	doubted := o.trust.opened(cancel)
+	defer o.trust.closed()
 	// A runtime without events says so at once; one with events says nothing
-	// until there is one.
-	settled := time.AfterFunc(time.Second, func() {
-		o.setEvents(true)
-		wake(o.kick)
-	})
-	defer settled.Stop()
+	// until there is one. After a stream that was dead, one has to come first.
+	if !doubted {
+		settled := time.AfterFunc(time.Second, o.eventsCome)
+		defer settled.Stop()
+	}
 	for {
 		ev, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if settled.Stop() {
-			o.setEvents(true)
-			wake(o.kick)
-		}
+		o.trust.heard()
+		o.eventsCome()
 		o.take(ctx, ev)
 	}
 }
 
-func (o *Observer) setEvents(on bool) {
+// eventsCome says that what happens is told of: lists become slow.
+func (o *Observer) eventsCome() {
+	if !o.setEvents(true) {
+		wake(o.kick)
+	}
+}
+
+// setEvents notes whether events come, and returns what was noted before.
+func (o *Observer) setEvents(on bool) (before bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if on && !o.runtime.Events {
+	before = o.runtime.Events
+	if on && !before {
 		o.metrics.EventsOpened()
 	}
 	o.runtime.Events = on
+	return before
 }
 
 // take brings one event's statuses into the table. An event that does not say

@@ -43,7 +43,7 @@ func (o *Observer) SawContainer(ctx context.Context, id, sandboxID string) error
 	case err != nil:
 		return fmt.Errorf("look at container %s: %w", id, err)
 	}
-	o.table.setContainer(st, sandboxID)
+	o.expectEvent(ctx, o.table.setContainer(st, sandboxID))
 	return nil
 }
 

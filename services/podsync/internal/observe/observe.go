@@ -110,6 +110,7 @@ type Observer struct {
 	mu      sync.Mutex
 	runtime Runtime
 	looking map[types.UID]bool // being looked at; true: look again after
+	trust   trust
 
 	background sync.WaitGroup
 }

@@ -165,21 +165,23 @@ func (t *table) setSandbox(st *runtimeapi.PodSandboxStatus) {
 	t.publish(uid)
 }
 
-// setContainer takes in a container's status. The termination message is read
-// before the lock is taken.
-func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string) {
+// setContainer takes in a container's status, and returns when that happened
+// which it says and which was not known; zero when it says nothing new. The
+// termination message is read before the lock is taken.
+func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string) time.Time {
 	uid := types.UID(st.GetLabels()[cri.LabelPodUID])
 	if uid == "" || t.finished(uid, st.GetId()) {
-		return
+		return time.Time{}
 	}
 	next := convertContainer(st, sandboxID)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, dead := t.graves[next.ID]; dead {
-		return
+		return time.Time{}
 	}
 	p := t.pod(uid, st.GetLabels())
 	old := p.containers[next.ID]
+	happened := since(old, &next)
 	if old == nil {
 		t.seq++
 		old = &container{born: t.seq, logPath: st.GetLogPath()}
@@ -190,11 +192,28 @@ func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string) {
 			next.SandboxID = old.SandboxID
 		}
 		if old.State > next.State && next.State != plan.StateUnknown || reflect.DeepEqual(old.Container, next) {
-			return
+			return time.Time{}
 		}
 	}
 	old.Container = next
 	t.publish(uid)
+	return happened
+}
+
+// since is when the container came into its state; zero when it was known in it.
+func since(old *container, next *plan.Container) time.Time {
+	if old != nil && old.State == next.State {
+		return time.Time{}
+	}
+	switch next.State {
+	case plan.StateCreated:
+		return next.CreatedAt
+	case plan.StateRunning:
+		return next.StartedAt
+	case plan.StateExited:
+		return next.FinishedAt
+	}
+	return time.Time{}
 }
 
 // finished tells that the container is known to have exited: nothing about it
