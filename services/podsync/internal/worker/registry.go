@@ -132,6 +132,8 @@ type Registry struct {
 	sweeping bool
 	closed   bool
 
+	// begin lets a worker work; a test looks at what it begins with.
+	begin   func(*worker)
 	running sync.WaitGroup
 }
 
@@ -146,13 +148,18 @@ func New(cfg Config, deps Deps) *Registry {
 	if deps.Timelines == nil {
 		deps.Timelines = timeline.NewBook()
 	}
-	return &Registry{
+	r := &Registry{
 		cfg: cfg, deps: deps,
 		workers:  map[types.UID]*worker{},
 		observed: map[types.UID]plan.Observed{},
 		ended:    map[types.UID]bool{},
 		ready:    map[string]bool{},
 	}
+	r.begin = func(w *worker) {
+		life := r.life
+		r.running.Go(func() { w.run(life) })
+	}
+	return r
 }
 
 // Run lets the workers work until ctx is done, and returns when all of them and
@@ -179,8 +186,7 @@ func (r *Registry) start(w *worker) {
 		return
 	}
 	w.working = true
-	life := r.life
-	r.running.Go(func() { w.run(life) })
+	r.begin(w)
 }
 
 // Set implements source.Sink.

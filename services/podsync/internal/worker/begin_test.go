@@ -1,0 +1,45 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+)
+
+// A worker that begins before it was given its pod takes it for one that no
+// source knows, and ends it. Whether that shows is up to the scheduler, so this
+// looks at what each worker begins with.
+func TestAWorkerHasItsPodBeforeItPlans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}}})
+		synctest.Wait() // it runs: what is set works at once
+		begun := map[string]int{}
+		work := r.reg.begin
+		r.reg.begin = func(w *worker) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.pod != nil {
+				begun[w.pod.Name]++
+				if w.in.pod == nil {
+					t.Errorf("the worker of pod %s begins without it", w.pod.Name)
+				}
+			}
+			work(w)
+		}
+		pod := newPod("new", v1.Container{Image: "app:1"})
+		r.reg.Ready("api")
+		r.reg.Set(pod, "file")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r.reg.Remove(pod.UID, "file")
+		r.reg.Set(pod, "file") // wanted again while it is being ended
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if begun["new"] != 2 || !isReady(r.status(pod.UID)) {
+			t.Errorf("workers begun: %v, ready %v", begun, isReady(r.status(pod.UID)))
+		}
+	})
+}
