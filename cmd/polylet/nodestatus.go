@@ -126,11 +126,14 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 // declaredFeatures are what a scheduler and an apiserver may count on here
 // beyond every node of the release, in order. The gateway speaks version 5 of
 // the WebSocket protocol of exec and attach, and tunnels port-forward; podsync
-// resizes pods as a whole and init containers in place unless their gates are off.
+// resizes pods as a whole and init containers in place, and restarts all
+// containers of a pod when a rule says so, unless their gates are off.
 // Source: KEP-5328, k8s.io/component-helpers/nodedeclaredfeatures.
 func declaredFeatures(loaded *kubeletconfig.Loaded) []string {
 	list := []string{"ExtendWebSocketsToKubelet"}
-	for _, gate := range []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"} {
+	for _, gate := range []string{
+		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+	} {
 		if loaded.FeatureEnabled(gate) {
 			list = append(list, gate)
 		}

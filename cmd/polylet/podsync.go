@@ -113,6 +113,19 @@ func podsyncClient(loaded *kubeletconfig.Loaded) (kubernetes.Interface, error) {
 	return client, err
 }
 
+// restartsOf says how containers are restarted. A cap that is configured stands
+// above what the gates say.
+func restartsOf(out *podsyncservice.Config, loaded *kubeletconfig.Loaded) {
+	if loaded.FeatureEnabled("ReduceDefaultCrashLoopBackOffDecay") {
+		out.FirstContainerRestartPeriod, out.MaxContainerRestartPeriod = time.Second, time.Minute
+	}
+	if m := loaded.Config.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil && loaded.FeatureEnabled("KubeletCrashLoopBackOffMax") {
+		out.MaxContainerRestartPeriod = m.Duration
+	}
+	out.NoRestartRules = !loaded.FeatureEnabled("ContainerRestartRules")
+	out.NoRestartAll = !loaded.FeatureEnabled("RestartAllContainersOnContainerExits")
+}
+
 func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) {
 	c := loaded.Config
 	out := podsyncservice.Config{
@@ -157,9 +170,7 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 	if c.PodPidsLimit != nil {
 		out.PodPidsLimit = *c.PodPidsLimit
 	}
-	if m := c.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
-		out.MaxContainerRestartPeriod = m.Duration
-	}
+	restartsOf(&out, loaded)
 	switch {
 	case c.SerializeImagePulls == nil || *c.SerializeImagePulls:
 		out.MaxParallelPulls = 1

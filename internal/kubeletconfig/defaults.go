@@ -74,7 +74,7 @@ func defaultSources(c *kubeletv1beta1.KubeletConfiguration) {
 	value(&c.ConfigMapAndSecretChangeDetectionStrategy, kubeletv1beta1.WatchChangeDetectionStrategy)
 	value(&c.MaxPods, 110)
 	pointer(&c.RegisterNode, true)
-	pointer(&c.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
+	pointer(&c.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: longestRestartPeriod(c.FeatureGates)})
 	pointer(&c.ResolverConfig, "/etc/resolv.conf")
 	value(&c.HairpinMode, kubeletv1beta1.PromiscuousBridge)
 	pointer(&c.MakeIPTablesUtilChains, true)
@@ -83,6 +83,19 @@ func defaultSources(c *kubeletv1beta1.KubeletConfiguration) {
 	value(&c.VolumePluginDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/")
 	duration(&c.VolumeStatsAggPeriod, time.Minute)
 	pointer(&c.EnableControllerAttachDetach, true)
+}
+
+// longestRestartPeriod is the default cap of the back-off between restarts.
+// Source: KEP-4603.
+func longestRestartPeriod(gates map[string]bool) time.Duration {
+	reduced, said := gates["ReduceDefaultCrashLoopBackOffDecay"]
+	if !said {
+		reduced = gates["AllAlpha"]
+	}
+	if reduced {
+		return time.Minute
+	}
+	return 5 * time.Minute
 }
 
 func defaultImages(c *kubeletv1beta1.KubeletConfiguration) {

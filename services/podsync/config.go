@@ -58,6 +58,11 @@ type Config struct {
 	CredentialProviderTokens bool
 	// MaxContainerRestartPeriod caps the crash-loop back-off; 300 s.
 	MaxContainerRestartPeriod time.Duration
+	// FirstContainerRestartPeriod is the first crash-loop back-off; 10 s.
+	FirstContainerRestartPeriod time.Duration
+	// NoRestartRules and NoRestartAll turn the gates ContainerRestartRules and
+	// RestartAllContainersOnContainerExits off.
+	NoRestartRules, NoRestartAll bool
 
 	// ClusterDomain, ClusterDNS and ResolvConf make the pods' resolv.conf.
 	ClusterDomain string

@@ -158,9 +158,10 @@ func (s *Service) nodeFacts() plan.Node {
 	r := s.observer.Runtime()
 	return plan.Node{
 		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
-		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod,
-		Quotas:                    resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},
-		NoPodLevelResize:          s.cfg.Resize.NoPodLevel,
+		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod, FirstContainerRestartPeriod: s.cfg.FirstContainerRestartPeriod,
+		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll,
+		Quotas:           resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},
+		NoPodLevelResize: s.cfg.Resize.NoPodLevel,
 	}
 }
 

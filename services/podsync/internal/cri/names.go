@@ -33,6 +33,11 @@ const (
 	// AnnotationBackoff is how long the restart after this container's exit
 	// waits, as a Go duration.
 	AnnotationBackoff = "polylet.dev/restart-backoff"
+	// AnnotationBackoffKey says what that was earned with; a change begins anew.
+	AnnotationBackoffKey = "polylet.dev/restart-backoff-key"
+	// AnnotationRound counts the restarts of all containers of the pod before
+	// this container was made; absent for none.
+	AnnotationRound = "polylet.dev/restart-all-round"
 	// AnnotationCgroupParent, on a sandbox, is the pod's cgroup below the cgroup root.
 	AnnotationCgroupParent = "polylet.dev/cgroup-parent"
 	// AnnotationPodStarted, on a sandbox, is the pod's status.startTime, RFC 3339.
@@ -59,6 +64,15 @@ func Backoff(annotations map[string]string) time.Duration {
 		return 0
 	}
 	return d
+}
+
+// Round reads a container's round from its annotations; zero when there is none.
+func Round(annotations map[string]string) int {
+	n, err := strconv.Atoi(annotations[AnnotationRound])
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
 }
 
 // PodStarted reads the pod's start time from a sandbox's annotations; zero when

@@ -93,9 +93,13 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	if len(ips) > 0 {
 		ip = ips[0]
 	}
+	target, err := e.targetOf(t)
+	if err != nil {
+		return "", "", e.startFailed(ctx, t, reasonConfig, err)
+	}
 	config, err := e.deps.Materials.Container(ctx, material.Request{
 		Pod: t.Pod, Container: c.Name, RestartCount: t.Action.Attempt, ImageRef: t.Action.ImageRef, VolumeRefs: t.Action.VolumeRefs,
-		PodIPs: ips, Backoff: t.Action.Backoff, Sandbox: sandboxConfig,
+		PodIPs: ips, Backoff: t.Action.Backoff, Round: t.Action.Round, TargetID: target, Sandbox: sandboxConfig,
 	})
 	if err != nil {
 		return "", "", e.startFailed(ctx, t, reasonOf(err, reasonConfig), err)
@@ -126,6 +130,26 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 		return id, ip, failed(reasonRun, err)
 	}
 	return id, ip, nil
+}
+
+// targetOf finds the container whose process namespace an ephemeral container
+// joins; empty for any other.
+func (e *Executor) targetOf(t Task) (string, error) {
+	name := ""
+	for i := range t.Pod.Spec.EphemeralContainers {
+		if c := &t.Pod.Spec.EphemeralContainers[i]; c.Name == t.Action.Container {
+			name = c.TargetContainerName
+		}
+	}
+	if name == "" {
+		return "", nil
+	}
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.Name == name && c.State == plan.StateRunning {
+			return c.ID, nil
+		}
+	}
+	return "", fmt.Errorf("unable to find target container %v: it does not run", name)
 }
 
 // adoptContainer deals with a name that is taken: an earlier call of this

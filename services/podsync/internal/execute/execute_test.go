@@ -36,6 +36,7 @@ type host struct {
 	hook     func(context.Context) error
 	hooks    map[string][]plan.Hook
 	memory   uint64
+	target   string // of the container made last
 }
 
 func (h *host) call(format string, args ...any) error {
@@ -103,6 +104,7 @@ func (h *host) Sandbox(_ context.Context, _ *v1.Pod, attempt uint32) (*runtimeap
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt}}, "", nil
 }
 func (h *host) Container(_ context.Context, r material.Request) (*runtimeapi.ContainerConfig, error) {
+	h.target = r.TargetID
 	return &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: r.Container, Attempt: uint32(r.RestartCount)}}, h.call("config")
 }
 func (h *host) Run(ctx context.Context, _ hook.Target, _ *v1.LifecycleHandler) error {
@@ -262,6 +264,30 @@ func TestAStopHasTwoSecondsAtLeast(t *testing.T) {
 	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})
 	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r 2s") {
 		t.Errorf("error %v, log %q", err, h.log)
+	}
+}
+
+func TestADebugContainerJoinsTheContainerItNames(t *testing.T) {
+	for name, tc := range map[string]struct {
+		state  plan.ContainerState
+		target string
+		reason string
+	}{
+		"it runs":      {plan.StateRunning, "r", ""},
+		"it has ended": {plan.StateExited, "", reasonConfig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: tc.state}}}}
+			task := h.task(plan.Action{Key: plan.Key{Kind: plan.StartContainer, Object: "debug"}, Container: "debug", SandboxID: "sb"})
+			task.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{
+				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "c",
+			}}
+			_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task)
+			var e *Error
+			if errors.As(err, &e); (e == nil) != (tc.reason == "") || e != nil && e.Reason != tc.reason || h.target != tc.target {
+				t.Errorf("error %v, target %q; want reason %q, target %q", err, h.target, tc.reason, tc.target)
+			}
+		})
 	}
 }
 

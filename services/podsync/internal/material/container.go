@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/material/env"
 	"github.com/polylet/polylet/services/podsync/internal/material/identity"
 	"github.com/polylet/polylet/services/podsync/internal/material/security"
@@ -56,6 +57,9 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 	annotations, err := identity.ContainerAnnotations(pod, c, r.RestartCount, r.Backoff)
 	if err != nil {
 		return nil, err
+	}
+	if r.Round > 0 {
+		annotations[cri.AnnotationRound] = strconv.Itoa(r.Round)
 	}
 	if err := os.MkdirAll(filepath.Join(b.logDir(pod), c.Name), 0o755); err != nil {
 		return nil, fmt.Errorf("make the container's log directory: %w", err)

@@ -125,6 +125,8 @@ type Request struct {
 	PodIPs []string
 	// Backoff is kept in an annotation when not zero.
 	Backoff time.Duration
+	// Round is kept in an annotation when not zero; see plan.Container.
+	Round   int
 	Sandbox *runtimeapi.PodSandboxConfig
 	// TargetID is the container whose process namespace an ephemeral container
 	// with targetContainerName joins; empty for none.

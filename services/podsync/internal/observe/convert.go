@@ -47,6 +47,8 @@ func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Con
 		ImageID:      st.GetImageRef(),
 		SpecHash:     st.GetAnnotations()[cri.AnnotationHash],
 		Backoff:      cri.Backoff(st.GetAnnotations()),
+		BackoffKey:   st.GetAnnotations()[cri.AnnotationBackoffKey],
+		Round:        cri.Round(st.GetAnnotations()),
 		GraceSeconds: cri.GraceSeconds(st.GetAnnotations()),
 		User:         convertUser(st.GetUser()),
 		Kernel:       convertResources(st.GetResources().GetLinux()),

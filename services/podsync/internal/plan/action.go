@@ -22,7 +22,7 @@ const (
 	// MakeSandbox creates and starts a sandbox with its cgroup, DNS and network (Attempt, PodStarted).
 	MakeSandbox Kind = "make sandbox"
 	// StartContainer creates and starts a container and runs its postStart hook
-	// (Container, Attempt, ImageRef, SandboxID, Backoff).
+	// (Container, Attempt, ImageRef, SandboxID, Backoff, Round).
 	StartContainer Kind = "start container"
 	// BeginStop announces that a container is about to be stopped and runs its
 	// preStop hook, if it has one (Container, ID, GraceTotalSeconds, Reason). It
@@ -88,6 +88,8 @@ type Action struct {
 	VolumeRefs map[string]string
 	// Backoff to keep in the new container's annotation.
 	Backoff time.Duration
+	// Round of the new container; see Container.Round.
+	Round int
 	// GraceSeconds is what is left of the grace period for the stop.
 	GraceSeconds int64
 	// GraceTotalSeconds is the whole grace period that GraceSeconds is the rest of.

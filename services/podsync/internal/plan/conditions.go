@@ -12,7 +12,7 @@ import (
 var owned = map[v1.PodConditionType]bool{
 	v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true,
 	v1.ContainersReady: true, v1.PodScheduled: true,
-	v1.PodResizePending: true, v1.PodResizeInProgress: true,
+	v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
 }
 
 // conditions sets the pod's conditions; those of others are kept as they are.
@@ -30,6 +30,9 @@ func (p *planner) conditions(st *v1.PodStatus) {
 		p.set(st, ready)
 	}
 	p.set(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
+	if c := p.restartAllCondition(st.Phase); c != nil && (p.end == nil || !p.end.rejected) {
+		p.set(st, *c)
+	}
 }
 
 // foreign keeps the conditions of others as the API object has them, and the

@@ -211,67 +211,6 @@ func (c *Container) live() bool {
 	return c.State == StateRunning || c.State == StateUnknown
 }
 
-// restarts says whether policy lets the container start again after this exit.
-func restarts(pod *v1.Pod, v *view, c *Container) bool {
-	if v.class == ephemeral {
-		return false
-	}
-	if c.SpecHash != "" && c.SpecHash != Hash(v.spec) {
-		return true // its definition changed: what ended is not what is wanted
-	}
-	if v.renew == c {
-		return true
-	}
-	for _, rule := range v.spec.RestartPolicyRules {
-		if rule.Action == v1.ContainerRestartRuleActionRestart && exitMatches(rule.ExitCodes, c.ExitCode) {
-			return true
-		}
-	}
-	if v.class == sidecar {
-		return true
-	}
-	if v.spec.RestartPolicy != nil {
-		switch *v.spec.RestartPolicy {
-		case v1.ContainerRestartPolicyAlways:
-			return true
-		case v1.ContainerRestartPolicyOnFailure:
-			return c.ExitCode != 0
-		case v1.ContainerRestartPolicyNever:
-			return false
-		}
-	}
-	switch pod.Spec.RestartPolicy {
-	case v1.RestartPolicyNever:
-		return false
-	case v1.RestartPolicyOnFailure:
-		return c.ExitCode != 0
-	default:
-		// An init container that did its work has done it.
-		return v.class != ordinaryInit || c.ExitCode != 0
-	}
-}
-
-func exitMatches(on *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
-	if on == nil {
-		return false
-	}
-	in := false
-	for _, v := range on.Values {
-		if v == code {
-			in = true
-			break
-		}
-	}
-	switch on.Operator {
-	case v1.ContainerRestartRuleOnExitCodesOpIn:
-		return in
-	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
-		return !in
-	default:
-		return false
-	}
-}
-
 const (
 	firstBackoff      = 10 * time.Second
 	longestBackoff    = 300 * time.Second
@@ -281,11 +220,14 @@ const (
 // restartAt says when the container may start again after c ended, and the
 // back-off that the new container is to carry.
 func restartAt(c *Container, node Node) (time.Time, time.Duration) {
-	longest := longestBackoff
+	first, longest := firstBackoff, longestBackoff
+	if node.FirstContainerRestartPeriod > 0 {
+		first = node.FirstContainerRestartPeriod
+	}
 	if node.MaxContainerRestartPeriod > 0 {
 		longest = node.MaxContainerRestartPeriod
 	}
-	first := min(firstBackoff, longest)
+	first = min(first, longest)
 	wait := min(c.Backoff, longest)
 	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= backoffForgetting {
 		return c.FinishedAt, first

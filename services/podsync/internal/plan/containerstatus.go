@@ -51,6 +51,7 @@ func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *Container) {
 		cs.LastTerminationState = *r.LastTerminationState.DeepCopy()
 	} else if r != nil && int32(c.RestartCount) == r.RestartCount+1 {
 		if old := fromReported(r); old != nil && old.ID != c.ID {
+			old.Round = p.round
 			cs.LastTerminationState.Terminated = p.terminated(old)
 		}
 	}
@@ -86,7 +87,10 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *Container) {
 		w = &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
 			at.Sub(c.FinishedAt), v.spec.Name, p.s.Pod.Name, p.s.Pod.Namespace, p.s.UID)}
 	}
-	if w == nil && (v.lost || v.renew == c) {
+	if w == nil && p.stale(v, c) && p.restartingAll() {
+		w = &v1.ContainerStateWaiting{Reason: reasonRestartingAll}
+	}
+	if w == nil && (v.lost || v.renew == c || p.stale(v, c)) {
 		w = p.waiting(v)
 	}
 	if w == nil {
@@ -102,6 +106,9 @@ func (p *planner) terminated(c *Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: p.fullID(c.ID),
 		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+	}
+	if p.endedByRound(c) {
+		t.ExitCode, t.Reason, t.Message = 137, reasonRestartingAll, messageRestartingAll
 	}
 	if t.Reason == "" {
 		t.Reason = "Error"
@@ -169,7 +176,7 @@ func (p *planner) ready(v *view) bool {
 		return false
 	}
 	if v.class == ordinaryInit {
-		return c.State == StateExited && c.ExitCode == 0
+		return c.State == StateExited && c.ExitCode == 0 && !p.stale(v, c)
 	}
 	if v.class == ephemeral || c.State != StateRunning || !p.started(v) {
 		return false

@@ -41,7 +41,7 @@ func (p *planner) wanted(v *view) bool {
 		case StateCreated:
 			return true
 		case StateExited:
-			return restarts(p.s.Pod, v, v.cur)
+			return p.restarts(v, v.cur)
 		default:
 			return false
 		}
@@ -56,7 +56,7 @@ func (p *planner) wanted(v *view) bool {
 	case v.class == ordinaryInit:
 		return true // a new sandbox begins with the init containers
 	default:
-		return restarts(p.s.Pod, v, v.last)
+		return p.restarts(v, v.last)
 	}
 }
 
@@ -84,8 +84,11 @@ func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
 	if c == nil || c.State != StateExited {
 		return time.Time{}, 0
 	}
-	if c.ImageChanged(v.spec) || p.resized(v, c) {
+	if c.ImageChanged(v.spec) || p.resized(v, c) || c.BackoffKey != "" && c.BackoffKey != BackoffKey(v.spec) {
 		return time.Time{}, 0
+	}
+	if p.endedByRound(c) {
+		return time.Time{}, c.Backoff // it is not to blame
 	}
 	if v.class == ordinaryInit && c.ExitCode == 0 {
 		return time.Time{}, 0 // run again for a new sandbox
@@ -163,7 +166,7 @@ func (p *planner) initDue() []*view {
 		case v.cur.State != StateExited:
 			return due
 		case v.cur.ExitCode != 0:
-			if restarts(p.s.Pod, v, v.cur) {
+			if p.restarts(v, v.cur) {
 				due = append(due, v)
 			}
 			return due
@@ -183,7 +186,7 @@ func (p *planner) firstInit() []*view {
 		return nil
 	}
 	v := p.views[0]
-	if v.class == ordinaryInit && v.last != nil && v.last.State == StateExited && v.last.ExitCode != 0 && !restarts(p.s.Pod, v, v.last) {
+	if v.class == ordinaryInit && v.last != nil && v.last.State == StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) {
 		return nil
 	}
 	return []*view{v}
@@ -191,7 +194,7 @@ func (p *planner) firstInit() []*view {
 
 func (p *planner) regularWanted() bool {
 	for _, v := range p.views {
-		if v.class == regular && (v.last == nil || v.last.live() || v.last.State == StateCreated || restarts(p.s.Pod, v, v.last)) {
+		if v.class == regular && (v.last == nil || v.last.live() || v.last.State == StateCreated || p.restarts(v, v.last)) {
 			return true
 		}
 	}

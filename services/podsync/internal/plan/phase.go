@@ -66,7 +66,9 @@ func (t *tally) addInit(p *planner, v *view) {
 	case c == nil, c.State == StateCreated, c.live():
 		// Once it was followed by others its record may have been removed.
 		t.pendingInit = true
-	case c.ExitCode != 0 && !restarts(p.s.Pod, v, c) && !t.regularStarted:
+	case p.stale(v, c):
+		t.pendingInit = true
+	case c.ExitCode != 0 && !p.restarts(v, c) && !t.regularStarted:
 		t.failedInit = true
 	case c.ExitCode != 0:
 		t.pendingInit = true
@@ -102,7 +104,7 @@ func (t *tally) addRegular(p *planner, v *view) {
 		if c.ExitCode != 0 {
 			t.failed++
 		}
-		if restarts(p.s.Pod, v, c) {
+		if p.restarts(v, c) {
 			t.restarting++
 		}
 	}

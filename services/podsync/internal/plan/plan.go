@@ -15,6 +15,8 @@ type planner struct {
 	end *end
 	// sandbox is the usable sandbox; nil when there is none.
 	sandbox *Sandbox
+	// round is the newest of the pod's containers; see Container.Round.
+	round int
 }
 
 // Plan computes what to do for one pod. Applied to the state that its actions
@@ -26,6 +28,7 @@ func Plan(s State) Output {
 		p.wait("runtime", "", "the runtime has not been looked at yet", "polylet status shows whether the runtime answers", time.Time{})
 		return p.out
 	}
+	p.findRound()
 	p.end = p.ending()
 	if p.end == nil && !s.EndSince.IsZero() {
 		// It had come to its end; sidecars that are being stopped do not bring it back.

@@ -37,7 +37,8 @@ func TestRestartPolicyDecidesWhichExitsStartAgain(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			v := &view{spec: &v1.Container{Name: "a", RestartPolicy: tc.own, RestartPolicyRules: tc.rules}, class: tc.class}
-			if got := restarts(testPod(tc.pod), v, &Container{State: StateExited, ExitCode: tc.exit}); got != tc.want {
+			p := &planner{s: &State{Pod: testPod(tc.pod)}}
+			if got := p.restarts(v, &Container{State: StateExited, ExitCode: tc.exit}); got != tc.want {
 				t.Fatalf("restarts = %v, want %v", got, tc.want)
 			}
 		})

@@ -12,6 +12,9 @@ func (p *planner) run() {
 		p.end = &end{phase: p.lastPhase()}
 		return
 	}
+	if p.betweenRounds() {
+		return
+	}
 	p.resize()
 	due := p.due()
 	if len(due) > 0 {
@@ -55,6 +58,8 @@ func (p *planner) killUnwanted() {
 // for it; empty when it may stay.
 func (p *planner) unwanted(v *view, c *Container) (string, int64) {
 	switch {
+	case p.stale(v, c):
+		return fmt.Sprintf("Container %s is restarted with all containers of the pod", c.Name), 0
 	case p.sandbox == nil || c.SandboxID != p.sandbox.ID:
 		return "Pod sandbox changed, it will be killed and re-created.", p.specGrace()
 	case c.State == StateUnknown:
@@ -153,7 +158,7 @@ func (p *planner) anythingLeft() bool {
 // initFailed says whether an init container has failed for good.
 func (p *planner) initFailed() bool {
 	for _, v := range p.views {
-		if v.class == ordinaryInit && v.last != nil && v.last.State == StateExited && v.last.ExitCode != 0 && !restarts(p.s.Pod, v, v.last) && !p.initDone() {
+		if v.class == ordinaryInit && v.last != nil && v.last.State == StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) && !p.initDone() {
 			return true
 		}
 	}
@@ -235,7 +240,7 @@ func (p *planner) start(due []*view) {
 		_, backoff := p.restartTime(v)
 		p.emit(Action{
 			Key: Key{StartContainer, v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
-			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff,
+			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
 			VolumeRefs: p.volumeRefs(v.spec),
 		})
 		if v.class == regular && p.mayStillStart(v) {

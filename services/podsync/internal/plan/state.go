@@ -118,6 +118,14 @@ type Node struct {
 	IPs []string
 	// RuntimeName is the prefix of container ids in the status, e.g. containerd.
 	RuntimeName string
+	// FirstContainerRestartPeriod is the first crash-loop back-off; zero means 10 s.
+	FirstContainerRestartPeriod time.Duration
+	// NoRestartRules: the restart policies and rules of containers are not
+	// looked at (gate ContainerRestartRules).
+	NoRestartRules bool
+	// NoRestartAll: rules with the action RestartAllContainers do not match
+	// (gate RestartAllContainersOnContainerExits).
+	NoRestartAll bool
 	// NetworkReady is the runtime's NetworkReady condition.
 	NetworkReady bool
 	// NetworkMessage says why it is not ready.
@@ -224,6 +232,11 @@ type Container struct {
 	// Backoff is how long the restart after this container's exit waits; kept
 	// in an annotation, so it outlives every crash.
 	Backoff time.Duration
+	// BackoffKey is BackoffKey of the container as it was created; empty when
+	// another agent made it.
+	BackoffKey string
+	// Round counts the restarts of all containers that came before it.
+	Round int
 	// GraceSeconds is the grace period that the pod had when the container was
 	// made; it counts only when no source knows the pod. Zero when not known.
 	GraceSeconds int64

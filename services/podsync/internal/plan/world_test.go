@@ -203,7 +203,8 @@ func (w *world) start(a Action) {
 	w.next++
 	c := Container{
 		ID: fmt.Sprintf("c%d", w.next), SandboxID: a.SandboxID, Name: a.Container, RestartCount: a.Attempt,
-		State: StateRunning, CreatedAt: w.s.Now, StartedAt: w.s.Now, Backoff: a.Backoff, SpecHash: Hash(w.specOf(a.Container)),
+		State: StateRunning, CreatedAt: w.s.Now, StartedAt: w.s.Now, Backoff: a.Backoff, Round: a.Round, SpecHash: Hash(w.specOf(a.Container)),
+		BackoffKey: BackoffKey(w.specOf(a.Container)),
 	}
 	made := resources.Effective(w.s.Pod, w.specOf(a.Container))
 	kernel := resources.ForContainer(made, w.s.Node.Quotas)

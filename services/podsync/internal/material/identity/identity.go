@@ -64,6 +64,7 @@ func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, backof
 	}
 	if backoff > 0 {
 		a[cri.AnnotationBackoff] = backoff.String()
+		a[cri.AnnotationBackoffKey] = plan.BackoffKey(c)
 	}
 	if s := pod.DeletionGracePeriodSeconds; s != nil {
 		a[cri.AnnotationDeletionGracePeriod] = strconv.FormatInt(*s, 10)

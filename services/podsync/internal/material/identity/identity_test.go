@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"k8s.io/utils/ptr"
 )
 
@@ -58,6 +60,7 @@ func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {
 		"io.kubernetes.pod.deletionGracePeriod":            "5",
 		"polylet.dev/restart-backoff":                      "20s",
 		"polylet.dev/resources":                            `{"requests":{"cpu":"1"}}`,
+		"polylet.dev/restart-backoff-key":                  plan.BackoffKey(c),
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("annotations %v", got)
