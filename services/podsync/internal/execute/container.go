@@ -86,7 +86,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	if err != nil {
 		return "", "", failed(reasonOf(err, reasonCreate), err)
 	}
-	ips := sandbox.IPs
+	ips := plan.OneOfEach(sandbox.IPs, e.deps.HostIPs())
 	if sandbox.HostNetwork || t.Pod.Spec.HostNetwork {
 		ips = e.deps.HostIPs()
 	}

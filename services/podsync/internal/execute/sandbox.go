@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/material"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
 
@@ -57,7 +58,11 @@ func (e *Executor) adoptSandbox(ctx context.Context, t Task, cause error) error 
 
 func (e *Executor) sandboxFailed(ctx context.Context, t Task, reason string, err error) error {
 	if ctx.Err() == nil {
-		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		event, message := "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error()
+		if reasonOf(err, "") == material.ReasonCgroup {
+			event, message = material.ReasonCgroup, err.Error()
+		}
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, event, message)
 	}
 	return failed(reason, err)
 }

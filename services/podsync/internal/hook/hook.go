@@ -124,13 +124,15 @@ func (r *Runner) httpGet(ctx context.Context, t Target, g *v1.HTTPGetAction) err
 	path := "/" + strings.TrimPrefix(g.Path, "/")
 	err = r.get(ctx, scheme+"://"+address+path, g.HTTPHeaders, true)
 	if scheme == "https" && err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		if again := r.get(ctx, "http://"+address+path, g.HTTPHeaders, false); again != nil {
+			return err
+		}
 		if r.deps.Events != nil {
 			r.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
-				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP", address))
+				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", address))
 		}
-		if err = r.get(ctx, "http://"+address+path, g.HTTPHeaders, false); err == nil {
-			r.deps.Metrics.FellBackToHTTP()
-		}
+		r.deps.Metrics.FellBackToHTTP()
+		return nil
 	}
 	return err
 }

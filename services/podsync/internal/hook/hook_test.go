@@ -69,23 +69,37 @@ func TestAnyAnswerToAnHTTPHookIsSuccess(t *testing.T) {
 	}
 }
 
+// told keeps the events of pods.
+type told []string
+
+func (e *told) Pod(_ *v1.Pod, typ, reason, message string) {
+	*e = append(*e, typ+" "+reason+": "+message)
+}
+
 func TestHTTPSHookFallsBackToHTTPWithoutCredentials(t *testing.T) {
-	var second *http.Request
-	r := New(Deps{Transport: trip(func(req *http.Request) (*http.Response, error) {
-		if req.URL.Scheme == "https" {
-			return nil, errors.New("http: server gave HTTP response to HTTPS client")
-		}
-		second = req
-		return answer(200), nil
-	})})
-	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
-		Scheme: "HTTPS", Host: "h", Port: intstr.FromInt32(1), HTTPHeaders: []v1.HTTPHeader{{Name: "authorization", Value: "secret"}},
-	}}
-	if err := r.Run(t.Context(), Target{Container: &v1.Container{}}, h); err != nil {
-		t.Fatal(err)
-	}
-	if second == nil || second.Header.Get("Authorization") != "" {
-		t.Errorf("second request %v", second)
+	for name, again := range map[string]error{"it works": nil, "it does not": errors.New("refused")} {
+		t.Run(name, func(t *testing.T) {
+			var second *http.Request
+			var events told
+			r := New(Deps{Events: &events, Transport: trip(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Scheme == "https" {
+					return nil, errors.New("http: server gave HTTP response to HTTPS client")
+				}
+				second = req
+				return answer(200), again
+			})})
+			h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
+				Scheme: "HTTPS", Host: "h", Port: intstr.FromInt32(1), HTTPHeaders: []v1.HTTPHeader{{Name: "authorization", Value: "secret"}},
+			}}
+			err := r.Run(t.Context(), Target{Container: &v1.Container{}}, h)
+			if (err == nil) != (again == nil) || second == nil || second.Header.Get("Authorization") != "" {
+				t.Errorf("error %v, second request %v", err, second)
+			}
+			want := "Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook h:1 got HTTP response, retry with HTTP succeeded"
+			if again == nil && (len(events) != 1 || events[0] != want) || again != nil && len(events) != 0 {
+				t.Errorf("events %q", events)
+			}
+		})
 	}
 }
 

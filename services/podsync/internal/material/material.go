@@ -82,6 +82,9 @@ type Deps struct {
 // reasonConfig is the waiting reason of a container that cannot be configured.
 const reasonConfig = "CreateContainerConfigError"
 
+// ReasonCgroup is the event reason of a pod whose cgroup cannot be made.
+const ReasonCgroup = "FailedCreatePodContainer"
+
 // Error is a failure with the reason that Kubernetes users look for.
 type Error struct {
 	// Reason is the waiting reason, e.g. CreateContainerConfigError.

@@ -41,7 +41,7 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 	}
 	parent, err := b.deps.Cgroups.Ensure(ctx, pod)
 	if err != nil {
-		return nil, "", err
+		return nil, "", &Error{Reason: ReasonCgroup, Err: fmt.Errorf("unable to ensure pod container exists: %w", err)}
 	}
 	annotations, err := identity.PodAnnotations(pod)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ func terminationMessage(st *runtimeapi.ContainerStatus) string {
 		// A line of the log has a prefix of about 40 bytes.
 		said = lastLines(tail(st.GetLogPath(), maxLogBytes+maxLogLines*64))
 	}
+	// What is no text would change on its way to the apiserver.
+	said = strings.ToValidUTF8(said, "\uFFFD")
 	if said == "" || st.GetMessage() == "" {
 		return st.GetMessage() + said
 	}

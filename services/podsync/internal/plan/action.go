@@ -131,6 +131,9 @@ type Output struct {
 	// Stopped is true when the pod is to end and nothing of it runs any more;
 	// its final status may go out.
 	Stopped bool
+	// Overdue is true when the node's own reason to end the pod is older than
+	// the pod may take to end.
+	Overdue bool
 	// Done is true when nothing of the pod is left and the worker may end.
 	Done bool
 }

@@ -153,6 +153,7 @@ const (
 	reasonUnknown = "ContainerStatusUnknown"
 	lostMessage   = "The container could not be located when the pod was deleted.  The container used to be Running"
 	goneMessage   = "The container could not be located when the pod was terminated"
+	doneMessage   = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 )
 
 // fromReported makes a container from a reported status whose container the
@@ -197,6 +198,9 @@ func (v *view) nextCount(s *State) int {
 	if v.last != nil {
 		if v.last.State == StateCreated {
 			return v.last.RestartCount // made, never started: the same start goes on
+		}
+		if n, ok := s.LogCounts[v.spec.Name]; ok && v.lost {
+			return max(v.last.RestartCount, n) + 1 // the status may not have been told of the last start
 		}
 		return v.last.RestartCount + 1
 	}

@@ -16,6 +16,12 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
 	c := v.shown()
 	p.containerResources(&cs, v, c)
+	if c == nil && v.class == ordinaryInit && p.regularSeen() {
+		no := false
+		cs.Ready, cs.Started = true, &no
+		cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
+		return cs
+	}
 	if c == nil {
 		cs.State.Waiting = p.waiting(v)
 		no := false

@@ -61,23 +61,31 @@ func (p *planner) unwanted(v *view, c *Container) (string, int64) {
 	case p.stale(v, c):
 		return fmt.Sprintf("Container %s is restarted with all containers of the pod", c.Name), 0
 	case p.sandbox == nil || c.SandboxID != p.sandbox.ID:
-		return "Pod sandbox changed, it will be killed and re-created.", p.specGrace()
+		return "Stopping container " + c.Name, p.specGrace()
 	case c.State == StateUnknown:
-		return fmt.Sprintf("Container %s is in unknown state, try killing it before restart", c.Name), p.specGrace()
+		return `Container is in "unknown" state, try killing it before restart`, p.specGrace()
 	case c.SpecHash != "" && c.SpecHash != Hash(v.spec) && v.class != ephemeral:
-		return fmt.Sprintf("Container %s definition changed", c.Name), p.specGrace()
+		return fmt.Sprintf("Container %s definition changed, will be restarted", c.Name), p.specGrace()
 	case c.Hook == HookFailed:
 		return "FailedPostStartHook", p.specGrace()
 	case p.restartsForResize(v, c):
 		return fmt.Sprintf("Container %s resize requires restart", c.Name), p.specGrace()
 	}
 	if p.failed(c, Startup) {
-		return fmt.Sprintf("Container %s failed startup probe, will be restarted", c.Name), p.probeGrace(v.spec.StartupProbe)
+		return fmt.Sprintf("Container %s failed startup probe%s", c.Name, p.afterKill(v)), p.probeGrace(v.spec.StartupProbe)
 	}
 	if p.failed(c, Liveness) {
-		return fmt.Sprintf("Container %s failed liveness probe, will be restarted", c.Name), p.probeGrace(v.spec.LivenessProbe)
+		return fmt.Sprintf("Container %s failed liveness probe%s", c.Name, p.afterKill(v)), p.probeGrace(v.spec.LivenessProbe)
 	}
 	return "", 0
+}
+
+// afterKill says what follows when the container is killed.
+func (p *planner) afterKill(v *view) string {
+	if p.restarts(v, &Container{Name: v.spec.Name, State: StateExited, ExitCode: 137, Round: p.round}) {
+		return ", will be restarted"
+	}
+	return ""
 }
 
 // watchHook cuts short the start of a container whose postStart hook still runs
@@ -219,7 +227,7 @@ func (p *planner) makeSandbox() {
 		}
 	}
 	if !p.s.Pod.Spec.HostNetwork && !p.s.Node.NetworkReady {
-		p.wait("network", "", "network is not ready: "+p.s.Node.NetworkMessage, "install or mend the CNI configuration of the runtime", p.out.Wake)
+		p.wait("network", "", "network is not ready: container runtime network not ready: NetworkReady=false "+p.s.Node.NetworkMessage, "install or mend the CNI configuration of the runtime", p.out.Wake)
 		return
 	}
 	p.emit(Action{Key: Key{Kind: MakeSandbox}, Attempt: nextAttempt(p.s), PodStarted: p.podStarted()})

@@ -1,7 +1,10 @@
 package plan
 
 import (
+	"net/netip"
+	"slices"
 	"sort"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,9 +118,30 @@ func (p *planner) podIPs() []string {
 		return p.s.Node.IPs
 	}
 	if len(p.s.Observed.Sandboxes) > 0 && p.s.Observed.Sandboxes[0].Ready {
-		return p.s.Observed.Sandboxes[0].IPs
+		return OneOfEach(p.s.Observed.Sandboxes[0].IPs, p.s.Node.IPs)
 	}
 	return nil
+}
+
+// OneOfEach are the pod addresses to show of those that a sandbox has: the first of each family, that of the node's primary
+// address first; IPv4 when the node has none.
+func OneOfEach(ips, node []string) []string {
+	six := len(node) > 0 && isIPv6(node[0])
+	var first, second string
+	for _, ip := range ips {
+		switch {
+		case first == "" && isIPv6(ip) == six:
+			first = ip
+		case second == "" && isIPv6(ip) != six:
+			second = ip
+		}
+	}
+	return slices.DeleteFunc([]string{first, second}, func(ip string) bool { return ip == "" })
+}
+
+func isIPv6(ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.Unmap().Is6()
 }
 
 // containerStatuses fills in the three lists: init in the spec's order, the
@@ -156,7 +180,7 @@ func capMessages(st *v1.PodStatus) {
 	for _, l := range lists {
 		for i := range l {
 			if t := l[i].State.Terminated; t != nil && len(t.Message) > limit {
-				t.Message = t.Message[:limit]
+				t.Message = strings.ToValidUTF8(t.Message[:limit], "") // no half of a character
 			}
 		}
 	}

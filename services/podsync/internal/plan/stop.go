@@ -62,6 +62,7 @@ func (p *planner) stop() {
 	// A stop whose container has ended is over for the pod, though the call has
 	// not returned.
 	if p.anyLive() || p.anyRunning(StartContainer, MakeSandbox) {
+		p.overdue()
 		p.waitForEnd()
 		return
 	}
@@ -79,6 +80,22 @@ func (p *planner) stop() {
 	case p.s.Pod.DeletionTimestamp != nil && !p.s.Static && down && p.s.Cleaned.Volumes && p.s.Cleaned.Cgroup:
 		p.emit(Action{Key: Key{Kind: DeleteObject}})
 	}
+}
+
+// overdue says whether a pod that the node ends for a reason of its own takes
+// longer than it may: one and a half of its grace period, 10 s at least.
+// Source: kubelet-surface 4.7.
+func (p *planner) overdue() {
+	if p.s.Stop == nil || p.s.EndSince.IsZero() {
+		return
+	}
+	_, total := p.graceLeft()
+	at := p.s.EndSince.Add(max(10*time.Second, time.Duration(total)*3*time.Second/2))
+	if p.s.Now.Before(at) {
+		p.wake(at)
+		return
+	}
+	p.out.Overdue = true
 }
 
 // gone says whether nobody wants to hear of the pod any more.

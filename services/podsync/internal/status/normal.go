@@ -2,6 +2,7 @@ package status
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -61,7 +62,7 @@ func normalizeState(state *v1.ContainerState, limit int) {
 	if t := state.Terminated; t != nil {
 		t.StartedAt, t.FinishedAt = wholeSeconds(t.StartedAt), wholeSeconds(t.FinishedAt)
 		if len(t.Message) > limit {
-			t.Message = t.Message[:limit]
+			t.Message = strings.ToValidUTF8(t.Message[:limit], "") // no half of a character
 		}
 	}
 }

@@ -23,6 +23,10 @@ func (w *worker) publish(out plan.Output) {
 	if w.state.Pod == nil {
 		return
 	}
+	if out.Overdue && !w.overdue {
+		w.overdue = true
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, "ExceededGracePeriod", "Container runtime did not kill the pod within specified grace period.")
+	}
 	old := w.state.Reported
 	w.state.Reported = out.Status
 	changed := !podstatus.Equal(old, out.Status)

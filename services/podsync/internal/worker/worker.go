@@ -58,6 +58,7 @@ type worker struct {
 	published *v1.Pod // what the newest status was published for
 	shown     *v1.Pod // what the newest view shows
 	ended     bool    // what was last noted as stopped
+	overdue   bool    // it was told that the pod's end takes too long
 	cancels   map[plan.Key]*flight
 	hooks     map[string]plan.Hook
 	targets   []plan.Target

@@ -1,0 +1,149 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestAPodShowsOneAddressOfEachFamilyTheNodesFirst(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		has, node, want []string
+	}{
+		{"one", []string{"10.0.0.1"}, []string{"192.0.2.1"}, []string{"10.0.0.1"}},
+		{"two, in order", []string{"10.0.0.1", "fd00::1"}, []string{"192.0.2.1"}, []string{"10.0.0.1", "fd00::1"}},
+		{"the node's family comes first", []string{"10.0.0.1", "fd00::1"}, []string{"2001:db8::1"}, []string{"fd00::1", "10.0.0.1"}},
+		{"more than one of a family", []string{"10.0.0.1", "10.0.0.2", "fd00::1"}, []string{"192.0.2.1"}, []string{"10.0.0.1", "fd00::1"}},
+		{"only the other family", []string{"fd00::1"}, []string{"192.0.2.1"}, []string{"fd00::1"}},
+		{"none", nil, []string{"192.0.2.1"}, nil},
+	} {
+		if got := OneOfEach(tc.has, tc.node); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// The texts are those of the events with the reason Killing (kubelet-surface 4.7, 4.18).
+func TestAKillSaysWhy(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		policy v1.RestartPolicy
+		change func(*world, *Container)
+		want   string
+	}{
+		{"the pod ends", v1.RestartPolicyAlways, func(w *world, _ *Container) { w.s.Removed = true }, "Stopping container a"},
+		{"its sandbox is not usable", v1.RestartPolicyAlways, func(w *world, _ *Container) { w.s.Observed.Sandboxes[0].Ready = false }, "Stopping container a"},
+		{"its definition changed", v1.RestartPolicyAlways, func(_ *world, c *Container) { c.SpecHash = "x" }, "Container a definition changed, will be restarted"},
+		{"its state is unknown", v1.RestartPolicyAlways, func(_ *world, c *Container) { c.State = StateUnknown }, `Container is in "unknown" state, try killing it before restart`},
+		{"its hook failed", v1.RestartPolicyAlways, func(_ *world, c *Container) { c.Hook = HookFailed }, "FailedPostStartHook"},
+		{"liveness", v1.RestartPolicyAlways, probed(Liveness), "Container a failed liveness probe, will be restarted"},
+		{"startup", v1.RestartPolicyOnFailure, probed(Startup), "Container a failed startup probe, will be restarted"},
+		{"liveness, and that is the end", v1.RestartPolicyNever, probed(Liveness), "Container a failed liveness probe"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(testPod(tc.policy, "a"))
+			w.settle(time.Minute)
+			tc.change(w, w.newest("a"))
+			out := Plan(w.s)
+			if len(out.Actions) != 1 || out.Actions[0].Reason != tc.want {
+				t.Errorf("actions %+v, want %q", out.Actions, tc.want)
+			}
+		})
+	}
+}
+
+func probed(k ProbeType) func(*world, *Container) {
+	return func(w *world, c *Container) { w.s.Probes[ProbeKey{c.Name, k}] = ProbeResult{ContainerID: c.ID} }
+}
+
+func TestAPodThatTheNodeEndsMayTakeHalfAsLongAgain(t *testing.T) {
+	for _, tc := range []struct {
+		grace int64
+		want  time.Duration
+	}{{30, 45 * time.Second}, {2, 10 * time.Second}} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w.settle(time.Minute)
+		w.s.Stop = &Stop{Reason: "Evicted", GraceSeconds: &tc.grace}
+		w.s.EndSince = w.s.Now
+		key := Key{KillContainer, w.newest("a").ID}
+		w.s.InFlight[key] = Action{Key: key, GraceTotalSeconds: tc.grace}
+		if out := Plan(w.s); out.Overdue || !out.Wake.Equal(w.s.Now.Add(tc.want)) {
+			t.Errorf("grace %d: overdue %v, wakes after %v", tc.grace, out.Overdue, out.Wake.Sub(w.s.Now))
+		}
+		w.s.Now = w.s.Now.Add(tc.want)
+		if !Plan(w.s).Overdue {
+			t.Errorf("grace %d: not overdue after %v", tc.grace, tc.want)
+		}
+	}
+}
+
+func TestAnInitContainerWithoutARecordIsTakenForDone(t *testing.T) {
+	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
+	w.exits["i"] = []int32{0}
+	w.settle(time.Minute)
+	w.drop(w.newest("i").ID)
+	w.s.Reported = v1.PodStatus{}
+	out := Plan(w.s)
+	cs := out.Status.InitContainerStatuses[0]
+	if end := cs.State.Terminated; len(out.Actions) != 0 || end == nil || end.ExitCode != 0 || end.Reason != "Completed" || end.Message != doneMessage || !cs.Ready {
+		t.Fatalf("status %+v, actions %v", cs, out.Actions)
+	}
+	if condition(out.Status, v1.PodInitialized) != v1.ConditionTrue {
+		t.Errorf("conditions %+v", out.Status.Conditions)
+	}
+}
+
+func TestARestartCountSurvivesTheLossOfContainersAndOfTheirLogs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reported *int32
+		logs     map[string]int
+		want     int
+	}{
+		"the status knows":              {ptr(int32(4)), nil, 5},
+		"the log knows":                 {nil, map[string]int{"a": 6}, 7},
+		"the log knows more":            {ptr(int32(4)), map[string]int{"a": 6}, 7},
+		"the status knows more":         {ptr(int32(4)), map[string]int{"a": 2}, 5},
+		"nobody knows, it is the first": {nil, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+			if tc.reported != nil {
+				w.s.Reported.ContainerStatuses = []v1.ContainerStatus{{
+					Name: "a", ContainerID: "containerd://gone", RestartCount: *tc.reported,
+					State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(start)}},
+				}}
+			}
+			w.s.LogCounts = tc.logs
+			w.settle(time.Minute)
+			if got := w.newest("a").RestartCount; got != tc.want {
+				t.Errorf("it starts as %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestTerminationMessagesShareTheirRoomAndKeepWholeCharacters(t *testing.T) {
+	long := v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Message: strings.Repeat("ä", 4000)}}}
+	st := v1.PodStatus{InitContainerStatuses: []v1.ContainerStatus{*long.DeepCopy()}, ContainerStatuses: []v1.ContainerStatus{*long.DeepCopy(), {}}}
+	capMessages(&st)
+	if got := st.ContainerStatuses[0].State.Terminated.Message; len(got) != 4096 || strings.Trim(got, "ä") != "" {
+		t.Errorf("%d bytes of three that share 12 KiB", len(got))
+	}
+	st.EphemeralContainerStatuses = []v1.ContainerStatus{*long.DeepCopy()}
+	capMessages(&st)
+	if got := st.ContainerStatuses[0].State.Terminated.Message; len(got) != 3072 {
+		t.Errorf("%d bytes of four that share 12 KiB", len(got))
+	}
+	st.ContainerStatuses = append(st.ContainerStatuses, v1.ContainerStatus{})
+	capMessages(&st)
+	if got := st.ContainerStatuses[0].State.Terminated.Message; len(got) != 2456 || strings.Trim(got, "ä") != "" {
+		t.Errorf("%d bytes, cut in the middle of a character", len(got))
+	}
+}
