@@ -22,6 +22,13 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 		cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
 		return cs
 	}
+	if c == nil && v.class == regular && p.out.Stopped && (!p.hasInit() || p.initDone()) {
+		// What was to start and never did counts as a failure.
+		no := false
+		cs.Started = &no
+		cs.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}
+		return cs
+	}
 	if c == nil {
 		cs.State.Waiting = p.waiting(v)
 		no := false

@@ -21,7 +21,7 @@ func (p *planner) phase(ended bool) v1.PodPhase {
 	switch {
 	case t.failedInit:
 		return v1.PodFailed
-	case t.pendingInit && !t.regularStarted:
+	case t.pendingInit:
 		return v1.PodPending
 	case t.waiting > 0:
 		return v1.PodPending
@@ -63,14 +63,15 @@ func (p *planner) tally() tally {
 func (t *tally) addInit(p *planner, v *view) {
 	c := v.last
 	switch {
+	case c == nil && p.regularSeen():
+		// It was followed by others, and its record was removed.
 	case c == nil, c.State == StateCreated, c.live():
-		// Once it was followed by others its record may have been removed.
 		t.pendingInit = true
 	case p.stale(v, c):
 		t.pendingInit = true
-	case c.ExitCode != 0 && !p.restarts(v, c) && !t.regularStarted:
+	case c.ExitCode != 0 && !p.restarts(v, c) && !p.initDone():
 		t.failedInit = true
-	case c.ExitCode != 0:
+	case c.ExitCode != 0 && !p.initDone():
 		t.pendingInit = true
 	}
 }
@@ -113,6 +114,9 @@ func (t *tally) addRegular(p *planner, v *view) {
 // lastPhase is the phase of a pod of which nothing will start again; sidecars,
 // which go on until they are stopped, have no part in it.
 func (p *planner) lastPhase() v1.PodPhase {
+	if p.initFailed() {
+		return v1.PodFailed
+	}
 	for _, v := range p.views {
 		if v.class == regular && (v.last == nil || v.last.ExitCode != 0) {
 			return v1.PodFailed
