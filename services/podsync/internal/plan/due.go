@@ -110,9 +110,13 @@ func (p *planner) initDone() bool {
 	if p.sandbox == nil {
 		return !p.hasInit()
 	}
-	for _, v := range p.views {
+	furthest := p.furthestInit()
+	for i, v := range p.views {
 		switch v.class {
 		case ordinaryInit:
+			if i < furthest {
+				continue // it has done its work, whether its record is still there or not
+			}
 			if v.cur == nil || v.cur.State != StateExited || v.cur.ExitCode != 0 {
 				return false
 			}
