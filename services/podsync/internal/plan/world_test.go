@@ -98,8 +98,10 @@ func (w *world) expire() {
 		if c == nil || c.State != StateRunning {
 			continue
 		}
-		code := w.exits[c.Name][0]
-		w.exits[c.Name] = w.exits[c.Name][1:]
+		code := int32(0)
+		if left := w.exits[c.Name]; len(left) > 0 {
+			code, w.exits[c.Name] = left[0], left[1:]
+		}
 		w.end(c, code)
 	}
 }
