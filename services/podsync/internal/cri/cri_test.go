@@ -121,3 +121,15 @@ func TestACommandWithoutATimeoutIsBoundedByItsCallerAlone(t *testing.T) {
 		t.Errorf("bounded: %v, want %v", conn.bounded, want)
 	}
 }
+
+func TestAPreStopHookIsReadBack(t *testing.T) {
+	for raw, want := range map[string]int64{`{"sleep":{"seconds":3}}`: 3, "{": 0} {
+		h := PreStop(map[string]string{AnnotationPreStopHandler: raw})
+		if (h != nil) != (want > 0) || h != nil && h.Sleep.Seconds != want {
+			t.Errorf("%s: %+v", raw, h)
+		}
+	}
+	if h := PreStop(nil); h != nil {
+		t.Errorf("out of nothing: %+v", h)
+	}
+}

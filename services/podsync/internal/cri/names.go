@@ -110,6 +110,20 @@ func GraceSeconds(annotations map[string]string) int64 {
 	return 0
 }
 
+// PreStop reads a container's preStop hook from its annotations; nil when there
+// is none that can be read.
+func PreStop(annotations map[string]string) *v1.LifecycleHandler {
+	raw, ok := annotations[AnnotationPreStopHandler]
+	if !ok {
+		return nil
+	}
+	h := &v1.LifecycleHandler{}
+	if json.Unmarshal([]byte(raw), h) != nil {
+		return nil
+	}
+	return h
+}
+
 // IsNameTaken tells that a call was refused because the name of the sandbox or
 // container is held by another one, or by a call that is still under way; such
 // a call of ours may have lost its answer. CRI has no code for it: containerd

@@ -222,22 +222,40 @@ func (e *Executor) announceStop(t Task) {
 // changes nothing but an event.
 func (e *Executor) beginStop(life, ctx context.Context, t Task) {
 	e.announceStop(t)
-	c := spec(t.Pod, t.Action.Container)
+	c := e.stopping(t)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		return
 	}
 	ip := ""
-	if o := e.deps.Observer.Current(t.UID); len(o.Sandboxes) > 0 && len(o.Sandboxes[0].IPs) > 0 {
-		ip = o.Sandboxes[0].IPs[0]
-	} else if ips := e.deps.HostIPs(); t.Pod.Spec.HostNetwork && len(ips) > 0 {
-		ip = ips[0]
+	if o := e.deps.Observer.Current(t.UID); len(o.Sandboxes) > 0 {
+		ips := o.Sandboxes[0].IPs
+		if o.Sandboxes[0].HostNetwork {
+			ips = e.deps.HostIPs()
+		}
+		if len(ips) > 0 {
+			ip = ips[0]
+		}
 	}
 	ended := timeline.Start(ctx, timeline.PreStop, c.Name, hookKind(c.Lifecycle.PreStop))
 	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: t.Action.ID, PodIP: ip}, c.Lifecycle.PreStop)
 	ended(err)
-	if err != nil && life.Err() == nil {
+	if err != nil && life.Err() == nil && t.Pod != nil {
 		e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
+}
+
+// stopping is the container that is to be stopped: the spec's, or, of a pod that
+// no source knows, what its own record says of it; nil when neither is there.
+func (e *Executor) stopping(t Task) *v1.Container {
+	if t.Pod != nil {
+		return spec(t.Pod, t.Action.Container)
+	}
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.ID == t.Action.ID {
+			return &v1.Container{Name: c.Name, Lifecycle: &v1.Lifecycle{PreStop: c.PreStop}}
+		}
+	}
+	return nil
 }
 
 // hookKind says in a word what a hook does. What it runs may be secret.

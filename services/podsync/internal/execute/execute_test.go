@@ -259,6 +259,17 @@ func TestAStopIsAnnouncedOnceAndItsHookMayFail(t *testing.T) {
 	}
 }
 
+func TestAnOrphansHookIsRunFromItsRecord(t *testing.T) {
+	ran := 0
+	h := &host{hook: func(context.Context) error { ran++; return errors.New("no") }}
+	h.now.Containers = []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning, PreStop: &v1.LifecycleHandler{}}}
+	task := h.task(plan.Action{Key: plan.Key{Kind: plan.BeginStop, Object: "r"}, ID: "r", Container: "c"})
+	task.Pod = nil
+	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task); err != nil || ran != 1 {
+		t.Errorf("error %v, the hook ran %d times, log %q", err, ran, h.log)
+	}
+}
+
 func TestAStopHasTwoSecondsAtLeast(t *testing.T) {
 	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
 	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})

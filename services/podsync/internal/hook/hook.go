@@ -68,7 +68,7 @@ func New(deps Deps) *Runner {
 
 // Target is the container that a handler belongs to.
 type Target struct {
-	Pod         *v1.Pod
+	Pod         *v1.Pod // nil when no source knows it
 	Container   *v1.Container
 	ContainerID string
 	// PodIP is the default host of HTTP requests.
@@ -127,7 +127,7 @@ func (r *Runner) httpGet(ctx context.Context, t Target, g *v1.HTTPGetAction) err
 		if again := r.get(ctx, "http://"+address+path, g.HTTPHeaders, false); again != nil {
 			return err
 		}
-		if r.deps.Events != nil {
+		if r.deps.Events != nil && t.Pod != nil {
 			r.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
 				fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", address))
 		}

@@ -86,12 +86,15 @@ func TestHTTPSHookFallsBackToHTTPWithoutCredentials(t *testing.T) {
 					return nil, errors.New("http: server gave HTTP response to HTTPS client")
 				}
 				second = req
-				return answer(200), again
+				if again != nil {
+					return nil, again
+				}
+				return answer(200), nil
 			})})
 			h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
 				Scheme: "HTTPS", Host: "h", Port: intstr.FromInt32(1), HTTPHeaders: []v1.HTTPHeader{{Name: "authorization", Value: "secret"}},
 			}}
-			err := r.Run(t.Context(), Target{Container: &v1.Container{}}, h)
+			err := r.Run(t.Context(), Target{Pod: &v1.Pod{}, Container: &v1.Container{}}, h)
 			if (err == nil) != (again == nil) || second == nil || second.Header.Get("Authorization") != "" {
 				t.Errorf("error %v, second request %v", err, second)
 			}

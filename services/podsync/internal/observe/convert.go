@@ -50,6 +50,7 @@ func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Con
 		BackoffKey:   st.GetAnnotations()[cri.AnnotationBackoffKey],
 		Round:        cri.Round(st.GetAnnotations()),
 		GraceSeconds: cri.GraceSeconds(st.GetAnnotations()),
+		PreStop:      cri.PreStop(st.GetAnnotations()),
 		User:         convertUser(st.GetUser()),
 		Kernel:       convertResources(st.GetResources().GetLinux()),
 		Made:         cri.Resources(st.GetAnnotations()),

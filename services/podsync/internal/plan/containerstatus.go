@@ -16,8 +16,11 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
 	c := v.shown()
 	p.containerResources(&cs, v, c)
-	if c == nil && v.class == ordinaryInit && p.regularSeen() {
+	if v.cur == nil && v.class == ordinaryInit && p.regularSeen() {
 		no := false
+		if c != nil {
+			cs.RestartCount = int32(c.RestartCount)
+		}
 		cs.Ready, cs.Started = true, &no
 		cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
 		return cs

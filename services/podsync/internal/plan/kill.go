@@ -60,6 +60,9 @@ func (p *planner) stopContainer(c *Container, left, total int64, reason string, 
 }
 
 func (p *planner) hasPreStop(c *Container) bool {
+	if p.s.Pod == nil {
+		return c.PreStop != nil
+	}
 	v := p.viewOf(c.Name)
 	return v != nil && v.spec.Lifecycle != nil && v.spec.Lifecycle.PreStop != nil
 }

@@ -63,7 +63,7 @@ func (p *planner) tally() tally {
 func (t *tally) addInit(p *planner, v *view) {
 	c := v.last
 	switch {
-	case c == nil && p.regularSeen():
+	case v.cur == nil && p.regularSeen():
 		// It was followed by others, and its record was removed.
 	case c == nil, c.State == StateCreated, c.live():
 		t.pendingInit = true

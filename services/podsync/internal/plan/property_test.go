@@ -250,7 +250,7 @@ func written(s State) string {
 
 // storms is how many seeds are tried: POLYLET_SIM_SEEDS when it asks for more.
 func storms() int64 {
-	const least = 500
+	const least = 200
 	n, err := strconv.ParseInt(os.Getenv("POLYLET_SIM_SEEDS"), 10, 64)
 	if err != nil {
 		return least

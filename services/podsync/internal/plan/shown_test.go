@@ -75,6 +75,19 @@ func TestAnOrphanHasTheGracePeriodThatItsContainersWereMadeWith(t *testing.T) {
 	}
 }
 
+func TestAnOrphanRunsThePreStopHookThatItWasMadeWith(t *testing.T) {
+	s := State{UID: "u", Now: start, Observed: Observed{Known: true, Containers: []Container{
+		{ID: "c", SandboxID: "s", Name: "c", State: StateRunning, GraceSeconds: 30, PreStop: &v1.LifecycleHandler{}},
+	}}}
+	if got := kinds(Plan(s).Actions); got[BeginStop] != 1 || got[KillContainer] != 0 {
+		t.Fatalf("actions %v", got)
+	}
+	s.Stops = map[string]ContainerStop{"c": {Began: start, PreStopDone: true}}
+	if got := kinds(Plan(s).Actions); got[BeginStop] != 0 || got[KillContainer] != 1 {
+		t.Fatalf("after the hook: %v", got)
+	}
+}
+
 func TestASandboxIsRemovedOnlyWhenItsStopHasReturned(t *testing.T) {
 	s := State{UID: "u", Now: start, Cleaned: Cleaned{Volumes: true}, Observed: Observed{Known: true, Sandboxes: []Sandbox{{ID: "s"}}}}
 	s.InFlight = map[Key]Action{{StopSandbox, "s"}: {}}

@@ -240,6 +240,9 @@ type Container struct {
 	// GraceSeconds is the grace period that the pod had when the container was
 	// made; it counts only when no source knows the pod. Zero when not known.
 	GraceSeconds int64
+	// PreStop is the hook that the container was made with; it counts only when
+	// no source knows the pod. Nil when there is none.
+	PreStop *v1.LifecycleHandler
 	// Hook says how postStart stands.
 	Hook Hook
 	// User is shown in the status when the runtime reports it.
