@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -37,6 +38,90 @@ func TestTheLifecycleByTheBook(t *testing.T) {
 			story.tell(&h)
 		})
 	}
+}
+
+// TestTheLifecycleWithoutAnApiserver plays those of the stories that need none
+// with static pods.
+func TestTheLifecycleWithoutAnApiserver(t *testing.T) {
+	whole := build(t, plan{standalone: true})
+	for _, story := range []struct {
+		name string
+		tell func(*house)
+	}{
+		{"sidecars run their preStop hooks at once and end after the containers in reverse order", sidecarsEnd},
+		{"an exit that a rule names restarts all containers from the first init container on", restartsAll},
+		{"a static pod past its deadline does not run again after a restart", staticDeadline},
+		{"a container says its last words from its log and why it ended", lastWords},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			h := *whole
+			h.T = t
+			story.tell(&h)
+		})
+	}
+}
+
+// place brings a pod to the node: through the apiserver, or as a static pod when
+// there is none.
+func (h *house) place(p *corev1.Pod) {
+	h.Helper()
+	if h.cluster != nil {
+		h.create(p)
+		return
+	}
+	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	data, err := json.Marshal(p)
+	h.must(err)
+	h.must(h.node.AddStaticPod(p.Name+".yaml", string(data)))
+}
+
+// stands is how a pod stands that was placed.
+func (h *house) stands(name string) (*corev1.Pod, error) {
+	if h.cluster != nil {
+		return h.pod(name)
+	}
+	list, err := h.nodePods()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == name+"-"+nodeName {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, fmt.Errorf("the node has no pod %s", name)
+}
+
+func (h *house) waitPlaced(name string, within time.Duration) *corev1.Pod {
+	h.Helper()
+	var got *corev1.Pod
+	h.eventually(within, name+" is Ready", func() error {
+		p, err := h.stands(name)
+		if err != nil {
+			return err
+		}
+		got = p
+		return boolError(isReady(p), "%s", describe(p))
+	})
+	return got
+}
+
+// withdraw takes a placed pod away and waits until nothing of it runs.
+func (h *house) withdraw(name string, within time.Duration) {
+	h.Helper()
+	if h.cluster != nil {
+		h.delete(name)
+		h.waitGone(name, within)
+		return
+	}
+	h.must(h.removeStaticPod(name + ".yaml"))
+	h.eventually(within, name+" has ended", func() error {
+		ids, err := h.containerIDs()
+		if err != nil {
+			return err
+		}
+		return boolError(!strings.Contains(fmt.Sprint(ids), name+"-"+nodeName), "containers %v", ids)
+	})
 }
 
 // scribe is a container that writes to the file /notes/log what happens to it:
@@ -91,14 +176,13 @@ func sidecarsEnd(h *house) {
 	p.Spec.InitContainers = []corev1.Container{first, second}
 	p.Spec.Containers = []corev1.Container{scribe("main", 2, "")}
 	p.Spec.TerminationGracePeriodSeconds = ptr(int64(20))
-	h.create(p)
-	h.waitReady(p.Name, time.Minute)
+	h.place(p)
+	h.waitPlaced(p.Name, time.Minute)
 	h.eventually(10*time.Second, "all have begun", func() error {
 		return boolError(len(notes()) == 3, "notes %q", notes())
 	})
 	h.inOrder(notes(), "first start", "second start", "main start")
-	h.delete(p.Name)
-	h.waitGone(p.Name, 30*time.Second)
+	h.withdraw(p.Name, time.Minute)
 	h.inOrder(notes(), "main term", "main end", "second term", "second end", "first term", "first end")
 	h.inOrder(notes(), "first hook", "main end")
 }
@@ -122,10 +206,10 @@ func restartsAll(h *house) {
 			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
 		}},
 	}}
-	h.create(p)
-	ready := h.waitReady(p.Name, time.Minute)
+	h.place(p)
+	ready := h.waitPlaced(p.Name, time.Minute)
 	h.eventually(time.Minute, "all have restarted once", func() error {
-		now, err := h.pod(p.Name)
+		now, err := h.stands(p.Name)
 		if err != nil {
 			return err
 		}
@@ -141,8 +225,7 @@ func restartsAll(h *house) {
 		return boolError(ok, "%s", describe(now))
 	})
 	h.inOrder(notes(), "init start", "side start", "cause start", "init start", "side start", "cause start")
-	h.delete(p.Name)
-	h.waitGone(p.Name, 40*time.Second)
+	h.withdraw(p.Name, time.Minute)
 }
 
 func staticKeepsMirror(h *house) {
@@ -175,31 +258,40 @@ func staticDeadline(h *house) {
 	manifest := strings.Replace(staticManifest("brief", "sleep"), "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 1\n  activeDeadlineSeconds: 5", 1)
 	name := "brief-" + nodeName
 	h.must(h.node.AddStaticPod("brief.yaml", manifest))
+	stands := func() (*corev1.Pod, error) {
+		if h.cluster != nil {
+			return h.pod(name)
+		}
+		return h.stands("brief")
+	}
 	ended := func() error {
-		p, err := h.pod(name)
+		p, err := stands()
 		if err != nil {
 			return err
 		}
 		ok := p.Status.Phase == corev1.PodFailed && p.Status.Reason == "DeadlineExceeded"
 		return boolError(ok, "%s", describe(p))
 	}
-	h.eventually(time.Minute, "it has failed with DeadlineExceeded", ended)
-	before, err := h.containerIDs()
+	h.eventually(2*time.Minute, "it has failed with DeadlineExceeded", ended)
+	before, err := stands()
 	h.must(err)
-	// Without the mirror nobody but the node itself knows that it has ended.
-	h.must(h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).Delete(h.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
+	if h.cluster != nil {
+		// Without the mirror nobody but the node itself knows that it has ended.
+		h.must(h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).Delete(h.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}))
+	}
 	h.killService("podsync")
-	h.eventually(time.Minute, "it has failed again", ended)
+	h.eventually(2*time.Minute, "it has failed again", ended)
 	time.Sleep(3 * time.Second)
-	after, err := h.containerIDs()
+	after, err := stands()
 	h.must(err)
-	for id, what := range after {
-		if _, known := before[id]; !known && strings.Contains(what, "brief") {
-			h.Errorf("container %s (%s) was started after the deadline", id, what)
-		}
+	was, is := before.Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]
+	if is.ContainerID != was.ContainerID || is.RestartCount != was.RestartCount || is.State.Terminated == nil || !after.Status.StartTime.Equal(before.Status.StartTime) {
+		h.Errorf("before the restart of podsync %s, started %v\nafter it %s, started %v", was.String(), before.Status.StartTime, is.String(), after.Status.StartTime)
 	}
 	h.must(h.removeStaticPod("brief.yaml"))
-	h.waitGone(name, 30*time.Second)
+	if h.cluster != nil {
+		h.waitGone(name, 30*time.Second)
+	}
 }
 
 func sandboxTaken(h *house) {
@@ -264,9 +356,9 @@ func lastWords(h *house) {
 		{Name: "file", Image: images.BusyBox, Command: []string{"sh", "-c", "printf bye > /dev/termination-log"}},
 		{Name: "wrong", Image: images.BusyBox, Command: []string{"/no/such/program"}},
 	}
-	h.create(p)
+	h.place(p)
 	h.eventually(time.Minute, "each state is as the book says", func() error {
-		now, err := h.pod(p.Name)
+		now, err := h.stands(p.Name)
 		if err != nil {
 			return err
 		}
@@ -289,8 +381,7 @@ func lastWords(h *house) {
 		}
 		return nil
 	})
-	h.delete(p.Name)
-	h.waitGone(p.Name, 40*time.Second)
+	h.withdraw(p.Name, time.Minute)
 }
 
 func hangingPostStart(h *house) {
