@@ -70,6 +70,12 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 	@go run ./test/cmd/peers >/dev/null
 	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=40m -v -run '$(RUN)' ./test/... 2>&1 \
 		| grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
+.PHONY: node-page
+node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
+	$(call step,the node's page in a browser)
+	@go run ./test/cmd/node install
+	@go run ./test/cmd/peers >/dev/null
+	@POLYLET_NODE_TESTS=1 POLYLET_PAGE_SHOTS=$(CURDIR)/docs go test -count=1 -timeout=20m -v -run TestThePageShows ./test/node
 # The suite's programs come from test/conformance, a module outside the workspace.
 conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares
 	$(call step,conformance)

@@ -51,6 +51,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
+	addTracing(&config, loaded.Config.Tracing)
 	deps := podsyncservice.Deps{Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()}
 	if deps.Client, err = podsyncClient(loaded); err != nil {
 		return err

@@ -78,6 +78,11 @@ type Config struct {
 	CgroupsPerQOS bool
 	// CgroupRoot is the cgroup below which kubepods lies; "/".
 	CgroupRoot string
+	// TraceEndpoint is host:port of an OTLP collector that gets spans of what is
+	// done for pods; nil sends none, empty is localhost:4317.
+	TraceEndpoint *string
+	// TraceSamplingPerMillion is how many pods of a million are traced.
+	TraceSamplingPerMillion int32
 	// CgroupDriver is "cgroupfs" or "systemd", for a runtime that does not say.
 	CgroupDriver string
 	// PodPidsLimit bounds the processes of each pod; none when not positive.

@@ -94,10 +94,12 @@ type Service struct {
 	observer *observe.Observer
 	registry *worker.Registry
 	lines    *timeline.Book
-	tokens   *token.Cache
-	pulls    *record.Ledger // nil when nothing is verified
-	sources  *source.Sources
-	server   *server.Server
+	// sendTraces sends spans; nil unless a collector is configured.
+	sendTraces func(context.Context) error
+	tokens     *token.Cache
+	pulls      *record.Ledger // nil when nothing is verified
+	sources    *source.Sources
+	server     *server.Server
 
 	allocations *allocation.Store
 
@@ -137,6 +139,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,
 	})
 	s.edges()
+	if err := s.trace(); err != nil {
+		return nil, err
+	}
 	if err := s.sourcesOf(); err != nil {
 		return nil, err
 	}
@@ -273,6 +278,9 @@ func (s *Service) Run(ctx context.Context) error {
 		group.Go(func() error { s.recoverPulls(ctx); return nil })
 	}
 	part("sources", func(ctx context.Context) error { return s.sources.Run(ctx, s.registry) })
+	if s.sendTraces != nil {
+		part("traces", s.sendTraces)
+	}
 	if s.cfg.PodsAPISocket != "" {
 		part("pods API", s.servePods)
 	}

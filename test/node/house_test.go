@@ -39,11 +39,16 @@ type house struct {
 	runtime *containerd.Containerd
 	cluster *cluster.Cluster
 	node    *node.Node
+	// binary is the agent under test.
+	binary string
 }
 
 // plan says which parts a test wants; the zero value is a whole cluster with
 // polylet's five processes each by itself.
 type plan struct {
+	// pageAddress is host:port of the node's page; empty for none.
+	pageAddress string
+
 	standalone  bool
 	controllers bool
 	supervised  bool
@@ -121,6 +126,7 @@ func (h *house) buildNode(p plan) {
 		cfg.Binary, err = builder.Polylet(h.ctx)
 	}
 	h.must(err)
+	h.binary, cfg.PageAddress = cfg.Binary, p.pageAddress
 	h.node, err = node.New(cfg)
 	h.must(err)
 	h.Cleanup(h.node.Stop)
