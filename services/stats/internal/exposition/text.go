@@ -44,8 +44,7 @@ func (t *textWriter) family(f *dto.MetricFamily) {
 	}
 	_, _ = t.w.WriteString("# HELP " + name + " " + helpEscaper.Replace(f.GetHelp()) + "\n# TYPE " + name + " " + kind + "\n")
 	for _, m := range f.Metric {
-		t.line = append(append(t.line[:0], name...), t.labels(m.Label)...)
-		t.line = append(t.line, ' ')
+		t.line = append(t.labels(append(t.line[:0], name...), m.Label), ' ')
 		value := m.GetGauge().GetValue()
 		if m.Counter != nil {
 			value = m.GetCounter().GetValue()
@@ -54,36 +53,36 @@ func (t *textWriter) family(f *dto.MetricFamily) {
 		if m.TimestampMs != nil {
 			t.line = strconv.AppendInt(append(t.line, ' '), m.GetTimestampMs(), 10)
 		}
-		_, _ = t.w.Write(append(t.line, '\n'))
+		t.line = append(t.line, '\n')
+		_, _ = t.w.Write(t.line)
 	}
 }
 
 func (t *textWriter) close() error { return t.w.Flush() }
 
-// labels are the braces after a name; nothing without labels.
-func (t *textWriter) labels(set []*dto.LabelPair) string {
+// labels appends the braces after a name; nothing without labels.
+func (t *textWriter) labels(line []byte, set []*dto.LabelPair) []byte {
 	if len(set) == 0 {
-		return ""
+		return line
 	}
-	key := set[0]
-	if len(set) == rowLabels {
-		if text, ok := t.sets[key]; ok {
-			return text
-		}
+	if text, ok := t.sets[set[0]]; ok && len(set) == rowLabels {
+		return append(line, text...)
 	}
-	var out strings.Builder
+	start := len(line)
 	for i, l := range set {
-		out.WriteByte("{,"[min(i, 1)])
-		out.WriteString(l.GetName())
-		out.WriteString(`="`)
-		_, _ = valueEscaper.WriteString(&out, l.GetValue())
-		out.WriteByte('"')
+		line = append(append(append(line, "{,"[min(i, 1)]), l.GetName()...), '=', '"')
+		if value := l.GetValue(); strings.ContainsAny(value, "\\\n\"") {
+			line = append(line, valueEscaper.Replace(value)...)
+		} else {
+			line = append(line, value...)
+		}
+		line = append(line, '"')
 	}
-	out.WriteByte('}')
+	line = append(line, '}')
 	if len(set) == rowLabels {
-		t.sets[key] = out.String()
+		t.sets[set[0]] = string(line[start:])
 	}
-	return out.String()
+	return line
 }
 
 func appendValue(line []byte, v float64) []byte {
