@@ -13,6 +13,7 @@ LDFLAGS := -s -w -X $(BUILDINFO).Version=$(VERSION) -X $(BUILDINFO).Commit=$(COM
 MODULES := api internal services/podsync services/probes services/stats services/nodestatus services/gateway cmd/polylet test
 LINTED  := $(filter-out api,$(MODULES))
 # Where the gateway's REST mapping is generated.
+METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,podsync probes stats nodestatus gateway)
 REST    := services/gateway/internal/rest
 SEEDS   ?= 10000
 RUN     ?= .
@@ -54,7 +55,7 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 ##@ Test
 
 .PHONY: test unit sim node conformance bench
-test: build generate-check lint unit sim node ## Everything, as root, under 30 minutes on 2 cores
+test: build generate-check docs-check lint unit sim node ## Everything, as root, under 30 minutes on 2 cores
 	@printf '\nall passed\n'
 unit: gcc systemd-analyze ## Unit tests of all modules, with the race detector, shuffled
 	$(call step,unit tests)
@@ -86,7 +87,7 @@ bench: ## How long pods take to be Ready, and the same for the runtime alone (ro
 
 ##@ Code
 
-.PHONY: lint fmt docs generate generate-check breaking accept-protos tidy vuln licenses
+.PHONY: lint fmt docs docs-check generate generate-check breaking accept-protos tidy vuln licenses
 lint: tools-lint ## Lint all modules
 	$(call step,lint)
 	@bin/golangci-lint run --allow-parallel-runners --timeout=20m $(patsubst %,./%/...,$(LINTED))
@@ -110,7 +111,10 @@ breaking: tools-api third-party ## Check that the protos only grow since they we
 		../bin/buf breaking ../.cache/protos.binpb --against lock.binpb --config '{"version":"v2","breaking":{"use":["FILE"]}}'
 docs: ## Write docs/metrics.md from what the processes register
 	$(call step,docs/metrics.md)
+	@go test -count=1 -run 'MetricsAreAsRecorded|EveryProcessShows|SeriesThatDashboardsKnow' $(METRICS) -update >/dev/null
 	@go run ./test/cmd/metricsdoc
+docs-check: docs ## Check that docs/metrics.md and the lists of metrics are what the processes register
+	@git diff --exit-code -- docs/metrics.md '*metrics.golden' || { echo "commit what make docs has written" >&2; exit 1; }
 accept-protos: tools-api third-party generate-check ## Accept the protos as the state that later ones may not break
 	@cd api && ../bin/buf build -o lock.binpb
 tidy: ## go mod tidy in all modules
