@@ -46,7 +46,7 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	peers := map[string]grpc.ClientConnInterface{}
-	for _, name := range []string{"podsync", "probes", "stats", "nodestatus"} {
+	for _, name := range []string{"podsync", "probes", "stats", "nodestatus", "gateway"} {
 		conn, err := d.Dial(name)
 		if err != nil {
 			return err
@@ -73,6 +73,7 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	service, err := gateway.New(cfg, gateway.Deps{
 		Metrics: d.Metrics(), Health: d.Health(), Log: d.Log(), Client: client,
 		Podsync: peers["podsync"], Probes: peers["probes"], Stats: peers["stats"], Nodestatus: peers["nodestatus"],
+		Self: peers["gateway"],
 	})
 	if err != nil {
 		return err
@@ -96,6 +97,18 @@ func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
 		DenyCacheTTL:      authz.Webhook.CacheUnauthorizedTTL.Duration,
 		DebuggingHandlers: isTrue(c.EnableDebuggingHandlers),
 		ConfigJSON:        loaded.ConfigzJSON,
+		SystemLogHandler:  isTrue(c.EnableSystemLogHandler),
+		SystemLogQuery:    isTrue(c.EnableSystemLogQuery) && loaded.FeatureEnabled("NodeLogQuery"),
+		ProfilingHandler:  isTrue(c.EnableProfilingHandler),
+		DebugFlagsHandler: isTrue(c.EnableDebugFlagsHandler),
+		Statusz:           loaded.FeatureEnabled("ComponentStatusz"),
+		Flagz:             loaded.FeatureEnabled("ComponentFlagz"),
+		Checkpoint:        loaded.FeatureEnabled("ContainerCheckpoint"),
+		LogStreams:        loaded.FeatureEnabled("PodLogsQuerySplitStreams"),
+		KubernetesVersion: buildinfo.KubernetesVersion,
+		FlagValues:        loaded.FlagValues(),
+
+		CompatibleStreamVerbs: loaded.Flags.CompatibleStreamVerbs,
 
 		Anonymous:             isTrue(authn.Anonymous.Enabled),
 		WebhookAuthentication: isTrue(authn.Webhook.Enabled),

@@ -290,7 +290,7 @@ func TestAnAddressInUseIsOneClearError(t *testing.T) {
 	h := newHouse(t)
 	taken := h.start(t, nil).Addresses()["healthz"]
 	s, err := New(Config{NodeName: "n1", HealthzAddress: taken}, Deps{
-		Metrics: prometheus.NewRegistry(), Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus),
+		Metrics: prometheus.NewRegistry(), Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus), Self: dial(t, h.self),
 	})
 	if err != nil {
 		t.Fatal(err)
