@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -123,11 +122,12 @@ func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
 		out.HealthzAddress = hostPort(c.HealthzBindAddress, *c.HealthzPort)
 	}
 	out.PageAddress = loaded.Flags.NodePageAddress
-	out.FallbackCertFile, out.FallbackKeyFile = loaded.ServingFiles()
-	if c.ServerTLSBootstrap && c.TLSCertFile == "" {
-		// nodestatus asks the apiserver for it and writes certificate and key here.
-		out.CertFile = filepath.Join(loaded.Flags.CertDir, "kubelet-server-current.pem")
-		out.KeyFile, out.WaitForCert = out.CertFile, true
+	if loaded.WaitsForServing() {
+		// nodestatus asks the apiserver for it and writes certificate and key there.
+		out.CertFile, out.KeyFile = loaded.ServingFiles()
+		out.WaitForCert = true
+	} else {
+		out.FallbackCertFile, out.FallbackKeyFile = loaded.ServingFiles()
 	}
 	return out, addTLS(&out, c)
 }

@@ -211,11 +211,22 @@ func (l *Loaded) ConfigzJSON() []byte {
 	return out
 }
 
+// WaitsForServing says that nodestatus gets the serving certificate from the
+// apiserver: serverTLSBootstrap, and no other certificate is configured.
+func (l *Loaded) WaitsForServing() bool {
+	return l.Config.ServerTLSBootstrap && l.Config.TLSCertFile == "" && l.Config.TLSPrivateKeyFile == ""
+}
+
 // ServingFiles are the serving certificate and key: the configured files, else
-// the pair in --cert-dir.
+// what nodestatus writes when it gets them, both in one file, else the pair in
+// --cert-dir.
 func (l *Loaded) ServingFiles() (cert, key string) {
-	if l.Config.TLSCertFile != "" || l.Config.TLSPrivateKeyFile != "" {
+	switch {
+	case l.Config.TLSCertFile != "" || l.Config.TLSPrivateKeyFile != "":
 		return l.Config.TLSCertFile, l.Config.TLSPrivateKeyFile
+	case l.WaitsForServing():
+		current := filepath.Join(l.Flags.CertDir, "kubelet-server-current.pem")
+		return current, current
 	}
 	return filepath.Join(l.Flags.CertDir, "kubelet.crt"), filepath.Join(l.Flags.CertDir, "kubelet.key")
 }

@@ -311,6 +311,14 @@ func TestServingFilesAndUsers(t *testing.T) {
 	if cert, key := l.ServingFiles(); cert != "/c/kubelet.crt" || key != "/c/kubelet.key" {
 		t.Errorf("%s %s", cert, key)
 	}
+	l.Config.ServerTLSBootstrap = true
+	if cert, key := l.ServingFiles(); cert != "/c/kubelet-server-current.pem" || key != cert || !l.WaitsForServing() {
+		t.Errorf("from the apiserver: %s %s", cert, key)
+	}
+	l.Config.TLSCertFile, l.Config.TLSPrivateKeyFile = "/own.crt", "/own.key"
+	if cert, key := l.ServingFiles(); cert != "/own.crt" || key != "/own.key" || l.WaitsForServing() {
+		t.Errorf("what is configured goes before: %s %s", cert, key)
+	}
 	if l.ServiceUser("gateway") != "12" || l.ServiceUser("podsync") != "root" || l.ServiceUser("stats") != "root" {
 		t.Errorf("users %s %s %s", l.ServiceUser("gateway"), l.ServiceUser("podsync"), l.ServiceUser("stats"))
 	}
