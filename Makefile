@@ -16,6 +16,7 @@ LINTED  := $(filter-out api,$(MODULES))
 REST    := services/gateway/internal/rest
 SEEDS   ?= 1000
 RUN     ?= .
+FUZZTIME ?= 60s
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
@@ -53,12 +54,26 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 
 ##@ Test
 
-.PHONY: test unit sim node conformance bench
-test: build generate-check lint unit sim node ## Everything, as root, under 30 minutes on 2 cores
+.PHONY: test unit fuzz sim node conformance bench
+test: build generate-check lint unit fuzz-short sim node ## Everything, as root, under 30 minutes on 2 cores
 	@printf '\nall passed\n'
 unit: gcc systemd-analyze ## Unit tests of all modules, with the race detector, shuffled
 	$(call step,unit tests)
 	@go test -race -shuffle=on -timeout=10m $(patsubst %,./%/...,$(MODULES))
+fuzz: gcc ## Every fuzzer, one after the other, for FUZZTIME=60s each
+	$(call step,fuzzers for $(FUZZTIME) each)
+	@mkdir -p .cache
+	@grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | sort | while read -r file; do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			printf '%s\n' "$$name"; \
+			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")" >.cache/fuzz.log 2>&1 || { cat .cache/fuzz.log; exit 1; }; \
+		done; \
+	done
+# A minute in all is shared by the fuzzers.
+.PHONY: fuzz-short
+fuzz-short:
+	@mkdir -p .cache; n=$$(grep -rh --include='*_test.go' '^func Fuzz' $(MODULES) | wc -l); \
+		$(MAKE) fuzz FUZZTIME=$$((60000 / n))ms
 sim: ## Simulation of podsync: SEEDS=1000 seeds on virtual time
 	$(call step,simulation of $(SEEDS) seeds)
 	@if [ -d services/podsync/internal/sim ]; then \
