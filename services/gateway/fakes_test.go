@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	authzv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
@@ -66,9 +69,20 @@ func (fakeRuntime) PortForward(_ context.Context, id string, port int32, stream 
 	if _, err := io.ReadFull(stream, request); err != nil {
 		return err
 	}
+	if port == 81 {
+		_, err := io.Copy(stream, io.LimitReader(zeros{}, forwardedBytes))
+		return err
+	}
 	_, err := fmt.Fprintf(stream, "%s:%d %s", id, port, request)
 	return err
 }
+
+// forwardedBytes is what port 81 sends.
+const forwardedBytes = 64 << 20
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 // fakePodsync serves one pod ns/p with container c.
 type fakePodsync struct {
@@ -80,6 +94,31 @@ type fakePodsync struct {
 	seen []string
 	// header is the metadata of the last ListDesiredPods.
 	header metadata.MD
+	// pods are those that are desired; none is ns/p alone.
+	pods [][]byte
+	// logBytes is how long the log is; 0 is two lines.
+	logBytes int64
+}
+
+// setPods makes so many pods of a usual size.
+func (f *fakePodsync) setPods(t testing.TB, n int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods = nil
+	for i := range n {
+		pod := v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", i), UID: types.UID(fmt.Sprint(i))}}
+		for c := range 2 {
+			name := fmt.Sprintf("c%d", c)
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: name, Image: "registry.local/app:1", Env: []v1.EnvVar{{Name: "A", Value: "b"}}})
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{Name: name, Ready: true, ImageID: "sha256:0123456789"})
+		}
+		raw, err := pod.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.pods = append(f.pods, raw)
+	}
 }
 
 func (f *fakePodsync) note(format string, args ...any) {
@@ -101,7 +140,11 @@ func known(ref *podsyncv1.PodRef, container string) error {
 func (f *fakePodsync) ListDesiredPods(ctx context.Context, _ *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
 	f.mu.Lock()
 	f.header, _ = metadata.FromIncomingContext(ctx)
+	pods := f.pods
 	f.mu.Unlock()
+	if pods != nil {
+		return &podsyncv1.ListDesiredPodsResponse{Pods: pods}, nil
+	}
 	pod := v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
 	raw, err := pod.Marshal()
 	return &podsyncv1.ListDesiredPodsResponse{Pods: [][]byte{raw}}, err
@@ -122,6 +165,15 @@ func (f *fakePodsync) ReadLogs(req *podsyncv1.ReadLogsRequest, stream podsyncv1.
 	var options v1.PodLogOptions
 	if err := options.Unmarshal(req.GetOptions()); err != nil {
 		return err
+	}
+	if f.logBytes > 0 {
+		piece := make([]byte, 64<<10)
+		for sent := int64(0); sent < f.logBytes; sent += int64(len(piece)) {
+			if err := stream.Send(&podsyncv1.ReadLogsResponse{Data: piece}); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if err := stream.Send(&podsyncv1.ReadLogsResponse{Data: []byte("first\n")}); err != nil {
 		return err
@@ -288,17 +340,34 @@ func (f *fakeProcess) GetConfig(context.Context, *commonv1.GetConfigRequest) (*c
 
 type fakeStats struct {
 	statsv1.UnimplementedStatsServiceServer
+	// pods makes the documents as long as with so many pods; 0 is shortest.
+	pods atomic.Int64
 }
 
-func (fakeStats) GetSummary(context.Context, *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+// Bytes that a pod of two containers adds to a document of the kubelet's.
+const (
+	summaryBytesPerPod = 4 << 10
+	metricsBytesPerPod = 16 << 10
+)
+
+func (f *fakeStats) GetSummary(context.Context, *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+	if n := f.pods.Load(); n > 0 {
+		return &statsv1.GetSummaryResponse{SummaryJson: fmt.Appendf(nil, `{"pods":%q}`, strings.Repeat("x", int(n)*summaryBytesPerPod))}, nil
+	}
 	return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{}}`)}, nil
 }
 
-func (fakeStats) GetMachine(context.Context, *statsv1.GetMachineRequest) (*statsv1.GetMachineResponse, error) {
+func (*fakeStats) GetMachine(context.Context, *statsv1.GetMachineRequest) (*statsv1.GetMachineResponse, error) {
 	return &statsv1.GetMachineResponse{MachineInfoJson: []byte(`{"num_cores":2}`)}, nil
 }
 
-func (fakeStats) GetMetricsText(req *statsv1.GetMetricsTextRequest, stream statsv1.StatsService_GetMetricsTextServer) error {
+func (f *fakeStats) GetMetricsText(req *statsv1.GetMetricsTextRequest, stream statsv1.StatsService_GetMetricsTextServer) error {
+	for left := f.pods.Load() * metricsBytesPerPod; left > 0; left -= 64 << 10 {
+		data := bytes.Repeat([]byte("x"), int(min(left, 64<<10)))
+		if err := stream.Send(&statsv1.GetMetricsTextResponse{ContentType: "text/plain; version=0.0.4", Data: data}); err != nil {
+			return err
+		}
+	}
 	return stream.Send(&statsv1.GetMetricsTextResponse{ContentType: "text/plain; version=0.0.4", Data: []byte(req.GetDocument().String() + " 1\n")})
 }
 
@@ -319,13 +388,15 @@ func identities(tokens map[string]authnv1.UserInfo) map[string]authnv1.UserInfo 
 type house struct {
 	podsync, probes, stats, nodestatus, self *grpctest.Server
 	fake                                     *fakePodsync
+	// numbers is stats' service.
+	numbers *fakeStats
 	// process is podsync's CommonService.
 	process   *fakeProcess
 	apiserver *fakeapiserver.Server
 	runtime   *httptest.Server
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t testing.TB) *house {
 	t.Helper()
 	h := &house{runtime: httptest.NewUnstartedServer(nil)}
 	base := &url.URL{Scheme: "http", Host: h.runtime.Listener.Addr().String()}
@@ -342,7 +413,8 @@ func newHouse(t *testing.T) *house {
 	h.process = newFakeProcess("kubelet_running_pods")
 	h.podsync = newPeer(h.process, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, h.fake) })
 	h.probes = newPeer(newFakeProcess("prober_probe_total"), nil)
-	h.stats = newPeer(newFakeProcess("polylet_stats_x"), func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, fakeStats{}) })
+	h.numbers = &fakeStats{}
+	h.stats = newPeer(newFakeProcess("polylet_stats_x"), func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, h.numbers) })
 	h.nodestatus = newPeer(newFakeProcess("kubelet_node_name"), func(s *grpc.Server) { nodestatusv1.RegisterNodeStatusServiceServer(s, fakeNodestatus{}) })
 	h.self = newPeer(newFakeProcess("polylet_gateway_x"), nil)
 	h.apiserver = fakeapiserver.New(fakeapiserver.Config{
@@ -387,7 +459,7 @@ func newPeer(p *fakeProcess, register func(*grpc.Server)) *grpctest.Server {
 	}))
 }
 
-func dial(t *testing.T, s *grpctest.Server) grpc.ClientConnInterface {
+func dial(t testing.TB, s *grpctest.Server) grpc.ClientConnInterface {
 	t.Helper()
 	conn, err := s.Dial(rpc.ClientOptions()...)
 	if err != nil {
@@ -398,7 +470,7 @@ func dial(t *testing.T, s *grpctest.Server) grpc.ClientConnInterface {
 }
 
 // start runs a gateway against the house until the test ends.
-func (h *house) start(t *testing.T, edit func(*Config)) *Service {
+func (h *house) start(t testing.TB, edit func(*Config)) *Service {
 	t.Helper()
 	cfg := Config{
 		NodeName: "n1", SecureAddress: "127.0.0.1:0", ReadOnlyAddress: "127.0.0.1:0", HealthzAddress: "127.0.0.1:0",

@@ -51,7 +51,7 @@ func ask(t *testing.T, client *http.Client, method, url, token string) answerOf 
 	return answerOf{res.StatusCode, string(body), res.Header}
 }
 
-func httpClient(t *testing.T, certs ...tls.Certificate) *http.Client {
+func httpClient(t testing.TB, certs ...tls.Certificate) *http.Client {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certs}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)

@@ -19,6 +19,7 @@ type SLIs struct {
 	registry *prometheus.Registry
 	result   *prometheus.GaugeVec
 	total    *prometheus.CounterVec
+	document http.Handler
 }
 
 // NewSLIs returns SLIs without a series.
@@ -32,6 +33,7 @@ func NewSLIs() (*SLIs, error) {
 			Name: "kubernetes_healthchecks_total", Help: "[STABLE] This metric records the results of all healthcheck.",
 		}, []string{"name", "status", "type"}),
 	}
+	s.document = One(Source{Service: "gateway", Gather: s.gather})
 	return s, errors.Join(s.registry.Register(s.result), s.registry.Register(s.total),
 		s.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})))
 }
@@ -56,7 +58,7 @@ func (s *SLIs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "metrics reset\n") // a client that went away needs no answer
 		return
 	}
-	One(Source{Service: "gateway", Gather: s.gather}).ServeHTTP(w, r)
+	s.document.ServeHTTP(w, r)
 }
 
 // gather leaves out what else the process tells of itself: /metrics has it.
