@@ -167,9 +167,9 @@ func (f *fakePodsync) ReadLogs(req *podsyncv1.ReadLogsRequest, stream podsyncv1.
 		return err
 	}
 	if f.logBytes > 0 {
-		piece := make([]byte, 64<<10)
-		for sent := int64(0); sent < f.logBytes; sent += int64(len(piece)) {
-			if err := stream.Send(&podsyncv1.ReadLogsResponse{Data: piece}); err != nil {
+		piece := make([]byte, 31<<10) // podsync's
+		for left := f.logBytes; left > 0; left -= int64(len(piece)) {
+			if err := stream.Send(&podsyncv1.ReadLogsResponse{Data: piece[:min(left, int64(len(piece)))]}); err != nil {
 				return err
 			}
 		}

@@ -124,8 +124,10 @@ func stream(ctx context.Context, w http.ResponseWriter, next func() ([]byte, err
 		if _, err := w.Write(p.data); err != nil {
 			return
 		}
-		// A client that went away is noticed by the next write.
-		_ = out.Flush()
+		if follow {
+			// A client that went away is noticed by the next write.
+			_ = out.Flush()
+		}
 		p.data, p.err = next()
 	}
 	if p.err != io.EOF && ctx.Err() == nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
 )
 
-// logPiece is how much of a log goes into one message, in bytes.
-const logPiece = 64 << 10
+// logPiece is how much of a log goes into one message, in bytes: it fits into
+// the buffers of 32 KiB that gRPC keeps.
+const logPiece = 31 << 10
 
 // StatNodeLog implements NodeStatusService.
 func (s *Server) StatNodeLog(_ context.Context, req *nodestatusv1.StatNodeLogRequest) (*nodestatusv1.StatNodeLogResponse, error) {
