@@ -16,11 +16,11 @@ LINTED  := $(filter-out api,$(MODULES))
 REST    := services/gateway/internal/rest
 SEEDS   ?= 1000
 RUN     ?= .
-FUZZTIME ?= 60s
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
+FUZZTIME ?= 60s
 
 step = @printf '\n==> %s\n' "$(1)"
 
@@ -54,26 +54,12 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 
 ##@ Test
 
-.PHONY: test unit fuzz sim node conformance bench
-test: build generate-check lint unit fuzz-short sim node ## Everything, as root, under 30 minutes on 2 cores
+.PHONY: test unit sim node conformance bench
+test: build generate-check lint unit sim node ## Everything, as root, under 30 minutes on 2 cores
 	@printf '\nall passed\n'
 unit: gcc systemd-analyze ## Unit tests of all modules, with the race detector, shuffled
 	$(call step,unit tests)
 	@go test -race -shuffle=on -timeout=10m $(patsubst %,./%/...,$(MODULES))
-fuzz: gcc ## Every fuzzer, one after the other, for FUZZTIME=60s each
-	$(call step,fuzzers for $(FUZZTIME) each)
-	@mkdir -p .cache
-	@grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | sort | while read -r file; do \
-		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
-			printf '%s\n' "$$name"; \
-			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")" >.cache/fuzz.log 2>&1 || { cat .cache/fuzz.log; exit 1; }; \
-		done; \
-	done
-# A minute in all is shared by the fuzzers.
-.PHONY: fuzz-short
-fuzz-short:
-	@mkdir -p .cache; n=$$(grep -rh --include='*_test.go' '^func Fuzz' $(MODULES) | wc -l); \
-		$(MAKE) fuzz FUZZTIME=$$((60000 / n))ms
 sim: ## Simulation of podsync: SEEDS=1000 seeds on virtual time
 	$(call step,simulation of $(SEEDS) seeds)
 	@if [ -d services/podsync/internal/sim ]; then \
@@ -89,6 +75,20 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares
 	$(call step,conformance)
 	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)'
+.PHONY: fuzz fuzz-short
+fuzz: gcc ## Every fuzzer, one after the other, for FUZZTIME=60s each
+	$(call step,fuzzers for $(FUZZTIME) each)
+	@mkdir -p .cache
+	@grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | sort | while read -r file; do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			printf '%s\n' "$$name"; \
+			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")" >.cache/fuzz.log 2>&1 || { cat .cache/fuzz.log; exit 1; }; \
+		done; \
+	done
+# `make test` gives the fuzzers a minute in all.
+test: fuzz-short
+fuzz-short:
+	@n=$$(grep -rh --include='*_test.go' '^func Fuzz' $(MODULES) | wc -l); $(MAKE) fuzz FUZZTIME=$$((60000 / n))ms
 bench: ## How long pods take to be Ready, and the same for the runtime alone (root)
 	$(call step,benchmark)
 	@go run ./test/bench
