@@ -21,6 +21,7 @@ FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
+FUZZTIME ?= 60s
 
 step = @printf '\n==> %s\n' "$(1)"
 
@@ -81,6 +82,20 @@ node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromi
 conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares
 	$(call step,conformance)
 	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)'
+.PHONY: fuzz fuzz-short
+fuzz: gcc ## Every fuzzer, one after the other, for FUZZTIME=60s each
+	$(call step,fuzzers for $(FUZZTIME) each)
+	@mkdir -p .cache
+	@grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | sort | while read -r file; do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			printf '%s\n' "$$name"; \
+			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")" >.cache/fuzz.log 2>&1 || { cat .cache/fuzz.log; exit 1; }; \
+		done; \
+	done
+# `make test` gives the fuzzers a minute in all.
+test: fuzz-short
+fuzz-short:
+	@n=$$(grep -rh --include='*_test.go' '^func Fuzz' $(MODULES) | wc -l); $(MAKE) fuzz FUZZTIME=$$((60000 / n))ms
 bench: ## How long pods take to be Ready, and the same for the runtime alone (root)
 	$(call step,benchmark)
 	@go run ./test/bench
