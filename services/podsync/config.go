@@ -84,6 +84,9 @@ type Config struct {
 	PodPidsLimit int64
 	// EnforcePods limits all pods together to what is allocatable.
 	EnforcePods bool
+	// Enforced are the cgroups of others that are limited to what is reserved
+	// for them (enforceNodeAllocatable has system-reserved or kube-reserved).
+	Enforced []Reservation
 	// ReservedMilliCPU, ReservedMemoryBytes and ReservedPIDs are kept from pods
 	// (kubeReserved and systemReserved together).
 	ReservedMilliCPU    int64
@@ -120,6 +123,17 @@ type Config struct {
 	// PodsAPISocket is where Kubernetes' Pods API is served beside the main
 	// socket, e.g. /var/lib/kubelet/pods-api/pods-api.sock; empty for nowhere.
 	PodsAPISocket string
+}
+
+// Reservation is what a cgroup outside of the pods' may use.
+type Reservation struct {
+	// Kind is what the configuration calls it: system-reserved, kube-reserved,
+	// or either with -compressible.
+	Kind string
+	// Cgroup is its path from the root of the hierarchies; it must exist.
+	Cgroup string
+	// MilliCPU, MemoryBytes and PIDs; zero limits nothing.
+	MilliCPU, MemoryBytes, PIDs int64
 }
 
 func (c *Config) applyDefaults() {

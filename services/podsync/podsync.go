@@ -104,6 +104,12 @@ type Service struct {
 	node      atomic.Pointer[v1.Node]
 	addresses atomic.Pointer[[]string]
 	nodeKick  chan struct{}
+	// What followNode knows of the cgroups: their Manager, the limits that were
+	// applied last, and the failure that was told last.
+	madeCgroups  cgroup.Manager
+	cgroupDriver cgroup.Driver
+	enforced     *cgroup.Limits
+	notEnforced  string
 	// nodeStale asks for the Node object to be read anew; nodeRead is when that
 	// was done last.
 	nodeStale atomic.Bool
