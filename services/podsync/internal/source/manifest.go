@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/polylet/polylet/services/podsync/internal/source/defaults"
+	"github.com/polylet/polylet/services/podsync/internal/source/validate"
 )
 
 // decoder reads pods; build it with newDecoder.
@@ -149,7 +150,7 @@ func finish(pod *v1.Pod, from origin) error {
 	if err := complete(pod, from); err != nil {
 		return err
 	}
-	if errs := validate(pod); len(errs) > 0 {
+	if errs := append(references(pod), validate.Pod(pod)...); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	podresource "k8s.io/component-helpers/resource"
 )
 
 // Pod fills in every default of a pod in place. Applying it twice changes
@@ -31,7 +32,7 @@ func Pod(pod *v1.Pod) {
 		container(&c, spec.HostNetwork)
 		spec.EphemeralContainers[i].EphemeralContainerCommon = v1.EphemeralContainerCommon(c)
 	}
-	podResources(spec)
+	podResources(pod)
 	if pod.Status.Phase == "" {
 		pod.Status.Phase = v1.PodPending
 	}
@@ -161,31 +162,29 @@ func hasResizePolicy(c *v1.Container, name v1.ResourceName) bool {
 	return false
 }
 
-// podResources gives a pod-level limit a request: what the containers ask for,
-// or the limit when none of them asks.
-func podResources(spec *v1.PodSpec) {
-	if spec.Resources == nil {
+// podResources gives the pod's own resources the requests that are left open:
+// what its containers ask for together, else its own limit.
+func podResources(pod *v1.Pod) {
+	r := pod.Spec.Resources
+	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {
 		return
 	}
-	roundUp(spec.Resources.Limits)
-	roundUp(spec.Resources.Requests)
-	for name, limit := range spec.Resources.Limits {
-		if _, ok := spec.Resources.Requests[name]; ok {
-			continue
+	roundUp(r.Limits)
+	roundUp(r.Requests)
+	open := func(name v1.ResourceName, q resource.Quantity) {
+		if _, set := r.Requests[name]; set || !podresource.IsSupportedPodLevelResource(name) {
+			return
 		}
-		var sum resource.Quantity
-		for _, c := range spec.Containers {
-			if q, ok := c.Resources.Requests[name]; ok {
-				sum.Add(q)
-			}
+		if r.Requests == nil {
+			r.Requests = v1.ResourceList{}
 		}
-		if sum.IsZero() {
-			sum = limit.DeepCopy()
-		}
-		if spec.Resources.Requests == nil {
-			spec.Resources.Requests = v1.ResourceList{}
-		}
-		spec.Resources.Requests[name] = sum
+		r.Requests[name] = q.DeepCopy()
+	}
+	for name, q := range podresource.AggregateContainerRequests(pod, podresource.PodResourcesOptions{}) {
+		open(name, q)
+	}
+	for name, q := range r.Limits {
+		open(name, q)
 	}
 }
 
