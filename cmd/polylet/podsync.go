@@ -143,6 +143,7 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 	out.SeccompDefault = c.SeccompDefault != nil && *c.SeccompDefault
 	out.CPUCFSQuota = c.CPUCFSQuota == nil || *c.CPUCFSQuota
 	out.CgroupsPerQOS = c.CgroupsPerQOS == nil || *c.CgroupsPerQOS
+	out.AllowAPIReferences = !loaded.FeatureEnabled("PreventStaticPodAPIReferences")
 	out.NoPodLevelResources = !loaded.FeatureEnabled("PodLevelResources")
 	if loaded.FeatureEnabled("NodeDeclaredFeatures") {
 		out.DeclaredFeatures = declaredFeatures

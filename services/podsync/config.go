@@ -35,6 +35,10 @@ type Config struct {
 	StaticPodURLHeader map[string][]string
 	HTTPCheckFrequency time.Duration
 
+	// AllowAPIReferences lets static pods name objects of the apiserver: the gate
+	// PreventStaticPodAPIReferences is off.
+	AllowAPIReferences bool
+
 	// RuntimeEndpoint is shown to people; the connection is in Deps.
 	RuntimeEndpoint string
 	// RuntimeRequestTimeout bounds calls that change something; 2 min.

@@ -183,7 +183,8 @@ func (s *Service) edges() {
 func (s *Service) sourcesOf() (err error) {
 	s.sources, err = source.New(source.Config{
 		NodeName: s.cfg.NodeName, StaticPodPath: s.cfg.StaticPodPath, FileCheckFrequency: s.cfg.FileCheckFrequency,
-		StaticPodURL: s.cfg.StaticPodURL, StaticPodURLHeader: s.cfg.StaticPodURLHeader, HTTPCheckFrequency: s.cfg.HTTPCheckFrequency,
+		StaticPodURL: s.cfg.StaticPodURL, StaticPodURLHeader: s.cfg.StaticPodURLHeader,
+		HTTPCheckFrequency: s.cfg.HTTPCheckFrequency, AllowAPIReferences: s.cfg.AllowAPIReferences,
 	}, source.Deps{
 		Client: s.deps.Client, Mirrors: s.mirrors, Events: s.events, Health: s.deps.Health, Notifier: s.deps.Notifier,
 	})

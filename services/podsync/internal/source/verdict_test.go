@@ -73,3 +73,19 @@ func TestAStaticPodMayNotReferToObjectsOfTheApiserver(t *testing.T) {
 		}
 	}
 }
+
+func TestAStaticPodMayReferWhereTheGateIsOff(t *testing.T) {
+	decoder, err := newDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, allowed := range []bool{true, false} {
+		pod, _, err := decoder.decode([]byte(verdict{Spec: "serviceAccountName: x"}.text()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := finish(pod, origin{node: "n", src: File, path: "/p", mayRefer: allowed}); (err == nil) != allowed {
+			t.Errorf("allowed %v: %v", allowed, err)
+		}
+	}
+}
