@@ -23,9 +23,11 @@ func Pod(pod *v1.Pod) {
 	}
 	for i := range spec.InitContainers {
 		container(&spec.InitContainers[i], spec.HostNetwork)
+		appArmor(pod, &spec.InitContainers[i])
 	}
 	for i := range spec.Containers {
 		container(&spec.Containers[i], spec.HostNetwork)
+		appArmor(pod, &spec.Containers[i])
 	}
 	for i := range spec.EphemeralContainers {
 		c := v1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
@@ -94,9 +96,6 @@ func container(c *v1.Container, hostNetwork bool) {
 			}
 		}
 	}
-	if c.SecurityContext != nil {
-		setPointer(&c.SecurityContext.ProcMount, v1.DefaultProcMount)
-	}
 }
 
 func probe(p *v1.Probe) {
@@ -145,21 +144,6 @@ func containerResources(c *v1.Container) {
 			c.Resources.Requests[name] = limit.DeepCopy()
 		}
 	}
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		_, requested := c.Resources.Requests[name]
-		if requested && !hasResizePolicy(c, name) {
-			c.ResizePolicy = append(c.ResizePolicy, v1.ContainerResizePolicy{ResourceName: name, RestartPolicy: v1.NotRequired})
-		}
-	}
-}
-
-func hasResizePolicy(c *v1.Container, name v1.ResourceName) bool {
-	for _, p := range c.ResizePolicy {
-		if p.ResourceName == name {
-			return true
-		}
-	}
-	return false
 }
 
 // podResources gives the pod's own resources the requests that are left open:
@@ -171,21 +155,43 @@ func podResources(pod *v1.Pod) {
 	}
 	roundUp(r.Limits)
 	roundUp(r.Requests)
-	open := func(name v1.ResourceName, q resource.Quantity) {
+	asked := podresource.AggregateContainerRequests(pod, podresource.PodResourcesOptions{})
+	for name, q := range r.Limits {
 		if _, set := r.Requests[name]; set || !podresource.IsSupportedPodLevelResource(name) {
-			return
+			continue
+		}
+		if sum, some := asked[name]; some && !sum.IsZero() && !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			q = sum
 		}
 		if r.Requests == nil {
 			r.Requests = v1.ResourceList{}
 		}
 		r.Requests[name] = q.DeepCopy()
 	}
-	for name, q := range podresource.AggregateContainerRequests(pod, podresource.PodResourcesOptions{}) {
-		open(name, q)
+}
+
+// appArmor turns the older annotation of a container into its field.
+func appArmor(pod *v1.Pod, c *v1.Container) {
+	text, ok := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
+	if !ok || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+		return
 	}
-	for name, q := range r.Limits {
-		open(name, q)
+	profile := &v1.AppArmorProfile{}
+	local, isLocal := strings.CutPrefix(text, v1.DeprecatedAppArmorBetaProfileNamePrefix)
+	switch {
+	case text == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		profile.Type = v1.AppArmorProfileTypeRuntimeDefault
+	case text == v1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		profile.Type = v1.AppArmorProfileTypeUnconfined
+	case isLocal && local != "":
+		profile.Type, profile.LocalhostProfile = v1.AppArmorProfileTypeLocalhost, &local
+	default:
+		return // the checks refuse it
 	}
+	if c.SecurityContext == nil {
+		c.SecurityContext = &v1.SecurityContext{}
+	}
+	c.SecurityContext.AppArmorProfile = profile
 }
 
 // roundUp rounds to milli units, the finest that the API keeps.

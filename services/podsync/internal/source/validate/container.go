@@ -281,20 +281,8 @@ func (c *checker) restart(at *field.Path, k *v1.Container, init bool) {
 		}
 		codes := rule.Child("exitCodes")
 		oneOf(c, codes.Child("operator"), r.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
-		if n := len(r.ExitCodes.Values); n == 0 {
-			c.required(codes.Child("values"), "name at least one")
-		} else if n > mostCodes {
+		if n := len(r.ExitCodes.Values); n > mostCodes {
 			c.add(field.TooMany(codes.Child("values"), n, mostCodes))
-		}
-		seen := sets.New[int32]()
-		for j, code := range r.ExitCodes.Values {
-			if code < 0 || code > 255 {
-				c.invalid(codes.Child("values").Index(j), code, "must be between 0 and 255")
-			}
-			if seen.Has(code) {
-				c.add(field.Duplicate(codes.Child("values").Index(j), code))
-			}
-			seen.Insert(code)
 		}
 	}
 }

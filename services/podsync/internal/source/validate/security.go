@@ -46,10 +46,10 @@ func (c *checker) sysctls(at *field.Path, list []v1.Sysctl) {
 			c.invalid(to, s.Name, "must be a sysctl's name, at most 253 of a-z, 0-9, - and _ in parts joined by . or /")
 		}
 		name := strings.ReplaceAll(s.Name, "/", ".")
-		if seen.Has(name) {
+		if seen.Has(s.Name) {
 			c.add(field.Duplicate(to, s.Name))
 		}
-		seen.Insert(name)
+		seen.Insert(s.Name)
 		switch {
 		case c.spec.HostNetwork && strings.HasPrefix(name, "net."):
 			c.invalid(to, s.Name, "not in a pod of the host's network")
