@@ -238,6 +238,8 @@ func TestWhatIsWrongIsNamedWithItsMend(t *testing.T) {
 		"gc thresholds":     {file: header + "imageGCLowThresholdPercent: 90\n", want: []string{"imageGCLowThresholdPercent"}},
 		"soft no grace":     {file: header + "evictionSoft: {memory.available: 1Gi}\n", want: []string{"evictionSoftGracePeriod.memory.available"}},
 		"none with others":  {file: header + "enforceNodeAllocatable: [none, pods]\n", want: []string{"none stands alone"}},
+		"both kinds of one": {file: header + "enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /k\n", want: []string{"kube-reserved or kube-reserved-compressible, not both"}},
+		"reserved twice":    {file: header + "reservedSystemCPUs: \"0\"\nkubeReservedCgroup: /k\n", want: []string{"reservedSystemCPUs"}},
 		"reserved no group": {file: header + "enforceNodeAllocatable: [pods, kube-reserved]\n", want: []string{"kubeReservedCgroup"}},
 		"run once":          {file: header + "runOnce: true\n", want: []string{"runOnce"}},
 		"plugins nowhere":   {args: []string{"--image-credential-provider-config=/x"}, want: []string{"--image-credential-provider-bin-dir"}},

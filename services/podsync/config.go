@@ -35,6 +35,10 @@ type Config struct {
 	StaticPodURLHeader map[string][]string
 	HTTPCheckFrequency time.Duration
 
+	// AllowAPIReferences lets static pods name objects of the apiserver: the gate
+	// PreventStaticPodAPIReferences is off.
+	AllowAPIReferences bool
+
 	// RuntimeEndpoint is shown to people; the connection is in Deps.
 	RuntimeEndpoint string
 	// RuntimeRequestTimeout bounds calls that change something; 2 min.
@@ -89,6 +93,9 @@ type Config struct {
 	PodPidsLimit int64
 	// EnforcePods limits all pods together to what is allocatable.
 	EnforcePods bool
+	// Enforced are the cgroups of others that are limited to what is reserved
+	// for them (enforceNodeAllocatable has system-reserved or kube-reserved).
+	Enforced []Reservation
 	// ReservedMilliCPU, ReservedMemoryBytes and ReservedPIDs are kept from pods
 	// (kubeReserved and systemReserved together).
 	ReservedMilliCPU    int64
@@ -144,6 +151,17 @@ type ResizePolicies struct {
 	// InPlacePodLevelResourcesVerticalScaling or
 	// InPlacePodVerticalScalingInitContainers is off.
 	NoPodLevel, NoInitContainers bool
+}
+
+// Reservation is what a cgroup outside of the pods' may use.
+type Reservation struct {
+	// Kind is what the configuration calls it: system-reserved, kube-reserved,
+	// or either with -compressible.
+	Kind string
+	// Cgroup is its path from the root of the hierarchies; it must exist.
+	Cgroup string
+	// MilliCPU, MemoryBytes and PIDs; zero limits nothing.
+	MilliCPU, MemoryBytes, PIDs int64
 }
 
 func (c *Config) applyDefaults() {

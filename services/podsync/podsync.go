@@ -109,6 +109,12 @@ type Service struct {
 	node      atomic.Pointer[v1.Node]
 	addresses atomic.Pointer[[]string]
 	nodeKick  chan struct{}
+	// What followNode knows of the cgroups: their Manager, the limits that were
+	// applied last, and the failure that was told last.
+	madeCgroups  cgroup.Manager
+	cgroupDriver cgroup.Driver
+	enforced     *cgroup.Limits
+	notEnforced  string
 	// nodeStale asks for the Node object to be read anew; nodeRead is when that
 	// was done last.
 	nodeStale atomic.Bool
@@ -186,7 +192,8 @@ func (s *Service) edges() {
 func (s *Service) sourcesOf() (err error) {
 	s.sources, err = source.New(source.Config{
 		NodeName: s.cfg.NodeName, StaticPodPath: s.cfg.StaticPodPath, FileCheckFrequency: s.cfg.FileCheckFrequency,
-		StaticPodURL: s.cfg.StaticPodURL, StaticPodURLHeader: s.cfg.StaticPodURLHeader, HTTPCheckFrequency: s.cfg.HTTPCheckFrequency,
+		StaticPodURL: s.cfg.StaticPodURL, StaticPodURLHeader: s.cfg.StaticPodURLHeader,
+		HTTPCheckFrequency: s.cfg.HTTPCheckFrequency, AllowAPIReferences: s.cfg.AllowAPIReferences,
 	}, source.Deps{
 		Client: s.deps.Client, Mirrors: s.mirrors, Events: s.events, Health: s.deps.Health, Notifier: s.deps.Notifier,
 	})
