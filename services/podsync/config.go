@@ -41,6 +41,9 @@ type Config struct {
 	RuntimeRequestTimeout time.Duration
 	// MaxParallelPulls is how many images are pulled at once; no bound when 0.
 	MaxParallelPulls int
+	// UserNamespaceIDs is how many ids a pod with a user namespace of its own
+	// gets (userNamespaces.idsPerPod); 65536.
+	UserNamespaceIDs uint32
 	// PullQPS is how many pulls begin in a second, after PullBurst at once; no
 	// bound when 0.
 	PullQPS   float32
