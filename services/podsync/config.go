@@ -61,6 +61,11 @@ type Config struct {
 	CredentialProviderTokens bool
 	// MaxContainerRestartPeriod caps the crash-loop back-off; 300 s.
 	MaxContainerRestartPeriod time.Duration
+	// DeadContainers is how many dead instances of each container stay
+	// (--maximum-dead-containers-per-container), and DeadContainerTTL how old one
+	// is before it may go (--minimum-container-ttl-duration).
+	DeadContainers   int
+	DeadContainerTTL time.Duration
 
 	// ClusterDomain, ClusterDNS and ResolvConf make the pods' resolv.conf.
 	ClusterDomain string

@@ -157,6 +157,7 @@ func (s *Service) nodeFacts() plan.Node {
 	return plan.Node{
 		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod,
+		DeadContainers:            s.cfg.DeadContainers, DeadContainerTTL: s.cfg.DeadContainerTTL,
 	}
 }
 

@@ -50,6 +50,8 @@ type plan struct {
 	noRuntime   bool // containerd is prepared and not started
 	noNode      bool // polylet is configured and not started
 	overrides   map[string]any
+	flags       []string     // further flags of the node
+	prepare     func(*house) // runs before the node's configuration is read
 }
 
 // build brings up the parts and takes them away when the test ends.
@@ -71,6 +73,9 @@ func build(t *testing.T, p plan) *house {
 		h.must(err)
 		h.cluster = c
 		t.Cleanup(c.Stop)
+	}
+	if p.prepare != nil {
+		p.prepare(h)
 	}
 	h.buildNode(p)
 	return h
@@ -110,7 +115,7 @@ func (h *house) buildNode(p plan) {
 	h.must(err)
 	cfg := node.Config{
 		Instance: h.inst, Name: nodeName, RuntimeEndpoint: h.runtime.Endpoint(), Cluster: h.cluster,
-		Split: !p.supervised, Overrides: p.overrides, Progress: os.Stderr,
+		Split: !p.supervised, Overrides: p.overrides, Flags: p.flags, Progress: os.Stderr,
 	}
 	// The tests are proven against the kubelet first: what it fails is the
 	// test's fault.

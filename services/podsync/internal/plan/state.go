@@ -117,6 +117,11 @@ type Node struct {
 	NetworkMessage string
 	// MaxContainerRestartPeriod caps the crash-loop back-off; zero means 300 s.
 	MaxContainerRestartPeriod time.Duration
+	// DeadContainers is how many dead instances of each container stay, for
+	// their logs; one or two that the status needs stay in any case.
+	DeadContainers int
+	// DeadContainerTTL is how old a dead container is before it may go.
+	DeadContainerTTL time.Duration
 }
 
 // Observed is what the runtime has of one pod.
