@@ -43,7 +43,7 @@ func TestImagesOnARealRuntime(t *testing.T) {
 	h := build(t, plan{standalone: true, flags: []string{
 		"--image-credential-provider-config=" + filepath.Join(bin, "config.yaml"), "--image-credential-provider-bin-dir=" + bin,
 	}, overrides: map[string]any{
-		"imageMaximumGCAge": "1m", "imageMinimumGCAge": "0s", "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
+		"imageMaximumGCAge": "1m", "imageMinimumGCAge": "1s", "imagePullCredentialsVerificationPolicy": "NeverVerifyPreloadedImages",
 	}, prepare: func(h *house) {
 		h.must(os.WriteFile(filepath.Join(bin, "plugin"), fmt.Appendf(nil, pluginScript, filepath.Join(bin, "asked"), registry.LocalName), 0o755))
 		h.must(os.WriteFile(filepath.Join(bin, "config.yaml"), fmt.Appendf(nil, pluginConfig, registry.LocalName), 0o600))
