@@ -170,8 +170,8 @@ func TestWhatASandboxCannotBeIsSaid(t *testing.T) {
 			p.Spec.HostUsers, p.Spec.RuntimeClassName = ptr.To(false), ptr.To("gvisor")
 		},
 		"cannot stand beside hostNetwork": func(p *v1.Pod) { p.Spec.HostUsers, p.Spec.HostNetwork = ptr.To(false), true },
-		"is too long":             func(p *v1.Pod) { p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("s", 60), ptr.To(true) },
-		"cannot be a directory":   func(p *v1.Pod) { p.UID = "../x" },
+		"is too long":                     func(p *v1.Pod) { p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("s", 60), ptr.To(true) },
+		"cannot be a directory":           func(p *v1.Pod) { p.UID = "../x" },
 	} {
 		p := pod(v1.Container{})
 		change(p)

@@ -362,4 +362,3 @@ func FuzzUnderstand(f *testing.F) {
 		}
 	})
 }
-
