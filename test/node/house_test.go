@@ -97,7 +97,7 @@ func (h *house) buildRuntime(p plan) {
 	h.must(images.PushAll(h.ctx, h.images, inst.Path("images")))
 	h.runtime, err = containerd.Prepare(h.ctx, containerd.Config{
 		Instance: inst, Registry: h.images, PauseImage: images.Pause, Progress: os.Stderr,
-		Version: containerd.Version(os.Getenv("POLYLET_TEST_CONTAINERD")),
+		Version: containerd.Version(os.Getenv("POLYLET_TEST_CONTAINERD")), Runc: os.Getenv("POLYLET_TEST_RUNC"),
 	})
 	h.must(err)
 	h.Cleanup(func() {

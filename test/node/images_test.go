@@ -57,7 +57,6 @@ func TestImagesOnARealRuntime(t *testing.T) {
 	imageVolume(h)
 	missingImageVolumes(h)
 	privateImage(h, filepath.Join(bin, "asked"))
-	ownUsers(h)
 	unusedImagesGo(h)
 }
 
@@ -177,28 +176,6 @@ func privateImage(h *house, asked string) {
 	if !strings.Contains(text, `"`+registry.LocalName+`/private/testapp":{"nodePodsAccessible":true}`) || strings.Contains(text, "secret\"") {
 		h.Errorf("records %s", text)
 	}
-}
-
-// ownUsers runs a pod with a user namespace where the runtime can, and wants
-// it refused with the reason where it cannot.
-func ownUsers(h *house) {
-	p := staticPod("users", images.BusyBox, "sh", "-c", `read a b c < /proc/self/uid_map; echo "$a $b $c"; test "$a $c" = "0 65536" && test $b -ge 65536 && touch /v/file && test "$(stat -c %u /v/file)" = 0`)
-	p.Spec.HostUsers = ptr(false)
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
-	h.addPod(p)
-	status, err := h.runtime.Runtime().Status(h.ctx, &runtimeapi.StatusRequest{})
-	h.must(err)
-	for _, handler := range status.GetRuntimeHandlers() {
-		if handler.GetName() == "" && handler.GetFeatures().GetUserNamespaces() {
-			h.waitStatic("users", "a pod has its own users", time.Minute, inPhase(corev1.PodSucceeded))
-			return
-		}
-	}
-	h.Log("this runtime has no user namespaces; the pod must be refused")
-	h.eventually(time.Minute, "a pod with its own users is refused", func() error {
-		return boolError(strings.Contains(h.node.Logs(5000), "does not support user namespaces"), "no log says so")
-	})
 }
 
 // unusedImagesGo waits for the collection: what nobody uses goes, what a pod
