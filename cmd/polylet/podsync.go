@@ -136,6 +136,8 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 		ImageMinAge: c.ImageMinimumGCAge.Duration, ImageMaxAge: c.ImageMaximumGCAge.Duration,
 		PodsAPISocket: filepath.Join(loaded.Flags.RootDir, "pods-api", "pods-api.sock"),
 	}
+	out.DeadContainers, out.DeadContainerTTL = int(loaded.Flags.MaxDeadContainersPerContainer), loaded.Flags.MinimumContainerTTL
+	out.UserNamespaceIDs = uint32(*c.UserNamespaces.IDsPerPod)
 	out.PullQPS, out.PullBurst = float32(*c.RegistryPullQPS), int(c.RegistryBurst)
 	out.VerifyPulls = loaded.FeatureEnabled("KubeletEnsureSecretPulledImages")
 	out.VerifyPolicy, out.VerifyAllowlist = c.ImagePullCredentialsVerificationPolicy, c.PreloadedImagesVerificationAllowlist

@@ -45,6 +45,9 @@ type Config struct {
 	RuntimeRequestTimeout time.Duration
 	// MaxParallelPulls is how many images are pulled at once; no bound when 0.
 	MaxParallelPulls int
+	// UserNamespaceIDs is how many ids a pod with a user namespace of its own
+	// gets (userNamespaces.idsPerPod); 65536.
+	UserNamespaceIDs uint32
 	// PullQPS is how many pulls begin in a second, after PullBurst at once; no
 	// bound when 0.
 	PullQPS   float32
@@ -62,6 +65,11 @@ type Config struct {
 	CredentialProviderTokens bool
 	// MaxContainerRestartPeriod caps the crash-loop back-off; 300 s.
 	MaxContainerRestartPeriod time.Duration
+	// DeadContainers is how many dead instances of each container stay
+	// (--maximum-dead-containers-per-container), and DeadContainerTTL how old one
+	// is before it may go (--minimum-container-ttl-duration).
+	DeadContainers   int
+	DeadContainerTTL time.Duration
 
 	// ClusterDomain, ClusterDNS and ResolvConf make the pods' resolv.conf.
 	ClusterDomain string

@@ -115,7 +115,15 @@ func (v shownVolumes) Teardown(ctx context.Context, uid types.UID) error {
 	return v.s.volumes.Teardown(ctx, uid)
 }
 
-func (v shownVolumes) RemovePodDir(uid types.UID) error { return v.s.volumes.RemovePodDir(uid) }
+// RemovePodDir gives the pod's ids back too: with the directory the note that
+// they are taken is gone, and nothing of the pod runs any more.
+func (v shownVolumes) RemovePodDir(uid types.UID) error {
+	err := v.s.volumes.RemovePodDir(uid)
+	if err == nil {
+		v.s.users.Release(uid)
+	}
+	return err
+}
 
 func (s *Service) logPath(pod *v1.Pod, container string, restartCount int32) string {
 	dir := pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)

@@ -161,6 +161,7 @@ func (s *Service) nodeFacts() plan.Node {
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod,
 		Quotas:                    resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},
 		NoPodLevelResize:          s.cfg.Resize.NoPodLevel,
+		DeadContainers:            s.cfg.DeadContainers, DeadContainerTTL: s.cfg.DeadContainerTTL,
 	}
 }
 

@@ -45,6 +45,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/status"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/token"
+	"github.com/polylet/polylet/services/podsync/internal/userns"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 	"github.com/polylet/polylet/services/podsync/internal/volume"
 	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
@@ -97,6 +98,7 @@ type Service struct {
 	// sendTraces sends spans; nil unless a collector is configured.
 	sendTraces func(context.Context) error
 	tokens     *token.Cache
+	users      *userns.Allocator
 	pulls      *record.Ledger // nil when nothing is verified
 	sources    *source.Sources
 	server     *server.Server
@@ -210,6 +212,9 @@ func (s *Service) host() {
 	if deps.Mounter == nil {
 		deps.Mounter = mount.New()
 	}
+	s.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.UserNamespaceIDs, Host: func() (userns.Range, error) {
+		return userns.HostIDs(cfg.MaxPods, max(cfg.UserNamespaceIDs, userns.DefaultIDs))
+	}})
 	s.tokens = token.New(token.Config{}, token.Deps{Requester: requester})
 	s.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
 		Objects: s.objects, Tokens: s.tokens, Mounter: deps.Mounter,
@@ -235,7 +240,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod,
 		SingleProcessOOMKill: cfg.SingleProcessOOMKill, Standalone: cfg.Standalone,
 	}, material.Deps{
-		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs,
+		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs, UserNamespaces: s.users,
 		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
 	})
 	return execute.New(execute.Config{
