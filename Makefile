@@ -13,6 +13,7 @@ LDFLAGS := -s -w -X $(BUILDINFO).Version=$(VERSION) -X $(BUILDINFO).Commit=$(COM
 MODULES := api internal services/podsync services/probes services/stats services/nodestatus services/gateway cmd/polylet test
 LINTED  := $(filter-out api,$(MODULES))
 # Where the gateway's REST mapping is generated.
+METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,podsync probes stats nodestatus gateway)
 REST    := services/gateway/internal/rest
 SEEDS   ?= 10000
 RUN     ?= .
@@ -20,6 +21,7 @@ FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
+FUZZTIME ?= 60s
 
 step = @printf '\n==> %s\n' "$(1)"
 
@@ -54,7 +56,7 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 ##@ Test
 
 .PHONY: test unit sim node conformance bench
-test: build generate-check lint unit sim node ## Everything, as root, under 30 minutes on 2 cores
+test: build generate-check docs-check lint unit sim node ## Everything, as root, under 30 minutes on 2 cores
 	@printf '\nall passed\n'
 unit: gcc systemd-analyze ## Unit tests of all modules, with the race detector, shuffled
 	$(call step,unit tests)
@@ -70,17 +72,37 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 	@go run ./test/cmd/peers >/dev/null
 	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=40m -v -run '$(RUN)' ./test/... 2>&1 \
 		| grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
+.PHONY: node-page
+node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
+	$(call step,the node's page in a browser)
+	@go run ./test/cmd/node install
+	@go run ./test/cmd/peers >/dev/null
+	@POLYLET_NODE_TESTS=1 POLYLET_PAGE_SHOTS=$(CURDIR)/docs go test -count=1 -timeout=20m -v -run TestThePageShows ./test/node
 # The suite's programs come from test/conformance, a module outside the workspace.
 conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares
 	$(call step,conformance)
 	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)'
+.PHONY: fuzz fuzz-short
+fuzz: gcc ## Every fuzzer, one after the other, for FUZZTIME=60s each
+	$(call step,fuzzers for $(FUZZTIME) each)
+	@mkdir -p .cache
+	@grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | sort | while read -r file; do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			printf '%s\n' "$$name"; \
+			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")" >.cache/fuzz.log 2>&1 || { cat .cache/fuzz.log; exit 1; }; \
+		done; \
+	done
+# `make test` gives the fuzzers a minute in all.
+test: fuzz-short
+fuzz-short:
+	@n=$$(grep -rh --include='*_test.go' '^func Fuzz' $(MODULES) | wc -l); $(MAKE) fuzz FUZZTIME=$$((60000 / n))ms
 bench: ## How long pods take to be Ready, and the same for the runtime alone (root)
 	$(call step,benchmark)
 	@go run ./test/bench
 
 ##@ Code
 
-.PHONY: lint fmt docs generate generate-check breaking accept-protos tidy vuln licenses
+.PHONY: lint fmt docs docs-check generate generate-check breaking accept-protos tidy vuln licenses
 lint: tools-lint ## Lint all modules
 	$(call step,lint)
 	@bin/golangci-lint run --allow-parallel-runners --timeout=20m $(patsubst %,./%/...,$(LINTED))
@@ -104,7 +126,10 @@ breaking: tools-api third-party ## Check that the protos only grow since they we
 		../bin/buf breaking ../.cache/protos.binpb --against lock.binpb --config '{"version":"v2","breaking":{"use":["FILE"]}}'
 docs: ## Write docs/metrics.md from what the processes register
 	$(call step,docs/metrics.md)
+	@go test -count=1 -run 'MetricsAreAsRecorded|EveryProcessShows|SeriesThatDashboardsKnow' $(METRICS) -update >/dev/null
 	@go run ./test/cmd/metricsdoc
+docs-check: docs ## Check that docs/metrics.md and the lists of metrics are what the processes register
+	@git diff --exit-code -- docs/metrics.md '*metrics.golden' || { echo "commit what make docs has written" >&2; exit 1; }
 accept-protos: tools-api third-party generate-check ## Accept the protos as the state that later ones may not break
 	@cd api && ../bin/buf build -o lock.binpb
 tidy: ## go mod tidy in all modules

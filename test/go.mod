@@ -4,6 +4,8 @@ go 1.26.0
 
 require (
 	github.com/google/go-containerregistry v0.22.1
+	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674
+	github.com/polylet/polylet/api v0.0.0
 	github.com/polylet/polylet/internal v0.0.0
 	github.com/prometheus/common v0.72.0
 	golang.org/x/sys v0.49.0
@@ -12,6 +14,7 @@ require (
 	k8s.io/apimachinery v0.36.6
 	k8s.io/client-go v0.36.6
 	k8s.io/cri-api v0.36.6
+	k8s.io/kubelet v0.36.6
 	sigs.k8s.io/yaml v1.6.0
 )
 

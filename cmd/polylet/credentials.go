@@ -59,14 +59,21 @@ func (c *credentials) write(context.Context) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var flags []string
-	cert, key := c.loaded.ServingFiles()
-	if err := ensureServing(c.loaded, cert, key); err != nil {
-		return nil, err
-	}
 	pairs := []struct{ flag, source, name string }{
-		{"--tls-cert-file", cert, "tls.crt"},
-		{"--tls-private-key-file", key, "tls.key"},
 		{"--client-ca-file", c.loaded.Config.Authentication.X509.ClientCAFile, "client-ca.crt"},
+	}
+	if c.loaded.WaitsForServing() {
+		if err := c.serving(); err != nil {
+			return nil, err
+		}
+		flags = append(flags, "--cert-dir="+c.dir)
+	} else {
+		cert, key := c.loaded.ServingFiles()
+		if err := ensureServing(c.loaded, cert, key); err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, struct{ flag, source, name string }{"--tls-cert-file", cert, "tls.crt"},
+			struct{ flag, source, name string }{"--tls-private-key-file", key, "tls.key"})
 	}
 	for _, p := range pairs {
 		if p.source == "" {
@@ -87,6 +94,24 @@ func (c *credentials) write(context.Context) ([]string, error) {
 		flags = append(flags, "--kubeconfig="+copied)
 	}
 	return flags, nil
+}
+
+// serving copies the certificate that nodestatus gets from the apiserver. Until
+// it has one there is nothing to copy, and the gateway waits for the file.
+func (c *credentials) serving() error {
+	cert, _ := c.loaded.ServingFiles()
+	// To be watched the directory has to be there.
+	if err := os.MkdirAll(filepath.Dir(cert), 0o755); err != nil {
+		return fmt.Errorf("make --cert-dir: %w", err)
+	}
+	_, err := c.copy(cert, filepath.Base(cert))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("copy the serving certificate for the gateway: %w", err)
+	}
+	return nil
 }
 
 func (c *credentials) copy(source, name string) (string, error) {
@@ -189,6 +214,7 @@ func (c *credentials) follow(ctx context.Context) {
 			return
 		case <-c.changed:
 			c.addWatches(watcher)
+			timer.Reset(settle) // what changed before it was watched
 		case <-watcher.Events:
 			timer.Reset(settle)
 		case err := <-watcher.Errors:
@@ -219,7 +245,7 @@ func (c *credentials) addWatches(watcher *fsnotify.Watcher) {
 // ensureServing writes a self-signed serving certificate into --cert-dir when
 // none is configured and none is there, as the gateway may not write it.
 func ensureServing(loaded *kubeletconfig.Loaded, cert, key string) error {
-	configured := loaded.Config.TLSCertFile != "" || loaded.Config.ServerTLSBootstrap
+	configured := loaded.Config.TLSCertFile != ""
 	if _, err := os.Stat(cert); configured || err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -159,3 +159,50 @@ func TestADirectoryForAllIsNoSocketDirectory(t *testing.T) {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
 }
+
+func TestACertificateFromTheApiserverReachesTheGatewayWhenItComesAndWhenItIsRotated(t *testing.T) {
+	dir := t.TempDir()
+	config := put(t, dir+"/config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nserverTLSBootstrap: true\n")
+	pki, target := filepath.Join(dir, "pki"), filepath.Join(dir, "gateway")
+	if err := os.Mkdir(target, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	c := newCredentials(klog.Background(), load(t, "--config="+config, "--cert-dir="+pki, "--hostname-override=n1"), target,
+		supervise.Identity{Drop: true, GID: os.Getgid()})
+	flags, err := c.write(t.Context())
+	if err != nil || len(flags) != 1 || flags[0] != "--cert-dir="+target {
+		t.Fatalf("flags %q, %v", flags, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go c.follow(ctx)
+	// As the certificate manager does: a file with a date, and a link that is moved.
+	current, copied := filepath.Join(pki, "kubelet-server-current.pem"), filepath.Join(target, "kubelet-server-current.pem")
+	for _, text := range []string{"first", "second"} {
+		put(t, filepath.Join(pki, text+".pem"), text)
+		if err := os.Symlink(filepath.Join(pki, text+".pem"), current+".new"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(current+".new", current); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			if got, _ := os.ReadFile(copied); string(got) == text {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the %s certificate was not copied", text)
+			}
+			time.Sleep(20 * time.Millisecond) // inotify: no bubble
+		}
+	}
+	if info, err := os.Stat(copied); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v %v", info, err)
+	}
+	// The gateway, which has the copies' flags, waits for the same file.
+	cfg, err := gatewayConfig(load(t, "--config="+config, flags[0], "--hostname-override=n1"))
+	if err != nil || cfg.CertFile != copied || cfg.KeyFile != copied || !cfg.WaitForCert || cfg.FallbackCertFile != "" {
+		t.Errorf("%q %q %v %q, %v", cfg.CertFile, cfg.KeyFile, cfg.WaitForCert, cfg.FallbackCertFile, err)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -46,7 +45,7 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	peers := map[string]grpc.ClientConnInterface{}
-	for _, name := range []string{"podsync", "probes", "stats", "nodestatus"} {
+	for _, name := range []string{"podsync", "probes", "stats", "nodestatus", "gateway"} {
 		conn, err := d.Dial(name)
 		if err != nil {
 			return err
@@ -73,6 +72,7 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	service, err := gateway.New(cfg, gateway.Deps{
 		Metrics: d.Metrics(), Health: d.Health(), Log: d.Log(), Client: client,
 		Podsync: peers["podsync"], Probes: peers["probes"], Stats: peers["stats"], Nodestatus: peers["nodestatus"],
+		Self: peers["gateway"],
 	})
 	if err != nil {
 		return err
@@ -96,6 +96,18 @@ func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
 		DenyCacheTTL:      authz.Webhook.CacheUnauthorizedTTL.Duration,
 		DebuggingHandlers: isTrue(c.EnableDebuggingHandlers),
 		ConfigJSON:        loaded.ConfigzJSON,
+		SystemLogHandler:  isTrue(c.EnableSystemLogHandler),
+		SystemLogQuery:    isTrue(c.EnableSystemLogQuery) && loaded.FeatureEnabled("NodeLogQuery"),
+		ProfilingHandler:  isTrue(c.EnableProfilingHandler),
+		DebugFlagsHandler: isTrue(c.EnableDebugFlagsHandler),
+		Statusz:           loaded.FeatureEnabled("ComponentStatusz"),
+		Flagz:             loaded.FeatureEnabled("ComponentFlagz"),
+		Checkpoint:        loaded.FeatureEnabled("ContainerCheckpoint"),
+		LogStreams:        loaded.FeatureEnabled("PodLogsQuerySplitStreams"),
+		KubernetesVersion: buildinfo.KubernetesVersion,
+		FlagValues:        loaded.FlagValues(),
+
+		CompatibleStreamVerbs: loaded.Flags.CompatibleStreamVerbs,
 
 		Anonymous:             isTrue(authn.Anonymous.Enabled),
 		WebhookAuthentication: isTrue(authn.Webhook.Enabled),
@@ -110,11 +122,12 @@ func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
 		out.HealthzAddress = hostPort(c.HealthzBindAddress, *c.HealthzPort)
 	}
 	out.PageAddress = loaded.Flags.NodePageAddress
-	out.FallbackCertFile, out.FallbackKeyFile = loaded.ServingFiles()
-	if c.ServerTLSBootstrap && c.TLSCertFile == "" {
-		// nodestatus asks the apiserver for it and writes certificate and key here.
-		out.CertFile = filepath.Join(loaded.Flags.CertDir, "kubelet-server-current.pem")
-		out.KeyFile, out.WaitForCert = out.CertFile, true
+	if loaded.WaitsForServing() {
+		// nodestatus asks the apiserver for it and writes certificate and key there.
+		out.CertFile, out.KeyFile = loaded.ServingFiles()
+		out.WaitForCert = true
+	} else {
+		out.FallbackCertFile, out.FallbackKeyFile = loaded.ServingFiles()
 	}
 	return out, addTLS(&out, c)
 }

@@ -38,7 +38,7 @@ func newRootCommand() *cobra.Command {
 	}
 	add(services, serviceCommands()...)
 	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newTopCommand(),
-		newLogsCommand(), newExecCommand(), newConfigCommand(), newHandoutCommand(), newVersionCommand())
+		newLogsCommand(), newExecCommand(), newConfigCommand(), newManifestCommand(), newHandoutCommand(), newVersionCommand())
 	root.AddCommand(newLaunchCommand())
 	return root
 }

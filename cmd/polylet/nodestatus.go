@@ -62,7 +62,11 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	defer stats.Close()
 	deps.Podsync, deps.Stats = podsync, stats
-	service, err := nodestatus.New(nodestatusConfig(loaded), deps)
+	config := nodestatusConfig(loaded)
+	if config.KubeReserved, config.SystemReserved, err = reservedLists(loaded.Config); err != nil {
+		return err
+	}
+	service, err := nodestatus.New(config, deps)
 	if err != nil {
 		return err
 	}
@@ -110,8 +114,6 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		MaxPods:                          c.MaxPods,
 		PodsPerCore:                      c.PodsPerCore,
 		NodeStatusMaxImages:              *c.NodeStatusMaxImages,
-		KubeReserved:                     c.KubeReserved,
-		SystemReserved:                   c.SystemReserved,
 		EvictionHard:                     c.EvictionHard,
 		EvictionSoft:                     c.EvictionSoft,
 		EvictionSoftGracePeriod:          c.EvictionSoftGracePeriod,

@@ -3,14 +3,19 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/buildinfo"
@@ -51,6 +56,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err != nil {
 		return err
 	}
+	addTracing(&config, loaded.Config.Tracing)
 	deps := podsyncservice.Deps{Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()}
 	if deps.Client, err = podsyncClient(loaded); err != nil {
 		return err
@@ -143,6 +149,8 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 		ImageMinAge: c.ImageMinimumGCAge.Duration, ImageMaxAge: c.ImageMaximumGCAge.Duration,
 		PodsAPISocket: filepath.Join(loaded.Flags.RootDir, "pods-api", "pods-api.sock"),
 	}
+	out.DeadContainers, out.DeadContainerTTL = int(loaded.Flags.MaxDeadContainersPerContainer), loaded.Flags.MinimumContainerTTL
+	out.UserNamespaceIDs = uint32(*c.UserNamespaces.IDsPerPod)
 	out.PullQPS, out.PullBurst = float32(*c.RegistryPullQPS), int(c.RegistryBurst)
 	out.VerifyPulls = loaded.FeatureEnabled("KubeletEnsureSecretPulledImages")
 	out.VerifyPolicy, out.VerifyAllowlist = c.ImagePullCredentialsVerificationPolicy, c.PreloadedImagesVerificationAllowlist
@@ -157,6 +165,7 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 	out.SeccompDefault = c.SeccompDefault != nil && *c.SeccompDefault
 	out.CPUCFSQuota = c.CPUCFSQuota == nil || *c.CPUCFSQuota
 	out.CgroupsPerQOS = c.CgroupsPerQOS == nil || *c.CgroupsPerQOS
+	out.AllowAPIReferences = !loaded.FeatureEnabled("PreventStaticPodAPIReferences")
 	out.NoPodLevelResources = !loaded.FeatureEnabled("PodLevelResources")
 	if loaded.FeatureEnabled("NodeDeclaredFeatures") {
 		out.DeclaredFeatures = declaredFeatures(loaded)
@@ -182,28 +191,79 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 		return out, fmt.Errorf("containerLogMaxSize %q: %w", c.ContainerLogMaxSize, err)
 	}
 	out.LogMaxSizeBytes = size.Value()
-	for _, reserved := range []map[string]string{c.KubeReserved, c.SystemReserved} {
-		if err := addReserved(&out, reserved); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
+	err = reservations(&out, c)
+	return out, err
 }
 
-func addReserved(out *podsyncservice.Config, reserved map[string]string) error {
-	for name, text := range reserved {
+// reservations fills in what is kept from pods, and for whom that is enforced.
+func reservations(out *podsyncservice.Config, c *kubeletv1beta1.KubeletConfiguration) error {
+	kubeList, systemList, err := reservedLists(c)
+	if err != nil {
+		return err
+	}
+	kube, err := reservation("kubeReserved", kubeList)
+	if err != nil {
+		return err
+	}
+	system, err := reservation("systemReserved", systemList)
+	if err != nil {
+		return err
+	}
+	out.ReservedMilliCPU = kube.MilliCPU + system.MilliCPU
+	out.ReservedMemoryBytes = kube.MemoryBytes + system.MemoryBytes
+	out.ReservedPIDs = kube.PIDs + system.PIDs
+	kube.Cgroup, system.Cgroup = c.KubeReservedCgroup, c.SystemReservedCgroup
+	for kind, r := range map[string]podsyncservice.Reservation{"system-reserved": system, "kube-reserved": kube} {
+		switch r.Kind = kind; {
+		case slices.Contains(c.EnforceNodeAllocatable, kind):
+		case slices.Contains(c.EnforceNodeAllocatable, kind+"-compressible"):
+			r.Kind, r.MemoryBytes, r.PIDs = kind+"-compressible", 0, 0
+		default:
+			continue
+		}
+		if !strings.HasPrefix(r.Cgroup, "/") {
+			r.Cgroup = "/" + r.Cgroup
+		}
+		out.Enforced = append(out.Enforced, r)
+	}
+	slices.SortFunc(out.Enforced, func(a, b podsyncservice.Reservation) int { return strings.Compare(b.Kind, a.Kind) })
+	return nil
+}
+
+// reservedLists are kubeReserved and systemReserved; reservedSystemCPUs stands
+// for the processors of both.
+func reservedLists(c *kubeletv1beta1.KubeletConfiguration) (kube, system map[string]string, err error) {
+	if c.ReservedSystemCPUs == "" {
+		return c.KubeReserved, c.SystemReserved, nil
+	}
+	cpus, err := cpuset.Parse(c.ReservedSystemCPUs)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reservedSystemCPUs %q: %w; write it as 0-1,4", c.ReservedSystemCPUs, err)
+	}
+	kube, system = maps.Clone(c.KubeReserved), maps.Clone(c.SystemReserved)
+	delete(kube, "cpu")
+	if system == nil {
+		system = map[string]string{}
+	}
+	system["cpu"] = strconv.Itoa(cpus.Size())
+	return kube, system, nil
+}
+
+func reservation(field string, list map[string]string) (podsyncservice.Reservation, error) {
+	var r podsyncservice.Reservation
+	for name, text := range list {
 		q, err := resource.ParseQuantity(text)
 		if err != nil {
-			return fmt.Errorf("kubeReserved or systemReserved: %s %q: %w", name, text, err)
+			return r, fmt.Errorf("%s: %s %q: %w", field, name, text, err)
 		}
 		switch name {
 		case "cpu":
-			out.ReservedMilliCPU += q.MilliValue()
+			r.MilliCPU = q.MilliValue()
 		case "memory":
-			out.ReservedMemoryBytes += q.Value()
+			r.MemoryBytes = q.Value()
 		case "pid":
-			out.ReservedPIDs += q.Value()
+			r.PIDs = q.Value()
 		}
 	}
-	return nil
+	return r, nil
 }

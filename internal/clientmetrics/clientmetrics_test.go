@@ -48,5 +48,5 @@ workqueue_depth{name="test"} 1
 	if err := testutil.GatherAndCompare(r, strings.NewReader(want), "rest_client_requests_total", "workqueue_depth"); err != nil {
 		t.Error(err)
 	}
-	golden.Equal(t, "testdata/metrics.golden", r.Text())
+	golden.Lines(t, "testdata/metrics.golden", r.Text())
 }

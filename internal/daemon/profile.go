@@ -18,8 +18,9 @@ import (
 const (
 	// longestProfile bounds GetProfileRequest.seconds.
 	longestProfile = 3600
-	// profilePiece is how much of a profile goes into one message, in bytes.
-	profilePiece = 64 << 10
+	// profilePiece is how much of a profile goes into one message, in bytes: it
+	// fits into the buffers of 32 KiB that gRPC keeps.
+	profilePiece = 31 << 10
 )
 
 // GetProfile implements CommonService with net/http/pprof's handlers.

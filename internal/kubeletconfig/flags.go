@@ -56,6 +56,10 @@ type Flags struct {
 	// NodePageAddress is --node-page-address, ours: host:port of the node's page
 	// for people; empty for none.
 	NodePageAddress string
+	// CompatibleStreamVerbs is --compatible-stream-verbs, ours: exec, attach, run
+	// and port-forward need the verb of their HTTP method, as with the kubelet,
+	// instead of always create.
+	CompatibleStreamVerbs bool
 	// Services is --services, ours: which services `polylet run` supervises;
 	// empty is all.
 	Services []string
@@ -100,6 +104,8 @@ func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 	fs.StringVar(&f.ProbesUser, "probes-user", f.ProbesUser, "User of probes (name or number); default: polylet-probes, polylet, or 65532.")
 	fs.StringVar(&f.StatsUser, "stats-user", f.StatsUser, "User of stats (name or number); default: root.")
 	fs.StringVar(&f.NodePageAddress, "node-page-address", f.NodePageAddress, "host:port of the node's page for people and of cAdvisor's metrics, without authentication; empty: none.")
+	fs.BoolVar(&f.CompatibleStreamVerbs, "compatible-stream-verbs", f.CompatibleStreamVerbs, "Authorise exec, attach, run and port-forward by their HTTP method, as the kubelet does, instead of always as create: "+
+		"whoever has get on nodes/proxy then runs commands over a WebSocket.")
 	fs.StringSliceVar(&f.Services, "services", f.Services, "Services that polylet run supervises; default: all.")
 	fs.BoolP("help", "h", false, "Show this text.")
 	fs.StringVar(&f.version, "version", "", "Print the version; --version=raw prints all there is to know.")

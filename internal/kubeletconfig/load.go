@@ -179,6 +179,22 @@ func nodeName(override string) (string, error) {
 // default of Kubernetes 1.36. Unknown names are off.
 func (l *Loaded) FeatureEnabled(name string) bool { return l.gates[name] }
 
+// FlagValues are all flags and their values as given on the command line, not
+// as files say; what may be secret is masked.
+func (l *Loaded) FlagValues() map[string]string {
+	fs := newFlagSet(defaultFlags(), legacyDefaults())
+	// Load has parsed them before; what cannot be parsed keeps its default.
+	_ = fs.Parse(l.Args)
+	out := map[string]string{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		out[f.Name] = f.Value.String()
+		if f.Name == "manifest-url-header" {
+			out[f.Name] = "CLASSIFIED"
+		}
+	})
+	return out
+}
+
 // ConfigzJSON is the configuration in effect as a KubeletConfiguration document
 // with kind and apiVersion; what /configz shows under "kubeletconfig". Values
 // of HTTP headers, which may be secrets, are masked.
@@ -195,11 +211,22 @@ func (l *Loaded) ConfigzJSON() []byte {
 	return out
 }
 
+// WaitsForServing says that nodestatus gets the serving certificate from the
+// apiserver: serverTLSBootstrap, and no other certificate is configured.
+func (l *Loaded) WaitsForServing() bool {
+	return l.Config.ServerTLSBootstrap && l.Config.TLSCertFile == "" && l.Config.TLSPrivateKeyFile == ""
+}
+
 // ServingFiles are the serving certificate and key: the configured files, else
-// the pair in --cert-dir.
+// what nodestatus writes when it gets them, both in one file, else the pair in
+// --cert-dir.
 func (l *Loaded) ServingFiles() (cert, key string) {
-	if l.Config.TLSCertFile != "" || l.Config.TLSPrivateKeyFile != "" {
+	switch {
+	case l.Config.TLSCertFile != "" || l.Config.TLSPrivateKeyFile != "":
 		return l.Config.TLSCertFile, l.Config.TLSPrivateKeyFile
+	case l.WaitsForServing():
+		current := filepath.Join(l.Flags.CertDir, "kubelet-server-current.pem")
+		return current, current
 	}
 	return filepath.Join(l.Flags.CertDir, "kubelet.crt"), filepath.Join(l.Flags.CertDir, "kubelet.key")
 }

@@ -238,6 +238,8 @@ func TestWhatIsWrongIsNamedWithItsMend(t *testing.T) {
 		"gc thresholds":     {file: header + "imageGCLowThresholdPercent: 90\n", want: []string{"imageGCLowThresholdPercent"}},
 		"soft no grace":     {file: header + "evictionSoft: {memory.available: 1Gi}\n", want: []string{"evictionSoftGracePeriod.memory.available"}},
 		"none with others":  {file: header + "enforceNodeAllocatable: [none, pods]\n", want: []string{"none stands alone"}},
+		"both kinds of one": {file: header + "enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /k\n", want: []string{"kube-reserved or kube-reserved-compressible, not both"}},
+		"reserved twice":    {file: header + "reservedSystemCPUs: \"0\"\nkubeReservedCgroup: /k\n", want: []string{"reservedSystemCPUs"}},
 		"reserved no group": {file: header + "enforceNodeAllocatable: [pods, kube-reserved]\n", want: []string{"kubeReservedCgroup"}},
 		"run once":          {file: header + "runOnce: true\n", want: []string{"runOnce"}},
 		"plugins nowhere":   {args: []string{"--image-credential-provider-config=/x"}, want: []string{"--image-credential-provider-bin-dir"}},
@@ -247,7 +249,7 @@ func TestWhatIsWrongIsNamedWithItsMend(t *testing.T) {
 			file: header + "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: ['reg:5000/*', 'reg:5000/a', 'reg/a:1', 'reg/*/a']\n",
 			want: []string{"preloadedImagesVerificationAllowlist[2]", "preloadedImagesVerificationAllowlist[3]"},
 		},
-		"one tls file":      {file: header + "tlsCertFile: /x\n", want: []string{"tlsCertFile", "tlsPrivateKeyFile"}},
+		"one tls file": {file: header + "tlsCertFile: /x\n", want: []string{"tlsCertFile", "tlsPrivateKeyFile"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := tc.args
@@ -311,8 +313,31 @@ func TestServingFilesAndUsers(t *testing.T) {
 	if cert, key := l.ServingFiles(); cert != "/c/kubelet.crt" || key != "/c/kubelet.key" {
 		t.Errorf("%s %s", cert, key)
 	}
+	l.Config.ServerTLSBootstrap = true
+	if cert, key := l.ServingFiles(); cert != "/c/kubelet-server-current.pem" || key != cert || !l.WaitsForServing() {
+		t.Errorf("from the apiserver: %s %s", cert, key)
+	}
+	l.Config.TLSCertFile, l.Config.TLSPrivateKeyFile = "/own.crt", "/own.key"
+	if cert, key := l.ServingFiles(); cert != "/own.crt" || key != "/own.key" || l.WaitsForServing() {
+		t.Errorf("what is configured goes before: %s %s", cert, key)
+	}
 	if l.ServiceUser("gateway") != "12" || l.ServiceUser("podsync") != "root" || l.ServiceUser("stats") != "root" {
 		t.Errorf("users %s %s %s", l.ServiceUser("gateway"), l.ServiceUser("podsync"), l.ServiceUser("stats"))
+	}
+}
+
+func TestFlagsAreShownAsTheyWereGivenWithoutSecrets(t *testing.T) {
+	l := mustLoad(t, "--hostname-override=N", "--v=3", "--manifest-url-header=Authorization:secret", "--compatible-stream-verbs")
+	got := l.FlagValues()
+	for name, want := range map[string]string{
+		"hostname-override": "N", "v": "3", "root-dir": "/var/lib/kubelet", "manifest-url-header": "CLASSIFIED", "compatible-stream-verbs": "true",
+	} {
+		if got[name] != want {
+			t.Errorf("--%s is shown as %q, want %q", name, got[name], want)
+		}
+	}
+	if !l.Flags.CompatibleStreamVerbs || mustLoad(t).Flags.CompatibleStreamVerbs {
+		t.Error("--compatible-stream-verbs has to be given to be on")
 	}
 }
 

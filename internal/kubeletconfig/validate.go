@@ -159,6 +159,11 @@ func validateEnforced(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 		seen[item] = true
 	}
 	p.add(!seen["none"] || len(c.EnforceNodeAllocatable) == 1, "enforceNodeAllocatable", c.EnforceNodeAllocatable, "none stands alone")
+	for _, kind := range []string{"system-reserved", "kube-reserved"} {
+		p.add(!seen[kind] || !seen[kind+"-compressible"], "enforceNodeAllocatable", c.EnforceNodeAllocatable, kind+" or "+kind+"-compressible, not both")
+	}
+	p.add(c.ReservedSystemCPUs == "" || c.SystemReservedCgroup == "" && c.KubeReservedCgroup == "",
+		"reservedSystemCPUs", c.ReservedSystemCPUs, "set without systemReservedCgroup and kubeReservedCgroup")
 	enforcing := len(seen) > 0 && !seen["none"]
 	p.add(!enforcing || *c.CgroupsPerQOS, "cgroupsPerQOS", *c.CgroupsPerQOS, "true, or enforceNodeAllocatable: [none]")
 	p.add(!(seen["system-reserved"] || seen["system-reserved-compressible"]) || c.SystemReservedCgroup != "",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/services/gateway/internal/identity"
+	"github.com/polylet/polylet/services/gateway/internal/listen"
 )
 
 // Config is what an operator can choose, from KubeletConfiguration and flags.
@@ -62,8 +63,28 @@ type Config struct {
 	// FeatureGates are shown in the metrics.
 	FeatureGates []Gate
 
-	// DebuggingHandlers serves logs, streams and the runtime's pods.
+	// DebuggingHandlers serves logs, streams and the runtime's pods, and all
+	// that follows.
 	DebuggingHandlers bool
+	// SystemLogHandler serves the node's logs at /logs/; SystemLogQuery lets
+	// services be asked for there.
+	SystemLogHandler, SystemLogQuery bool
+	// ProfilingHandler serves /debug/pprof/, DebugFlagsHandler /debug/flags/v.
+	ProfilingHandler, DebugFlagsHandler bool
+	// Statusz, Flagz and Checkpoint serve these paths: the feature gates
+	// ComponentStatusz, ComponentFlagz and ContainerCheckpoint.
+	Statusz, Flagz, Checkpoint bool
+	// LogStreams lets logs be asked for by stream: the feature gate
+	// PodLogsQuerySplitStreams.
+	LogStreams bool
+	// KubernetesVersion is shown at /statusz: whose behaviour this is.
+	KubernetesVersion string
+	// FlagValues are the flags in effect by name, shown at /flagz.
+	FlagValues map[string]string
+
+	// Limits of every port; nil is listen's defaults.
+	Limits *listen.Limits
+
 	// ConfigJSON is the configuration in effect, shown at /configz while
 	// podsync is away.
 	ConfigJSON func() []byte

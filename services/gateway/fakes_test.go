@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -8,22 +9,26 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	authnv1 "k8s.io/api/authentication/v1"
 	authzv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/rpc"
@@ -64,9 +69,20 @@ func (fakeRuntime) PortForward(_ context.Context, id string, port int32, stream 
 	if _, err := io.ReadFull(stream, request); err != nil {
 		return err
 	}
+	if port == 81 {
+		_, err := io.Copy(stream, io.LimitReader(zeros{}, forwardedBytes))
+		return err
+	}
 	_, err := fmt.Fprintf(stream, "%s:%d %s", id, port, request)
 	return err
 }
+
+// forwardedBytes is what port 81 sends.
+const forwardedBytes = 64 << 20
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 // fakePodsync serves one pod ns/p with container c.
 type fakePodsync struct {
@@ -78,6 +94,31 @@ type fakePodsync struct {
 	seen []string
 	// header is the metadata of the last ListDesiredPods.
 	header metadata.MD
+	// pods are those that are desired; none is ns/p alone.
+	pods [][]byte
+	// logBytes is how long the log is; 0 is two lines.
+	logBytes int64
+}
+
+// setPods makes so many pods of a usual size.
+func (f *fakePodsync) setPods(t testing.TB, n int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods = nil
+	for i := range n {
+		pod := v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", i), UID: types.UID(fmt.Sprint(i))}}
+		for c := range 2 {
+			name := fmt.Sprintf("c%d", c)
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: name, Image: "registry.local/app:1", Env: []v1.EnvVar{{Name: "A", Value: "b"}}})
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{Name: name, Ready: true, ImageID: "sha256:0123456789"})
+		}
+		raw, err := pod.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.pods = append(f.pods, raw)
+	}
 }
 
 func (f *fakePodsync) note(format string, args ...any) {
@@ -99,7 +140,11 @@ func known(ref *podsyncv1.PodRef, container string) error {
 func (f *fakePodsync) ListDesiredPods(ctx context.Context, _ *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
 	f.mu.Lock()
 	f.header, _ = metadata.FromIncomingContext(ctx)
+	pods := f.pods
 	f.mu.Unlock()
+	if pods != nil {
+		return &podsyncv1.ListDesiredPodsResponse{Pods: pods}, nil
+	}
 	pod := v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
 	raw, err := pod.Marshal()
 	return &podsyncv1.ListDesiredPodsResponse{Pods: [][]byte{raw}}, err
@@ -121,6 +166,15 @@ func (f *fakePodsync) ReadLogs(req *podsyncv1.ReadLogsRequest, stream podsyncv1.
 	if err := options.Unmarshal(req.GetOptions()); err != nil {
 		return err
 	}
+	if f.logBytes > 0 {
+		piece := make([]byte, 31<<10) // podsync's
+		for left := f.logBytes; left > 0; left -= int64(len(piece)) {
+			if err := stream.Send(&podsyncv1.ReadLogsResponse{Data: piece[:min(left, int64(len(piece)))]}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if err := stream.Send(&podsyncv1.ReadLogsResponse{Data: []byte("first\n")}); err != nil {
 		return err
 	}
@@ -139,6 +193,16 @@ func (f *fakePodsync) ExecSync(_ context.Context, req *podsyncv1.ExecSyncRequest
 		return &podsyncv1.ExecSyncResponse{ExitCode: 2, Stderr: []byte("bad")}, nil
 	}
 	return &podsyncv1.ExecSyncResponse{Stdout: []byte(strings.Join(req.GetCommand(), "|")), Stderr: []byte("!")}, nil
+}
+
+func (f *fakePodsync) CheckpointContainer(_ context.Context, req *podsyncv1.CheckpointContainerRequest) (*podsyncv1.CheckpointContainerResponse, error) {
+	if req.GetContainer() == "nosuch" {
+		return nil, fmt.Errorf("%w: container %q not found", rpcerr.ErrNotFound, "nosuch")
+	}
+	if err := known(req.GetPod(), req.GetContainer()); err != nil {
+		return nil, err
+	}
+	return &podsyncv1.CheckpointContainerResponse{Path: fmt.Sprintf("/checkpoints/%s-%d.tar", req.GetContainer(), req.GetTimeout().GetSeconds())}, nil
 }
 
 func (f *fakePodsync) OpenExec(_ context.Context, req *podsyncv1.OpenExecRequest) (*podsyncv1.OpenExecResponse, error) {
@@ -176,6 +240,84 @@ func (f *fakePodsync) OpenPortForward(_ context.Context, req *podsyncv1.OpenPort
 type fakeProcess struct {
 	commonv1.UnimplementedCommonServiceServer
 	registry *prometheus.Registry
+
+	mu        sync.Mutex
+	verbosity int32
+	// sick is what a check that fails says, by name.
+	sick map[string]string
+}
+
+func (f *fakeProcess) GetInfo(context.Context, *commonv1.GetInfoRequest) (*commonv1.GetInfoResponse, error) {
+	return &commonv1.GetInfoResponse{}, nil
+}
+
+func (f *fakeProcess) CheckHealth(_ context.Context, req *commonv1.CheckHealthRequest) (*commonv1.CheckHealthResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	res := &commonv1.CheckHealthResponse{}
+	for _, name := range req.GetNames() {
+		message, sick := f.sick[name]
+		res.Checks = append(res.Checks, &commonv1.HealthCheck{Name: name, Healthy: !sick, Message: message})
+	}
+	return res, nil
+}
+
+func (f *fakeProcess) SetLogLevel(_ context.Context, req *commonv1.SetLogLevelRequest) (*commonv1.SetLogLevelResponse, error) {
+	if req.GetVerbosity() > 10 {
+		return nil, fmt.Errorf("log verbosity %d: %w: use 0 to 10", req.GetVerbosity(), rpcerr.ErrInvalid)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.verbosity = req.GetVerbosity()
+	return &commonv1.SetLogLevelResponse{}, nil
+}
+
+func (f *fakeProcess) GetProfile(req *commonv1.GetProfileRequest, stream commonv1.CommonService_GetProfileServer) error {
+	if req.GetName() == "nosuch" {
+		return fmt.Errorf("%w: profile", rpcerr.ErrNotFound)
+	}
+	families, err := f.registry.Gather()
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s of %s seconds=%d debug=%d", req.GetName(), families[0].GetName(), req.GetSeconds(), req.GetDebug())
+	return stream.Send(&commonv1.GetProfileResponse{ContentType: "text/plain; charset=utf-8", Data: []byte(text)})
+}
+
+// fakeNodestatus has one file and one service.
+type fakeNodestatus struct {
+	nodestatusv1.UnimplementedNodeStatusServiceServer
+}
+
+const nodeLog = "0123456789"
+
+func (fakeNodestatus) StatNodeLog(_ context.Context, req *nodestatusv1.StatNodeLogRequest) (*nodestatusv1.StatNodeLogResponse, error) {
+	file := &nodestatusv1.NodeLogFile{Name: "a.log", SizeBytes: int64(len(nodeLog)), ModifiedTime: timestamppb.New(time.Unix(1e9, 0))}
+	switch req.GetPath() {
+	case "":
+		return &nodestatusv1.StatNodeLogResponse{
+			File:    &nodestatusv1.NodeLogFile{Name: "log", Directory: true},
+			Entries: []*nodestatusv1.NodeLogFile{file, {Name: "dir", Directory: true}},
+		}, nil
+	case "dir", "dir/":
+		return &nodestatusv1.StatNodeLogResponse{File: &nodestatusv1.NodeLogFile{Name: "dir", Directory: true}}, nil
+	case "a.log":
+		return &nodestatusv1.StatNodeLogResponse{File: file}, nil
+	}
+	return nil, fmt.Errorf("%w: %s", rpcerr.ErrNotFound, req.GetPath())
+}
+
+func (fakeNodestatus) ReadNodeLog(req *nodestatusv1.ReadNodeLogRequest, stream nodestatusv1.NodeStatusService_ReadNodeLogServer) error {
+	for _, b := range []byte(nodeLog[req.GetOffsetBytes():]) {
+		if err := stream.Send(&nodestatusv1.ReadNodeLogResponse{Data: []byte{b}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (fakeNodestatus) QueryNodeLogs(req *nodestatusv1.QueryNodeLogsRequest, stream nodestatusv1.NodeStatusService_QueryNodeLogsServer) error {
+	return stream.Send(&nodestatusv1.QueryNodeLogsResponse{Data: fmt.Appendf(nil, "log of %v, last %d", req.GetServices(), req.GetTailLines())})
 }
 
 func newFakeProcess(metric string) *fakeProcess {
@@ -198,29 +340,63 @@ func (f *fakeProcess) GetConfig(context.Context, *commonv1.GetConfigRequest) (*c
 
 type fakeStats struct {
 	statsv1.UnimplementedStatsServiceServer
+	// pods makes the documents as long as with so many pods; 0 is shortest.
+	pods atomic.Int64
 }
 
-func (fakeStats) GetSummary(context.Context, *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+// Bytes that a pod of two containers adds to a document of the kubelet's.
+const (
+	summaryBytesPerPod = 4 << 10
+	metricsBytesPerPod = 16 << 10
+)
+
+func (f *fakeStats) GetSummary(context.Context, *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+	if n := f.pods.Load(); n > 0 {
+		return &statsv1.GetSummaryResponse{SummaryJson: fmt.Appendf(nil, `{"pods":%q}`, strings.Repeat("x", int(n)*summaryBytesPerPod))}, nil
+	}
 	return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{}}`)}, nil
 }
 
-func (fakeStats) GetMachine(context.Context, *statsv1.GetMachineRequest) (*statsv1.GetMachineResponse, error) {
+func (*fakeStats) GetMachine(context.Context, *statsv1.GetMachineRequest) (*statsv1.GetMachineResponse, error) {
 	return &statsv1.GetMachineResponse{MachineInfoJson: []byte(`{"num_cores":2}`)}, nil
 }
 
-func (fakeStats) GetMetricsText(req *statsv1.GetMetricsTextRequest, stream statsv1.StatsService_GetMetricsTextServer) error {
+func (f *fakeStats) GetMetricsText(req *statsv1.GetMetricsTextRequest, stream statsv1.StatsService_GetMetricsTextServer) error {
+	for left := f.pods.Load() * metricsBytesPerPod; left > 0; left -= 64 << 10 {
+		data := bytes.Repeat([]byte("x"), int(min(left, 64<<10)))
+		if err := stream.Send(&statsv1.GetMetricsTextResponse{ContentType: "text/plain; version=0.0.4", Data: data}); err != nil {
+			return err
+		}
+	}
 	return stream.Send(&statsv1.GetMetricsTextResponse{ContentType: "text/plain; version=0.0.4", Data: []byte(req.GetDocument().String() + " 1\n")})
+}
+
+// subresources are those of nodes that the API asks for.
+func subresources() []string {
+	return []string{"stats", "metrics", "log", "checkpoint", "statusz", "configz", "pods", "healthz", "proxy"}
+}
+
+// identities adds a token for who has one subresource only.
+func identities(tokens map[string]authnv1.UserInfo) map[string]authnv1.UserInfo {
+	for _, sub := range subresources() {
+		tokens["only-"+sub] = authnv1.UserInfo{Username: "only-" + sub}
+	}
+	return tokens
 }
 
 // house is the other four processes and an apiserver.
 type house struct {
-	podsync, probes, stats, nodestatus *grpctest.Server
-	fake                               *fakePodsync
-	apiserver                          *fakeapiserver.Server
-	runtime                            *httptest.Server
+	podsync, probes, stats, nodestatus, self *grpctest.Server
+	fake                                     *fakePodsync
+	// numbers is stats' service.
+	numbers *fakeStats
+	// process is podsync's CommonService.
+	process   *fakeProcess
+	apiserver *fakeapiserver.Server
+	runtime   *httptest.Server
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t testing.TB) *house {
 	t.Helper()
 	h := &house{runtime: httptest.NewUnstartedServer(nil)}
 	base := &url.URL{Scheme: "http", Host: h.runtime.Listener.Addr().String()}
@@ -234,12 +410,15 @@ func newHouse(t *testing.T) *house {
 	h.runtime.Start()
 	h.fake = &fakePodsync{streams: streams}
 
-	h.podsync = newPeer(newFakeProcess("kubelet_running_pods"), func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, h.fake) })
+	h.process = newFakeProcess("kubelet_running_pods")
+	h.podsync = newPeer(h.process, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, h.fake) })
 	h.probes = newPeer(newFakeProcess("prober_probe_total"), nil)
-	h.stats = newPeer(newFakeProcess("polylet_stats_x"), func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, fakeStats{}) })
-	h.nodestatus = newPeer(newFakeProcess("kubelet_node_name"), nil)
+	h.numbers = &fakeStats{}
+	h.stats = newPeer(newFakeProcess("polylet_stats_x"), func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, h.numbers) })
+	h.nodestatus = newPeer(newFakeProcess("kubelet_node_name"), func(s *grpc.Server) { nodestatusv1.RegisterNodeStatusServiceServer(s, fakeNodestatus{}) })
+	h.self = newPeer(newFakeProcess("polylet_gateway_x"), nil)
 	h.apiserver = fakeapiserver.New(fakeapiserver.Config{
-		Tokens: map[string]authnv1.UserInfo{"admin-token": {Username: "admin"}, "metrics-token": {Username: "metrics"}, "reader-token": {Username: "reader"}},
+		Tokens: identities(map[string]authnv1.UserInfo{"admin-token": {Username: "admin"}, "metrics-token": {Username: "metrics"}, "reader-token": {Username: "reader"}}),
 		Authorize: func(spec authzv1.SubjectAccessReviewSpec) (bool, string) {
 			a := spec.ResourceAttributes
 			switch spec.User {
@@ -250,11 +429,12 @@ func newHouse(t *testing.T) *house {
 			case "reader":
 				return a.Verb == "get", ""
 			}
-			return false, ""
+			only, alone := strings.CutPrefix(spec.User, "only-")
+			return alone && a.Subresource == only && a.Resource == "nodes" && a.Name == "n1", ""
 		},
 	})
 	t.Cleanup(func() {
-		for _, p := range []*grpctest.Server{h.podsync, h.probes, h.stats, h.nodestatus} {
+		for _, p := range []*grpctest.Server{h.podsync, h.probes, h.stats, h.nodestatus, h.self} {
 			p.Close()
 		}
 		h.apiserver.Close()
@@ -279,7 +459,7 @@ func newPeer(p *fakeProcess, register func(*grpc.Server)) *grpctest.Server {
 	}))
 }
 
-func dial(t *testing.T, s *grpctest.Server) grpc.ClientConnInterface {
+func dial(t testing.TB, s *grpctest.Server) grpc.ClientConnInterface {
 	t.Helper()
 	conn, err := s.Dial(rpc.ClientOptions()...)
 	if err != nil {
@@ -290,19 +470,21 @@ func dial(t *testing.T, s *grpctest.Server) grpc.ClientConnInterface {
 }
 
 // start runs a gateway against the house until the test ends.
-func (h *house) start(t *testing.T, edit func(*Config)) *Service {
+func (h *house) start(t testing.TB, edit func(*Config)) *Service {
 	t.Helper()
 	cfg := Config{
 		NodeName: "n1", SecureAddress: "127.0.0.1:0", ReadOnlyAddress: "127.0.0.1:0", HealthzAddress: "127.0.0.1:0",
 		CertHosts: []string{"127.0.0.1"}, WebhookAuthentication: true, TokenCacheTTL: time.Minute,
 		AllowCacheTTL: time.Minute, DenyCacheTTL: time.Minute, DebuggingHandlers: true,
+		SystemLogHandler: true, SystemLogQuery: true, ProfilingHandler: true, DebugFlagsHandler: true,
+		Statusz: true, Flagz: true, Checkpoint: true, KubernetesVersion: "v1.36.6", FlagValues: map[string]string{"v": "2"},
 	}
 	if edit != nil {
 		edit(&cfg)
 	}
 	s, err := New(cfg, Deps{
 		Metrics: prometheus.NewRegistry(), Client: h.apiserver.Client(),
-		Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus),
+		Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus), Self: dial(t, h.self),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/gateway/internal/access"
 	"github.com/polylet/polylet/services/gateway/internal/identity"
+	"github.com/polylet/polylet/services/gateway/internal/limit"
 	"github.com/polylet/polylet/services/gateway/internal/listen"
 	"github.com/polylet/polylet/services/gateway/internal/peer"
 	"github.com/polylet/polylet/services/gateway/internal/pki"
@@ -44,8 +45,9 @@ type Deps struct {
 	Health health.Reporter
 	// Log gets what happens while the service is built.
 	Log logr.Logger
-	// Podsync, Probes, Stats and Nodestatus are connections to the sockets.
-	Podsync, Probes, Stats, Nodestatus grpc.ClientConnInterface
+	// Podsync, Probes, Stats and Nodestatus are connections to the sockets, and
+	// Self is one to the gateway's own.
+	Podsync, Probes, Stats, Nodestatus, Self grpc.ClientConnInterface
 	// Client speaks with the apiserver; nil in standalone mode.
 	Client kubernetes.Interface
 }
@@ -67,6 +69,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	if deps.Log.GetSink() == nil {
 		deps.Log = logr.Discard()
+	}
+	if cfg.Limits == nil {
+		defaults := listen.DefaultLimits()
+		cfg.Limits = &defaults
 	}
 	meter, err := traffic.New(deps.Metrics)
 	if err != nil {
@@ -93,7 +99,7 @@ func (d Deps) validate() error {
 		errs = append(errs, errors.New("gateway: Deps.Metrics is nil: a registry is needed"))
 	}
 	for name, conn := range map[string]grpc.ClientConnInterface{
-		"Podsync": d.Podsync, "Probes": d.Probes, "Stats": d.Stats, "Nodestatus": d.Nodestatus,
+		"Podsync": d.Podsync, "Probes": d.Probes, "Stats": d.Stats, "Nodestatus": d.Nodestatus, "Self": d.Self,
 	} {
 		if conn == nil {
 			errs = append(errs, fmt.Errorf("gateway: Deps.%s is nil: a connection to its socket is needed", name))
@@ -104,39 +110,51 @@ func (d Deps) validate() error {
 
 // listen describes the ports in order of the kubelet's numbers.
 func (s *Service) listen(cfg Config, r *routes, meter *traffic.Meter) error {
+	add := func(name, address string, h http.Handler, t *listen.TLS) *listen.Listener {
+		l := listen.New(listen.Config{Name: name, Address: address, Handler: h, TLS: t, Limits: *cfg.Limits, Dropped: meter.Dropped(name)})
+		s.listeners = append(s.listeners, l)
+		return l
+	}
 	if cfg.HealthzAddress != "" {
-		s.listeners = append(s.listeners, listen.New("healthz", cfg.HealthzAddress, r.ping(), nil))
+		add("healthz", cfg.HealthzAddress, r.ping(), nil)
 	}
 	if cfg.PageAddress != "" {
-		s.listeners = append(s.listeners, listen.New("page", cfg.PageAddress, r.page(), nil).Optional(s.pageMissing(cfg.PageAddress)))
+		add("page", cfg.PageAddress, r.page(), nil).Optional(s.pageMissing(cfg.PageAddress))
 	}
 	if cfg.SecureAddress != "" {
-		secure, err := secureListener(cfg, s.deps, meter.Count(true, r.secure()))
+		filter, secured, err := secure(cfg, s.deps)
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, secure)
+		add("secure", cfg.SecureAddress, filter.Wrap(meter.Count(true, r.secure())), secured)
 	}
 	if cfg.ReadOnlyAddress != "" {
-		s.listeners = append(s.listeners, listen.New("read-only", cfg.ReadOnlyAddress, meter.Count(false, r.readOnly()), nil))
+		add("read-only", cfg.ReadOnlyAddress, meter.Count(false, r.readOnly()), nil)
 	}
 	return nil
 }
 
-func secureListener(cfg Config, deps Deps, h http.Handler) (*listen.Listener, error) {
+// Reviews under way at once: in all, and of one address.
+const (
+	mostReviews      = 128
+	mostReviewsOfOne = 32
+)
+
+// secure is who may pass on the secure port and what it speaks.
+func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 	serving, err := pki.Load(pki.Config{
 		CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, Wait: cfg.WaitForCert,
 		FallbackCertFile: cfg.FallbackCertFile, FallbackKeyFile: cfg.FallbackKeyFile, Hosts: cfg.CertHosts,
 	}, deps.Log)
 	if err != nil {
-		return nil, err
+		return access.Filter{}, nil, err
 	}
 	config := &listen.TLS{Serving: serving, MinVersion: cfg.MinTLSVersion, CipherSuites: cfg.CipherSuites, Curves: cfg.Curves}
 	var clients dynamiccertificates.CAContentProvider
 	if cfg.ClientCAFile != "" {
 		ca, err := pki.LoadClientCA(cfg.ClientCAFile, deps.Log)
 		if err != nil {
-			return nil, err
+			return access.Filter{}, nil, err
 		}
 		clients, config.ClientCA = ca, ca
 	}
@@ -145,12 +163,13 @@ func secureListener(cfg Config, deps Deps, h http.Handler) (*listen.Listener, er
 		AlwaysAllow: cfg.AlwaysAllow, AllowTTL: cfg.AllowCacheTTL, DenyTTL: cfg.DenyCacheTTL,
 	}, deps.Client, clients)
 	if err != nil {
-		return nil, err
+		return access.Filter{}, nil, err
 	}
-	filter := access.Filter{Authenticator: authn, Authorizer: authz, Attributes: access.Attributes{
-		NodeName: cfg.NodeName, CompatibleStreamVerbs: cfg.CompatibleStreamVerbs,
-	}}
-	return listen.New("secure", cfg.SecureAddress, filter.Wrap(h), config), nil
+	attributes := access.Attributes{NodeName: cfg.NodeName, CompatibleStreamVerbs: cfg.CompatibleStreamVerbs}
+	return access.Filter{
+		Authenticator: authn, Authorizer: authz, Attributes: attributes,
+		Begin: limit.NewReviews(mostReviews, mostReviewsOfOne).Begin, Admitted: listen.Trust,
+	}, config, nil
 }
 
 // Register puts GatewayService on r. Call it before serving.

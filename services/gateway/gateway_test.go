@@ -51,7 +51,7 @@ func ask(t *testing.T, client *http.Client, method, url, token string) answerOf 
 	return answerOf{res.StatusCode, string(body), res.Header}
 }
 
-func httpClient(t *testing.T, certs ...tls.Certificate) *http.Client {
+func httpClient(t testing.TB, certs ...tls.Certificate) *http.Client {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certs}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -290,7 +290,7 @@ func TestAnAddressInUseIsOneClearError(t *testing.T) {
 	h := newHouse(t)
 	taken := h.start(t, nil).Addresses()["healthz"]
 	s, err := New(Config{NodeName: "n1", HealthzAddress: taken}, Deps{
-		Metrics: prometheus.NewRegistry(), Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus),
+		Metrics: prometheus.NewRegistry(), Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus), Self: dial(t, h.self),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,32 +1,67 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"slices"
+	"time"
 
+	"google.golang.org/grpc"
+
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/gateway/internal/checkpoint"
+	"github.com/polylet/polylet/services/gateway/internal/debug"
 	"github.com/polylet/polylet/services/gateway/internal/document"
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
+	"github.com/polylet/polylet/services/gateway/internal/limit"
 	"github.com/polylet/polylet/services/gateway/internal/logs"
+	"github.com/polylet/polylet/services/gateway/internal/nodelog"
 	"github.com/polylet/polylet/services/gateway/internal/peer"
 	"github.com/polylet/polylet/services/gateway/internal/rest"
 	"github.com/polylet/polylet/services/gateway/internal/route"
 	"github.com/polylet/polylet/services/gateway/internal/session"
 	"github.com/polylet/polylet/services/gateway/internal/traffic"
+	"github.com/polylet/polylet/services/gateway/internal/zpage"
 )
 
 // routes says which port serves which path. What crosses is a document of
 // Kubernetes' own shape (package rest, gateway.yaml) or a stream.
 type routes struct {
-	cfg       Config
-	podsync   *peer.Podsync
-	stats     *peer.Stats
+	cfg        Config
+	podsync    *peer.Podsync
+	stats      *peer.Stats
+	nodestatus *peer.Nodestatus
+	// common are the five in the order in which they are shown.
+	common    []process
 	documents http.Handler
 	merged    http.Handler
 	probes    http.Handler
+	slis      *exposition.SLIs
 	sessions  session.Sessions
 	meter     *traffic.Meter
 	// peers are the connections, for the page.
 	peers Deps
+	// reading and streaming bound what documents and streams may cost.
+	reading, streaming *limit.Class
 }
+
+// process is one of the five.
+type process struct {
+	name string
+	*peer.Common
+}
+
+const jsonType = "application/json"
+
+// Bounds of the classes of requests.
+const (
+	documentsAtOnce = 32
+	documentWait    = 10 * time.Second
+	// documentTime is how long a document may take to be asked for and received.
+	documentTime  = 2 * time.Minute
+	streamsAtOnce = 512
+)
 
 func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
 	if cfg.ConfigJSON == nil {
@@ -36,23 +71,31 @@ func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
 	if err != nil {
 		return nil, err
 	}
-	podsync, probes := peer.NewCommon(deps.Podsync), peer.NewCommon(deps.Probes)
-	r := &routes{
-		cfg:       cfg,
-		podsync:   peer.NewPodsync(deps.Podsync),
-		stats:     peer.NewStats(deps.Stats),
-		documents: documents,
-		meter:     meter,
-		peers:     deps,
-		merged: exposition.Merged(
-			exposition.Source{Service: "podsync", Gather: podsync.Families("")},
-			exposition.Source{Service: "probes", Gather: probes.Families("")},
-			exposition.Source{Service: "stats", Gather: peer.NewCommon(deps.Stats).Families("")},
-			exposition.Source{Service: "nodestatus", Gather: peer.NewCommon(deps.Nodestatus).Families("")},
-			exposition.Source{Service: "gateway", Gather: gather(deps.Metrics)},
-		),
-		probes: exposition.One(exposition.Source{Service: "probes", Gather: probes.Families("probes")}),
+	slis, err := exposition.NewSLIs()
+	if err != nil {
+		return nil, err
 	}
+	r := &routes{
+		cfg: cfg, documents: documents, slis: slis, meter: meter, peers: deps,
+		podsync: peer.NewPodsync(deps.Podsync), stats: peer.NewStats(deps.Stats), nodestatus: peer.NewNodestatus(deps.Nodestatus),
+		reading:   limit.New(limit.Config{Name: "documents", AtOnce: documentsAtOnce, Wait: documentWait, Deadline: documentTime}),
+		streaming: limit.New(limit.Config{Name: "streams", AtOnce: streamsAtOnce}),
+	}
+	sources := []exposition.Source{}
+	for _, p := range []struct {
+		name string
+		conn grpc.ClientConnInterface
+	}{{"podsync", deps.Podsync}, {"probes", deps.Probes}, {"stats", deps.Stats}, {"nodestatus", deps.Nodestatus}, {"gateway", deps.Self}} {
+		common := peer.NewCommon(p.conn)
+		r.common = append(r.common, process{p.name, common})
+		source := exposition.Source{Service: p.name, Gather: common.Families("")}
+		if p.name == "gateway" {
+			source.Gather = gather(deps.Metrics)
+		}
+		sources = append(sources, source)
+	}
+	r.merged = exposition.Merged(sources...)
+	r.probes = exposition.One(exposition.Source{Service: "probes", Gather: r.common[1].Families("probes")})
 	r.sessions = session.Sessions{Runtime: r.podsync, Meter: meter}
 	return r, nil
 }
@@ -61,24 +104,58 @@ func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
 func (r *routes) ping() http.Handler {
 	table := &route.Table{}
 	table.Add(
-		route.Route{Pattern: "/healthz", Handler: document.Healthz(document.Ping())},
+		route.Route{Pattern: "/healthz", Handler: document.Healthz(r.slis, document.Ping())},
 		route.Route{Pattern: "/healthz/ping", Handler: document.HealthzOne(document.Ping())},
 	)
 	return table
 }
 
-// common is what both API ports serve.
-func (r *routes) common() *route.Table {
-	checks := []document.Check{document.Ping(), {Name: "syncloop", Run: r.podsync.Answers}}
+// checks are the kubelet's, in its order, and behind them whether each of the
+// other processes answers.
+func (r *routes) checks() []document.Check {
+	podsync := r.common[0]
+	checks := []document.Check{
+		document.Ping(),
+		{Name: "log", Run: r.logsAreWritten},
+		{Name: "syncloop", Run: podsync.Check("syncloop")},
+		{Name: "device-plugin", Run: podsync.Check("device-plugin")},
+	}
+	for _, p := range r.common[:len(r.common)-1] {
+		checks = append(checks, document.Check{Name: p.name, Run: p.Answers})
+	}
+	return checks
+}
+
+// logsAreWritten is the check "log" of all processes that answer; that one does
+// not has a check of its own.
+func (r *routes) logsAreWritten(ctx context.Context) error {
+	results := make(chan error, len(r.common))
+	for _, p := range r.common {
+		go func() { results <- p.Check("log")(ctx) }()
+	}
+	var errs []error
+	for range r.common {
+		if err := <-results; err != nil && !errors.Is(err, rpcerr.ErrUnavailable) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// shared is what both API ports serve.
+func (r *routes) shared() *route.Table {
+	get, getPost := []string{http.MethodGet}, []string{http.MethodGet, http.MethodPost}
+	checks := r.checks()
 	table := &route.Table{}
 	table.Add(
-		route.Route{Pattern: "/healthz", Handler: document.Healthz(checks...)},
-		route.Route{Pattern: "/pods", Methods: []string{http.MethodGet}, Handler: r.documents},
-		route.Route{Pattern: "/stats/summary", Methods: []string{http.MethodGet, http.MethodPost}, Handler: r.documents},
-		route.Route{Pattern: "/metrics", Handler: r.merged},
-		route.Route{Pattern: "/metrics/cadvisor", Handler: exposition.Text("stats", r.stats.CAdvisor)},
-		route.Route{Pattern: "/metrics/resource", Handler: exposition.Text("stats", r.stats.Resource)},
-		route.Route{Pattern: "/metrics/probes", Handler: r.probes},
+		route.Route{Pattern: "/healthz", Handler: document.Healthz(r.slis, checks...)},
+		route.Route{Pattern: "/pods", Methods: get, Produces: jsonType, Handler: r.reading.Wrap(r.documents)},
+		route.Route{Pattern: "/stats/summary", Methods: getPost, Produces: jsonType, Handler: r.reading.Wrap(r.documents)},
+		route.Route{Pattern: "/metrics", Handler: r.reading.Wrap(r.merged)},
+		route.Route{Pattern: "/metrics/cadvisor", Handler: r.reading.Wrap(exposition.Text("stats", r.stats.CAdvisor))},
+		route.Route{Pattern: "/metrics/resource", Handler: r.reading.Wrap(exposition.Text("stats", r.stats.Resource))},
+		route.Route{Pattern: "/metrics/probes", Handler: r.reading.Wrap(r.probes)},
+		route.Route{Pattern: "/metrics/slis", Handler: r.reading.Wrap(r.slis)},
 	)
 	for _, c := range checks {
 		table.Add(route.Route{Pattern: "/healthz/" + c.Name, Handler: document.HealthzOne(c)})
@@ -92,7 +169,7 @@ var debugPrefixes = [...]string{
 }
 
 func (r *routes) readOnly() http.Handler {
-	table := r.common()
+	table := r.shared()
 	r.addDisabled(table)
 	return table
 }
@@ -104,32 +181,84 @@ func (r *routes) addDisabled(table *route.Table) {
 }
 
 func (r *routes) secure() http.Handler {
-	table := r.common()
-	table.Add(route.Route{Pattern: "/spec", Handler: r.documents})
+	table := r.shared()
+	table.Add(route.Route{Pattern: "/spec", Handler: r.reading.Wrap(r.documents)})
 	if !r.cfg.DebuggingHandlers {
 		r.addDisabled(table)
 		return table
 	}
-	get, getPost := []string{http.MethodGet}, []string{http.MethodGet, http.MethodPost}
 	table.Add(
-		route.Route{Pattern: "/configz", Handler: r.documents},
-		route.Route{Pattern: "/runningpods/", Methods: get, Handler: r.documents},
-		route.Route{Pattern: "/containerLogs/{namespace}/{pod}/{container}", Methods: get, Handler: logs.Handler(r.podsync.Logs, r.meter)},
+		route.Route{Pattern: "/configz", Handler: r.reading.Wrap(r.documents)},
+		route.Route{Pattern: "/runningpods/", Methods: []string{http.MethodGet}, Produces: jsonType, Handler: r.reading.Wrap(r.documents)},
+	)
+	r.addLogs(table)
+	r.addSessions(table)
+	r.addDebug(table)
+	if r.cfg.Checkpoint {
+		table.Add(route.Route{
+			Pattern: "/checkpoint/{namespace}/{pod}/{container}", Methods: []string{http.MethodPost}, Produces: jsonType,
+			Handler: r.streaming.Wrap(checkpoint.Handler(r.podsync.Checkpoint)),
+		})
+	}
+	if r.cfg.Flagz {
+		table.Add(route.Route{Pattern: "/flagz", Handler: r.reading.Wrap(zpage.Flagz(r.cfg.FlagValues))})
+	}
+	if r.cfg.Statusz {
+		// The page's own path is in its list.
+		paths := append(table.Fixed(), "/statusz")
+		slices.Sort(paths)
+		table.Add(route.Route{Pattern: "/statusz", Handler: r.reading.Wrap(zpage.Statusz(r.cfg.KubernetesVersion, paths))})
+	}
+	return table
+}
+
+// addLogs adds containers' logs and the node's.
+func (r *routes) addLogs(table *route.Table) {
+	get := []string{http.MethodGet}
+	table.Add(
+		route.Route{
+			Pattern: "/containerLogs/{namespace}/{pod}/{container}", Methods: get,
+			Handler: r.streaming.Wrap(logs.Handler(logs.Config{Open: r.podsync.Logs, Sessions: r.meter, Streams: r.cfg.LogStreams})),
+		},
 		route.Route{Pattern: "/containerLogs//*", Methods: get, Handler: logs.MissingParts("podNamespace")},
 		route.Route{Pattern: "/containerLogs/{namespace}//*", Methods: get, Handler: logs.MissingParts("podID")},
 		route.Route{Pattern: "/containerLogs/{namespace}/{pod}/", Methods: get, Handler: logs.MissingParts("container name")},
 	)
-	const container = "/{namespace}/{pod}/{container}"
-	const unique = "/{namespace}/{pod}/{uid}/{container}"
-	for _, pattern := range []string{container, unique} {
+	if !r.cfg.SystemLogHandler {
+		table.Add(route.Route{Pattern: "/logs/*", Handler: document.Disabled("logs endpoint is disabled.")})
+		return
+	}
+	table.Add(route.Route{Pattern: "/logs/*", Methods: get, Handler: r.streaming.Wrap(nodelog.Handler(r.nodestatus, r.cfg.SystemLogQuery))})
+}
+
+// addSessions adds exec, attach, run and port-forward.
+func (r *routes) addSessions(table *route.Table) {
+	getPost := []string{http.MethodGet, http.MethodPost}
+	for _, pattern := range []string{"/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"} {
 		table.Add(
-			route.Route{Pattern: "/exec" + pattern, Methods: getPost, Handler: r.sessions.Exec()},
-			route.Route{Pattern: "/attach" + pattern, Methods: getPost, Handler: r.sessions.Attach()},
-			route.Route{Pattern: "/run" + pattern, Methods: []string{http.MethodPost}, Handler: r.sessions.Run()},
+			route.Route{Pattern: "/exec" + pattern, Methods: getPost, Handler: r.streaming.Wrap(r.sessions.Exec())},
+			route.Route{Pattern: "/attach" + pattern, Methods: getPost, Handler: r.streaming.Wrap(r.sessions.Attach())},
+			route.Route{Pattern: "/run" + pattern, Methods: []string{http.MethodPost}, Handler: r.streaming.Wrap(r.sessions.Run())},
 		)
 	}
 	for _, pattern := range []string{"/{namespace}/{pod}", "/{namespace}/{pod}/{uid}"} {
-		table.Add(route.Route{Pattern: "/portForward" + pattern, Methods: getPost, Handler: r.sessions.PortForward()})
+		table.Add(route.Route{Pattern: "/portForward" + pattern, Methods: getPost, Handler: r.streaming.Wrap(r.sessions.PortForward())})
 	}
-	return table
+}
+
+// addDebug adds profiles and the verbosity.
+func (r *routes) addDebug(table *route.Table) {
+	var processes []debug.Named
+	for _, p := range r.common {
+		processes = append(processes, debug.Named{Name: p.name, Process: p.Common})
+	}
+	pprof := route.Route{Pattern: "/debug/pprof/*", Handler: document.Disabled("profiling endpoint is disabled.")}
+	if r.cfg.ProfilingHandler {
+		pprof.Methods, pprof.Handler = []string{http.MethodGet}, r.streaming.Wrap(debug.Pprof(processes...))
+	}
+	flags := route.Route{Pattern: "/debug/flags/v", Handler: document.Disabled("flags endpoint is disabled.")}
+	if r.cfg.DebugFlagsHandler {
+		flags.Methods, flags.Handler = []string{http.MethodPut}, r.reading.Wrap(debug.Verbosity(processes...))
+	}
+	table.Add(pprof, flags)
 }

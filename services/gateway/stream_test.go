@@ -28,7 +28,7 @@ func sessionURL(s *Service, path string, query url.Values) *url.URL {
 }
 
 // executors are both ways that clients have; the WebSocket one speaks v5.
-func executors(t *testing.T, u *url.URL, token string) map[string]remotecommand.Executor {
+func executors(t testing.TB, u *url.URL, token string) map[string]remotecommand.Executor {
 	t.Helper()
 	viaSPDY, err := remotecommand.NewSPDYExecutor(restConfig(token), http.MethodPost, u)
 	if err != nil {

@@ -46,6 +46,8 @@ type Config struct {
 	NodeStatusUpdateFrequency, NodeStatusReportFrequency time.Duration
 	// NodeLeaseDuration is how long the Lease is good for; whole seconds.
 	NodeLeaseDuration time.Duration
+	// LogDir is where the node's own logs are; empty is /var/log.
+	LogDir string
 	// DeclaredFeatures are what the Node says that it can do.
 	DeclaredFeatures []string
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/facts"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
 	"github.com/polylet/polylet/services/nodestatus/internal/server"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
 )
@@ -105,7 +106,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		})
 	}
 	s.addresses = facts.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
-	s.server = server.New(s.keeper, s.lease)
+	s.server = server.New(s.keeper, s.lease, nodelog.NewDir(cfg.LogDir))
 	return s, nil
 }
 

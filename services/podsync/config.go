@@ -35,12 +35,19 @@ type Config struct {
 	StaticPodURLHeader map[string][]string
 	HTTPCheckFrequency time.Duration
 
+	// AllowAPIReferences lets static pods name objects of the apiserver: the gate
+	// PreventStaticPodAPIReferences is off.
+	AllowAPIReferences bool
+
 	// RuntimeEndpoint is shown to people; the connection is in Deps.
 	RuntimeEndpoint string
 	// RuntimeRequestTimeout bounds calls that change something; 2 min.
 	RuntimeRequestTimeout time.Duration
 	// MaxParallelPulls is how many images are pulled at once; no bound when 0.
 	MaxParallelPulls int
+	// UserNamespaceIDs is how many ids a pod with a user namespace of its own
+	// gets (userNamespaces.idsPerPod); 65536.
+	UserNamespaceIDs uint32
 	// PullQPS is how many pulls begin in a second, after PullBurst at once; no
 	// bound when 0.
 	PullQPS   float32
@@ -63,6 +70,11 @@ type Config struct {
 	// NoRestartRules and NoRestartAll turn the gates ContainerRestartRules and
 	// RestartAllContainersOnContainerExits off.
 	NoRestartRules, NoRestartAll bool
+	// DeadContainers is how many dead instances of each container stay
+	// (--maximum-dead-containers-per-container), and DeadContainerTTL how old one
+	// is before it may go (--minimum-container-ttl-duration).
+	DeadContainers   int
+	DeadContainerTTL time.Duration
 
 	// ClusterDomain, ClusterDNS and ResolvConf make the pods' resolv.conf.
 	ClusterDomain string
@@ -83,12 +95,20 @@ type Config struct {
 	CgroupsPerQOS bool
 	// CgroupRoot is the cgroup below which kubepods lies; "/".
 	CgroupRoot string
+	// TraceEndpoint is host:port of an OTLP collector that gets spans of what is
+	// done for pods; nil sends none, empty is localhost:4317.
+	TraceEndpoint *string
+	// TraceSamplingPerMillion is how many pods of a million are traced.
+	TraceSamplingPerMillion int32
 	// CgroupDriver is "cgroupfs" or "systemd", for a runtime that does not say.
 	CgroupDriver string
 	// PodPidsLimit bounds the processes of each pod; none when not positive.
 	PodPidsLimit int64
 	// EnforcePods limits all pods together to what is allocatable.
 	EnforcePods bool
+	// Enforced are the cgroups of others that are limited to what is reserved
+	// for them (enforceNodeAllocatable has system-reserved or kube-reserved).
+	Enforced []Reservation
 	// ReservedMilliCPU, ReservedMemoryBytes and ReservedPIDs are kept from pods
 	// (kubeReserved and systemReserved together).
 	ReservedMilliCPU    int64
@@ -144,6 +164,17 @@ type ResizePolicies struct {
 	// InPlacePodLevelResourcesVerticalScaling or
 	// InPlacePodVerticalScalingInitContainers is off.
 	NoPodLevel, NoInitContainers bool
+}
+
+// Reservation is what a cgroup outside of the pods' may use.
+type Reservation struct {
+	// Kind is what the configuration calls it: system-reserved, kube-reserved,
+	// or either with -compressible.
+	Kind string
+	// Cgroup is its path from the root of the hierarchies; it must exist.
+	Cgroup string
+	// MilliCPU, MemoryBytes and PIDs; zero limits nothing.
+	MilliCPU, MemoryBytes, PIDs int64
 }
 
 func (c *Config) applyDefaults() {

@@ -1,12 +1,30 @@
 package podsync
 
 import (
+	"context"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/explain"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/trace"
 )
+
+// trace makes what sends spans, when a collector is configured.
+func (s *Service) trace() error {
+	if s.cfg.TraceEndpoint == nil {
+		return nil
+	}
+	tracer, err := trace.New(context.Background(), trace.Config{
+		Endpoint: *s.cfg.TraceEndpoint, SamplingRatePerMillion: s.cfg.TraceSamplingPerMillion, NodeName: s.cfg.NodeName,
+	})
+	if err != nil {
+		return err
+	}
+	s.lines.Tracer, s.sendTraces = tracer, tracer.Run
+	return nil
+}
 
 // trouble says why the apiserver does not have a pod's status; nil when it has.
 func (s *Service) trouble(uid types.UID) *explain.Trouble {

@@ -1,20 +1,16 @@
 package podsync
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/uds"
@@ -99,86 +95,6 @@ func (c *cgroups) List() ([]types.UID, error) {
 	}
 }
 
-// setUpCgroups makes the node's cgroups once the runtime answers, with the
-// driver that it names. It says whether they stand.
-func (s *Service) setUpCgroups(ctx context.Context) bool {
-	late, ok := s.cgroups.(*cgroups)
-	if !ok {
-		return true
-	}
-	select {
-	case <-late.ready:
-		return true
-	default:
-	}
-	driver := cgroup.Driver(s.cfg.CgroupDriver)
-	if answer, err := s.runtime.RuntimeConfig(ctx); err == nil && answer.GetLinux() != nil {
-		driver = cgroup.Cgroupfs
-		if answer.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
-			driver = cgroup.Systemd
-		}
-	}
-	m, err := cgroup.New(cgroup.Config{
-		Root: s.cfg.CgroupRoot, Driver: driver, EnforcePods: s.cfg.EnforcePods, PodPidsLimit: s.cfg.PodPidsLimit,
-		CPUCFSQuota: s.cfg.CPUCFSQuota, CPUCFSQuotaPeriodMicros: uint64(s.cfg.CPUCFSQuotaPeriod.Microseconds()),
-	})
-	if err == nil {
-		m = cgroup.Counted(m, s.metrics)
-		err = m.Setup(ctx, s.limits())
-	}
-	if err != nil {
-		s.deps.Health.Set("cgroups", false, fmt.Sprintf("%v; check cgroupRoot and cgroupDriver", err))
-		return false
-	}
-	logr.FromContextOrDiscard(ctx).Info("Cgroups stand", "root", s.cfg.CgroupRoot, "driver", driver)
-	s.deps.Health.Set("cgroups", true, "")
-	late.set(m)
-	return true
-}
-
-// limits are what all pods together may use.
-func (s *Service) limits() cgroup.Limits {
-	if !s.cfg.EnforcePods {
-		return cgroup.Limits{}
-	}
-	capacity := s.capacity()
-	limits := cgroup.Limits{
-		MilliCPU:    capacity.Cpu().MilliValue() - s.cfg.ReservedMilliCPU,
-		MemoryBytes: capacity.Memory().Value() - s.cfg.ReservedMemoryBytes,
-	}
-	if s.cfg.ReservedPIDs > 0 {
-		if most, err := readNumber("/proc/sys/kernel/pid_max"); err == nil {
-			limits.PIDs = most - s.cfg.ReservedPIDs
-		}
-	}
-	return limits
-}
-
-func readNumber(path string) (int64, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-}
-
-// memoryTotal is the machine's memory in bytes; zero when it cannot be read.
-func memoryTotal() int64 {
-	f, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) >= 2 && fields[0] == "MemTotal:" {
-			kib, _ := strconv.ParseInt(fields[1], 10, 64)
-			return kib << 10
-		}
-	}
-	return 0
-}
-
 // shownVolumes are the volumes, of which other services are told.
 type shownVolumes struct{ s *Service }
 
@@ -199,7 +115,15 @@ func (v shownVolumes) Teardown(ctx context.Context, uid types.UID) error {
 	return v.s.volumes.Teardown(ctx, uid)
 }
 
-func (v shownVolumes) RemovePodDir(uid types.UID) error { return v.s.volumes.RemovePodDir(uid) }
+// RemovePodDir gives the pod's ids back too: with the directory the note that
+// they are taken is gone, and nothing of the pod runs any more.
+func (v shownVolumes) RemovePodDir(uid types.UID) error {
+	err := v.s.volumes.RemovePodDir(uid)
+	if err == nil {
+		v.s.users.Release(uid)
+	}
+	return err
+}
 
 func (s *Service) logPath(pod *v1.Pod, container string, restartCount int32) string {
 	dir := pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)

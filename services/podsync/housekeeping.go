@@ -20,10 +20,14 @@ func (s *Service) housekeeping() {
 		PodLogsDir: cfg.PodLogsDir, LinksDir: cfg.linksDir(), MaxSize: cfg.LogMaxSizeBytes, MaxFiles: cfg.LogMaxFiles,
 		Workers: cfg.LogWorkers, Interval: cfg.LogInterval,
 	}, rotate.Deps{Runtime: s.runtime, Containers: s.table})
+	var records collect.Records
+	if s.pulls != nil {
+		records = s.pulls
+	}
 	s.collector = collect.New(collect.Config{
 		HighPercent: cfg.ImageGCHighPercent, LowPercent: cfg.ImageGCLowPercent, MinAge: cfg.ImageMinAge, MaxAge: cfg.ImageMaxAge,
 	}, collect.Deps{
-		Runtime: s.runtime, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics,
+		Runtime: s.runtime, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics, Records: records,
 		Ready: func() bool { return !s.registry.SourcesReady().IsZero() },
 	})
 }

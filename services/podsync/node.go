@@ -162,6 +162,7 @@ func (s *Service) nodeFacts() plan.Node {
 		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll,
 		Quotas:           resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},
 		NoPodLevelResize: s.cfg.Resize.NoPodLevel,
+		DeadContainers:   s.cfg.DeadContainers, DeadContainerTTL: s.cfg.DeadContainerTTL,
 	}
 }
 

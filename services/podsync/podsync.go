@@ -45,6 +45,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/status"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/token"
+	"github.com/polylet/polylet/services/podsync/internal/userns"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 	"github.com/polylet/polylet/services/podsync/internal/volume"
 	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
@@ -94,10 +95,13 @@ type Service struct {
 	observer *observe.Observer
 	registry *worker.Registry
 	lines    *timeline.Book
-	tokens   *token.Cache
-	pulls    *record.Ledger // nil when nothing is verified
-	sources  *source.Sources
-	server   *server.Server
+	// sendTraces sends spans; nil unless a collector is configured.
+	sendTraces func(context.Context) error
+	tokens     *token.Cache
+	users      *userns.Allocator
+	pulls      *record.Ledger // nil when nothing is verified
+	sources    *source.Sources
+	server     *server.Server
 
 	allocations *allocation.Store
 
@@ -107,6 +111,12 @@ type Service struct {
 	node      atomic.Pointer[v1.Node]
 	addresses atomic.Pointer[[]string]
 	nodeKick  chan struct{}
+	// What followNode knows of the cgroups: their Manager, the limits that were
+	// applied last, and the failure that was told last.
+	madeCgroups  cgroup.Manager
+	cgroupDriver cgroup.Driver
+	enforced     *cgroup.Limits
+	notEnforced  string
 	// nodeStale asks for the Node object to be read anew; nodeRead is when that
 	// was done last.
 	nodeStale atomic.Bool
@@ -137,6 +147,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,
 	})
 	s.edges()
+	if err := s.trace(); err != nil {
+		return nil, err
+	}
 	if err := s.sourcesOf(); err != nil {
 		return nil, err
 	}
@@ -181,7 +194,8 @@ func (s *Service) edges() {
 func (s *Service) sourcesOf() (err error) {
 	s.sources, err = source.New(source.Config{
 		NodeName: s.cfg.NodeName, StaticPodPath: s.cfg.StaticPodPath, FileCheckFrequency: s.cfg.FileCheckFrequency,
-		StaticPodURL: s.cfg.StaticPodURL, StaticPodURLHeader: s.cfg.StaticPodURLHeader, HTTPCheckFrequency: s.cfg.HTTPCheckFrequency,
+		StaticPodURL: s.cfg.StaticPodURL, StaticPodURLHeader: s.cfg.StaticPodURLHeader,
+		HTTPCheckFrequency: s.cfg.HTTPCheckFrequency, AllowAPIReferences: s.cfg.AllowAPIReferences,
 	}, source.Deps{
 		Client: s.deps.Client, Mirrors: s.mirrors, Events: s.events, Health: s.deps.Health, Notifier: s.deps.Notifier,
 	})
@@ -198,6 +212,9 @@ func (s *Service) host() {
 	if deps.Mounter == nil {
 		deps.Mounter = mount.New()
 	}
+	s.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.UserNamespaceIDs, Host: func() (userns.Range, error) {
+		return userns.HostIDs(cfg.MaxPods, max(cfg.UserNamespaceIDs, userns.DefaultIDs))
+	}})
 	s.tokens = token.New(token.Config{}, token.Deps{Requester: requester})
 	s.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
 		Objects: s.objects, Tokens: s.tokens, Mounter: deps.Mounter,
@@ -223,7 +240,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod,
 		SingleProcessOOMKill: cfg.SingleProcessOOMKill, Standalone: cfg.Standalone,
 	}, material.Deps{
-		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs,
+		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs, UserNamespaces: s.users,
 		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
 	})
 	return execute.New(execute.Config{
@@ -273,6 +290,9 @@ func (s *Service) Run(ctx context.Context) error {
 		group.Go(func() error { s.recoverPulls(ctx); return nil })
 	}
 	part("sources", func(ctx context.Context) error { return s.sources.Run(ctx, s.registry) })
+	if s.sendTraces != nil {
+		part("traces", s.sendTraces)
+	}
 	if s.cfg.PodsAPISocket != "" {
 		part("pods API", s.servePods)
 	}

@@ -117,7 +117,7 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 		if s.phase() != v1.PodRunning {
 			t.Fatalf("phase %q", s.phase())
 		}
-		golden.Equal(t, "testdata/metrics.golden", metrics.Text())
+		golden.Lines(t, "testdata/metrics.golden", metrics.Text())
 	})
 }
 

@@ -39,17 +39,24 @@ type house struct {
 	runtime *containerd.Containerd
 	cluster *cluster.Cluster
 	node    *node.Node
+	// binary is the agent under test.
+	binary string
 }
 
 // plan says which parts a test wants; the zero value is a whole cluster with
 // polylet's five processes each by itself.
 type plan struct {
+	// pageAddress is host:port of the node's page; empty for none.
+	pageAddress string
+
 	standalone  bool
 	controllers bool
 	supervised  bool
 	noRuntime   bool // containerd is prepared and not started
 	noNode      bool // polylet is configured and not started
 	overrides   map[string]any
+	flags       []string     // further flags of the node
+	prepare     func(*house) // runs before the node's configuration is read
 }
 
 // build brings up the parts and takes them away when the test ends.
@@ -72,6 +79,9 @@ func build(t *testing.T, p plan) *house {
 		h.cluster = c
 		t.Cleanup(c.Stop)
 	}
+	if p.prepare != nil {
+		p.prepare(h)
+	}
 	h.buildNode(p)
 	return h
 }
@@ -92,7 +102,7 @@ func (h *house) buildRuntime(p plan) {
 	h.must(images.PushAll(h.ctx, h.images, inst.Path("images")))
 	h.runtime, err = containerd.Prepare(h.ctx, containerd.Config{
 		Instance: inst, Registry: h.images, PauseImage: images.Pause, Progress: os.Stderr,
-		Version: containerd.Version(os.Getenv("POLYLET_TEST_CONTAINERD")),
+		Version: containerd.Version(os.Getenv("POLYLET_TEST_CONTAINERD")), Runc: os.Getenv("POLYLET_TEST_RUNC"),
 	})
 	h.must(err)
 	h.Cleanup(func() {
@@ -110,7 +120,7 @@ func (h *house) buildNode(p plan) {
 	h.must(err)
 	cfg := node.Config{
 		Instance: h.inst, Name: nodeName, RuntimeEndpoint: h.runtime.Endpoint(), Cluster: h.cluster,
-		Split: !p.supervised, Overrides: p.overrides, Progress: os.Stderr,
+		Split: !p.supervised, Overrides: p.overrides, Flags: p.flags, Progress: os.Stderr,
 	}
 	// The tests are proven against the kubelet first: what it fails is the
 	// test's fault.
@@ -121,6 +131,7 @@ func (h *house) buildNode(p plan) {
 		cfg.Binary, err = builder.Polylet(h.ctx)
 	}
 	h.must(err)
+	h.binary, cfg.PageAddress = cfg.Binary, p.pageAddress
 	h.node, err = node.New(cfg)
 	h.must(err)
 	h.Cleanup(h.node.Stop)

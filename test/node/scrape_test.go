@@ -66,6 +66,8 @@ var ownQueries = []string{
 func TestPrometheusScrapesEveryDocumentOfTheNode(t *testing.T) {
 	h := build(t, plan{standalone: true, supervised: true})
 	h.must(h.node.AddStaticPod("web.yaml", probedManifest))
+	_, err := h.tryGet(h.node.ReadOnlyURL + "/healthz") // the checks of /metrics/slis are those that were asked for
+	h.must(err)
 	server := h.prometheus()
 	h.eventually(60*time.Second, "every target is up", func() error { return h.targetsUp(server) })
 	wanted := queries

@@ -8,7 +8,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -120,7 +124,7 @@ func TestTheProcessesThatFaceTheNetworkHaveNoPrivileges(t *testing.T) {
 		if strings.HasPrefix(fields["Uid"], "0\t") || strings.Contains(fields["Uid"], "\t0") {
 			t.Errorf("%s runs as root: Uid %s", service, fields["Uid"])
 		}
-		for _, set := range []string{"CapEff", "CapPrm", "CapAmb"} {
+		for _, set := range []string{"CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"} {
 			if strings.Trim(fields[set], "0") != "" {
 				t.Errorf("%s has capabilities: %s %s", service, set, fields[set])
 			}
@@ -128,6 +132,70 @@ func TestTheProcessesThatFaceTheNetworkHaveNoPrivileges(t *testing.T) {
 		if fields["NoNewPrivs"] != "1" {
 			t.Errorf("%s could gain privileges: NoNewPrivs is %q", service, fields["NoNewPrivs"])
 		}
+		h.checkReach(service, fields)
+	}
+}
+
+// checkReach asks the kernel whether a process with these fields of
+// /proc/PID/status may connect to the runtime or read what root's processes have.
+func (h *house) checkReach(service string, fields map[string]string) {
+	h.Helper()
+	who := &syscall.Credential{Uid: number(h.T, fields["Uid"]), Gid: number(h.T, fields["Gid"])}
+	for text := range strings.FieldsSeq(fields["Groups"]) {
+		who.Groups = append(who.Groups, number(h.T, text))
+	}
+	may := func(how, path string) bool {
+		if _, err := os.Stat(path); err != nil {
+			h.Errorf("%s is not there to be tried: %v", path, err)
+		}
+		cmd := exec.CommandContext(h.ctx, "test", how, path)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+		return cmd.Run() == nil
+	}
+	// Connecting to a socket needs the right to write to it.
+	if may("-w", h.runtime.Socket) {
+		h.Errorf("%s, uid %d, groups %v, may connect to the runtime at %s", service, who.Uid, who.Groups, h.runtime.Socket)
+	}
+	for _, path := range []string{"/etc/shadow", h.node.Kubeconfig, filepath.Join(h.node.RootDir, "pods")} {
+		if may("-r", path) {
+			h.Errorf("%s may read %s", service, path)
+		}
+	}
+	// The means of asking work: its own copies it may read.
+	if own := filepath.Join(h.node.SocketDir, service, "config.json"); !may("-r", own) {
+		h.Errorf("%s may not read %s", service, own)
+	}
+}
+
+// number is the first number of a field.
+func number(t *testing.T, field string) uint32 {
+	t.Helper()
+	first, _, _ := strings.Cut(strings.TrimSpace(field), "\t")
+	n, err := strconv.ParseUint(first, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint32(n)
+}
+
+func TestTheDocumentsAboutTheAgentItselfAreServed(t *testing.T) {
+	h := build(t, plan{supervised: true, overrides: map[string]any{"enableSystemLogQuery": true, "enableContentionProfiling": true}})
+	if onKubelet() {
+		t.Skip("processes by name are polylet's")
+	}
+	for path, want := range map[string]string{
+		"/healthz?verbose": "[+]device-plugin ok", "/healthz/syncloop": "ok", "/healthz/log": "ok",
+		"/metrics/slis": `kubernetes_healthcheck{name="ping",type="healthz"} 1`, "/statusz": "kubelet statusz", "/flagz": "kubelet flagz",
+		"/debug/pprof/": "goroutine", "/debug/pprof/podsync/goroutine?debug=1": "podsync", "/debug/pprof/stats/cmdline": "stats",
+		"/debug/pprof/gateway/profile?seconds=1": "\x1f\x8b", "/logs/": "<pre>", "/logs/?query=no-such-service": "log not found for no-such-service",
+	} {
+		h.eventually(30*time.Second, path+" is served", func() error {
+			body, err := h.nodeAPI(path)
+			if err != nil {
+				return err
+			}
+			return boolError(strings.Contains(body, want), "%s answers %.300q, want %q", path, body, want)
+		})
 	}
 }
 

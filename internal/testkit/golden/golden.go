@@ -7,6 +7,8 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,5 +41,32 @@ func write(t testing.TB, file string, got []byte) {
 	}
 	if err := os.WriteFile(file, got, 0o644); err != nil {
 		t.Fatalf("write the golden file: %v", err)
+	}
+}
+
+// Lines fails the test when a line of the file is not among got's. Further
+// lines in got are only told: whoever adds one need not know of the file, and
+// `make docs` writes it. With -update it writes the file.
+func Lines(t testing.TB, file string, got []byte) {
+	t.Helper()
+	if *update {
+		write(t, file, got)
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("read the golden file %s (go test -update writes it): %v", file, err)
+	}
+	have := strings.Split(string(got), "\n")
+	known := strings.Split(string(want), "\n")
+	for _, line := range known {
+		if !slices.Contains(have, line) {
+			t.Errorf("%s: %q is gone or has changed; if that is meant, make docs writes the file", file, line)
+		}
+	}
+	for _, line := range have {
+		if !slices.Contains(known, line) {
+			t.Logf("%s does not have %q yet; make docs adds it", file, line)
+		}
 	}
 }

@@ -30,7 +30,7 @@ func runNode(ctx context.Context, o options) error {
 		return err
 	}
 	defer m.stop()
-	if err := m.startNode(ctx, node.Config{Name: "polylet-dev", ServeOn: "127.0.0.1"}); err != nil {
+	if err := m.startNode(ctx, node.Config{Name: "polylet-dev", ServeOn: "127.0.0.1", PageAddress: "127.0.0.1:4194"}); err != nil {
 		return err
 	}
 	if err := m.node.AddStaticPod("hello.yaml", helloPod); err != nil {

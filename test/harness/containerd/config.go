@@ -45,12 +45,14 @@ state = %[2]q
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
         SystemdCgroup = false
         Root = %[12]q
+        BinaryName = %[13]q
     # The handler that the upstream suite's RuntimeClass tests ask for.
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler]
       runtime_type = "io.containerd.runc.v2"
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler.options]
         SystemdCgroup = false
         Root = %[12]q
+        BinaryName = %[13]q
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%[9]q]
     conf_dir = %[10]q
@@ -64,7 +66,7 @@ state = %[2]q
 [plugins.'io.containerd.internal.v1.opt']
   path = %[11]q
 `, i.Path("root"), i.Path("state"), i.Path("containerd.sock"), i.Path("containerd.ttrpc"), i.CgroupRoot()+"/runtime",
-		cfg.PauseImage, i.Path("hosts"), i.Path("cdi"), pluginDir, i.Path("cni"), i.Path("opt"), i.Path("runc"))
+		cfg.PauseImage, i.Path("hosts"), i.Path("cdi"), pluginDir, i.Path("cni"), i.Path("opt"), i.Path("runc"), cfg.Runc)
 }
 
 // config1 is the configuration of Debian's containerd 1.6.
@@ -99,6 +101,7 @@ state = %[2]q
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
         Root = %[11]q
+        BinaryName = %[12]q
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = %[8]q
     conf_dir = %[9]q
@@ -106,7 +109,7 @@ state = %[2]q
 [plugins."io.containerd.internal.v1.opt"]
   path = %[10]q
 `, i.Path("root"), i.Path("state"), i.Path("containerd.sock"), i.Path("containerd.ttrpc"), i.CgroupRoot()+"/runtime",
-		cfg.PauseImage, i.Path("hosts"), pluginDir, i.Path("cni"), i.Path("opt"), i.Path("runc"))
+		cfg.PauseImage, i.Path("hosts"), pluginDir, i.Path("cni"), i.Path("opt"), i.Path("runc"), cfg.Runc)
 }
 
 // network is the pods' network: a bridge of the instance's own. The bridge gets

@@ -42,6 +42,8 @@ type Config struct {
 	Version Version
 	// PauseImage is the sandbox image; the registry must have it.
 	PauseImage string
+	// Runc is the program that runs containers; the machine's runc when empty.
+	Runc string
 	// Progress receives lines about builds.
 	Progress io.Writer
 }

@@ -68,6 +68,24 @@ func Packages(ctx context.Context, progress io.Writer) error {
 	return nil
 }
 
+// Browser installs the Chromium that the test of the node's page drives, when
+// it is missing. Nothing else needs it.
+func Browser(ctx context.Context, progress io.Writer) error {
+	if _, err := os.Stat("/usr/bin/chromium"); err == nil {
+		return nil
+	}
+	fmt.Fprintln(progress, "installing chromium with apt-get …")
+	args := []string{"install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"}
+	if apt(ctx, args...) == nil {
+		return nil
+	}
+	// The usual reason on a fresh machine is an empty package list.
+	if err := apt(ctx, "update"); err != nil {
+		return err
+	}
+	return apt(ctx, args...)
+}
+
 // SharedRoot makes / a shared mount when it is not one, for mount propagation
 // between the node and its containers needs it. It lasts until the next boot.
 func SharedRoot() error {

@@ -19,6 +19,11 @@ type Filter struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	Attributes    Attributes
+	// Begin is asked before a request of an address is reviewed and returns what
+	// ends the review, or nil when there are too many; nil allows any number.
+	Begin func(address string) (end func())
+	// Admitted is told of each request that may pass; nil tells nobody.
+	Admitted func(ctx context.Context)
 }
 
 // reviewTimeout bounds what the apiserver may take for one request's reviews,
@@ -30,13 +35,30 @@ const reviewTimeout = 30 * time.Second
 func (f Filter) Wrap(next http.Handler) http.Handler {
 	quiet := &quiet{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.allow(w, r, quiet) {
+		if f.review(w, r, quiet) {
+			if f.Admitted != nil {
+				f.Admitted(r.Context())
+			}
 			// Nothing behind this point has a use for the caller's secrets, and
 			// streams are passed on to the runtime with their headers.
 			r.Header.Del("Authorization")
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// review is allow within the number of reviews that may be under way.
+func (f Filter) review(w http.ResponseWriter, r *http.Request, quiet *quiet) bool {
+	if f.Begin != nil {
+		end := f.Begin(r.RemoteAddr)
+		if end == nil {
+			w.Header().Set("Retry-After", "1")
+			answer.Text(w, http.StatusTooManyRequests, "too many requests are being authenticated; try again")
+			return false
+		}
+		defer end()
+	}
+	return f.allow(w, r, quiet)
 }
 
 func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool {

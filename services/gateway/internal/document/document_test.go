@@ -131,7 +131,7 @@ func TestHealthzNamesWhatFailedAndNotWhy(t *testing.T) {
 		{"/healthz?exclude=nothing&verbose", nil, 200, "[+]ping ok\n[+]syncloop ok\nwarn: some health checks cannot be excluded: no matches for \"nothing\"\nhealthz check passed\n"},
 	} {
 		check := Check{Name: "syncloop", Run: func(context.Context) error { return c.err }}
-		if w := do(Healthz(Ping(), check), http.MethodGet, c.target); w.Code != c.status || w.Body.String() != c.body {
+		if w := do(Healthz(nobody{}, Ping(), check), http.MethodGet, c.target); w.Code != c.status || w.Body.String() != c.body {
 			t.Errorf("%s: %d %q, want %d %q", c.target, w.Code, w.Body, c.status, c.body)
 		}
 	}
@@ -139,3 +139,8 @@ func TestHealthzNamesWhatFailedAndNotWhy(t *testing.T) {
 		t.Errorf("%d %q", w.Code, w.Body)
 	}
 }
+
+// nobody takes results.
+type nobody struct{}
+
+func (nobody) ObserveCheck(string, bool) {}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -33,19 +34,29 @@ func (c Check) run(ctx context.Context) error {
 	return c.Run(ctx)
 }
 
-// Healthz serves all checks in order: "ok", or 500 with a line per check.
-func Healthz(checks ...Check) http.Handler {
+// Observer is told the result of each check of /healthz.
+type Observer interface {
+	ObserveCheck(name string, healthy bool)
+}
+
+// Healthz serves all checks in order: "ok", or 500 with a line per check. They
+// run at once, so that several processes that hang cost one timeout.
+func Healthz(to Observer, checks ...Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
+		excluded := query["exclude"]
+		failures := runAll(r.Context(), checks, excluded)
 		var lines strings.Builder
-		var failed []string
-		for _, c := range checks {
-			if slices.Contains(query["exclude"], c.Name) {
+		failed := false
+		for i, c := range checks {
+			if slices.Contains(excluded, c.Name) {
 				fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
 				continue
 			}
-			if err := c.run(r.Context()); err != nil {
-				failed = append(failed, c.Name)
+			err := failures[i]
+			to.ObserveCheck(c.Name, err == nil)
+			if err != nil {
+				failed = true
 				logr.FromContextOrDiscard(r.Context()).Info("Health check failed", "check", c.Name, "reason", err.Error())
 				// Why is for the log: anybody may ask for /healthz.
 				fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
@@ -53,13 +64,17 @@ func Healthz(checks ...Check) http.Handler {
 			}
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 		}
-		for _, name := range query["exclude"] {
+		var unknown []string
+		for _, name := range excluded {
 			if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name }) {
-				fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %q\n", name)
+				unknown = append(unknown, fmt.Sprintf("%q", name))
 			}
 		}
+		if len(unknown) > 0 {
+			fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
+		}
 		switch {
-		case len(failed) > 0:
+		case failed:
 			answer.Text(w, http.StatusInternalServerError, lines.String()+"healthz check failed\n")
 		case query.Has("verbose"):
 			answer.Text(w, http.StatusOK, lines.String()+"healthz check passed\n")
@@ -67,6 +82,18 @@ func Healthz(checks ...Check) http.Handler {
 			answer.Text(w, http.StatusOK, "ok")
 		}
 	})
+}
+
+func runAll(ctx context.Context, checks []Check, excluded []string) []error {
+	failures := make([]error, len(checks))
+	var wait sync.WaitGroup
+	for i, c := range checks {
+		if !slices.Contains(excluded, c.Name) {
+			wait.Go(func() { failures[i] = c.run(ctx) })
+		}
+	}
+	wait.Wait()
+	return failures
 }
 
 // HealthzOne serves a single check.

@@ -35,6 +35,7 @@ type Source struct {
 
 // Merged serves the families of all sources as one document.
 func Merged(sources ...Source) http.Handler {
+	kept := &compressors{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), Timeout)
 		defer cancel()
@@ -50,12 +51,13 @@ func Merged(sources ...Source) http.Handler {
 			})
 		}
 		wait.Wait()
-		encode(w, r, merge(parts))
+		encode(w, r, merge(parts), kept)
 	})
 }
 
 // One serves the families of a single source; while it is away that is an error.
 func One(s Source) http.Handler {
+	kept := &compressors{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), Timeout)
 		defer cancel()
@@ -65,14 +67,14 @@ func One(s Source) http.Handler {
 			return
 		}
 		slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
-		encode(w, r, families)
+		encode(w, r, families, kept)
 	})
 }
 
-func encode(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily) {
+func encode(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily, c *compressors) {
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...)
 	w.Header().Set("Content-Type", string(format))
-	out, done := compress(w, r)
+	out, done := c.compress(w, r)
 	defer done()
 	encoder := expfmt.NewEncoder(out, format)
 	for _, f := range families {
@@ -86,14 +88,29 @@ func encode(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily
 	}
 }
 
+// compressors are kept: one takes a megabyte, more than most documents.
+type compressors struct{ pool sync.Pool }
+
+func (c *compressors) get(w io.Writer) *gzip.Writer {
+	if z, ok := c.pool.Get().(*gzip.Writer); ok {
+		z.Reset(w)
+		return z
+	}
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is a good one
+	return z
+}
+
 // compress wraps w when the client takes gzip.
-func compress(w http.ResponseWriter, r *http.Request) (io.Writer, func()) {
+func (c *compressors) compress(w http.ResponseWriter, r *http.Request) (io.Writer, func()) {
 	if !acceptsGzip(r) {
 		return w, func() {}
 	}
 	w.Header().Set("Content-Encoding", "gzip")
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is a good one
-	return z, func() { _ = z.Close() }
+	z := c.get(w)
+	return z, func() {
+		_ = z.Close() // a client that went away needs no end
+		c.pool.Put(z)
+	}
 }
 
 func acceptsGzip(r *http.Request) bool {
@@ -110,6 +127,7 @@ func acceptsGzip(r *http.Request) bool {
 
 // Text serves a document that a process sends as text, in pieces.
 func Text(service string, open func(ctx context.Context, accept string) (func() (contentType string, data []byte, err error), error)) http.Handler {
+	kept := &compressors{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 6*Timeout)
 		defer cancel()
@@ -127,7 +145,7 @@ func Text(service string, open func(ctx context.Context, accept string) (func() 
 			contentType = string(expfmt.NewFormat(expfmt.TypeTextPlain))
 		}
 		w.Header().Set("Content-Type", contentType)
-		out, done := compress(w, r)
+		out, done := kept.compress(w, r)
 		defer done()
 		for err == nil {
 			if _, err = out.Write(data); err != nil {

@@ -19,17 +19,32 @@ import (
 	"github.com/polylet/polylet/services/gateway/internal/pki"
 )
 
-// Limits of a connection, the kubelet's; the time for a request's header is ours.
-const (
-	idleTimeout   = 90 * time.Second
-	bodyTimeout   = 4 * time.Hour
-	headerTimeout = 30 * time.Second
-	maxHeader     = 1 << 20
-	// stopTimeout is how long requests in flight may go on after a stop began.
-	stopTimeout = 2 * time.Second
-	// openAgain is how long an optional port waits before it is tried again.
-	openAgain = 5 * time.Second
-)
+// stopTimeout is how long requests in flight may go on after a stop began.
+const stopTimeout = 2 * time.Second
+
+// openAgain is how long an optional port waits before it is tried again.
+const openAgain = 5 * time.Second
+
+// Limits of a port.
+type Limits struct {
+	// Connections is how many may be open at once; Strangers is how many of
+	// them may be by clients that nobody has authorised (see Trust).
+	Connections, Strangers int
+	// Header is how long a client may take for the TLS handshake and for a
+	// request's header, Body for a request and for an answer, Idle between two.
+	Header, Body, Idle time.Duration
+	// HeaderBytes is how large a request's header may be.
+	HeaderBytes int
+}
+
+// DefaultLimits are the kubelet's where it has any. The number of connections
+// and the time for a header are ours: the kubelet bounds neither.
+func DefaultLimits() Limits {
+	return Limits{
+		Connections: 4096, Strangers: 256,
+		Header: 30 * time.Second, Body: 4 * time.Hour, Idle: 90 * time.Second, HeaderBytes: 1 << 20,
+	}
+}
 
 // TLS is what the secure port speaks.
 type TLS struct {
@@ -49,6 +64,8 @@ type Listener struct {
 
 	address string
 	tls     *TLS
+	limits  Limits
+	dropped func()
 	server  *http.Server
 	mu      sync.Mutex
 	bound   net.Addr
@@ -67,16 +84,35 @@ func (l *Listener) Optional(missing func(error)) *Listener {
 	return l
 }
 
-// New describes a port; t is nil for plain HTTP. It opens nothing.
-func New(name, address string, h http.Handler, t *TLS) *Listener {
-	l := &Listener{Name: name, address: address, tls: t, ready: make(chan struct{})}
+// Config describes a port.
+type Config struct {
+	// Name is secure, read-only or healthz.
+	Name string
+	// Address is host:port.
+	Address string
+	Handler http.Handler
+	// TLS is nil for plain HTTP.
+	TLS    *TLS
+	Limits Limits
+	// Dropped is told of each connection that was closed for want of a place;
+	// nil tells nobody.
+	Dropped func()
+}
+
+// New describes a port. It opens nothing.
+func New(cfg Config) *Listener {
+	l := &Listener{Name: cfg.Name, address: cfg.Address, tls: cfg.TLS, limits: cfg.Limits, dropped: cfg.Dropped, ready: make(chan struct{})}
+	if l.dropped == nil {
+		l.dropped = func() {}
+	}
 	l.server = &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      bodyTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
+		Handler:           cfg.Handler,
+		ReadHeaderTimeout: cfg.Limits.Header,
+		ReadTimeout:       cfg.Limits.Body,
+		WriteTimeout:      cfg.Limits.Body,
+		IdleTimeout:       cfg.Limits.Idle,
+		MaxHeaderBytes:    cfg.Limits.HeaderBytes,
+		ConnContext:       withVisitor,
 	}
 	return l
 }
@@ -109,6 +145,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	if sock == nil {
 		return err
 	}
+	sock = &door{Listener: sock, most: l.limits.Connections, mostStrangers: l.limits.Strangers, dropped: l.dropped}
 	l.mu.Lock()
 	l.bound = sock.Addr()
 	l.mu.Unlock()

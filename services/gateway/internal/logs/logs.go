@@ -31,10 +31,19 @@ type Sessions interface {
 // begins without it.
 const followPatience = time.Second
 
+// Config is what Handler is made from.
+type Config struct {
+	Open     Open
+	Sessions Sessions
+	// Streams lets one of a container's two outputs be asked for: the feature
+	// gate PodLogsQuerySplitStreams.
+	Streams bool
+}
+
 // Handler serves /containerLogs/{namespace}/{pod}/{container}.
-func Handler(open Open, sessions Sessions) http.Handler {
+func Handler(cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		options, status, message := parse(r.URL.Query())
+		options, status, message := parse(r.URL.Query(), cfg.Streams)
 		if status != 0 {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
@@ -42,11 +51,11 @@ func Handler(open Open, sessions Sessions) http.Handler {
 			return
 		}
 		if options.Follow {
-			defer sessions.Begin()()
+			defer cfg.Sessions.Begin()()
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		next, err := open(ctx, route.Param(r, "namespace"), route.Param(r, "pod"), route.Param(r, "container"), options)
+		next, err := cfg.Open(ctx, route.Param(r, "namespace"), route.Param(r, "pod"), route.Param(r, "container"), options)
 		if err != nil {
 			refuse(w, err)
 			return
@@ -115,8 +124,10 @@ func stream(ctx context.Context, w http.ResponseWriter, next func() ([]byte, err
 		if _, err := w.Write(p.data); err != nil {
 			return
 		}
-		// A client that went away is noticed by the next write.
-		_ = out.Flush()
+		if follow {
+			// A client that went away is noticed by the next write.
+			_ = out.Flush()
+		}
 		p.data, p.err = next()
 	}
 	if p.err != io.EOF && ctx.Err() == nil {

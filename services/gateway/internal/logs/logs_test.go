@@ -52,7 +52,7 @@ func TestTheQueryBecomesPodLogOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, status, _ := parse(query)
+		o, status, _ := parse(query, false)
 		if status != c.status || c.check != nil && !c.check(o) {
 			t.Errorf("%q: status %d, options %+v", c.query, status, o)
 		}
@@ -76,7 +76,7 @@ func pieces(err error, texts ...string) Open {
 func serve(t *testing.T, open Open, query string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Handler(open, noSessions{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/containerLogs/ns/p/c?"+query, nil))
+	Handler(Config{Open: open, Sessions: noSessions{}}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/containerLogs/ns/p/c?"+query, nil))
 	return w
 }
 
@@ -121,7 +121,7 @@ func TestASilentLogThatIsFollowedBeginsAfterASecond(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Handler(open, noSessions{}).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/x?follow=1", nil))
+			Handler(Config{Open: open, Sessions: noSessions{}}).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/x?follow=1", nil))
 		}()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()

@@ -3,6 +3,7 @@ package logs
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +19,9 @@ const (
 
 // parse reads PodLogOptions from a query; a status other than 0 says that it is
 // bad. Only the first value of a repeated parameter counts.
-// Source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/ (log).
-func parse(query url.Values) (*v1.PodLogOptions, int, string) {
+// streams says whether another stream than All may be asked for.
+// Source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/ (log), KEP-3288.
+func parse(query url.Values, streams bool) (*v1.PodLogOptions, int, string) {
 	o := &v1.PodLogOptions{
 		Follow:                       truth(query, "follow"),
 		Previous:                     truth(query, "previous"),
@@ -44,7 +46,7 @@ func parse(query url.Values) (*v1.PodLogOptions, int, string) {
 		}
 	}
 	if stream := query.Get("stream"); stream != "" {
-		if stream != v1.LogStreamAll {
+		if stream != v1.LogStreamAll && !streams {
 			return nil, http.StatusBadRequest, "PodLogsQuerySplitStreams feature gate must be enabled to use stream " + strconv.Quote(stream)
 		}
 		o.Stream = &stream
@@ -57,6 +59,11 @@ func parse(query url.Values) (*v1.PodLogOptions, int, string) {
 
 func sound(o *v1.PodLogOptions) bool {
 	switch {
+	case o.Stream != nil && !slices.Contains([]string{v1.LogStreamAll, v1.LogStreamStdout, v1.LogStreamStderr}, *o.Stream):
+		return false
+	case o.Stream != nil && *o.Stream != v1.LogStreamAll && o.TailLines != nil:
+		// The lines of one stream cannot be counted from the end.
+		return false
 	case o.SinceSeconds != nil && (o.SinceTime != nil || *o.SinceSeconds < 1):
 		return false
 	case o.TailLines != nil && *o.TailLines < 0:

@@ -119,7 +119,7 @@ func (p *page) askServices(ctx context.Context) []service {
 		})
 	}
 	group.Wait()
-	return append(out, service{Name: "gateway", Up: true})
+	return append(out, service{Name: "gateway", Up: true, Since: &p.began})
 }
 
 func serviceOf(name string, info *commonv1.GetInfoResponse, err error) service {

@@ -55,12 +55,15 @@ type page struct {
 	services map[string]commonv1.CommonServiceClient
 
 	overview, usage shared
+	// began is when the gateway, which answers for itself, was made.
+	began time.Time
 }
 
 // New returns the page's handler. All fields of cfg are needed.
 func New(cfg Config) http.Handler {
 	p := &page{
 		cfg:     cfg,
+		began:   time.Now(),
 		pods:    podsapi.NewPodsClient(cfg.Podsync),
 		podsync: podsyncv1.NewPodSyncServiceClient(cfg.Podsync),
 		probes:  probesv1.NewProbesServiceClient(cfg.Probes),

@@ -3,13 +3,18 @@ package peer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/gateway/internal/debug"
 )
+
+var _ debug.Process = (*Common)(nil)
 
 // Common is what every process answers. See NewCommon.
 type Common struct {
@@ -40,4 +45,51 @@ func (c *Common) Families(registry string) func(ctx context.Context) ([]*dto.Met
 			families = append(families, res.GetFamilies()...)
 		}
 	}
+}
+
+// Check returns a check of the process's own by name. One that the process does
+// not have passes, and so does any of a process of the release before, which
+// had none.
+func (c *Common) Check(name string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		res, err := c.client.CheckHealth(ctx, &commonv1.CheckHealthRequest{Names: []string{name}})
+		if errors.Is(err, rpcerr.ErrUnimplemented) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, check := range res.GetChecks() {
+			if !check.GetHealthy() {
+				return fmt.Errorf("%s: %s", check.GetName(), check.GetMessage())
+			}
+		}
+		return nil
+	}
+}
+
+// Answers fails when the process does not answer.
+func (c *Common) Answers(ctx context.Context) error {
+	_, err := c.client.GetInfo(ctx, &commonv1.GetInfoRequest{})
+	return err
+}
+
+// Profile implements debug.Process.
+func (c *Common) Profile(ctx context.Context, p debug.Profile) (func() (string, []byte, error), error) {
+	stream, err := c.client.GetProfile(ctx, &commonv1.GetProfileRequest{
+		Name: p.Name, Seconds: p.Seconds, Debug: p.Debug, Gc: p.GC, Symbols: p.Symbols,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() (string, []byte, error) {
+		res, err := stream.Recv()
+		return res.GetContentType(), res.GetData(), err
+	}, nil
+}
+
+// SetVerbosity implements debug.Process.
+func (c *Common) SetVerbosity(ctx context.Context, level int32) error {
+	_, err := c.client.SetLogLevel(ctx, &commonv1.SetLogLevelRequest{Verbosity: level})
+	return err
 }

@@ -3,11 +3,14 @@ package peer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 	v1 "k8s.io/api/core/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/gateway/internal/checkpoint"
 	"github.com/polylet/polylet/services/gateway/internal/logs"
 	"github.com/polylet/polylet/services/gateway/internal/session"
 )
@@ -68,13 +71,17 @@ func (p *Podsync) Run(ctx context.Context, t session.Target, command []string) (
 	return res.GetStdout(), res.GetStderr(), int(res.GetExitCode()), err
 }
 
-// Answers reports whether podsync answers; it is the syncloop check.
-func (p *Podsync) Answers(ctx context.Context) error {
-	if _, err := p.client.GetRuntime(ctx, &podsyncv1.GetRuntimeRequest{}); err != nil {
-		return fmt.Errorf("podsync does not answer: %w", err)
+// Checkpoint implements checkpoint.Take.
+func (p *Podsync) Checkpoint(ctx context.Context, namespace, pod, container string, timeout time.Duration) (string, error) {
+	req := &podsyncv1.CheckpointContainerRequest{Pod: &podsyncv1.PodRef{Namespace: namespace, Name: pod}, Container: container}
+	if timeout > 0 {
+		req.Timeout = durationpb.New(timeout)
 	}
-	return nil
+	res, err := p.client.CheckpointContainer(ctx, req)
+	return res.GetPath(), err
 }
+
+var _ checkpoint.Take = (*Podsync)(nil).Checkpoint
 
 func ref(t session.Target) *podsyncv1.PodRef {
 	return &podsyncv1.PodRef{Namespace: t.Namespace, Name: t.Pod, Uid: t.UID}

@@ -18,6 +18,9 @@ type Route struct {
 	Pattern string
 	// Methods that are served; none means any.
 	Methods []string
+	// Produces is the one media type of the answer; a client that takes others
+	// only is refused. Empty leaves that to the handler.
+	Produces string
 	// Handler serves it.
 	Handler http.Handler
 }
@@ -43,6 +46,17 @@ func (t *Table) Add(routes ...Route) {
 	}
 }
 
+// Fixed returns the patterns that are single paths.
+func (t *Table) Fixed() []string {
+	var out []string
+	for _, c := range t.routes {
+		if !c.open && !strings.Contains(c.Pattern, "{") {
+			out = append(out, c.Pattern)
+		}
+	}
+	return out
+}
+
 type paramsKey struct{}
 
 // Param returns what a named segment matched; empty when there is none.
@@ -53,16 +67,20 @@ func Param(r *http.Request, name string) string {
 
 // ServeHTTP implements http.Handler.
 func (t *Table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	known := false
+	var allowed []string
 	path := strings.Split(r.URL.Path, "/")
 	for _, c := range t.routes {
 		params, ok := c.match(path)
 		if !ok {
 			continue
 		}
-		known = true
 		if len(c.Methods) > 0 && !slices.Contains(c.Methods, r.Method) {
+			allowed = append(allowed, c.Methods...)
 			continue
+		}
+		if !accepts(r, c.Produces) {
+			answer.Text(w, http.StatusNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+c.Produces)
+			return
 		}
 		if len(params) > 0 {
 			r = r.WithContext(context.WithValue(r.Context(), paramsKey{}, params))
@@ -70,7 +88,8 @@ func (t *Table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.Handler.ServeHTTP(w, r)
 		return
 	}
-	if known {
+	if len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		answer.Text(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
 		return
 	}
@@ -103,4 +122,22 @@ func (c compiled) match(path []string) (map[string]string, bool) {
 		}
 	}
 	return params, true
+}
+
+// accepts says whether the client takes a media type. One that it gives weight
+// 0 is still taken, as by the kubelet.
+func accepts(r *http.Request, produces string) bool {
+	values := r.Header.Values("Accept")
+	if produces == "" || len(values) == 0 {
+		return true
+	}
+	group, _, _ := strings.Cut(produces, "/")
+	for part := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		kind, _, _ := strings.Cut(part, ";")
+		switch strings.ToLower(strings.TrimSpace(kind)) {
+		case "", "*/*", produces, group + "/*":
+			return true
+		}
+	}
+	return false
 }

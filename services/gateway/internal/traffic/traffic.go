@@ -20,6 +20,7 @@ type Meter struct {
 	duration   *prometheus.HistogramVec
 	inflight   *prometheus.GaugeVec
 	websockets *prometheus.CounterVec
+	dropped    *prometheus.CounterVec
 	sessions   atomic.Int32
 }
 
@@ -39,8 +40,11 @@ func New(r prometheus.Registerer) (*Meter, error) {
 		websockets: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_websocket_streaming_requests_total", Help: "Number of WebSocket streaming requests that were translated or tunnelled",
 		}, []string{"subresource"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "polylet_gateway_connections_dropped_total", Help: "Number of connections closed because too many were open",
+		}, []string{"listener"}),
 	}
-	return m, errors.Join(r.Register(m.total), r.Register(m.duration), r.Register(m.inflight), r.Register(m.websockets))
+	return m, errors.Join(r.Register(m.dropped), r.Register(m.total), r.Register(m.duration), r.Register(m.inflight), r.Register(m.websockets))
 }
 
 // Count returns a handler that counts and serves next. secured says whether the
@@ -65,6 +69,9 @@ func (m *Meter) Count(secured bool, next http.Handler) http.Handler {
 	})
 }
 
+// Dropped counts connections of a port that were closed for want of a place.
+func (m *Meter) Dropped(listener string) func() { return m.dropped.WithLabelValues(listener).Inc }
+
 // Begin counts a streaming session until end is called.
 func (m *Meter) Begin() (end func()) {
 	m.sessions.Add(1)
@@ -86,15 +93,18 @@ func bucket(path string) string {
 		first += "/" + second
 	}
 	if slices.Contains([]string{
-		"attach", "configz", "containerLogs", "exec", "healthz", "metrics", "metrics/cadvisor", "metrics/probes",
-		"metrics/resource", "pods", "portForward", "run", "runningpods", "spec", "stats",
+		"attach", "checkpoint", "configz", "containerLogs", "debug", "exec", "flagz", "healthz", "logs", "metrics",
+		"metrics/cadvisor", "metrics/probes", "metrics/resource", "metrics/slis", "pods", "portForward", "run", "runningpods",
+		"spec", "stats", "statusz",
 	}, first) {
 		return first
 	}
 	return "other"
 }
 
-func longRunning(bucket string) bool { return bucket == "exec" || bucket == "attach" }
+func longRunning(bucket string) bool {
+	return bucket == "exec" || bucket == "attach" || bucket == "debug"
+}
 
 func method(m string) string {
 	switch m {

@@ -10,6 +10,7 @@ import (
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
+	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
 )
 
@@ -18,11 +19,14 @@ type Server struct {
 	nodestatusv1.UnimplementedNodeStatusServiceServer
 	keeper *status.Keeper
 	lease  *lease.Keeper
+	logs   *nodelog.Dir
+	query  *nodelog.Reader
 }
 
-// New returns a Server; lease is nil without an apiserver.
-func New(keeper *status.Keeper, lease *lease.Keeper) *Server {
-	return &Server{keeper: keeper, lease: lease}
+// New returns a Server; lease is nil without an apiserver. logs is where the
+// node's logs are.
+func New(keeper *status.Keeper, lease *lease.Keeper, logs *nodelog.Dir) *Server {
+	return &Server{keeper: keeper, lease: lease, logs: logs, query: nodelog.NewReader(logs, nil)}
 }
 
 // GetNode implements NodeStatusService.

@@ -2,7 +2,8 @@
 // service tiers, for cgroup v1 and v2 and for both naming drivers.
 //
 // It owns everything below <cgroupRoot>/kubepods but the containers' own
-// cgroups, which the runtime makes. It must never touch a cgroup outside.
+// cgroups, which the runtime makes. Outside it only limits the cgroups that the
+// configuration reserves something for, and makes and removes none.
 package cgroup
 
 import (
@@ -43,6 +44,19 @@ type Limits struct {
 	PIDs        int64
 	// HugePages by page size in bytes.
 	HugePages map[int64]int64
+	// Reserved are cgroups of others that may use no more than what is kept for them.
+	Reserved []Reserved
+}
+
+// Reserved is what the cgroup of the system's or of Kubernetes' own programs
+// may use. The cgroup is somebody else's: it is never made and never removed.
+type Reserved struct {
+	// Kind is what the configuration calls it: system-reserved or kube-reserved.
+	Kind string
+	// Cgroup is its path from the root of the hierarchies, e.g. /system.slice.
+	Cgroup string
+	// MilliCPU is a share; MemoryBytes and PIDs are limits. Zero sets none.
+	MilliCPU, MemoryBytes, PIDs int64
 }
 
 // Manager is the cgroups of pods; safe for concurrent use.

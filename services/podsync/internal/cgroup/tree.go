@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/cgroups/systemd"
 	v1 "k8s.io/api/core/v1"
@@ -34,6 +35,9 @@ type tree struct {
 	// bases are the hierarchies' directories by controller (cgroupfs driver).
 	bases func() (map[string]string, error)
 
+	// make makes the cgroup of a handle.
+	make func(cgroups.Manager) error
+
 	// sharing lets one update of the burstable tier's shares run at a time.
 	sharing chan struct{}
 
@@ -50,7 +54,7 @@ func New(cfg Config) (Manager, error) {
 	if !strings.HasPrefix(cfg.Root, "/") || path.Clean(cfg.Root) != cfg.Root {
 		return nil, fmt.Errorf("cgroupRoot %q must be an absolute path in its shortest form", cfg.Root)
 	}
-	t := &tree{cfg: cfg, sharing: make(chan struct{}, 1), applied: map[string]string{}, burst: map[types.UID]uint64{}}
+	t := &tree{cfg: cfg, make: func(m cgroups.Manager) error { return m.Apply(-1) }, sharing: make(chan struct{}, 1), applied: map[string]string{}, burst: map[types.UID]uint64{}}
 	t.bases = sync.OnceValues(func() (map[string]string, error) {
 		m, err := manager.New(&cgroups.Cgroup{Path: "/", Resources: &cgroups.Resources{SkipDevices: true}})
 		if err != nil {
@@ -96,11 +100,19 @@ func (t *tree) open(n name) (cgroups.Manager, error) {
 			paths[controller] = filepath.Join(base, n.path())
 		}
 	}
-	m, err := manager.NewWithPaths(config, paths)
+	m, err := t.handle(config, paths)
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup %s: %w", n.path(), err)
 	}
 	return m, nil
+}
+
+// handle makes the library's handle; on cgroup v2 a test may have its own root.
+func (t *tree) handle(config *cgroups.Cgroup, paths map[string]string) (cgroups.Manager, error) {
+	if t.unified && t.cfg.Driver == Cgroupfs {
+		return fs2.NewManager(config, paths[""])
+	}
+	return manager.NewWithPaths(config, paths)
 }
 
 // Setup makes kubepods and the tiers.
@@ -124,7 +136,10 @@ func (t *tree) Setup(_ context.Context, limits Limits) error {
 	if err := t.readBurst(); err != nil {
 		return err
 	}
-	return t.share()
+	if err := t.share(); err != nil {
+		return err
+	}
+	return t.reserve(limits.Reserved)
 }
 
 // wanted are the values of a pod's cgroup.

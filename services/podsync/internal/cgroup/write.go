@@ -40,7 +40,7 @@ func (t *tree) write(n name, w wanted) error {
 	if known && before == text && exists {
 		return nil
 	}
-	if err := m.Apply(-1); err != nil {
+	if err := t.make(m); err != nil {
 		return fmt.Errorf("make cgroup %s: %w", n.path(), err)
 	}
 	if err := m.Set(t.resources(m, w, exists)); err != nil {

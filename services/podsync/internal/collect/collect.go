@@ -10,8 +10,10 @@
 // is written down nowhere, because the runtime is the truth and does not say.
 // An image that was not used since counts from when it was first seen, and one
 // that was there at the first look from the start. So a restart makes all images
-// young, and removes none too early; and an image that came between two looks is
-// removed at the third one at the earliest.
+// young, and removes none too early. The images are looked at more often than
+// they are collected: the runtime does not tell when one comes, and one that was
+// seen for the first time when it is to be collected is young and stays for
+// another whole interval.
 package collect
 
 import (
@@ -56,6 +58,12 @@ type Events interface {
 	Node(eventType, reason, message string)
 }
 
+// Records are what is remembered of images; *record.Ledger has it.
+type Records interface {
+	// Prune forgets the images that are not among refs, as they were after until.
+	Prune(refs []string, until time.Time) error
+}
+
 // Disk is how full a disk is.
 type Disk struct {
 	// CapacityBytes of all, and AvailableBytes to those who are not root.
@@ -72,11 +80,15 @@ type Config struct {
 	MinAge time.Duration
 	// MaxAge is how long an image may be unused; for ever when zero.
 	MaxAge time.Duration
-	// Interval between two looks; 5 min when zero.
+	// Interval between two collections; 5 min when zero.
 	Interval time.Duration
+	// LookInterval between two looks at the images, which is how exactly it is
+	// known since when one is there; 1 min when zero.
+	LookInterval time.Duration
 }
 
-// Deps is what a Collector is given; all but Metrics and Disk must be set.
+// Deps is what a Collector is given; all but Metrics, Disk and
+// Records must be set.
 type Deps struct {
 	Runtime    Runtime
 	Pods       Pods
@@ -87,6 +99,8 @@ type Deps struct {
 	// Disk describes the disk on which a path lies; statfs when nil.
 	Disk    func(path string) (Disk, error)
 	Metrics prometheus.Registerer
+	// Records may be nil.
+	Records Records
 }
 
 // Collector removes images.
@@ -118,6 +132,9 @@ func New(cfg Config, deps Deps) *Collector {
 	if cfg.Interval <= 0 {
 		cfg.Interval = 5 * time.Minute
 	}
+	if cfg.LookInterval <= 0 {
+		cfg.LookInterval = time.Minute
+	}
 	if deps.Disk == nil {
 		deps.Disk = statfs
 	}
@@ -143,11 +160,12 @@ func (c *Collector) Run(ctx context.Context) error {
 	defer following.Wait()
 	defer cancel()
 	p := &pass{c: c, began: time.Now(), images: map[string]*record{}}
-	var ticks <-chan time.Time // none when there is nothing to look for
+	var ticks, looks <-chan time.Time // none when there is nothing to look for
 	if c.byUsage() || c.cfg.MaxAge > 0 {
-		ticker := time.NewTicker(c.cfg.Interval)
+		ticker, looker := time.NewTicker(c.cfg.Interval), time.NewTicker(c.cfg.LookInterval)
 		defer ticker.Stop()
-		ticks = ticker.C
+		defer looker.Stop()
+		ticks, looks = ticker.C, looker.C
 		if _, err := p.look(ctx); err != nil && ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).V(1).Info("Could not look at the images yet", "err", err.Error())
 		}
@@ -157,6 +175,8 @@ func (c *Collector) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-looks:
+			_, _ = p.look(ctx) // a failure that lasts is told of when images are collected
 		case <-ticks:
 			failures = c.report(ctx, p.collect(ctx), failures)
 		case r := <-c.asked:

@@ -52,7 +52,7 @@ const size = 100 << 20
 
 func image(i int) string { return fmt.Sprintf("docker.io/library/i%d:latest", i) }
 
-func start(t *testing.T, cfg Config, fake fakecri.Config, images int) *rig {
+func start(t *testing.T, cfg Config, fake fakecri.Config, images int, records ...Records) *rig {
 	r := &rig{t: t, pods: view.NewPods(1), table: view.NewTable(1), reg: prometheus.NewRegistry()}
 	r.ready.Store(true)
 	r.slots.Store(10)
@@ -77,7 +77,9 @@ func start(t *testing.T, cfg Config, fake fakecri.Config, images int) *rig {
 	for i := range images {
 		r.pull(image(i))
 	}
+	records = append(records, nil)
 	r.c = New(cfg, Deps{
+		Records: records[0],
 		Runtime: r.cri, Pods: r.pods, Containers: r.table, Events: r, Ready: r.ready.Load, Disk: r.disk, Metrics: r.reg,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -240,6 +242,47 @@ func TestAYoungImageIsNotRemovedForSpace(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if got := r.there(); got != "2 3 4 5 6 7 8 9" {
 			t.Errorf("left %s", got)
+		}
+	})
+}
+
+func TestAnImageThatCameBetweenTwoCollectionsIsRemovedAtTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, Config{MaxAge: 90 * time.Second, HighPercent: 100}, fakecri.Config{}, 0)
+		time.Sleep(2*time.Minute + 30*time.Second)
+		r.pull(image(1))
+		time.Sleep(time.Minute)
+		r.pull(image(2)) // seen first a minute before the collection
+		time.Sleep(90*time.Second + time.Second)
+		if got := r.there(); got != "2" {
+			t.Errorf("left %s after the first collection, want the one that is younger than 90s", got)
+		}
+		time.Sleep(5 * time.Minute)
+		if got := r.there(); got != "" {
+			t.Errorf("left %s after the second", got)
+		}
+	})
+}
+
+// forgetful notes what it is to keep.
+type forgetful struct{ kept [][]string }
+
+func (f *forgetful) Prune(refs []string, _ time.Time) error {
+	f.kept = append(f.kept, refs)
+	return nil
+}
+
+func TestWhatIsRememberedOfImagesGoesWithThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := &forgetful{}
+		r := start(t, Config{MaxAge: time.Minute, HighPercent: 100}, fakecri.Config{}, 2, records)
+		time.Sleep(5*time.Minute - time.Second)
+		if len(records.kept) != 1 || len(records.kept[0]) != 2 {
+			t.Fatalf("pruned %v while nothing went", records.kept)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := r.there(); got != "" || len(records.kept) != 2 || len(records.kept[1]) != 0 {
+			t.Errorf("left %s, pruned %v", got, records.kept)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -40,11 +41,14 @@ type pass struct {
 	began  time.Time
 	images map[string]*record // by id
 	looked bool
+	// removed: an image was, and what is remembered of it is still there.
+	removed bool
 }
 
 // look brings what is known of the images up to date, and returns those that no
 // container has and that may go otherwise, longest unused first.
 func (p *pass) look(ctx context.Context) ([]*record, error) {
+	before := time.Now()
 	images, err := p.c.deps.Runtime.ListImages(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
@@ -60,7 +64,7 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 	now := time.Now()
 	first := now
 	if !p.looked {
-		first, p.looked = p.began, true
+		first = p.began
 	}
 	inUse := map[string]bool{}
 	for _, c := range containers {
@@ -92,12 +96,32 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 			unused = append(unused, r)
 		}
 	}
-	p.images = known
+	p.prune(ctx, before, known)
+	p.images, p.looked = known, true
 	p.c.forgetUses(names)
 	slices.SortFunc(unused, func(a, b *record) int {
 		return cmp.Or(a.lastUsed.Compare(b.lastUsed), a.firstSeen.Compare(b.firstSeen), strings.Compare(a.image.GetId(), b.image.GetId()))
 	})
 	return unused, nil
+}
+
+// prune forgets what is remembered of images that went since the last look.
+func (p *pass) prune(ctx context.Context, before time.Time, known map[string]*record) {
+	if p.c.deps.Records == nil {
+		return
+	}
+	gone := !p.looked || p.removed
+	for id := range p.images {
+		gone = gone || known[id] == nil
+	}
+	if !gone {
+		return
+	}
+	if err := p.c.deps.Records.Prune(slices.Collect(maps.Keys(known)), before); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "Could not forget with which credentials images were pulled that are gone")
+		return
+	}
+	p.removed = false
 }
 
 // collect removes images that are too old, and then as many as the disk needs.
@@ -214,6 +238,7 @@ func (p *pass) remove(ctx context.Context, r *record, reason string) (bool, erro
 		return false, fmt.Errorf("remove image %s: %w", r.image.GetId(), err)
 	}
 	delete(p.images, r.image.GetId())
+	p.removed = true
 	if p.c.removed != nil {
 		p.c.removed.WithLabelValues(reason).Inc()
 	}

@@ -89,6 +89,13 @@ func IsUnimplemented(err error) bool { return status.Code(err) == codes.Unimplem
 // IsUnavailable tells that the runtime is not there to answer.
 func IsUnavailable(err error) bool { return status.Code(err) == codes.Unavailable }
 
+// IsUnsure tells that a call may have been carried out though it failed: nobody
+// waited for its end, or the connection broke.
+func IsUnsure(err error) bool {
+	code := status.Code(err)
+	return code == codes.Canceled || code == codes.DeadlineExceeded || IsAway(err)
+}
+
 // IsAway tells that the connection to the runtime failed, so that the call may
 // not have reached it. gRPC has the same code for what the runtime itself calls
 // unavailable, such as a registry; the words tell them apart.

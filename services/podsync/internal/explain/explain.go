@@ -32,6 +32,7 @@ type Trouble struct {
 func Waits(e view.Explanation, trouble *Trouble) []plan.Wait {
 	var out []plan.Wait
 	for _, w := range e.Waits {
+		w.Reason = plain(w.Reason)
 		steps := within(e.Running, w)
 		switch {
 		case w.Kind == "probe":
@@ -52,6 +53,27 @@ func Waits(e view.Explanation, trouble *Trouble) []plan.Wait {
 	}
 	slices.SortStableFunc(out, func(a, b plan.Wait) int { return cmp.Compare(rank(a), rank(b)) })
 	return out
+}
+
+// plain takes out of an error what hides its cause: the gRPC code that the
+// runtime's errors begin with, and containerd's way through an image's pull.
+func plain(reason string) string {
+	for _, noise := range [][2]string{
+		{"rpc error: code = ", " desc = "},
+		{`failed to pull and unpack image "`, `": `},
+		{`failed to resolve reference "`, `": `},
+		{"failed to resolve image: ", ""},
+	} {
+		for {
+			before, rest, begins := strings.Cut(reason, noise[0])
+			_, rest, ends := strings.Cut(rest, noise[1])
+			if !begins || !ends {
+				break
+			}
+			reason = before + rest
+		}
+	}
+	return reason
 }
 
 // rank puts what failed before what merely goes on, and causes before what
@@ -105,7 +127,7 @@ func withAttempt(reason string, line []timeline.Entry, container string) string 
 		switch {
 		case e.Object != container:
 		case e.What == timeline.ProbeAttempt:
-			if strings.Contains(reason, e.Detail) {
+			if strings.Contains(reason, " probe fails: ") || strings.Contains(reason, e.Detail) {
 				return reason
 			}
 			return reason + ": " + e.Detail

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-logr/logr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/cri"
 )
 
 // slowPull is when a pull gives its place up and goes on beside the others: one
@@ -111,7 +113,11 @@ func (p *Puller) recorded(ctx context.Context, name string, creds []credential) 
 	}
 	res, by := p.try(ctx, name, creds)
 	if res.err != nil {
-		if err := p.deps.Records.Failed(name); err != nil {
+		ended := p.deps.Records.Failed
+		if ctx.Err() != nil || cri.IsUnsure(res.err) {
+			ended = p.deps.Records.Unsure
+		}
+		if err := ended(name); err != nil {
 			log.Error(err, "Could not take back the note that an image is pulled; it is verified again", "image", name)
 		}
 		return res

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -126,6 +127,24 @@ func TestAnImageWhosePullNobodySawTheEndOfIsVerified(t *testing.T) {
 		}
 		f.present["reg.io/app:1"] = true // and then the process was killed
 		if reason, pulls := f.wants(t, verifier(f, dir), v1.PullIfNotPresent); reason != ErrImagePull || pulls != 1 {
+			t.Errorf("reason %q after %d pulls, want the registry to be asked", reason, pulls)
+		}
+	})
+}
+
+func TestAnImageWhosePullWasGivenUpIsVerified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := setup(0)
+		f.pull = private
+		p := verifier(f, t.TempDir())
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := p.Ensure(short, want("reg.io/app:1")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		f.present["reg.io/app:1"] = true // the runtime was done already
+		if reason, pulls := f.wants(t, p, v1.PullIfNotPresent); reason != ErrImagePull || pulls != 1 {
 			t.Errorf("reason %q after %d pulls, want the registry to be asked", reason, pulls)
 		}
 	})

@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// readBlock and writeBlock are the sizes of the two buffers of a reading, in bytes.
+	// readBlock and writeBlock are the sizes of the two buffers of a reading, in
+	// bytes. What is written becomes one message of a stream: gRPC keeps buffers
+	// of 32 KiB, and for a message that is longer clears one of 1 MiB.
 	readBlock  = 256 << 10
-	writeBlock = 64 << 10
+	writeBlock = 31 << 10
 	// longestHeader is more than time, stream and tag of a line take.
 	longestHeader = 128
 	// longestJSON is the longest line of Docker's format that is understood.

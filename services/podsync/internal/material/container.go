@@ -54,6 +54,12 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 	if err != nil {
 		return nil, err
 	}
+	users, err := b.usersOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	context.NamespaceOptions.UsernsOptions = users
+	idmap(mounts, users)
 	annotations, err := identity.ContainerAnnotations(pod, c, r.RestartCount, r.Backoff)
 	if err != nil {
 		return nil, err

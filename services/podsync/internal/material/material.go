@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/userns"
 )
 
 // Objects are the API objects that a pod's configuration is made from.
@@ -37,6 +38,11 @@ type Volumes interface {
 type Images interface {
 	// Image returns nil without an error when the image is not present.
 	Image(ctx context.Context, ref string) (*runtimeapi.Image, error)
+}
+
+// UserNamespaces gives pods ranges of ids; *userns.Allocator has it.
+type UserNamespaces interface {
+	Mapping(uid types.UID) (userns.Mapping, error)
 }
 
 // Config of a Builder.
@@ -62,12 +68,15 @@ type Config struct {
 	Standalone bool
 }
 
-// Deps are what a Builder needs; all but Handlers and Recorder must be set.
+// Deps are what a Builder needs; all but UserNamespaces,
+// Handlers and Recorder must be set.
 type Deps struct {
 	Objects Objects
 	Volumes Volumes
 	Images  Images
 	Cgroups cgroup.Manager
+	// UserNamespaces may be nil: then no pod can have one.
+	UserNamespaces UserNamespaces
 	// HostIPs are the node's addresses, primary first.
 	HostIPs func() []string
 	// Allocatable and Capacity of the node; empty lists when not known.

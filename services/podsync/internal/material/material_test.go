@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/userns"
 )
 
 // world stands in for objects, volumes and images.
@@ -95,12 +96,12 @@ func newFixture(t *testing.T) *fixture {
 		RootDir: root, PodLogsDir: filepath.Join(root, "logs"), NodeName: "n", ClusterDomain: "cluster.local", ClusterDNS: []string{"10.96.0.10"},
 		ResolvConf: filepath.Join(root, "resolv.conf"), HostsFile: filepath.Join(root, "hosts"), CPUCFSQuota: true,
 	}, Deps{
-		Objects: w, Volumes: w, Images: w, Cgroups: cgroup.Off{Parent: "/kubepods/x"},
+		Objects: w, Volumes: w, Images: w, Cgroups: cgroup.Off{Parent: "/kubepods/x"}, UserNamespaces: userns.New(userns.Config{RootDir: root}),
 		HostIPs:     func() []string { return []string{"192.168.0.1"} },
 		Allocatable: func() v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")} },
 		Capacity:    func() v1.ResourceList { return v1.ResourceList{v1.ResourceMemory: resource.MustParse("4Gi")} },
 		Handlers: func() map[string]*runtimeapi.RuntimeHandlerFeatures {
-			return map[string]*runtimeapi.RuntimeHandlerFeatures{"runsc": {RecursiveReadOnlyMounts: true}}
+			return map[string]*runtimeapi.RuntimeHandlerFeatures{"": {UserNamespaces: true}, "runsc": {RecursiveReadOnlyMounts: true}}
 		},
 		Recorder: f.events,
 	})
@@ -165,9 +166,12 @@ func TestWhatASandboxCannotBeIsSaid(t *testing.T) {
 	f := newFixture(t)
 	for want, change := range map[string]func(*v1.Pod){
 		"RuntimeClass \"absent\"": func(p *v1.Pod) { p.Spec.RuntimeClassName = ptr.To("absent") },
-		"hostUsers: false":        func(p *v1.Pod) { p.Spec.HostUsers = ptr.To(false) },
-		"is too long":             func(p *v1.Pod) { p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("s", 60), ptr.To(true) },
-		"cannot be a directory":   func(p *v1.Pod) { p.UID = "../x" },
+		"\"runsc\" does not support user namespaces": func(p *v1.Pod) {
+			p.Spec.HostUsers, p.Spec.RuntimeClassName = ptr.To(false), ptr.To("gvisor")
+		},
+		"cannot stand beside hostNetwork": func(p *v1.Pod) { p.Spec.HostUsers, p.Spec.HostNetwork = ptr.To(false), true },
+		"is too long":                     func(p *v1.Pod) { p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = strings.Repeat("s", 60), ptr.To(true) },
+		"cannot be a directory":           func(p *v1.Pod) { p.UID = "../x" },
 	} {
 		p := pod(v1.Container{})
 		change(p)
@@ -181,6 +185,41 @@ func TestWhatASandboxCannotBeIsSaid(t *testing.T) {
 	}
 	if e := <-f.events.Events; !strings.HasPrefix(e, "Warning MissingClusterDNS") {
 		t.Errorf("event %q", e)
+	}
+}
+
+func TestAPodWithItsOwnUsersHasThemEverywhere(t *testing.T) {
+	f := newFixture(t)
+	f.volumes["v"] = "/vol/v"
+	p := pod(v1.Container{TerminationMessagePath: "/dev/termination-log", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}})
+	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	p.Spec.HostUsers = ptr.To(false)
+	sandbox, _, err := f.builder.Sandbox(t.Context(), p, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.container(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}
+	want := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
+	for what, users := range map[string]*runtimeapi.UserNamespace{
+		"sandbox":   sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions,
+		"container": got.Linux.SecurityContext.NamespaceOptions.UsernsOptions,
+	} {
+		if !proto.Equal(users, want) {
+			t.Errorf("the %s has %v, want %v", what, users, want)
+		}
+	}
+	for _, m := range got.Mounts {
+		if len(m.UidMappings) != 1 || !proto.Equal(m.UidMappings[0], ids[0]) || len(m.GidMappings) != 1 {
+			t.Errorf("mount %v is not idmapped", m)
+		}
+	}
+	p.Spec.HostUsers = ptr.To(true)
+	if got, err = f.container(t, p); err != nil || got.Linux.SecurityContext.NamespaceOptions.UsernsOptions != nil || got.Mounts[0].UidMappings != nil {
+		t.Errorf("with the host's users: %v, %v", got, err)
 	}
 }
 

@@ -21,9 +21,6 @@ import (
 // Sandbox builds a sandbox's configuration and names the runtime handler. It
 // makes the pod's directory, its log directory and its cgroup.
 func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		return nil, "", fmt.Errorf("pod %s/%s asks for a user namespace (hostUsers: false), which this node does not support yet; remove the field", pod.Namespace, pod.Name)
-	}
 	handler, err := b.handler(ctx, pod)
 	if err != nil {
 		return nil, "", err
@@ -39,6 +36,10 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 	if err := b.makeDirs(pod); err != nil {
 		return nil, "", err
 	}
+	users, err := b.userNamespace(pod, handler)
+	if err != nil {
+		return nil, "", err
+	}
 	parent, err := b.deps.Cgroups.Ensure(ctx, pod)
 	if err != nil {
 		return nil, "", &Error{Reason: ReasonCgroup, Err: fmt.Errorf("unable to ensure pod container exists: %w", err)}
@@ -47,6 +48,8 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 	if err != nil {
 		return nil, "", err
 	}
+	context := security.Sandbox(pod)
+	context.NamespaceOptions.UsernsOptions = users
 	return &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
 		Hostname:     hostname,
@@ -57,7 +60,7 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 		Annotations:  annotations,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    parent,
-			SecurityContext: security.Sandbox(pod),
+			SecurityContext: context,
 			Sysctls:         sysctls(pod),
 			Overhead:        b.overhead(pod),
 			Resources:       b.sandboxResources(pod),

@@ -274,29 +274,3 @@ func (p *planner) mayStillStart(v *view) bool {
 	}
 	return false
 }
-
-// collectGarbage removes dead containers beyond the newest ended one of each
-// name, and sandboxes that nothing refers to any more.
-func (p *planner) collectGarbage() {
-	keep := map[string]bool{}
-	for _, v := range p.views {
-		for _, c := range []*Container{v.cur, v.last, v.previous} {
-			if c != nil {
-				keep[c.ID] = true
-			}
-		}
-	}
-	used := map[string]bool{}
-	for i := range p.s.Observed.Containers {
-		c := &p.s.Observed.Containers[i]
-		if !keep[c.ID] && c.State == StateExited {
-			p.emit(Action{Key: Key{RemoveContainer, c.ID}, ID: c.ID, Container: c.Name})
-		}
-		used[c.SandboxID] = true
-	}
-	for i := 1; i < len(p.s.Observed.Sandboxes); i++ {
-		if sb := &p.s.Observed.Sandboxes[i]; !sb.Ready && !used[sb.ID] && !p.running(StopSandbox, sb.ID) {
-			p.emit(Action{Key: Key{RemoveSandbox, sb.ID}, ID: sb.ID})
-		}
-	}
-}

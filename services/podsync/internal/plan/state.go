@@ -137,6 +137,11 @@ type Node struct {
 	// NoPodLevelResize: what the pod as a whole has is not shown, for the gate
 	// InPlacePodLevelResourcesVerticalScaling is off.
 	NoPodLevelResize bool
+	// DeadContainers is how many dead instances of each container stay, for
+	// their logs; one or two that the status needs stay in any case.
+	DeadContainers int
+	// DeadContainerTTL is how old a dead container is before it may go.
+	DeadContainerTTL time.Duration
 }
 
 // Resize is how a change of a running pod's cpu and memory stands.

@@ -136,7 +136,10 @@ func (p *planner) waitBackoff(v *view, at time.Time) {
 	if c.Message != "" {
 		reason += ": " + c.Message
 	}
-	if c.RestartCount > 0 {
+	switch {
+	case c.RestartCount == 1:
+		reason += "; it was restarted once"
+	case c.RestartCount > 1:
 		reason += fmt.Sprintf("; it was restarted %d times", c.RestartCount)
 	}
 	p.wait("backoff", v.spec.Name, reason+"; it waits before it starts again", exitAdvice(c), at)

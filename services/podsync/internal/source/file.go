@@ -250,5 +250,5 @@ func (f *files) parse(path string, data []byte) (*v1.Pod, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return pod, unknown, finish(pod, origin{node: f.sources.cfg.NodeName, src: File, path: path, seen: time.Now()})
+	return pod, unknown, finish(pod, origin{node: f.sources.cfg.NodeName, src: File, path: path, seen: time.Now(), mayRefer: f.sources.cfg.AllowAPIReferences})
 }

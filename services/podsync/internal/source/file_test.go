@@ -16,6 +16,8 @@ import (
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/source/validate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -365,7 +367,7 @@ func FuzzDecode(f *testing.F) {
 		if err := complete(pod, origin{node: "n", src: File, path: "/p"}); err != nil {
 			t.Fatal(err)
 		}
-		if errs := validate(pod); len(errs) == 0 && (pod.UID == "" || pod.Name == "" || len(pod.Spec.Containers) == 0) {
+		if errs := validate.Pod(pod); len(errs) == 0 && (pod.UID == "" || pod.Name == "" || len(pod.Spec.Containers) == 0) {
 			t.Fatalf("accepted: %+v", pod)
 		}
 	})

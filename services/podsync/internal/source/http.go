@@ -200,7 +200,7 @@ func (w *web) takeIn(log klog.Logger, list []element) {
 			e.data = el.data
 			pod, err := el.pod, el.err
 			if err == nil {
-				err = finish(pod, origin{node: w.feed.sources.cfg.NodeName, src: HTTP, path: w.feed.sources.cfg.StaticPodURL, seen: time.Now()})
+				err = finish(pod, origin{node: w.feed.sources.cfg.NodeName, src: HTTP, path: w.feed.sources.cfg.StaticPodURL, seen: time.Now(), mayRefer: w.feed.sources.cfg.AllowAPIReferences})
 			}
 			if el.unknown != "" {
 				log.Info("Static pod has fields that no pod has, they are ignored; check their spelling and indentation", "where", e.where, "problem", el.unknown)

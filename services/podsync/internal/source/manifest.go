@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/polylet/polylet/services/podsync/internal/source/defaults"
+	"github.com/polylet/polylet/services/podsync/internal/source/validate"
 )
 
 // decoder reads pods; build it with newDecoder.
@@ -142,6 +143,8 @@ type origin struct {
 	src  string // File or HTTP
 	path string // or URL
 	seen time.Time
+	// mayRefer lets the pod name objects of the apiserver.
+	mayRefer bool
 }
 
 // finish completes and checks a decoded manifest.
@@ -149,10 +152,11 @@ func finish(pod *v1.Pod, from origin) error {
 	if err := complete(pod, from); err != nil {
 		return err
 	}
-	if errs := validate(pod); len(errs) > 0 {
-		return errs.ToAggregate()
+	errs := validate.Pod(pod)
+	if !from.mayRefer {
+		errs = append(references(pod), errs...)
 	}
-	return nil
+	return errs.ToAggregate()
 }
 
 // complete makes a decoded manifest the pod that runs on this node: identity,

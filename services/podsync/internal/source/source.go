@@ -99,6 +99,9 @@ type Config struct {
 	StaticPodURLHeader map[string][]string
 	// HTTPCheckFrequency is how often the URL is asked; 20 s when zero.
 	HTTPCheckFrequency time.Duration
+	// AllowAPIReferences lets static pods name objects of the apiserver (the
+	// gate PreventStaticPodAPIReferences is off).
+	AllowAPIReferences bool
 	// MaxManifestBytes bounds one file and one answer; 10 MiB when zero.
 	MaxManifestBytes int64
 }

@@ -16,6 +16,9 @@ const (
 
 // Book holds the lines of all pods. Safe for concurrent use.
 type Book struct {
+	// Tracer makes spans of all steps; nil for none. Set it before the first Open.
+	Tracer Tracer
+
 	mu    sync.Mutex
 	lines map[types.UID]*Line
 	// gone are the pods that are gone, in the order in which they went.
@@ -45,7 +48,7 @@ func (b *Book) Open(uid types.UID) *Line {
 		}
 		return l
 	}
-	l := &Line{}
+	l := &Line{uid: uid, tracer: b.Tracer}
 	b.lines[uid] = l
 	return l
 }

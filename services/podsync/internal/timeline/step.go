@@ -4,12 +4,34 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// Tracer makes spans of steps, for a system that collects traces. It is called
+// with no lock held and must not block.
+type Tracer interface {
+	// Begin opens the span of a step of a pod; parent is that of the action it
+	// belongs to, nil for an action itself.
+	Begin(pod Pod, parent Span, what, object, detail string, at time.Time) Span
+}
+
+// Span is one open span.
+type Span interface {
+	End(at time.Time, err error)
+}
+
+// Pod says whose step it is.
+type Pod struct {
+	UID             types.UID
+	Namespace, Name string
+}
 
 // Step is something that goes on. The nil Step does nothing.
 type Step struct {
 	line         *Line
 	parent       *Step
+	span         Span // nil while nobody collects traces
 	what, object string
 	detail       string
 	began        time.Time
@@ -21,7 +43,7 @@ func (l *Line) Begin(what, object, detail string, now time.Time) *Step {
 }
 
 func (l *Line) begin(parent *Step, what, object, detail string, now time.Time) *Step {
-	s := &Step{line: l, parent: parent, what: what, object: shorten(object, longName), detail: shorten(detail, longText), began: now}
+	s := &Step{line: l, parent: parent, span: l.span(parent, what, object, detail, now), what: what, object: shorten(object, longName), detail: shorten(detail, longText), began: now}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) < mostOpen {
@@ -34,6 +56,9 @@ func (l *Line) begin(parent *Step, what, object, detail string, now time.Time) *
 func (s *Step) End(now time.Time, err error) {
 	if s == nil {
 		return
+	}
+	if s.span != nil {
+		s.span.End(now, err)
 	}
 	took := max(now.Sub(s.began), time.Nanosecond)
 	l := s.line
@@ -50,6 +75,21 @@ func (s *Step) End(now time.Time, err error) {
 		e.Error = err.Error()
 	}
 	l.add(e)
+}
+
+// span opens the span of a step; nil while nobody collects traces.
+func (l *Line) span(parent *Step, what, object, detail string, now time.Time) Span {
+	if l.tracer == nil {
+		return nil
+	}
+	l.mu.Lock()
+	pod := Pod{UID: l.uid, Namespace: l.namespace, Name: l.name}
+	l.mu.Unlock()
+	var above Span
+	if parent != nil {
+		above = parent.span
+	}
+	return l.tracer.Begin(pod, above, what, object, detail, now)
 }
 
 type stepKey struct{}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Bounds of one line.
@@ -76,6 +78,9 @@ func (e *Entry) bytes() int {
 
 // Line is the timeline of one pod. Safe for concurrent use.
 type Line struct {
+	uid    types.UID
+	tracer Tracer // nil for none
+
 	mu              sync.Mutex
 	namespace, name string
 	gone            time.Time
@@ -90,7 +95,7 @@ type Record struct {
 	Namespace, Name string
 	// Gone is when nothing of the pod was left; zero while something is.
 	Gone time.Time
-	// Entries, oldest first; those that go on come last.
+	// Entries by when they began, oldest first.
 	Entries []Entry
 	// Running are the steps that go on, with the action that each belongs to.
 	Running []Running
@@ -168,6 +173,7 @@ func (l *Line) Read() Record {
 			})
 		}
 	}
+	slices.SortStableFunc(r.Entries, func(a, b Entry) int { return a.At.Compare(b.At) })
 	return r
 }
 

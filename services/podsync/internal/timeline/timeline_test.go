@@ -90,8 +90,8 @@ func TestPodsThatAreGoneAreKnownForSomeTimeAndNotTooMany(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		b.Open("here").Named("ns", "q")
-		if len(b.gone) != mostGone || len(b.lines) != mostGone+1 {
-			t.Errorf("%d are kept of those that are gone, %d in all", len(b.gone), len(b.lines))
+		if gone, all, _ := b.sizes(); gone != mostGone || all != mostGone+1 {
+			t.Errorf("%d are kept of those that are gone, %d in all", gone, all)
 		}
 		if uid, ok := b.Gone("ns", "p"); !ok || uid != types.UID(fmt.Sprint(mostGone+49)) {
 			t.Errorf("the newest of the name: %v %v", uid, ok)
@@ -103,12 +103,20 @@ func TestPodsThatAreGoneAreKnownForSomeTimeAndNotTooMany(t *testing.T) {
 		if _, ok := b.Read("never"); ok {
 			t.Error("a pod that nobody opened has a line")
 		}
-		if b.Open("149"); len(b.gone) != mostGone-1 {
+		b.Open("149")
+		if gone, _, _ := b.sizes(); gone != mostGone-1 {
 			t.Error("a pod that came back counts as gone")
 		}
 		time.Sleep(keepGone + time.Second)
-		if len(b.gone) != 0 || len(b.lines) != 2 || b.timer != nil {
-			t.Errorf("%d are kept for ever, timer %v", len(b.gone), b.timer)
+		if gone, all, timer := b.sizes(); gone != 0 || all != 2 || timer {
+			t.Errorf("%d are kept for ever, %d in all, timer %v", gone, all, timer)
 		}
 	})
+}
+
+// sizes is what a Book holds, and whether its timer runs.
+func (b *Book) sizes() (gone, all int, timer bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.gone), len(b.lines), b.timer != nil
 }

@@ -3,6 +3,7 @@ package exposition
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -255,6 +256,42 @@ func BenchmarkCadvisorDocumentOf60Cgroups(b *testing.B) {
 		var out bytes.Buffer
 		if err := Write(&out, Negotiate(""), Cadvisor(all, machineFacts(), nil)); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestTheTextIsThatOfPrometheusOwnEncoder(t *testing.T) {
+	odd := rows()
+	odd[3].Container, odd[3].Image = "we\"b\n\\", "ü"
+	odd[1].Stats.Cpu.Usage.Total = 1 << 60
+	machine := machineFacts()
+	machine.Version.KernelVersion = "6.1 \"odd\""
+	for name, document := range map[string]Document{
+		"cadvisor": Cadvisor(odd, machine, nil), "resource": Resource(odd, nil, nil), "failed": Cadvisor(nil, Machine{}, fmt.Errorf("no")),
+		"numbers": func(emit func(*dto.MetricFamily) error) error {
+			for _, v := range []float64{0, 1, -1, math.NaN(), math.Inf(1), math.Inf(-1), 1e21, 0.1} {
+				if err := emit(constant("x", "a \\ b\nc \"d\"", gauge, v, pair("l", "v"))); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		var ours, theirs bytes.Buffer
+		if err := Write(&ours, Negotiate(""), document); err != nil {
+			t.Fatal(err)
+		}
+		encoder := expfmt.NewEncoder(&theirs, Negotiate(""))
+		if err := document(func(f *dto.MetricFamily) error {
+			if f == nil {
+				return nil
+			}
+			return encoder.Encode(f)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(theirs.String(), ours.String()); diff != "" {
+			t.Errorf("%s (-Prometheus' +ours):\n%s", name, diff)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package exposition
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +21,9 @@ func Negotiate(accept string) expfmt.Format {
 
 // Write writes a document in a format.
 func Write(w io.Writer, format expfmt.Format, document Document) error {
+	if format.FormatType() == expfmt.TypeTextPlain {
+		return writeText(w, document)
+	}
 	encoder := expfmt.NewEncoder(w, format)
 	err := document(func(family *dto.MetricFamily) error {
 		if family == nil {
@@ -34,6 +38,20 @@ func Write(w io.Writer, format expfmt.Format, document Document) error {
 		if err := closer.Close(); err != nil {
 			return fmt.Errorf("finish metrics as %s: %w", format, err)
 		}
+	}
+	return nil
+}
+
+func writeText(w io.Writer, document Document) error {
+	text := newTextWriter(w)
+	err := document(func(family *dto.MetricFamily) error {
+		if family != nil {
+			text.family(family)
+		}
+		return nil
+	})
+	if err = errors.Join(err, text.close()); err != nil {
+		return fmt.Errorf("write metrics as text: %w", err)
 	}
 	return nil
 }

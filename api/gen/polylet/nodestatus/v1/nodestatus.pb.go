@@ -511,23 +511,21 @@ func (x *ReadNodeLogResponse) GetData() []byte {
 	return nil
 }
 
-// Request of QueryNodeLogs. Either services or a file.
+// Request of QueryNodeLogs.
 type QueryNodeLogsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One to four names of systemd units, or of log files below the log directory.
 	Services []string `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty"`
-	// Path of one file below the log directory; then nothing else may be set.
-	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
 	// Entries from here on; unset is from the beginning.
-	SinceTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
+	SinceTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
 	// Entries up to here, not before since_time; unset is up to now.
-	UntilTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until_time,json=untilTime,proto3" json:"until_time,omitempty"`
+	UntilTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until_time,json=untilTime,proto3" json:"until_time,omitempty"`
 	// The last lines only, 0 to 100000; unset is all.
-	TailLines *int32 `protobuf:"varint,5,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
+	TailLines *int32 `protobuf:"varint,4,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
 	// Which boot: 0 is this one, -1 the one before …; unset is all.
-	Boot *int32 `protobuf:"varint,6,opt,name=boot,proto3,oneof" json:"boot,omitempty"`
+	Boot *int32 `protobuf:"varint,5,opt,name=boot,proto3,oneof" json:"boot,omitempty"`
 	// Regular expression that entries match; "" is all.
-	Pattern       string `protobuf:"bytes,7,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	Pattern       string `protobuf:"bytes,6,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -567,13 +565,6 @@ func (x *QueryNodeLogsRequest) GetServices() []string {
 		return x.Services
 	}
 	return nil
-}
-
-func (x *QueryNodeLogsRequest) GetFile() string {
-	if x != nil {
-		return x.File
-	}
-	return ""
 }
 
 func (x *QueryNodeLogsRequest) GetSinceTime() *timestamppb.Timestamp {
@@ -693,18 +684,17 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12!\n" +
 	"\foffset_bytes\x18\x02 \x01(\x03R\voffsetBytes\")\n" +
 	"\x13ReadNodeLogResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xab\x02\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x97\x02\n" +
 	"\x14QueryNodeLogsRequest\x12\x1a\n" +
-	"\bservices\x18\x01 \x03(\tR\bservices\x12\x12\n" +
-	"\x04file\x18\x02 \x01(\tR\x04file\x129\n" +
+	"\bservices\x18\x01 \x03(\tR\bservices\x129\n" +
 	"\n" +
-	"since_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x129\n" +
+	"since_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x129\n" +
 	"\n" +
-	"until_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tuntilTime\x12\"\n" +
+	"until_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tuntilTime\x12\"\n" +
 	"\n" +
-	"tail_lines\x18\x05 \x01(\x05H\x00R\ttailLines\x88\x01\x01\x12\x17\n" +
-	"\x04boot\x18\x06 \x01(\x05H\x01R\x04boot\x88\x01\x01\x12\x18\n" +
-	"\apattern\x18\a \x01(\tR\apatternB\r\n" +
+	"tail_lines\x18\x04 \x01(\x05H\x00R\ttailLines\x88\x01\x01\x12\x17\n" +
+	"\x04boot\x18\x05 \x01(\x05H\x01R\x04boot\x88\x01\x01\x12\x18\n" +
+	"\apattern\x18\x06 \x01(\tR\apatternB\r\n" +
 	"\v_tail_linesB\a\n" +
 	"\x05_boot\"+\n" +
 	"\x15QueryNodeLogsResponse\x12\x12\n" +

@@ -48,8 +48,8 @@ type NodeStatusServiceClient interface {
 	// end that it has now.
 	ReadNodeLog(ctx context.Context, in *ReadNodeLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadNodeLogResponse], error)
 	// QueryNodeLogs sends the log of services, from the journal or else from
-	// their files, or of one file. It ends after 30 seconds at the latest.
-	// INVALID_ARGUMENT: the query is not allowed.
+	// their files. It ends after 30 seconds at the latest. INVALID_ARGUMENT: the
+	// query is not allowed; RESOURCE_EXHAUSTED: too many are under way.
 	QueryNodeLogs(ctx context.Context, in *QueryNodeLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[QueryNodeLogsResponse], error)
 }
 
@@ -149,8 +149,8 @@ type NodeStatusServiceServer interface {
 	// end that it has now.
 	ReadNodeLog(*ReadNodeLogRequest, grpc.ServerStreamingServer[ReadNodeLogResponse]) error
 	// QueryNodeLogs sends the log of services, from the journal or else from
-	// their files, or of one file. It ends after 30 seconds at the latest.
-	// INVALID_ARGUMENT: the query is not allowed.
+	// their files. It ends after 30 seconds at the latest. INVALID_ARGUMENT: the
+	// query is not allowed; RESOURCE_EXHAUSTED: too many are under way.
 	QueryNodeLogs(*QueryNodeLogsRequest, grpc.ServerStreamingServer[QueryNodeLogsResponse]) error
 	mustEmbedUnimplementedNodeStatusServiceServer()
 }

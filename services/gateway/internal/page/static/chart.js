@@ -56,7 +56,7 @@ const make = (tag, attributes) => {
 // drawn as a line.
 export function draw(parent, points, { width = 320, height = 72, say, limit = 0, label, axis = true }) {
   const now = points.length ? points[points.length - 1][0] : Date.now();
-  const span = Math.max(60e3, points.length ? now - points[0][0] : 0);
+  const span = Math.max(axis ? 20e3 : 10e3, points.length ? now - points[0][0] : 0);
   const peak = Math.max(1e-9, ...points.map((p) => p[1]));
   const top = limit && limit < peak * 4 ? Math.max(limit, peak) * 1.08 : peak * 1.25;
   const x = (t) => width - ((now - t) / span) * width;

@@ -76,7 +76,7 @@ function show() {
 
 function showConditions(node) {
   const good = (c) => (c.type === 'Ready' ? c.status === 'True' : c.status === 'False');
-  const items = [...(node.conditions || []).map((c) => ({ key: c.type, good: good(c), words: good(c) && c.type !== 'Ready' ? `no ${c.type.replace(/([a-z])([A-Z])/g, '$1 $2').toLowerCase()}` : c.type + (good(c) ? '' : `: ${c.reason || c.status}`), title: `${c.message || c.reason || ''} (since ${ago(c.since)})` })),
+  const items = [...(node.conditions || []).map((c) => ({ key: c.type, good: good(c), words: good(c) && c.type !== 'Ready' ? `no ${c.type.replace(/([a-z])([A-Z])/g, '$1 $2').replace(/([A-Z])([A-Z][a-z])/g, '$1 $2').toLowerCase()}` : c.type + (good(c) ? '' : `: ${c.reason || c.status}`), title: `${c.message || c.reason || ''} (since ${ago(c.since)})` })),
     ...(node.taints || []).map((t) => ({ key: `taint ${t}`, good: true, words: `taint ${t}`, title: 'taint' }))];
   list(byId('conditions'), items, (i) => i.key, () => h('li', {}), (li, i) => {
     li.className = `chip ${i.good ? 'quiet' : 'bad'}`;

@@ -58,7 +58,7 @@ func run(ctx context.Context, program string, p *kubeletconfigv1.CredentialProvi
 	if answer.over {
 		return nil, fmt.Errorf("its answer is larger than %d bytes", mostAnswer)
 	}
-	return understand(answer.Bytes(), p.APIVersion)
+	return understand(answer.kept.Bytes(), p.APIVersion)
 }
 
 // understand reads an answer. Errors must not show any of it.
@@ -80,26 +80,27 @@ func understand(data []byte, version string) (*credentialproviderv1.CredentialPr
 	return nil, errors.New("its answer has a cacheKeyType other than Image, Registry and Global")
 }
 
-// bounded keeps the first bytes that are written to it.
+// bounded keeps the first bytes that are written to it. The buffer is no
+// embedded field: its ReadFrom would know no bound.
 type bounded struct {
-	bytes.Buffer
+	kept bytes.Buffer
 	most int
 	over bool
 }
 
 func (b *bounded) Write(data []byte) (int, error) {
 	n := len(data)
-	if free := b.most - b.Len(); n > free {
+	if free := b.most - b.kept.Len(); n > free {
 		b.over = true
 		data = data[:max(0, free)]
 	}
-	b.Buffer.Write(data)
+	b.kept.Write(data)
 	return n, nil
 }
 
 // quoted is what was written as an appendix to an error; empty for nothing.
 func (b *bounded) quoted() string {
-	if text := strings.TrimSpace(b.String()); text != "" {
+	if text := strings.TrimSpace(b.kept.String()); text != "" {
 		return fmt.Sprintf("; it complained: %q", text)
 	}
 	return ""

@@ -55,6 +55,9 @@ type Ledger struct {
 
 	mu     sync.Mutex
 	counts map[string]int // pulls under way, by image
+	// unsure are those of them of which an earlier pull may have been done
+	// though nobody was told.
+	unsure map[string]bool
 }
 
 // New makes a Ledger; it touches no file.
@@ -63,16 +66,17 @@ func New(cfg Config) *Ledger {
 		cfg.Policy = kubeletv1beta1.NeverVerifyPreloadedImages
 	}
 	dir := filepath.Join(cfg.RootDir, "image_manager")
-	return &Ledger{cfg: cfg, pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"), counts: map[string]int{}}
+	return &Ledger{cfg: cfg, pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"), counts: map[string]int{}, unsure: map[string]bool{}}
 }
 
 // Begin notes that a pull of an image begins. Each call is followed by one of
-// Pulled or Failed. An error means that the image must not be pulled: it could
+// Pulled, Failed or Unsure. An error means that the image must not be pulled: it could
 // pass for a preloaded one after a crash.
 func (l *Ledger) Begin(image string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.counts[image] == 0 {
+		l.unsure[image] = l.intended(image)
 		intent := &kubeletv1beta1.ImagePullIntent{TypeMeta: typeMeta(kindIntent), Image: image}
 		if err := l.write(l.pulling, image, intent); err != nil {
 			return fmt.Errorf("note that image %q is about to be pulled: %w", image, err)
@@ -86,7 +90,16 @@ func (l *Ledger) Begin(image string) error {
 func (l *Ledger) Failed(image string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.end(image, false)
+	return l.end(image, l.unsure[image])
+}
+
+// Unsure notes that nobody knows how a pull ended: it was given up, or the
+// runtime went away. The intent stays until a pull succeeds or Recover looks.
+func (l *Ledger) Unsure(image string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsure[image] = true
+	return l.end(image, true)
 }
 
 // Pulled notes that the image with this reference was pulled, and what for.
@@ -96,6 +109,7 @@ func (l *Ledger) Pulled(image, ref string, by Grant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.add(image, ref, by); err != nil {
+		l.unsure[image] = true
 		_ = l.end(image, true)
 		return fmt.Errorf("note that image %q was pulled: %w", image, err)
 	}
@@ -108,6 +122,7 @@ func (l *Ledger) end(image string, keep bool) error {
 		return nil
 	}
 	delete(l.counts, image)
+	delete(l.unsure, image)
 	if keep {
 		return nil
 	}

@@ -197,6 +197,27 @@ func TestOnePullOfSeveralThatFailsLeavesTheIntentOfTheOthers(t *testing.T) {
 	}
 }
 
+func TestAPullWhoseEndNobodyKnowsIsVerifiedUntilOneSucceeds(t *testing.T) {
+	l := New(Config{RootDir: t.TempDir()})
+	must := func() bool { return l.MustPull(logr.Discard(), image, ref, func() Grant { return Grant{} }) }
+	if err := errors.Join(l.Begin(image), l.Unsure(image)); err != nil {
+		t.Fatal(err)
+	}
+	if !must() {
+		t.Error("the image passes for preloaded")
+	}
+	if err := errors.Join(l.Begin(image), l.Failed(image)); err != nil {
+		t.Fatal(err)
+	}
+	if !must() {
+		t.Error("after another pull that failed for sure, the image passes for preloaded")
+	}
+	pulled(t, l, Grant{NodePodsAccessible: true})
+	if n, _ := l.Count(); n != 0 || must() {
+		t.Errorf("%d intents after a pull that succeeded", n)
+	}
+}
+
 func TestRecordsGoWithTheirImagesUnlessTheyAreNew(t *testing.T) {
 	l := New(Config{RootDir: t.TempDir()})
 	pulled(t, l, Grant{NodePodsAccessible: true})

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	podresource "k8s.io/component-helpers/resource"
 )
 
 // Pod fills in every default of a pod in place. Applying it twice changes
@@ -22,16 +23,18 @@ func Pod(pod *v1.Pod) {
 	}
 	for i := range spec.InitContainers {
 		container(&spec.InitContainers[i], spec.HostNetwork)
+		appArmor(pod, &spec.InitContainers[i])
 	}
 	for i := range spec.Containers {
 		container(&spec.Containers[i], spec.HostNetwork)
+		appArmor(pod, &spec.Containers[i])
 	}
 	for i := range spec.EphemeralContainers {
 		c := v1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
 		container(&c, spec.HostNetwork)
 		spec.EphemeralContainers[i].EphemeralContainerCommon = v1.EphemeralContainerCommon(c)
 	}
-	podResources(spec)
+	podResources(pod)
 	if pod.Status.Phase == "" {
 		pod.Status.Phase = v1.PodPending
 	}
@@ -93,9 +96,6 @@ func container(c *v1.Container, hostNetwork bool) {
 			}
 		}
 	}
-	if c.SecurityContext != nil {
-		setPointer(&c.SecurityContext.ProcMount, v1.DefaultProcMount)
-	}
 }
 
 func probe(p *v1.Probe) {
@@ -144,49 +144,54 @@ func containerResources(c *v1.Container) {
 			c.Resources.Requests[name] = limit.DeepCopy()
 		}
 	}
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		_, requested := c.Resources.Requests[name]
-		if requested && !hasResizePolicy(c, name) {
-			c.ResizePolicy = append(c.ResizePolicy, v1.ContainerResizePolicy{ResourceName: name, RestartPolicy: v1.NotRequired})
-		}
-	}
 }
 
-func hasResizePolicy(c *v1.Container, name v1.ResourceName) bool {
-	for _, p := range c.ResizePolicy {
-		if p.ResourceName == name {
-			return true
-		}
-	}
-	return false
-}
-
-// podResources gives a pod-level limit a request: what the containers ask for,
-// or the limit when none of them asks.
-func podResources(spec *v1.PodSpec) {
-	if spec.Resources == nil {
+// podResources gives the pod's own resources the requests that are left open:
+// what its containers ask for together, else its own limit.
+func podResources(pod *v1.Pod) {
+	r := pod.Spec.Resources
+	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {
 		return
 	}
-	roundUp(spec.Resources.Limits)
-	roundUp(spec.Resources.Requests)
-	for name, limit := range spec.Resources.Limits {
-		if _, ok := spec.Resources.Requests[name]; ok {
+	roundUp(r.Limits)
+	roundUp(r.Requests)
+	asked := podresource.AggregateContainerRequests(pod, podresource.PodResourcesOptions{})
+	for name, q := range r.Limits {
+		if _, set := r.Requests[name]; set || !podresource.IsSupportedPodLevelResource(name) {
 			continue
 		}
-		var sum resource.Quantity
-		for _, c := range spec.Containers {
-			if q, ok := c.Resources.Requests[name]; ok {
-				sum.Add(q)
-			}
+		if sum, some := asked[name]; some && !sum.IsZero() && !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			q = sum
 		}
-		if sum.IsZero() {
-			sum = limit.DeepCopy()
+		if r.Requests == nil {
+			r.Requests = v1.ResourceList{}
 		}
-		if spec.Resources.Requests == nil {
-			spec.Resources.Requests = v1.ResourceList{}
-		}
-		spec.Resources.Requests[name] = sum
+		r.Requests[name] = q.DeepCopy()
 	}
+}
+
+// appArmor turns the older annotation of a container into its field.
+func appArmor(pod *v1.Pod, c *v1.Container) {
+	text, ok := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
+	if !ok || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+		return
+	}
+	profile := &v1.AppArmorProfile{}
+	local, isLocal := strings.CutPrefix(text, v1.DeprecatedAppArmorBetaProfileNamePrefix)
+	switch {
+	case text == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		profile.Type = v1.AppArmorProfileTypeRuntimeDefault
+	case text == v1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		profile.Type = v1.AppArmorProfileTypeUnconfined
+	case isLocal && local != "":
+		profile.Type, profile.LocalhostProfile = v1.AppArmorProfileTypeLocalhost, &local
+	default:
+		return // the checks refuse it
+	}
+	if c.SecurityContext == nil {
+		c.SecurityContext = &v1.SecurityContext{}
+	}
+	c.SecurityContext.AppArmorProfile = profile
 }
 
 // roundUp rounds to milli units, the finest that the API keeps.

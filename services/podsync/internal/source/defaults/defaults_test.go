@@ -67,11 +67,10 @@ spec:
     ports: [{containerPort: 80, hostPort: 80, protocol: TCP}]
     env: [{name: N, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.name}}}]
     resources: {limits: {cpu: 1m}, requests: {cpu: 1m}}
-    resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]
     livenessProbe: {httpGet: {port: 80, path: /, scheme: HTTP}, timeoutSeconds: 1, periodSeconds: 10, successThreshold: 1, failureThreshold: 3}
     readinessProbe: {grpc: {port: 1, service: ""}, timeoutSeconds: 1, periodSeconds: 3, successThreshold: 1, failureThreshold: 3}
     lifecycle: {preStop: {httpGet: {port: 80, path: /, scheme: HTTP}}}
-    securityContext: {procMount: Default}
+    securityContext: {}
   volumes:
   - {name: e, emptyDir: {}}
   - {name: s, secret: {secretName: x, defaultMode: 420}}

@@ -1,0 +1,194 @@
+package listen
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open runs a port until the test ends and returns its address.
+func open(t *testing.T, limits Limits, dropped func(), h http.Handler) string {
+	t.Helper()
+	l := New(Config{Name: "secure", Address: "127.0.0.1:0", Handler: h, Limits: limits, Dropped: dropped})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	<-l.Ready()
+	return l.Address()
+}
+
+// dialTo connects; what it returns is closed with the test.
+func dialTo(t *testing.T, address string) net.Conn {
+	t.Helper()
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// speak sends a request on a connection and returns the answer's status line.
+func speak(conn net.Conn, path string) (string, error) {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
+		return "", err
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return res.Status, err
+}
+
+// trusting trusts whoever asks for /known.
+func trusting(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/known" {
+		Trust(r.Context())
+	}
+	fmt.Fprint(w, "ok")
+}
+
+func TestAFloodThrowsOutStrangersAndNobodyWhoIsKnown(t *testing.T) {
+	limits := DefaultLimits()
+	limits.Strangers = 8
+	var dropped atomic.Int32
+	address := open(t, limits, func() { dropped.Add(1) }, http.HandlerFunc(trusting))
+	known := dialTo(t, address)
+	if status, err := speak(known, "/known"); status != "200 OK" {
+		t.Fatal(status, err)
+	}
+	var flood []net.Conn
+	for range 100 {
+		flood = append(flood, dialTo(t, address))
+	}
+	// The first of the flood was closed for the later ones.
+	if _, err := flood[0].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
+		t.Errorf("the oldest stranger is still there: %v", err)
+	}
+	// Somebody new gets in, and who was known stays.
+	if status, err := speak(dialTo(t, address), "/"); status != "200 OK" {
+		t.Errorf("a new client during the flood: %q %v", status, err)
+	}
+	if status, err := speak(known, "/"); status != "200 OK" {
+		t.Errorf("the known client during the flood: %q %v", status, err)
+	}
+	if n := dropped.Load(); n < 90 || n > 101 {
+		t.Errorf("%d connections were dropped", n)
+	}
+}
+
+func TestWhenAllPlacesAreTakenByTheKnownOneMoreIsRefused(t *testing.T) {
+	limits := DefaultLimits()
+	limits.Connections = 3
+	address := open(t, limits, nil, http.HandlerFunc(trusting))
+	var known []net.Conn
+	for range 3 {
+		conn := dialTo(t, address)
+		if status, err := speak(conn, "/known"); status != "200 OK" {
+			t.Fatal(status, err)
+		}
+		known = append(known, conn)
+	}
+	if status, err := speak(dialTo(t, address), "/known"); err == nil {
+		t.Errorf("one too many: %q", status)
+	}
+	known[0].Close()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		if status, _ := speak(dialTo(t, address), "/known"); status == "200 OK" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the place of one who left stays taken")
+		}
+	}
+	if status, err := speak(known[1], "/"); status != "200 OK" {
+		t.Errorf("the known client: %q %v", status, err)
+	}
+}
+
+func TestAClientThatSendsItsHeaderTooSlowlyIsCutOff(t *testing.T) {
+	limits := DefaultLimits()
+	limits.Header = 100 * time.Millisecond
+	conn := dialTo(t, open(t, limits, nil, http.HandlerFunc(trusting)))
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if _, err := io.ReadAll(conn); err != nil {
+		t.Errorf("the connection was not closed: %v", err)
+	}
+	if took := time.Since(begin); took > 15*time.Second {
+		t.Errorf("closed after %s", took)
+	}
+}
+
+func TestAHeaderThatIsTooLargeIs431(t *testing.T) {
+	limits := DefaultLimits()
+	limits.HeaderBytes = 4 << 10
+	conn := dialTo(t, open(t, limits, nil, http.HandlerFunc(trusting)))
+	// net/http takes 4 KiB more than it is told to.
+	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: %s\r\n\r\n", strings.Repeat("x", 9<<10)); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if !strings.Contains(line, "431") {
+		t.Errorf("%q %v", line, err)
+	}
+}
+
+func TestALargeHeaderAsOfALongCommandIsTaken(t *testing.T) {
+	conn := dialTo(t, open(t, DefaultLimits(), nil, http.HandlerFunc(trusting)))
+	if status, err := speak(conn, "/?command="+strings.Repeat("x", 900<<10)); status != "200 OK" {
+		t.Errorf("%q %v", status, err)
+	}
+}
+
+func TestASessionOutlivesTheTimeoutsOfItsPort(t *testing.T) {
+	limits := DefaultLimits()
+	limits.Body, limits.Idle, limits.Header = 150*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
+	begun := make(chan struct{})
+	speakUp := make(chan struct{})
+	conn := dialTo(t, open(t, limits, nil, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		close(begun)
+		<-speakUp
+		fmt.Fprint(c, "still here")
+	})))
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	time.AfterFunc(3*limits.Body, func() { close(speakUp) })
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "still here" {
+		t.Errorf("%q %v", got, err)
+	}
+}

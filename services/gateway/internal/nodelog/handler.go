@@ -1,0 +1,104 @@
+package nodelog
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/polylet/polylet/services/gateway/internal/answer"
+)
+
+// Entry is a file or a directory of the node's logs.
+type Entry struct {
+	Name      string
+	Size      int64
+	Modified  time.Time
+	Directory bool
+}
+
+// Node reads the node's logs. Paths have slashes and begin without one; errors
+// are of rpcerr's classes.
+type Node interface {
+	// Stat describes a path and what is in it if it is a directory.
+	Stat(ctx context.Context, path string) (Entry, []Entry, error)
+	// Read returns the pieces of a file from an offset on, and at its end io.EOF.
+	Read(ctx context.Context, path string, offset int64) (next func() ([]byte, error), err error)
+	// Query returns the pieces of services' logs, and at the end io.EOF.
+	Query(ctx context.Context, q *Query) (next func() ([]byte, error), err error)
+}
+
+// Handler serves /logs/ and below; queries says whether services may be asked for.
+func Handler(node Node, queries bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/logs/")
+		if queries {
+			q, refused := parse(r.URL.Query())
+			switch {
+			case refused != nil:
+				answer.Text(w, refused.status, refused.Error())
+				return
+			case q != nil && name != "":
+				answer.Text(w, http.StatusNotAcceptable, "path not allowed in query mode")
+				return
+			case q != nil && len(q.Services) > 0:
+				services(w, r, node, q)
+				return
+			case q != nil:
+				name = file(q.Files[0])
+			}
+		}
+		files(w, r, node, name)
+	})
+}
+
+// services streams the log of services.
+func services(w http.ResponseWriter, r *http.Request, node Node, q *Query) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	next, err := node.Query(ctx, q)
+	if err != nil {
+		answer.Error(w, "nodestatus", err)
+		return
+	}
+	data, err := next()
+	if err != nil && !errors.Is(err, io.EOF) {
+		answer.Error(w, "nodestatus", err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	var out io.Writer = w
+	if r.Header.Get("Accept-Encoding") == "gzip" {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		defer func() { _ = z.Close() }() // a client that went away needs no end
+		out = z
+	}
+	for ; err == nil; data, err = next() {
+		if _, err := out.Write(data); err != nil {
+			return
+		}
+	}
+	if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+		logr.FromContextOrDiscard(ctx).Info("A node log ended early", "services", q.Services, "reason", err.Error())
+		panic(http.ErrAbortHandler) // so that the client sees that it is not whole
+	}
+}
+
+// files serves one path as Go's file server does: listings, ranges, redirects.
+func files(w http.ResponseWriter, r *http.Request, node Node, name string) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	// A log may hold what somebody outside wrote, and browsers reach this path
+	// under the apiserver's own address: nothing of it may run there.
+	w.Header().Set("Content-Security-Policy", "sandbox")
+	call := r.Clone(ctx)
+	call.URL.Path, call.URL.RawPath = "/"+name, ""
+	http.FileServer(&fileSystem{ctx: ctx, node: node}).ServeHTTP(w, call)
+}

@@ -1,0 +1,51 @@
+package plan
+
+// collectGarbage removes dead containers beyond the newest ended ones of each
+// name, and sandboxes that nothing refers to any more.
+// Source: kubelet-surface 7.6.
+func (p *planner) collectGarbage() {
+	keep := p.kept()
+	used := map[string]bool{}
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		used[c.SandboxID] = true
+		if keep[c.ID] || c.State != StateExited {
+			continue
+		}
+		if old := c.FinishedAt.Add(p.s.Node.DeadContainerTTL); p.s.Node.DeadContainerTTL > 0 && p.s.Now.Before(old) {
+			p.wake(old)
+			continue
+		}
+		p.emit(Action{Key: Key{RemoveContainer, c.ID}, ID: c.ID, Container: c.Name})
+	}
+	for i := 1; i < len(p.s.Observed.Sandboxes); i++ {
+		if sb := &p.s.Observed.Sandboxes[i]; !sb.Ready && !used[sb.ID] && !p.running(StopSandbox, sb.ID) {
+			p.emit(Action{Key: Key{RemoveSandbox, sb.ID}, ID: sb.ID})
+		}
+	}
+}
+
+// kept are the containers that stay: those that the status and the next
+// decision are made from, and as many of the newest dead ones of a name as the
+// node wants to keep.
+func (p *planner) kept() map[string]bool {
+	keep := map[string]bool{}
+	for _, v := range p.views {
+		for _, c := range []*Container{v.cur, v.last, v.previous} {
+			if c != nil {
+				keep[c.ID] = true
+			}
+		}
+		dead := 0
+		for i := range p.s.Observed.Containers {
+			c := &p.s.Observed.Containers[i]
+			if c.Name != v.spec.Name || c.State != StateExited {
+				continue
+			}
+			if dead++; dead <= p.s.Node.DeadContainers {
+				keep[c.ID] = true
+			}
+		}
+	}
+	return keep
+}

@@ -1,0 +1,43 @@
+package plan
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestHowManyDeadContainersStayIsTheNodesToSay(t *testing.T) {
+	for _, tc := range []struct{ keep, want int }{{0, 1}, {1, 1}, {3, 3}, {10, 4}} {
+		t.Run(fmt.Sprint(tc.keep), func(t *testing.T) {
+			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+			w.s.Node.DeadContainers = tc.keep
+			w.exits["a"] = []int32{1, 1, 1, 1}
+			w.settle(time.Hour)
+			dead := 0
+			for _, c := range w.s.Observed.Containers {
+				if c.State == StateExited {
+					dead++
+				}
+			}
+			if dead != tc.want {
+				t.Errorf("%d dead containers are left beside the running one, want %d", dead, tc.want)
+			}
+		})
+	}
+}
+
+func TestADeadContainerStaysUntilItIsOldEnough(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.Node.DeadContainerTTL = 10 * time.Minute
+	w.exits["a"] = []int32{1, 1, 1}
+	w.settle(5 * time.Minute)
+	if n := len(w.s.Observed.Containers); n != 4 {
+		t.Errorf("%d containers after five minutes, want all four", n)
+	}
+	w.settle(10 * time.Minute)
+	if n := len(w.s.Observed.Containers); n != 2 {
+		t.Errorf("%d containers when the dead ones are old, want the running one and the last dead", n)
+	}
+}
