@@ -155,6 +155,9 @@ func (p *planner) resized(v *view, c *Container) bool {
 // restarted for a resize. One that had ended before stays as its policy says.
 func (v *view) renewal(s *State) {
 	c := v.last
+	if c != nil && c.State == StateCreated {
+		c = v.previous // its successor is made, but has not started
+	}
 	if c == nil || v.lost || v.class == ephemeral || s.Resize.At.IsZero() || c.State != StateExited {
 		return
 	}

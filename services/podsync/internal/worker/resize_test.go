@@ -178,3 +178,24 @@ func TestAStatusTellsWhetherAResizeWasInEffect(t *testing.T) {
 		}
 	}
 }
+
+func TestAContainerThatIsRestartedForAResizeIsNeverShownAsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		pod := newPod("p", sized("1", "100Mi"))
+		pod.Generation, pod.Spec.RestartPolicy = 1, v1.RestartPolicyOnFailure
+		pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+		r.reg.Set(pod, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r.reg.Set(asks(pod, 2, "1", "200Mi"), "api")
+		r.until("resized", time.Minute, func() bool {
+			st := r.status(pod.UID)
+			return st.ObservedGeneration == 2 && conditionIn(st, v1.PodResizeInProgress).Status == "" && r.has() == 200<<20 && isReady(st)
+		})
+		for _, st := range r.e.statuses[pod.UID] {
+			if st.ContainerStatuses[0].State.Terminated != nil {
+				t.Errorf("shown as ended: %+v", st.ContainerStatuses[0].State.Terminated)
+			}
+		}
+	})
+}
