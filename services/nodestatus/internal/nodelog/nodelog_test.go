@@ -158,7 +158,9 @@ func journal(units string) Program {
 	}
 }
 
-func noJournal(context.Context, []string, io.Writer) error { return errors.New("journalctl is not installed") }
+func noJournal(context.Context, []string, io.Writer) error {
+	return errors.New("journalctl is not installed")
+}
 
 func TestAServicesLogComesFromTheJournalOrElseFromItsFile(t *testing.T) {
 	d := tree(t)

@@ -17,7 +17,6 @@ type stopping struct {
 	hooks, ends map[string]time.Duration
 	due         map[Key]time.Time
 	log         []string
-	over        time.Time
 }
 
 func (s *stopping) play(seconds int) {

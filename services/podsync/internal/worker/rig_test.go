@@ -160,7 +160,7 @@ func (materials) Container(_ context.Context, r material.Request) (*runtimeapi.C
 		},
 		Annotations: map[string]string{
 			cri.AnnotationHash: plan.Hash(c), cri.AnnotationRestartCount: strconv.Itoa(r.RestartCount), cri.AnnotationBackoff: r.Backoff.String(),
-			cri.AnnotationResources: must(encode(resources.Effective(r.Pod, c))),
+			cri.AnnotationResources:  must(encode(resources.Effective(r.Pod, c))),
 			cri.AnnotationBackoffKey: plan.BackoffKey(c), cri.AnnotationRound: strconv.Itoa(r.Round),
 		},
 		Linux: &runtimeapi.LinuxContainerConfig{Resources: material.Kernel(resources.ForContainer(resources.Effective(r.Pod, c), quotas))},

@@ -38,11 +38,15 @@ const sysctlName = `^[a-z0-9]([-_a-z0-9]*[a-z0-9])?((\.|/)[a-z0-9]([-_a-z0-9]*[a
 
 func (c *checker) sysctls(at *field.Path, list []v1.Sysctl) {
 	seen := sets.New[string]()
+	if len(list) == 0 {
+		return
+	}
+	spelling := regexp.MustCompile(sysctlName)
 	for i, s := range list {
 		to := at.Index(i).Child("name")
 		if s.Name == "" {
 			c.required(to, "name the sysctl")
-		} else if ok, _ := regexp.MatchString(sysctlName, s.Name); !ok || len(s.Name) > 253 {
+		} else if !spelling.MatchString(s.Name) || len(s.Name) > 253 {
 			c.invalid(to, s.Name, "must be a sysctl's name, at most 253 of a-z, 0-9, - and _ in parts joined by . or /")
 		}
 		name := strings.ReplaceAll(s.Name, "/", ".")
