@@ -44,7 +44,7 @@ var processCases = []Case{
 		// the exit code of the kill.
 		k.equal("the exec ended with its container, by a kill or an error",
 			err != nil || resp.GetExitCode() == 137, true)
-		k.equal("state", k.status(c).GetState(), runtimeapi.ContainerState_CONTAINER_EXITED)
+		k.equal("exit code of the container", k.ended(c).GetExitCode(), int32(0))
 	}},
 	{"a timeout of zero kills at once", func(k *kit) {
 		id, cfg := k.sandbox()

@@ -277,10 +277,12 @@ func TestWhatIsRememberedOfImagesGoesWithThem(t *testing.T) {
 		records := &forgetful{}
 		r := start(t, Config{MaxAge: time.Minute, HighPercent: 100}, fakecri.Config{}, 2, records)
 		time.Sleep(5*time.Minute - time.Second)
+		synctest.Wait()
 		if len(records.kept) != 1 || len(records.kept[0]) != 2 {
 			t.Fatalf("pruned %v while nothing went", records.kept)
 		}
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		if got := r.there(); got != "" || len(records.kept) != 2 || len(records.kept[1]) != 0 {
 			t.Errorf("left %s, pruned %v", got, records.kept)
 		}

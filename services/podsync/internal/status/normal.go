@@ -99,11 +99,15 @@ func sameCondition(a, b v1.PodCondition) bool {
 // stamp gives the conditions of desired their transition times: that of known
 // while the status has not changed, else what the planner said, else now. A
 // start time that the apiserver has stands, and so does the address of a pod
-// that has ended: of a static pod, this process may not know when an earlier
-// one began with it, nor the address of a sandbox that was down by then.
+// that has ended; and what runs is not pending again: of a static pod, this
+// process may not know when an earlier one began with it, that it ran, nor the
+// address of a sandbox that was down by then.
 func stamp(desired *v1.PodStatus, known v1.PodStatus, now time.Time) {
 	if desired.StartTime != nil && known.StartTime != nil {
 		desired.StartTime = known.StartTime
+	}
+	if known.Phase == v1.PodRunning && desired.Phase == v1.PodPending {
+		desired.Phase = known.Phase
 	}
 	if terminal(desired.Phase) && desired.PodIP == "" {
 		desired.PodIP, desired.PodIPs = known.PodIP, known.PodIPs

@@ -394,6 +394,25 @@ func TestAStaticPodThatHasEndedKeepsTheAddressThatItsMirrorHas(t *testing.T) {
 	})
 }
 
+func TestAStaticPodThatRanIsNotShownAsPendingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mirrors := mirrorMap{}
+		b := start(t, fakeapiserver.Config{}, mirrors)
+		mirror := b.create("m").DeepCopy()
+		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
+		mirror.Status = running("10.0.0.1")
+		mirrors["static"] = mirror
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		pending := running("10.0.0.2") // what a new process plans after a boot
+		pending.Phase = v1.PodPending
+		b.w.Set(static, pending)
+		time.Sleep(time.Minute)
+		if got := b.api.Pod("default", "m").Status; got.PodIP != "10.0.0.2" || got.Phase != v1.PodRunning {
+			t.Fatalf("IP %s, phase %s; want the new address and Running", got.PodIP, got.Phase)
+		}
+	})
+}
+
 func TestWithoutAnApiserverAStatusIsAcceptedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []v1.PodStatus
