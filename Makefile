@@ -72,6 +72,9 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 	@go run ./test/cmd/peers >/dev/null
 	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=40m -v -run '$(RUN)' ./test/... 2>&1 \
 		| grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
+.PHONY: soak
+soak: ## The node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
+	@POLYLET_LONG_TESTS=1 $(MAKE) node
 .PHONY: node-page
 node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
 	$(call step,the node's page in a browser)

@@ -265,11 +265,23 @@ func TestAnImageThatCameBetweenTwoCollectionsIsRemovedAtTheNextOne(t *testing.T)
 }
 
 // forgetful notes what it is to keep.
-type forgetful struct{ kept [][]string }
+// forgetful keeps what it was asked to keep; it is asked in another goroutine.
+type forgetful struct {
+	mu   sync.Mutex
+	kept [][]string
+}
 
 func (f *forgetful) Prune(refs []string, _ time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.kept = append(f.kept, refs)
 	return nil
+}
+
+func (f *forgetful) pruned() [][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.kept)
 }
 
 func TestWhatIsRememberedOfImagesGoesWithThem(t *testing.T) {
@@ -278,13 +290,13 @@ func TestWhatIsRememberedOfImagesGoesWithThem(t *testing.T) {
 		r := start(t, Config{MaxAge: time.Minute, HighPercent: 100}, fakecri.Config{}, 2, records)
 		time.Sleep(5*time.Minute - time.Second)
 		synctest.Wait()
-		if len(records.kept) != 1 || len(records.kept[0]) != 2 {
-			t.Fatalf("pruned %v while nothing went", records.kept)
+		if kept := records.pruned(); len(kept) != 1 || len(kept[0]) != 2 {
+			t.Fatalf("pruned %v while nothing went", kept)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if got := r.there(); got != "" || len(records.kept) != 2 || len(records.kept[1]) != 0 {
-			t.Errorf("left %s, pruned %v", got, records.kept)
+		if got, kept := r.there(), records.pruned(); got != "" || len(kept) != 2 || len(kept[1]) != 0 {
+			t.Errorf("left %s, pruned %v", got, kept)
 		}
 	})
 }

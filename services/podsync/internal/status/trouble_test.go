@@ -2,6 +2,8 @@ package status
 
 import (
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,15 +20,21 @@ func TestAStatusThatIsNotWrittenSaysWhyAndSinceWhen(t *testing.T) {
 		away   bool
 	}{"refused": {403, false}, "away": {503, true}} {
 		synctest.Test(t, func(t *testing.T) {
-			broken := true
+			var broken atomic.Bool // asked in the apiserver's goroutine
+			broken.Store(true)
 			b := start(t, fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
-				if broken && q.Verb == "patch" {
+				if broken.Load() && q.Verb == "patch" {
 					return fakeapiserver.Fault{Status: c.status}
 				}
 				return fakeapiserver.Fault{}
 			}}, nil)
+			var mu sync.Mutex
 			var told []string
-			b.w.deps.OnRefused = func(_ types.UID, err error) { told = append(told, err.Error()) }
+			b.w.deps.OnRefused = func(_ types.UID, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, err.Error())
+			}
 			pod := b.create("p")
 			if _, ok := b.w.Trouble(pod.UID); ok {
 				t.Errorf("%s: trouble before the first request", name)
@@ -39,10 +47,13 @@ func TestAStatusThatIsNotWrittenSaysWhyAndSinceWhen(t *testing.T) {
 				t.Errorf("%s: %+v %v", name, trouble, ok)
 			}
 			synctest.Wait()
-			if len(told) != 1 || !strings.Contains(told[0], trouble.Err.Error()) {
-				t.Errorf("%s: told %d times: %v", name, len(told), told)
+			mu.Lock()
+			once := len(told) == 1 && strings.Contains(told[0], trouble.Err.Error())
+			mu.Unlock()
+			if !once {
+				t.Errorf("%s: not told once of %v", name, trouble.Err)
 			}
-			broken = false
+			broken.Store(false)
 			time.Sleep(time.Minute)
 			if trouble, ok := b.w.Trouble(pod.UID); ok {
 				t.Errorf("%s: trouble after it was written: %+v", name, trouble)

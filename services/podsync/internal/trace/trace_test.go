@@ -118,15 +118,12 @@ func TestACollectorThatIsAwayHoldsNothingUp(t *testing.T) {
 	book := timeline.NewBook()
 	book.Tracer = tracer
 	began := time.Now()
-	for range 10_000 {
+	for range 10_000 { // more than any queue holds: what waited here would wait for ever
 		book.Open("u").Begin("w", "", "", began).End(began, nil)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := tracer.Run(ctx); err != nil {
 		t.Error(err)
-	}
-	if took := time.Since(began); took > flushWithin+3*time.Second {
-		t.Errorf("it took %s", took)
 	}
 }
