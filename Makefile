@@ -86,15 +86,9 @@ conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCU
 	$(call step,conformance)
 	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)'
 .PHONY: fuzz fuzz-short
-fuzz: gcc ## Every fuzzer, one after the other, for FUZZTIME=60s each
+fuzz: ## Every fuzzer, one after the other, for FUZZTIME=60s each
 	$(call step,fuzzers for $(FUZZTIME) each)
-	@mkdir -p .cache
-	@grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | sort | while read -r file; do \
-		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
-			printf '%s\n' "$$name"; \
-			go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "./$$(dirname "$$file")" >.cache/fuzz.log 2>&1 || { cat .cache/fuzz.log; exit 1; }; \
-		done; \
-	done
+	@FUZZTIME=$(FUZZTIME) tools/fuzz $(MODULES)
 # `make test` gives the fuzzers a minute in all.
 test: fuzz-short
 fuzz-short:
