@@ -401,7 +401,7 @@ const shortestGrace = 2 * time.Second
 // killed checks an end that podsync brought about.
 func (j *judge) killed(tr fakecri.Transition, f *facts) {
 	what := fmt.Sprintf("container %s of pod %s (%s, %s)", tr.Name, tr.Pod, tr.Cause, tr.Signal)
-	if !f.unwanted.IsZero() {
+	if !f.unwanted.IsZero() && !f.ofItsOwn(tr) {
 		f.stopping = true
 	}
 	if tr.Cause != "StopContainer" {
@@ -417,6 +417,12 @@ func (j *judge) killed(tr fakecri.Transition, f *facts) {
 	case tr.Signal == "KILL" && tr.At.Sub(tr.SignalledAt) < shortestGrace:
 		j.violation("%s was killed %v after the first signal", what, tr.At.Sub(tr.SignalledAt))
 	}
+}
+
+// ofItsOwn says whether the container itself gave a reason to end it (a probe, a
+// hook, an image): podsync need not know yet that the whole pod is to end.
+func (f *facts) ofItsOwn(tr fakecri.Transition) bool {
+	return slices.ContainsFunc(f.reasons, func(r reason) bool { return r.container == tr.Name && !tr.At.Before(r.at) })
 }
 
 // excuse finds the best reason for a container's end: empty when there is none.
