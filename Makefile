@@ -55,7 +55,7 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 
 ##@ Test
 
-.PHONY: test unit sim node conformance bench
+.PHONY: test unit sim node conformance bench vm
 test: build generate-check docs-check lint unit sim node ## Everything, as root, under 30 minutes on 2 cores
 	@printf '\nall passed\n'
 unit: gcc systemd-analyze ## Unit tests of all modules, with the race detector, shuffled
@@ -93,6 +93,9 @@ fuzz: ## Every fuzzer, one after the other, for FUZZTIME=60s each
 test: fuzz-short
 fuzz-short:
 	@n=$$(grep -rh --include='*_test.go' '^func Fuzz' $(MODULES) | wc -l); $(MAKE) fuzz FUZZTIME=$$((60000 / n))ms
+vm: ## systemd as PID 1 and cgroup v2, in a virtual machine (root, qemu, about 15 min)
+	$(call step,virtual machine)
+	@go run ./test/cmd/vm
 bench: ## How long pods take to be Ready, and the same for the runtime alone (root)
 	$(call step,benchmark)
 	@go run ./test/bench

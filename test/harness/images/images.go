@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -36,29 +37,70 @@ const (
 //go:embed pause.c.txt
 var pauseSource []byte
 
-// PushAll builds the images and stores them in the registry. The programs are
-// built into dir.
-func PushAll(ctx context.Context, r *registry.Registry, dir string) error {
+// builds are the images by their name in the registry.
+var builds = []struct {
+	name string
+	make func(context.Context, string) (v1.Image, error)
+}{
+	{"pause:3.10.1", pauseImage},
+	{"testapp:v1", testAppImage},
+	{"library/busybox:1.36", busyBoxImage},
+}
+
+// each builds the images one after the other; the programs are built into dir.
+func each(ctx context.Context, dir string, use func(reference string, img v1.Image) error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("build test images: %w", err)
 	}
-	for _, build := range []struct {
-		name string
-		make func(context.Context, string) (v1.Image, error)
-	}{
-		{"pause:3.10.1", pauseImage},
-		{"testapp:v1", testAppImage},
-		{"library/busybox:1.36", busyBoxImage},
-	} {
+	for _, build := range builds {
 		img, err := build.make(ctx, dir)
 		if err != nil {
 			return fmt.Errorf("build test image %s: %w", build.name, err)
+		}
+		if err := use(build.name, img); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PushAll builds the images and stores them in the registry. The programs are
+// built into dir.
+func PushAll(ctx context.Context, r *registry.Registry, dir string) error {
+	return each(ctx, dir, func(reference string, img v1.Image) error { return r.Push(ctx, reference, img) })
+}
+
+// SaveAll builds the images into tar files in the directory saved, for
+// PushSaved on a machine that cannot build them.
+func SaveAll(ctx context.Context, dir, saved string) error {
+	if err := os.MkdirAll(saved, 0o755); err != nil {
+		return fmt.Errorf("save test images: %w", err)
+	}
+	return each(ctx, dir, func(reference string, img v1.Image) error {
+		tag, err := name.NewTag(registry.LocalName + "/" + reference)
+		if err != nil {
+			return fmt.Errorf("save test image %s: %w", reference, err)
+		}
+		return tarball.WriteToFile(savedName(saved, reference), tag, img)
+	})
+}
+
+// PushSaved stores in the registry what SaveAll wrote.
+func PushSaved(ctx context.Context, r *registry.Registry, saved string) error {
+	for _, build := range builds {
+		img, err := tarball.ImageFromPath(savedName(saved, build.name), nil)
+		if err != nil {
+			return fmt.Errorf("read saved test image %s: %w", build.name, err)
 		}
 		if err := r.Push(ctx, build.name, img); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func savedName(saved, reference string) string {
+	return filepath.Join(saved, strings.ReplaceAll(reference, "/", "_")+".tar")
 }
 
 // PushTestApp stores the test program under a further name, such as

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -50,7 +51,23 @@ func Packages(ctx context.Context, progress io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errors.New("install packages and run a node: run this as root")
 	}
-	missing := missing()
+	return get(ctx, progress, missing())
+}
+
+// Others is Packages for what only some command needs: packages by a file that
+// each brings.
+func Others(ctx context.Context, progress io.Writer, packages map[string]string) error {
+	var missing []string
+	for path, pkg := range packages {
+		if _, err := os.Stat(path); err != nil {
+			missing = append(missing, pkg)
+		}
+	}
+	slices.Sort(missing)
+	return get(ctx, progress, missing)
+}
+
+func get(ctx context.Context, progress io.Writer, missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}

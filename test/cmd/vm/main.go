@@ -1,0 +1,161 @@
+// Command vm is behind `make vm`: it boots a Debian with systemd and cgroup v2
+// under qemu, runs the tests of test/vm in it and writes down what passed. It
+// must never report a test that it did not see pass.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/install"
+	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/vm"
+	"github.com/polylet/polylet/test/harness/workspace"
+)
+
+// within bounds the whole run: everything in the machine is emulated.
+const within = 50 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	root, err := workspace.Root()
+	if err != nil {
+		return err
+	}
+	if err := install.Packages(ctx, os.Stdout); err != nil {
+		return err
+	}
+	if err := install.Others(ctx, os.Stdout, vm.Packages()); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("/var/tmp", "polylet-vm-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	payload := filepath.Join(work, "payload")
+	if err := fill(ctx, root, work, payload); err != nil {
+		return err
+	}
+	began := time.Now()
+	var out lines
+	c := vm.Config{Payload: payload, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
+	ran := vm.Run(ctx, c)
+	if console, err := os.ReadFile(c.Console()); err == nil {
+		os.MkdirAll(filepath.Join(root, ".cache"), 0o755) // the write below says if that failed
+		ran = errors.Join(ran, os.WriteFile(filepath.Join(root, ".cache", "vm-console.log"), console, 0o644))
+	}
+	if ran != nil {
+		return ran
+	}
+	if err := record(ctx, root, began, out.results()); err != nil {
+		return err
+	}
+	if !out.passed() {
+		return errors.New("not every test passed; see above, and .cache/vm-console.log for the machine's console")
+	}
+	return nil
+}
+
+// fill puts everything that the tests use into the payload.
+func fill(ctx context.Context, root, work, payload string) error {
+	builder, err := peers.New(os.Stdout)
+	if err != nil {
+		return err
+	}
+	programs, err := builder.Binaries(ctx, peers.Containerd(), peers.ContainerdShim())
+	if err != nil {
+		return err
+	}
+	if programs["polylet"], err = builder.Polylet(ctx); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(payload, "bin"), 0o755); err != nil {
+		return err
+	}
+	for name, from := range programs {
+		if err := command(ctx, root, "cp", from, filepath.Join(payload, "bin", name)); err != nil {
+			return err
+		}
+	}
+	if err := command(ctx, root, "cp", "-r", "deploy/systemd", filepath.Join(payload, "systemd")); err != nil {
+		return err
+	}
+	if err := command(ctx, root, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(payload, vm.Program), "./test/vm"); err != nil {
+		return err
+	}
+	return images.SaveAll(ctx, filepath.Join(work, "images"), filepath.Join(payload, "images"))
+}
+
+func command(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// lines keeps what the tests print.
+type lines struct{ text strings.Builder }
+
+func (l *lines) Write(p []byte) (int, error) { return l.text.Write(p) }
+
+// results are the lines that end a test.
+func (l *lines) results() []string {
+	var ended []string
+	for line := range strings.Lines(l.text.String()) {
+		if line = strings.TrimRight(line, "\n"); strings.HasPrefix(strings.TrimSpace(line), "--- ") || strings.Contains(line, "exposure of ") {
+			ended = append(ended, line)
+		}
+	}
+	return ended
+}
+
+// passed wants the word that the test binary ends with, and a test that passed.
+func (l *lines) passed() bool {
+	all := strings.Split(l.text.String(), "\n")
+	return slices.Contains(all, "PASS") && !slices.Contains(all, "FAIL") && strings.Contains(l.text.String(), "--- PASS: ")
+}
+
+// record appends the run to the day's file.
+func record(ctx context.Context, root string, began time.Time, results []string) error {
+	dir := filepath.Join(root, "docs", "results")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "vm-"+began.UTC().Format("2006-01-02")+".md"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	commit, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty").Output()
+	if err != nil {
+		commit = []byte("unknown")
+	}
+	_, err = fmt.Fprintf(f, "# systemd and cgroup v2, %s UTC\n\nWritten by `make vm`: commit %s, Debian bookworm under qemu (software emulation) on %d processors, containerd %s, %s.\n\n```\n%s\n```\n\n",
+		began.UTC().Format("2006-01-02 15:04"), strings.TrimSpace(string(commit)), runtime.NumCPU(), peers.Containerd().Version,
+		time.Since(began).Round(time.Second), strings.Join(results, "\n"))
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,193 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/polylet/polylet/test/harness/workspace"
+)
+
+const (
+	release = "bookworm"
+	mirror  = "http://deb.debian.org/debian"
+	// kernelPackage depends on the newest kernel for virtual machines.
+	kernelPackage = "linux-image-cloud-amd64"
+)
+
+// packages are what the machine needs beside the minimal base.
+var packages = []string{
+	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "iptables",
+	"runc", "containernetworking-plugins", "ca-certificates",
+}
+
+// files lie in the machine's root directory as they lie here.
+//
+//go:embed all:files
+var files embed.FS
+
+// system is a built root file system and the kernel that goes with it.
+type system struct{ disk, kernel, initrd string }
+
+// prepare returns the system, building it when the cache has none of exactly
+// this release, these packages and these files.
+func prepare(ctx context.Context, progress io.Writer) (system, error) {
+	key, err := systemKey()
+	if err != nil {
+		return system{}, err
+	}
+	dir := filepath.Join(workspace.Cache(), "vm", key)
+	s := system{filepath.Join(dir, "root.ext4"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd")}
+	if _, err := os.Stat(filepath.Join(dir, "complete")); err == nil {
+		return s, nil
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return s, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return s, err
+	}
+	root := filepath.Join(dir, "root")
+	fmt.Fprintln(progress, "building Debian's minimal system for the virtual machine (about 2 min, cached afterwards) …")
+	if err := command(ctx, "debootstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), release, root, mirror); err != nil {
+		return s, err
+	}
+	version, err := addKernel(ctx, dir, root)
+	if err != nil {
+		return s, err
+	}
+	if err := addFiles(root); err != nil {
+		return s, err
+	}
+	if err := copyFile(filepath.Join(root, "boot", "vmlinuz-"+version), s.kernel, 0o644); err != nil {
+		return s, err
+	}
+	if err := writeInitrd(ctx, dir, root, version, s.initrd); err != nil {
+		return s, err
+	}
+	if err := makeDisk(ctx, root, s.disk, "3G"); err != nil {
+		return s, err
+	}
+	if err := os.RemoveAll(root); err != nil {
+		return s, err
+	}
+	return s, os.WriteFile(filepath.Join(dir, "complete"), nil, 0o644)
+}
+
+func systemKey() (string, error) {
+	sum := sha256.New()
+	fmt.Fprint(sum, release, kernelPackage, packages, earlyModules, initScript)
+	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := files.ReadFile(path)
+		fmt.Fprintln(sum, path)
+		sum.Write(data)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil))[:12], err
+}
+
+// addKernel unpacks the kernel and its modules into root, without the scripts
+// of the package, and returns the kernel's version.
+func addKernel(ctx context.Context, dir, root string) (version string, err error) {
+	out, err := exec.CommandContext(ctx, "apt-cache", "depends", kernelPackage).Output()
+	if err != nil {
+		return "", fmt.Errorf("find the kernel behind %s: %w; run apt-get update", kernelPackage, err)
+	}
+	for _, word := range strings.Fields(string(out)) {
+		if v, ok := strings.CutPrefix(word, "linux-image-"); ok && strings.HasPrefix(v, "6.") {
+			version = v
+		}
+	}
+	if version == "" {
+		return "", fmt.Errorf("find the kernel behind %s: apt-cache names none in %q", kernelPackage, out)
+	}
+	download := exec.CommandContext(ctx, "apt-get", "download", "linux-image-"+version)
+	download.Dir = dir
+	if out, err := download.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("download the kernel %s: %w\n%s", version, err, out)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "linux-image-*.deb"))
+	if err != nil || len(found) != 1 {
+		return "", fmt.Errorf("download the kernel %s: found %v in %s (%v)", version, found, dir, err)
+	}
+	// Extracted beside, then copied: /lib is a link in root, and dpkg-deb would
+	// replace it by a directory.
+	unpacked := filepath.Join(dir, "kernel")
+	if err := command(ctx, "dpkg-deb", "-x", found[0], unpacked); err != nil {
+		return "", err
+	}
+	for _, copied := range [][2]string{{"boot", "boot"}, {"lib/modules", "usr/lib/modules"}} {
+		if err := os.MkdirAll(filepath.Join(root, copied[1]), 0o755); err != nil {
+			return "", err
+		}
+		if err := command(ctx, "cp", "-a", filepath.Join(unpacked, copied[0])+"/.", filepath.Join(root, copied[1])); err != nil {
+			return "", err
+		}
+	}
+	return version, command(ctx, "depmod", "-b", root, version)
+}
+
+// addFiles copies the embedded files into root and has systemd start the test.
+func addFiles(root string) error {
+	err := fs.WalkDir(files, "files", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(root, strings.TrimPrefix(path, "files"))
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		data, err := files.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, 0o644)
+	})
+	if err != nil {
+		return fmt.Errorf("add the machine's files: %w", err)
+	}
+	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
+	if err := os.MkdirAll(wants, 0o755); err != nil {
+		return err
+	}
+	for _, unit := range []string{"/etc/systemd/system/polylet-test.service", "/lib/systemd/system/systemd-networkd.service"} {
+		if err := os.Symlink(unit, filepath.Join(wants, filepath.Base(unit))); err != nil {
+			return fmt.Errorf("enable %s: %w", unit, err)
+		}
+	}
+	return nil
+}
+
+// makeDisk makes an ext4 image of the directory.
+func makeDisk(ctx context.Context, dir, disk, size string) error {
+	return command(ctx, "mke2fs", "-q", "-t", "ext4", "-d", dir, disk, size)
+}
+
+func command(ctx context.Context, name string, args ...string) error {
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		if len(out) > 4096 {
+			out = out[len(out)-4096:]
+		}
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, mode)
+}

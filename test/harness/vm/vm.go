@@ -1,0 +1,104 @@
+// Package vm boots a small Debian with systemd and cgroup v2 under qemu, for
+// what the test machine itself does not have, runs one program in it and hands
+// out what that prints. It must never reach the network, nor change the cached
+// system that it boots from.
+package vm
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Payload is the name of the program in the payload directory that the machine
+// runs, and where it finds that directory.
+const (
+	Program   = "vm.test"
+	PayloadAt = "/polylet"
+)
+
+// Config says what to boot.
+type Config struct {
+	// Payload is a directory that the machine sees, read-only, at PayloadAt. It
+	// holds Program.
+	Payload string
+	// Work is a directory for the payload's disk and the console's log.
+	Work string
+	// Output receives what the program prints, line by line.
+	Output io.Writer
+	// Progress receives lines about preparation.
+	Progress io.Writer
+}
+
+// Packages are what Run needs from Debian, by a file of each.
+func Packages() map[string]string {
+	return map[string]string{
+		"/usr/bin/qemu-system-x86_64": "qemu-system-x86", "/usr/sbin/debootstrap": "debootstrap", "/usr/sbin/mke2fs": "e2fsprogs",
+		"/usr/bin/cpio": "cpio", "/usr/sbin/depmod": "kmod", "/bin/busybox": "busybox-static",
+	}
+}
+
+// Console is the file in the work directory with what kernel and systemd said.
+func (c Config) Console() string { return filepath.Join(c.Work, "console.log") }
+
+// Run boots, runs the program and returns when the machine is off. An error
+// says that the machine did not run; whether the program was content is in what
+// it printed.
+func Run(ctx context.Context, c Config) error {
+	s, err := prepare(ctx, c.Progress)
+	if err != nil {
+		return fmt.Errorf("prepare a virtual machine: %w", err)
+	}
+	payload := filepath.Join(c.Work, "payload.ext4")
+	if err := makeDisk(ctx, c.Payload, payload, "1500M"); err != nil {
+		return fmt.Errorf("prepare a virtual machine: %w", err)
+	}
+	defer os.Remove(payload)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", arguments(s, payload, c.Console())...)
+	cmd.ExtraFiles = []*os.File{writer}
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	fmt.Fprintln(c.Progress, "booting …")
+	if err := cmd.Start(); err != nil {
+		return errors.Join(fmt.Errorf("start qemu: %w", err), writer.Close())
+	}
+	writer.Close() // qemu has it
+	lines := bufio.NewScanner(reader)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fmt.Fprintln(c.Output, strings.TrimRight(lines.Text(), "\r"))
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("run qemu: %w; it said %q, the machine's console is in %s", err, said.String(), c.Console())
+	}
+	return nil
+}
+
+// arguments: software emulation, since nested machines have no other; a network
+// that is closed; the root disk's changes are thrown away; the second serial
+// port carries the program's output.
+func arguments(s system, payload, console string) []string {
+	return []string{
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "3072", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-kernel", s.kernel, "-initrd", s.initrd,
+		"-append", "console=ttyS0 root=/dev/vda rw panic=-1 quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1",
+		"-drive", "file=" + s.disk + ",if=virtio,format=raw,snapshot=on",
+		"-drive", "file=" + payload + ",if=virtio,format=raw,readonly=on",
+		"-nic", "user,restrict=on,model=virtio-net-pci",
+		"-serial", "file:" + console,
+		"-chardev", "file,id=out,path=/dev/fd/3", "-serial", "chardev:out",
+	}
+}

@@ -1,0 +1,159 @@
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/test/harness/images"
+)
+
+func TestTheFiveUnitsRunInTheirSliceAndTheNodeIsHealthy(t *testing.T) {
+	eventually(t, "healthz", func() error { _, err := get(healthz); return err })
+	for _, s := range services {
+		unit := "polylet-" + s + ".service"
+		if got := property(t, unit, "ActiveState"); got != "active" {
+			t.Errorf("%s is %s", unit, got)
+		}
+		if got := property(t, unit, "Slice"); got != "polylet.slice" {
+			t.Errorf("%s runs in %s", unit, got)
+		}
+		if got := property(t, unit, "NRestarts"); got != "0" {
+			t.Errorf("%s was restarted %s times", unit, got)
+		}
+	}
+}
+
+func TestWhatFacesTheNetworkHasNoPrivilege(t *testing.T) {
+	for _, s := range []string{"gateway", "probes"} {
+		pid := property(t, "polylet-"+s+".service", "MainPID")
+		data, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		status := string(data)
+		if uid := regexp.MustCompile(`(?m)^Uid:\t(\d+)`).FindStringSubmatch(status); uid == nil || uid[1] == "0" {
+			t.Errorf("%s runs as user %v", s, uid)
+		}
+		for _, set := range []string{"CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+			if !strings.Contains(status, set+":\t0000000000000000\n") {
+				t.Errorf("%s has capabilities in %s:\n%s", s, set, status)
+			}
+		}
+		for _, part := range []string{"NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+			if !strings.Contains(status, part) {
+				t.Errorf("%s: %q is not in\n%s", s, part, status)
+			}
+		}
+		for _, hidden := range []string{"/run/containerd/containerd.sock", "/var/lib/kubelet/config.yaml"} {
+			if _, err := os.Stat(filepath.Join("/proc", pid, "root", hidden)); err == nil {
+				// The file is there for root; the process's own user must not reach it.
+				if err := run("setpriv", "--reuid", "polylet-"+s, "--clear-groups", "nsenter", "--mount=/proc/"+pid+"/ns/mnt", "--no-fork", "cat", hidden); err == nil {
+					t.Errorf("%s can read %s", s, hidden)
+				}
+			}
+		}
+	}
+}
+
+// exposure is what systemd says of a unit: 0 is best, 10 worst. The limits are a
+// little above what was seen, so that a setting that gets lost is noticed.
+func TestSystemdFindsTheUnitsHardened(t *testing.T) {
+	for s, limit := range map[string]float64{"gateway": 2.0, "probes": 2.0, "stats": 5.0, "nodestatus": 8.5} {
+		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "polylet-"+s+".service").CombinedOutput()
+		if err != nil {
+			t.Fatalf("systemd-analyze: %v: %s", err, out)
+		}
+		found := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
+		if found == nil {
+			t.Fatalf("no exposure level in %s", out)
+		}
+		exposure, err := strconv.ParseFloat(string(found[1]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("exposure of %s: %.1f", s, exposure)
+		if exposure > limit {
+			t.Errorf("exposure of %s is %.1f, more than %.1f:\n%s", s, exposure, limit, out)
+		}
+	}
+}
+
+func TestAKilledProcessIsBackAndNoContainerNotices(t *testing.T) {
+	apply(t, testPod("steady", "100m", "32Mi", "200m", "64Mi"))
+	defer remove(t, "steady")
+	before := ready(t, "steady")
+	order := append(append([]string{}, services...), services...)
+	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	t.Log("order of the kills:", order)
+	for _, s := range order {
+		unit := "polylet-" + s + ".service"
+		pid := property(t, unit, "MainPID")
+		if err := run("systemctl", "kill", "--signal=KILL", unit); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, unit+" back", func() error {
+			if now := property(t, unit, "MainPID"); now == pid || now == "0" {
+				return fmt.Errorf("its process is %s, it was %s", now, pid)
+			}
+			if state := property(t, unit, "ActiveState"); state != "active" {
+				return errors.New(state)
+			}
+			return nil
+		})
+	}
+	eventually(t, "healthz", func() error { _, err := get(healthz); return err })
+	after := ready(t, "steady")
+	was, is := before.Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]
+	if was.ContainerID != is.ContainerID || is.RestartCount != 0 {
+		t.Errorf("the container was %s, is %s after %d restarts", was.ContainerID, is.ContainerID, is.RestartCount)
+	}
+	if was, is := readyAt(before), readyAt(after); !was.Equal(&is) {
+		t.Errorf("Ready since %s, was since %s", is, was)
+	}
+}
+
+func readyAt(p *corev1.Pod) metav1.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.LastTransitionTime
+		}
+	}
+	return metav1.Time{}
+}
+
+// testPod sleeps with these resources; an empty one is left out.
+func testPod(name, cpuRequest, memoryRequest, cpuLimit, memoryLimit string) corev1.Pod {
+	list := func(cpu, memory string) corev1.ResourceList {
+		l := corev1.ResourceList{}
+		if cpu != "" {
+			l[corev1.ResourceCPU] = resource.MustParse(cpu)
+		}
+		if memory != "" {
+			l[corev1.ResourceMemory] = resource.MustParse(memory)
+		}
+		return l
+	}
+	grace := int64(1)
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{
+				Name: "app", Image: images.TestApp, Args: []string{"sleep"},
+				Resources: corev1.ResourceRequirements{Requests: list(cpuRequest, memoryRequest), Limits: list(cpuLimit, memoryLimit)},
+			}},
+		},
+	}
+}
