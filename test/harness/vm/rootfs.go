@@ -38,54 +38,34 @@ var files embed.FS
 type system struct{ disk, kernel, initrd string }
 
 // prepare returns the system, building it when the cache has none of exactly
-// this release, these packages and these files.
+// this release, these packages and these files. The base of Debian's packages
+// is kept apart: it takes minutes, and the files change more often.
 func prepare(ctx context.Context, progress io.Writer) (system, error) {
-	key, err := systemKey()
+	baseKey, key, err := keys()
 	if err != nil {
 		return system{}, err
 	}
-	dir := filepath.Join(workspace.Cache(), "vm", key)
+	base, dir := filepath.Join(workspace.Cache(), "vm", "base-"+baseKey), filepath.Join(workspace.Cache(), "vm", key)
 	s := system{filepath.Join(dir, "root.ext4"), filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "initrd")}
-	if _, err := os.Stat(filepath.Join(dir, "complete")); err == nil {
+	if built(dir) {
 		return s, nil
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		return s, err
+	if !built(base) {
+		fmt.Fprintln(progress, "building Debian's minimal system for the virtual machine (about 2 min, cached afterwards) …")
+		if err := complete(base, func() error { return makeBase(ctx, base) }); err != nil {
+			return s, err
+		}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return s, err
-	}
-	root := filepath.Join(dir, "root")
-	fmt.Fprintln(progress, "building Debian's minimal system for the virtual machine (about 2 min, cached afterwards) …")
-	if err := command(ctx, "debootstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), release, root, mirror); err != nil {
-		return s, err
-	}
-	version, err := addKernel(ctx, dir, root)
-	if err != nil {
-		return s, err
-	}
-	if err := addFiles(root); err != nil {
-		return s, err
-	}
-	if err := copyFile(filepath.Join(root, "boot", "vmlinuz-"+version), s.kernel, 0o644); err != nil {
-		return s, err
-	}
-	if err := writeInitrd(ctx, dir, root, version, s.initrd); err != nil {
-		return s, err
-	}
-	if err := makeDisk(ctx, root, s.disk, "3G"); err != nil {
-		return s, err
-	}
-	if err := os.RemoveAll(root); err != nil {
-		return s, err
-	}
-	return s, os.WriteFile(filepath.Join(dir, "complete"), nil, 0o644)
+	return s, complete(dir, func() error { return s.make(ctx, base, dir) })
 }
 
-func systemKey() (string, error) {
+// keys identify everything that the base, and the system on it, depend on.
+func keys() (base, whole string, err error) {
 	sum := sha256.New()
-	fmt.Fprint(sum, release, kernelPackage, packages, earlyModules, initScript)
-	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+	fmt.Fprint(sum, release, kernelPackage, packages)
+	base = hex.EncodeToString(sum.Sum(nil))[:12]
+	fmt.Fprint(sum, earlyModules, initScript)
+	err = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -94,7 +74,62 @@ func systemKey() (string, error) {
 		sum.Write(data)
 		return err
 	})
-	return hex.EncodeToString(sum.Sum(nil))[:12], err
+	return base, hex.EncodeToString(sum.Sum(nil))[:12], err
+}
+
+func built(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "complete"))
+	return err == nil
+}
+
+// complete fills an empty directory and marks it when that went well.
+func complete(dir string, fill func() error) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := fill(); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "complete"), nil, 0o644)
+}
+
+func makeBase(ctx context.Context, dir string) error {
+	root := filepath.Join(dir, "root")
+	if err := command(ctx, "debootstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), release, root, mirror); err != nil {
+		return err
+	}
+	version, err := addKernel(ctx, dir, root)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "kernel-version"), []byte(version), 0o644)
+}
+
+func (s system) make(ctx context.Context, base, dir string) error {
+	text, err := os.ReadFile(filepath.Join(base, "kernel-version"))
+	if err != nil {
+		return err
+	}
+	version, root := string(text), filepath.Join(dir, "root")
+	if err := command(ctx, "cp", "-a", filepath.Join(base, "root"), root); err != nil {
+		return err
+	}
+	if err := addFiles(root); err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(root, "boot", "vmlinuz-"+version), s.kernel, 0o644); err != nil {
+		return err
+	}
+	if err := writeInitrd(ctx, dir, root, version, s.initrd); err != nil {
+		return err
+	}
+	if err := makeDisk(ctx, root, s.disk, "3G"); err != nil {
+		return err
+	}
+	return os.RemoveAll(root)
 }
 
 // addKernel unpacks the kernel and its modules into root, without the scripts
