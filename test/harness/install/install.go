@@ -30,7 +30,6 @@ func needs() []need {
 		{"/usr/sbin/iptables", "iptables"},
 		{"/usr/sbin/ip", "iproute2"},
 		{"/usr/bin/busybox", "busybox-static"},
-		{"/usr/bin/prometheus", "prometheus"},
 	}
 }
 
@@ -88,19 +87,17 @@ func get(ctx context.Context, progress io.Writer, missing []string) error {
 // Browser installs the Chromium that the test of the node's page drives, when
 // it is missing. Nothing else needs it.
 func Browser(ctx context.Context, progress io.Writer) error {
-	if _, err := os.Stat("/usr/bin/chromium"); err == nil {
-		return nil
-	}
-	fmt.Fprintln(progress, "installing chromium with apt-get …")
-	args := []string{"install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"}
-	if apt(ctx, args...) == nil {
-		return nil
-	}
-	// The usual reason on a fresh machine is an empty package list.
-	if err := apt(ctx, "update"); err != nil {
-		return err
-	}
-	return apt(ctx, args...)
+	return Others(ctx, progress, map[string]string{
+		"/usr/bin/chromium": "chromium", "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf": "fonts-dejavu-core",
+	})
+}
+
+// Prometheus is what the test of the metrics is scraped by; nothing else needs it.
+const Prometheus = "/usr/bin/prometheus"
+
+// Scraper installs Prometheus when it is missing.
+func Scraper(ctx context.Context, progress io.Writer) error {
+	return Others(ctx, progress, map[string]string{Prometheus: "prometheus"})
 }
 
 // SharedRoot makes / a shared mount when it is not one, for mount propagation
