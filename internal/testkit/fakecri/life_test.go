@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,6 +44,7 @@ func TestATestEndsProcessesSandboxesAndTheMachine(t *testing.T) {
 		id := n.container(ctx, sb, pc, "c", img, 0)
 		n.start(ctx, id)
 		n.Reboot()
+		synctest.Wait() // a call on the old connection, which is about to end, may fail
 		if _, err := n.cri.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
 			t.Fatal(err)
 		}
