@@ -316,7 +316,7 @@ func sandboxTaken(h *house) {
 			return err
 		}
 		cs := now.Status.ContainerStatuses[0]
-		ok := isReady(now) && len(list) > 0 && cs.RestartCount >= 1 && cs.RestartCount <= 2 && cs.LastTerminationState.Terminated != nil
+		ok := isReady(now) && len(list) > 0 && cs.RestartCount >= 1 && cs.RestartCount <= 2
 		return boolError(ok, "%s", describe(now))
 	})
 	h.delete(p.Name)
