@@ -20,6 +20,8 @@ import (
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 10 * time.Second
+	// overwritten is how long a status of somebody else's stands.
+	overwritten = time.Second
 )
 
 // local says whether a status counts as accepted when it is set: there is no
@@ -93,8 +95,10 @@ func (w *Writer) schedule(e *entry) {
 	case e.queued:
 	case e.retrying && e.timer != nil && (e.tries > 0 || w.away):
 		// The retry takes the newest status along.
-	case e.accepted == e.version && e.tries > 0:
-		w.after(e, retryDelay(e.tries), true) // somebody overwrites what was accepted
+	case e.accepted == e.version && (e.tries > 0 || !w.local(e)):
+		// Somebody overwrites what was accepted. Whoever it was may want to read
+		// it back, and the pod itself has not changed: there is no hurry.
+		w.after(e, max(retryDelay(e.tries), overwritten), true)
 		e.tries++
 	case e.hurry || w.cfg.MinorDelay < 0 || urgent(e.desired, e.known):
 		e.stopTimer()
