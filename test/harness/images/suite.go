@@ -34,6 +34,7 @@ func PushSuite(ctx context.Context, r *registry.Registry, dir, agnhost string) e
 		}},
 		{s.glibc, []string{"e2e-test-images/glibc-dns-testing:2.0.0"}},
 		{s.noNewPrivileges, []string{"e2e-test-images/nonewprivs:1.4"}},
+		{s.kitten, []string{"e2e-test-images/kitten:1.8"}},
 		{func(ctx context.Context) (v1.Image, error) { return pauseImage(ctx, dir) }, []string{"pause:3.10.2"}},
 	} {
 		img, err := build.make(ctx)
@@ -51,6 +52,19 @@ func PushSuite(ctx context.Context, r *registry.Registry, dir, agnhost string) e
 
 // suite builds the images of the suite.
 type suite struct{ dir, agnhost string }
+
+// kitten is mounted as a volume: two of its files are read.
+func (s suite) kitten(context.Context) (v1.Image, error) {
+	data, err := textFile(s.dir, "data.json", "{\"image\": \"kitten.jpg\"}\n")
+	if err != nil {
+		return nil, err
+	}
+	release, err := textFile(s.dir, "etc/os-release", alpine)
+	if err != nil {
+		return nil, err
+	}
+	return assemble(config{}, file{"etc/", "", 0o755}, data, release)
+}
 
 func (s suite) agnhostImage(ctx context.Context) (v1.Image, error) {
 	files, err := s.userland(ctx,
