@@ -25,6 +25,9 @@ import (
 // requestWithin bounds the cluster's own calls to its apiserver.
 const requestWithin = 30 * time.Second
 
+// namespaceWithin bounds the wait for what the controller manager makes first.
+const namespaceWithin = 2 * time.Minute
+
 // Config says what to run.
 type Config struct {
 	// Instance owns the directory and the services' network.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/polylet/polylet/test/harness/process"
@@ -38,7 +39,13 @@ func (c *Cluster) launch(ctx context.Context, binaries map[string]string) error 
 	if err := c.startControllerManager(ctx, binaries["kube-controller-manager"]); err != nil {
 		return err
 	}
-	return c.startScheduler(ctx, binaries["kube-scheduler"])
+	if err := c.startScheduler(ctx, binaries["kube-scheduler"]); err != nil {
+		return err
+	}
+	// Pods in the default namespace are refused before this.
+	ctx, cancel := context.WithTimeout(ctx, namespaceWithin)
+	defer cancel()
+	return c.waitNamespace(ctx, metav1.NamespaceDefault)
 }
 
 func (c *Cluster) startEtcd(ctx context.Context, binary string) (string, error) {
