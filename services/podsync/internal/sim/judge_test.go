@@ -162,7 +162,8 @@ func (j *judge) unwant(sub *subject, grace int64) {
 		// gets.
 		allowed = max(time.Until(f.unwanted.Truncate(time.Second).Add(allowed)), shortestGrace)
 	}
-	f.because("it was deleted", "", time.Now(), allowed)
+	// The object's timestamp, by which the end is due, has whole seconds.
+	f.because("it was deleted", "", time.Now().Truncate(time.Second), allowed)
 }
 
 // probed notes what a probe found.
