@@ -71,7 +71,8 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
 	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=40m -v -run '$(RUN)' ./test/... 2>&1 \
-		| grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
+		| grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)' | tee bin/node-tests.log \
+		|| { tools/failures bin/node-tests.log; exit 1; }
 .PHONY: soak
 soak: ## The node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node

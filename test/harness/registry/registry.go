@@ -10,8 +10,11 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -123,8 +126,28 @@ func (r *Registry) handler(next http.Handler) http.Handler {
 		if fault != nil && fault(w, req) {
 			return
 		}
+		closeRange(req, next)
 		next.ServeHTTP(w, req)
 	})
+}
+
+// closeRange names the last byte of a range that is open at its end. A runtime
+// asks for such a range when it goes on with a pull that was given up half way,
+// and the registry below understands closed ones only.
+func closeRange(req *http.Request, next http.Handler) {
+	var first int64
+	value, open := strings.CutSuffix(req.Header.Get("Range"), "-")
+	if _, err := fmt.Sscanf(value, "bytes=%d", &first); err != nil || !open || req.Method != http.MethodGet {
+		return
+	}
+	head := req.Clone(req.Context())
+	head.Method = http.MethodHead
+	head.Header.Del("Range")
+	answer := httptest.NewRecorder()
+	next.ServeHTTP(answer, head)
+	if size, err := strconv.ParseInt(answer.Header().Get("Content-Length"), 10, 64); err == nil && answer.Code == http.StatusOK && first < size {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", first, size-1))
+	}
 }
 
 // Status is a fault that answers everything with one HTTP status.
