@@ -224,10 +224,13 @@ type Container struct {
 	State        ContainerState
 	CreatedAt    time.Time
 	StartedAt    time.Time
-	FinishedAt   time.Time
-	ExitCode     int32
-	Reason       string
-	Message      string
+	// FinishedAt, ExitCode, Reason and Message are of the end of one in
+	// StateExited. In StateCreated they are set when its start was cut short, and
+	// say how the runtime shows that; zero otherwise.
+	FinishedAt time.Time
+	ExitCode   int32
+	Reason     string
+	Message    string
 	// Image is what the status shows, ImageID the digest reference.
 	Image   string
 	ImageID string
