@@ -66,6 +66,9 @@ type State struct {
 	// EndSeenAtStart is true when the pod was ending already when this process
 	// first saw it: part of its grace period has passed in a former life.
 	EndSeenAtStart bool
+	// DeletionSince is when this process first saw that the pod's object is being
+	// deleted; zero while it is not. The object's own timestamp has whole seconds.
+	DeletionSince time.Time
 	// Now is the time to plan for.
 	Now time.Time
 }

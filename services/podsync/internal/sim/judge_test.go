@@ -157,13 +157,11 @@ func (j *judge) unwant(sub *subject, grace int64) {
 	if f.unwanted.IsZero() {
 		f.unwanted = time.Now()
 	} else {
-		// A period that is shortened counts from the first request, in the whole
-		// seconds of the object's timestamp, but leaves the least that a container
-		// gets.
-		allowed = max(time.Until(f.unwanted.Truncate(time.Second).Add(allowed)), shortestGrace)
+		// A period that is shortened counts from the first request, but leaves the
+		// least that a container gets.
+		allowed = max(time.Until(f.unwanted.Add(allowed)), shortestGrace)
 	}
-	// The object's timestamp, by which the end is due, has whole seconds.
-	f.because("it was deleted", "", time.Now().Truncate(time.Second), allowed)
+	f.because("it was deleted", "", time.Now(), allowed)
 }
 
 // probed notes what a probe found.
