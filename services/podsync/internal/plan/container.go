@@ -165,7 +165,9 @@ const (
 // fromReported makes a container from a reported status whose container the
 // runtime does not have any more; nil when the status names none.
 func fromReported(st *v1.ContainerStatus) *Container {
-	if st == nil || st.ContainerID == "" {
+	// A status that waits for a start that was made and removed names its last end only.
+	waits := st != nil && st.State.Waiting != nil && st.LastTerminationState.Terminated != nil
+	if st == nil || st.ContainerID == "" && !waits {
 		return nil
 	}
 	c := &Container{ID: bareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: StateExited, Image: st.Image, ImageID: st.ImageID}
