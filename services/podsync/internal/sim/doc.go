@@ -23,7 +23,8 @@
 // images. They are created, changed and deleted, with grace periods of all
 // lengths and none, and a period that is shortened while it runs; they are resized
 // in place, to what fits, to what does not fit yet or ever, and to what the node's
-// policy rules out, with and without the wish to be restarted for it.
+// policy rules out, with and without the wish to be restarted for it. Some seeds
+// have a pod whose containers are all restarted when one ends as its rule says.
 //
 // # Faults
 //

@@ -301,6 +301,22 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			"is wrong: what it asks for fits",
 		},
 		{"a resize that says nothing of what it waits for", sabotage{scenario: resizes(size{90, 64}), api: rewrites(`"PodResizePending"`, `"PodResizePondering"`)}, `is wrong: its resize is "", not "Deferred"`},
+		{"a restart of all containers", sabotage{scenario: only(together, 0)}, ""},
+		{
+			"a container that is not restarted with all others",
+			sabotage{scenario: only(together, 0), cri: func(_ *world, m string, _, _ any, do func() error) error {
+				if m == "StopContainer" {
+					return status.Error(codes.Unknown, "not now")
+				}
+				return do()
+			}},
+			"was restarted without its container",
+		},
+		{
+			"a restart of all containers out of order",
+			sabotage{scenario: only(together, 0), cri: again("StopContainer", func(w *world, _ any) { makesAs(w, "c0", 7) })},
+			"container c0 of pod p0 was started before i0 had come so far",
+		},
 		{
 			"a pod that does not come back after the machine's restart",
 			sabotage{scenario: with(only("forever", 0), 10*time.Second, "reboot", func(w *world) { w.reboot(true) }), cri: func(_ *world, _ string, req, _ any, do func() error) error {
