@@ -32,7 +32,7 @@
 //   - The runtime: a call fails, hangs, is slow, or works though its answer is
 //     lost (also StopContainer, PullImage and preStop, which may hang to their
 //     bounds; postStart has none, so it is slow instead); events are lost,
-//     repeated, late or not there at all; it goes and comes back; its network
+//     repeated, late or not there at all, and their stream hangs; it goes and comes back; its network
 //     does; a process or a sandbox dies; the machine reboots, and the runtime may have
 //     forgotten everything then.
 //   - The apiserver: 500, 429, 410, no answer, a lost answer; watches that are

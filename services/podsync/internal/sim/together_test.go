@@ -3,6 +3,7 @@ package sim
 import (
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -57,6 +58,10 @@ func (j *judge) apart(sub *subject, uid string) string {
 // from a source of its own.
 func (s *scenario) extra(seed int64) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 3))
+	for range rng.IntN(3) * rng.IntN(2) {
+		at := time.Duration(rng.Int64N(int64(s.noisy)))
+		s.add(at, "the stream of events hangs", func(w *world) { w.rt.HangEvents() })
+	}
 	if rng.IntN(8) == 0 {
 		grace := int64([]int{0, 2, 10, 30}[rng.IntN(4)])
 		sub := newPod(together, "t0", &grace, rng)
