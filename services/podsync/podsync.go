@@ -238,7 +238,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 		RootDir: cfg.RootDir, PodLogsDir: cfg.PodLogsDir, NodeName: cfg.NodeName, ClusterDomain: cfg.ClusterDomain,
 		ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, SeccompDefault: cfg.SeccompDefault,
 		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod,
-		SingleProcessOOMKill: cfg.SingleProcessOOMKill, Standalone: cfg.Standalone,
+		SingleProcessOOMKill: cfg.SingleProcessOOMKill, LimitedSwap: cfg.Resize.Swap, Standalone: cfg.Standalone,
 	}, material.Deps{
 		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs, UserNamespaces: s.users,
 		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
