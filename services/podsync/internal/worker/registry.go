@@ -21,6 +21,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/execute"
 	"github.com/polylet/polylet/services/podsync/internal/observe"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/standing"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
@@ -43,6 +44,15 @@ type Probes interface {
 	Remove(uid types.UID)
 	// Results are the last ones, also those of a former life of this process.
 	Results(uid types.UID) map[plan.ProbeKey]plan.ProbeResult
+}
+
+// Standing keeps since when the conditions of static pods stand; *standing.Keeper
+// has it.
+type Standing interface {
+	Of(uid types.UID) []v1.PodCondition
+	Set(uid types.UID, conditions []v1.PodCondition)
+	Forget(uid types.UID)
+	Prune(exists func(types.UID) bool)
 }
 
 // Events records events on pods and containers; *event.Recorder has it.
@@ -84,7 +94,7 @@ type Config struct {
 	AdmitAgain time.Duration
 }
 
-// Deps are what a Registry is given; all but Mirrors, OnDisk and Released must be set.
+// Deps are what a Registry is given; all but Mirrors, Standing, OnDisk and Released must be set.
 type Deps struct {
 	Executor Executor
 	Status   Status
@@ -92,6 +102,9 @@ type Deps struct {
 	Events   Events
 	Pods     Pods
 	Mirrors  Mirrors
+	// Standing may be nil: the conditions of static pods then stand since the
+	// start of this process.
+	Standing Standing
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Timelines may be nil; then the Registry makes its own.
@@ -144,6 +157,9 @@ func New(cfg Config, deps Deps) *Registry {
 	}
 	if deps.Mirrors == nil {
 		deps.Mirrors = noMirrors{}
+	}
+	if deps.Standing == nil {
+		deps.Standing = standing.New(standing.Deps{})
 	}
 	if deps.Timelines == nil {
 		deps.Timelines = timeline.NewBook()
@@ -318,6 +334,7 @@ func (r *Registry) sweep() {
 	}
 	r.sweeping = true
 	r.deps.Allocations.Prune(func(uid types.UID) bool { return r.workers[uid] != nil })
+	r.deps.Standing.Prune(func(uid types.UID) bool { return r.workers[uid] != nil })
 	pods, life := len(r.workers), r.life
 	for uid := range r.observed {
 		if r.workers[uid] == nil {

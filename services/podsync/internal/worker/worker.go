@@ -244,6 +244,9 @@ func (w *worker) setPod(pod *v1.Pod) {
 	if old == nil {
 		w.state.Static = w.source != apiSource
 		w.state.Reported = *pod.Status.DeepCopy()
+		if w.state.Static {
+			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Standing.Of(w.uid)...)
+		}
 		w.begun = pod.Status.StartTime != nil
 		w.state.LogCounts = w.reg.deps.Executor.LogCounts(pod)
 		for key, result := range w.reg.deps.Probes.Results(w.uid) {
