@@ -160,7 +160,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.registry = worker.New(worker.Config{Sources: s.sources.Names()}, worker.Deps{
+	s.registry = worker.New(worker.Config{Sources: s.sources.Names(), MaxDead: cfg.MaxDeadContainers}, worker.Deps{
 		Executor: s.executor(puller), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts, Standing: s.standing,
 		Timelines: s.lines,
 		Admit:     s.admit, Resize: s.resize, Allocations: s.allocations, Node: s.nodeFacts, OnDisk: s.onDisk,

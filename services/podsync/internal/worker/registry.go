@@ -92,6 +92,8 @@ type Config struct {
 	// AdmitAgain is how often admission that could not decide is asked again,
 	// beside each change of the node; 1 s when zero.
 	AdmitAgain time.Duration
+	// MaxDead is how many dead containers stay on the node; nil for no bound.
+	MaxDead *int
 }
 
 // Deps are what a Registry is given; all but Mirrors, Standing, OnDisk and Released must be set.
@@ -139,8 +141,10 @@ type Registry struct {
 	// that they are gone.
 	ended map[types.UID]bool
 	ready map[string]bool
-	seen  bool // the runtime was seen as a whole
-	all   time.Time
+	// excess is what the workers were told last of it; see plan.State.
+	excess map[types.UID]map[string]bool
+	seen   bool // the runtime was seen as a whole
+	all    time.Time
 	// sweeping is true from the moment that all is known on.
 	sweeping bool
 	closed   bool
@@ -280,6 +284,7 @@ func (r *Registry) Observe(uid types.UID, o plan.Observed) {
 	} else if r.sweeping && !empty {
 		r.orphan(uid)
 	}
+	r.thin()
 }
 
 // RuntimeSeen implements observe.Sink.
@@ -375,5 +380,8 @@ func (r *Registry) add(uid types.UID) *worker {
 	r.workers[uid] = w
 	o := r.current(uid)
 	w.in.observed = &o
+	if ids, ok := r.excess[uid]; ok {
+		w.in.excess = &ids
+	}
 	return w
 }

@@ -90,6 +90,7 @@ type inbox struct {
 	done     []outcome
 	stop     *plan.Stop
 	objects  bool
+	excess   *map[string]bool
 }
 
 func newWorker(r *Registry, uid types.UID, seq uint64) *worker {
@@ -214,6 +215,9 @@ func (w *worker) takeIn() {
 		w.noteObserved(&w.state.Observed, in.observed)
 		w.state.Observed = *in.observed
 		w.forgetStops()
+	}
+	if in.excess != nil {
+		w.state.Excess = *in.excess
 	}
 	for k, v := range in.probes {
 		w.noteProbe(k, v)
