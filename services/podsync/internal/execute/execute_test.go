@@ -23,6 +23,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/image"
 	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
@@ -83,6 +84,10 @@ func (h *host) UpdateSandbox(_ context.Context, id string, _, _ *runtimeapi.Linu
 func (h *host) ContainerMemory(_ context.Context, id string) (uint64, error) {
 	return h.memory, h.call("memory %s", id)
 }
+func (h *host) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+	return material.Kernel(k)
+}
+
 func (h *host) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
 	return nil, nil
 }

@@ -163,6 +163,12 @@ func (v *view) shown() *Container {
 	return v.last
 }
 
+// cutShort says whether the container was made and its start was cut short: it
+// is made anew, but if its pod has ended, the runtime's end is all that it has.
+func (c *Container) cutShort() bool {
+	return c != nil && c.State == StateCreated && c.Reason != ""
+}
+
 const (
 	reasonUnknown = "ContainerStatusUnknown"
 	lostMessage   = "The container could not be located when the pod was deleted.  The container used to be Running"
