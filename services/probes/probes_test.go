@@ -456,6 +456,55 @@ func TestExecProbesWaitQuietlyWhilePodsyncIsAway(t *testing.T) {
 	})
 }
 
+// windows counts what lies in each 10 ms since begin.
+func windows(begin time.Time, at []time.Time) (most int, inSecond map[int]int) {
+	in := map[time.Duration]int{}
+	inSecond = map[int]int{}
+	for _, a := range at {
+		in[a.Sub(begin)/(10*time.Millisecond)]++
+		inSecond[int(a.Sub(begin)/time.Second)]++
+	}
+	for _, n := range in {
+		most = max(most, n)
+	}
+	return most, inSecond
+}
+
+// All of them became known in the same moment, which is the worst case: a node
+// whose probes process starts for the first time, or comes back.
+func TestFiveHundredContainersProbedOnceASecondAreSpreadEvenly(t *testing.T) {
+	const containers, seconds = 500, 10
+	// Five are due in 10 ms when they lie perfectly even.
+	const mostInWindow = 20
+	for name, outcome := range map[string]podsyncv1.ProbeOutcome{"for the first time": unknown, "after a restart of probes": success} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakePodsync{epoch: 1, exec: codes("+")}
+				for i := range containers {
+					f.snapshot = append(f.snapshot, execTarget(readiness, "a", func(t *podsyncv1.ProbeTarget) {
+						t.Key.PodUid, t.PeriodSeconds, t.LastOutcome = fmt.Sprintf("uid-%d", i), 1, outcome
+					}))
+				}
+				began := time.Now()
+				n := newNode(t, f)
+				defer n.close()
+				settle(seconds * time.Second)
+				f.mu.Lock()
+				most, inSecond := windows(began, f.execs)
+				f.mu.Unlock()
+				if most > mostInWindow {
+					t.Errorf("%d probes began within 10 ms, want %d at most", most, mostInWindow)
+				}
+				for s := 2; s < seconds-1; s++ {
+					if inSecond[s] != containers {
+						t.Errorf("%d probes began in second %d, want one of each container", inSecond[s], s)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestNothingHappensWithoutTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakePodsync{epoch: 1, exec: codes("+"), snapshot: []*podsyncv1.ProbeTarget{execTarget(liveness, "a", nil)}}

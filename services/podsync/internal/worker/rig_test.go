@@ -124,6 +124,10 @@ func (p probes) Remove(uid types.UID)                                 { p.Set(&v
 
 type materials struct{}
 
+func (materials) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+	return material.Kernel(k)
+}
+
 func (materials) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
 	return nil, nil
 }

@@ -50,6 +50,7 @@ type Engine struct {
 	probes  map[probe.Key]*entry
 	parked  map[probe.Key]parked
 	queue   queue
+	pace    pace
 	running sync.WaitGroup
 }
 
@@ -222,6 +223,9 @@ func (e *Engine) launch(ctx context.Context) (wait time.Duration, any bool) {
 		p := e.queue[0]
 		if p.due.After(now) {
 			return p.due.Sub(now), true
+		}
+		if wait := e.pace.take(now, len(e.probes)); wait > 0 {
+			return wait, true
 		}
 		heap.Pop(&e.queue)
 		attempt, cancel := context.WithCancel(ctx)

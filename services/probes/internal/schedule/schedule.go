@@ -43,6 +43,7 @@ type State struct {
 	hold    bool
 
 	nextTick  time.Time
+	aligned   bool // nextTick is where tickAfter says
 	nextEarly time.Time
 	distance  time.Duration
 }
@@ -82,7 +83,7 @@ func (s State) Update(t probe.Target, now time.Time) State {
 
 // plan sets the times of the next tick and of the first early attempt.
 func (s *State) plan(now time.Time) {
-	s.nextTick = s.tickAfter(now)
+	s.nextTick, s.aligned = s.tickAfter(now), true
 	s.nextEarly, s.distance = time.Time{}, 0
 	begin := s.start.Add(s.target.InitialDelay)
 	fresh := s.outcome == probe.Unknown || s.outcome == probe.Failure && now.Before(begin.Add(s.period()))
@@ -139,11 +140,8 @@ func (s State) Observe(v probe.Verdict, tick bool, now time.Time) (next State, c
 	switch v {
 	case probe.Passed, probe.Warned:
 		success = true
-		if !tick {
-			// Further successes count a whole period apart.
-			s.nextTick = now.Add(s.period())
-		}
 		s.nextEarly = time.Time{}
+		s.afterSuccess(tick, now)
 	case probe.Failed:
 		if !tick {
 			return s, false
@@ -157,6 +155,22 @@ func (s State) Observe(v probe.Verdict, tick bool, now time.Time) (next State, c
 		s.streak, s.passed = 1, success
 	}
 	return s.judge(success, now)
+}
+
+// afterSuccess plans the tick after a success. Further ones that count lie a
+// whole period apart; once enough did, the ticks are where they always are, for
+// containers that began together are to be pulled apart again.
+func (s *State) afterSuccess(tick bool, now time.Time) {
+	counted := 1
+	if s.passed {
+		counted += s.streak
+	}
+	switch {
+	case counted >= s.target.SuccessThreshold && !s.aligned:
+		s.nextTick, s.aligned = s.tickAfter(now), true
+	case counted < s.target.SuccessThreshold && !tick:
+		s.nextTick, s.aligned = now.Add(s.period()), false
+	}
 }
 
 func (s State) judge(success bool, now time.Time) (State, bool) {
