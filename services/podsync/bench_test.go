@@ -9,15 +9,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/internal/testkit/grpctest"
 )
 
 // crowd is podsync on a fake runtime and a fake apiserver, and its pods.
 type crowd struct {
+	service *Service
 	api     *fakeapiserver.Server
 	runtime *fakecri.Runtime
 
@@ -30,7 +34,7 @@ func newCrowd(t testing.TB) *crowd {
 	t.Helper()
 	c := &crowd{runtime: fakecri.New(fakecri.Config{Images: []string{"app:1"}}), pods: map[string]bool{}, changed: make(chan struct{}, 1)}
 	c.api = fakeapiserver.New(fakeapiserver.Config{OnWrite: c.note})
-	startInCluster(t, c.runtime, c.api)
+	c.service = startInCluster(t, c.runtime, c.api)
 	return c
 }
 
@@ -93,24 +97,32 @@ func (c *crowd) count() (ready, all int) {
 // deletes them.
 func (c *crowd) life(b *testing.B, n int) {
 	b.Helper()
-	wait := func(done func() bool) {
-		timeout := time.After(5 * time.Minute)
-		for !done() {
-			select {
-			case <-c.changed:
-			case <-timeout:
-				b.Fatal("the pods did not get there")
-			}
-		}
-	}
-	for i := range n {
-		c.create(b, fmt.Sprintf("p%d", i))
-	}
-	wait(func() bool { ready, _ := c.count(); return ready == n })
+	c.start(b, n)
 	for i := range n {
 		c.delete(b, fmt.Sprintf("p%d", i))
 	}
-	wait(func() bool { _, all := c.count(); return all == 0 })
+	c.wait(b, func() bool { _, all := c.count(); return all == 0 })
+}
+
+// start starts n pods at once and waits until the apiserver has them as Ready.
+func (c *crowd) start(b *testing.B, n int) {
+	b.Helper()
+	for i := range n {
+		c.create(b, fmt.Sprintf("p%d", i))
+	}
+	c.wait(b, func() bool { ready, _ := c.count(); return ready == n })
+}
+
+func (c *crowd) wait(b *testing.B, done func() bool) {
+	b.Helper()
+	timeout := time.After(5 * time.Minute)
+	for !done() {
+		select {
+		case <-c.changed:
+		case <-timeout:
+			b.Fatal("the pods did not get there")
+		}
+	}
 }
 
 // BenchmarkLife is a pod's way from its creation to Ready and away again. The
@@ -127,6 +139,42 @@ func BenchmarkLife(b *testing.B) {
 			}
 			b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/float64(b.N*pods), "cpu-ns/pod")
 		})
+	}
+}
+
+// BenchmarkDocuments is podsync's part of what the gateway serves.
+func BenchmarkDocuments(b *testing.B) {
+	for _, pods := range []int{10, 110, 500} {
+		c := newCrowd(b)
+		c.start(b, pods)
+		client := podsyncv1.NewPodSyncServiceClient(grpctest.Serve(b, func(s *grpc.Server) { c.service.Register(s) }))
+		for name, ask := range map[string]func() ([][]byte, error){
+			"pods": func() ([][]byte, error) {
+				r, err := client.ListDesiredPods(b.Context(), &podsyncv1.ListDesiredPodsRequest{})
+				return r.GetPods(), err
+			},
+			"runningpods": func() ([][]byte, error) {
+				r, err := client.ListRuntimePods(b.Context(), &podsyncv1.ListRuntimePodsRequest{})
+				return r.GetPods(), err
+			},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, pods), func(b *testing.B) {
+				b.ReportAllocs()
+				before := cpuTime(b)
+				for b.Loop() {
+					got, err := ask()
+					if err != nil || len(got) != pods {
+						b.Fatalf("%d pods, %v", len(got), err)
+					}
+					size := 0
+					for _, pod := range got {
+						size += len(pod)
+					}
+					b.SetBytes(int64(size))
+				}
+				b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+			})
+		}
 	}
 }
 
