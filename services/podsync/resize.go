@@ -27,7 +27,7 @@ func (s *Service) resize(q worker.ResizeQuestion) *plan.ResizePending {
 		in.Allocatable = s.allocatable()
 	}
 	if a := admit.Check(in); a.Decision != plan.Admitted {
-		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Message: a.Message}
+		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Cause: a.Reason, Message: a.Message}
 	}
 	return nil
 }
