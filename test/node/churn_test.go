@@ -71,6 +71,7 @@ func TestChurnedPodsLeaveNothingBehindThoughProcessesAreKilled(t *testing.T) {
 		}
 		return boolError(names == "", "left are%s", names)
 	})
+	h.unstickRuntime()
 	h.eventually(3*time.Minute, "nothing is left of the pods", func() error { return h.leftovers().err(seen.namespaces()) })
 	h.eventually(3*time.Minute, "no process has grown", func() error { return grown(before, h.sizes()) })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -57,6 +58,59 @@ func (h *house) leftovers() leftovers {
 		out[what] = found
 	}
 	return out
+}
+
+// unstickRuntime starts containerd again when it has lost track of containers: a
+// start whose caller is killed at the wrong moment leaves a task behind that no
+// call of the CRI can remove (containerd issue 11037, open), whoever the caller
+// is. What is left of other pods is left to be found.
+func (h *house) unstickRuntime() {
+	h.Helper()
+	var stuck map[string]string
+	for range 60 {
+		l := h.leftovers()
+		if l.err(nil) == nil {
+			return
+		}
+		if stuck = h.stuckPods(); len(stuck) > 0 && l.onlyOf(stuck) {
+			break
+		}
+		h.until(time.Now().Add(time.Second))
+	}
+	if len(stuck) == 0 {
+		return
+	}
+	h.Logf("containerd cannot remove containers of %v any more (its issue 11037); it is started again", stuck)
+	h.runtime.Process.Stop()
+	h.must(h.runtime.Process.Start(h.ctx))
+}
+
+// stuckPods are the pods, by UID, whose containers containerd cannot remove.
+func (h *house) stuckPods() map[string]string {
+	h.Helper()
+	said, err := os.ReadFile(h.runtime.Process.LogFile())
+	h.must(err)
+	containers, err := h.runtime.Runtime().ListContainers(h.ctx, &runtimeapi.ListContainersRequest{})
+	h.must(err)
+	out := map[string]string{}
+	for _, c := range containers.GetContainers() {
+		if strings.Contains(string(said), "cannot delete running task "+c.GetId()) {
+			out[c.GetLabels()["io.kubernetes.pod.uid"]] = c.GetLabels()["io.kubernetes.pod.name"]
+		}
+	}
+	return out
+}
+
+// onlyOf says whether the directories and cgroups that are left are of these pods.
+func (l leftovers) onlyOf(pods map[string]string) bool {
+	for _, what := range []string{"pod directory", "log directory", "cgroup"} {
+		for _, path := range l[what] {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(pods)), func(uid string) bool { return strings.Contains(path, uid) }) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // podCgroups are the cgroups of pods in all hierarchies.
