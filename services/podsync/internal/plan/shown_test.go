@@ -116,3 +116,45 @@ func TestAPodHasStoppedWithItsLastProcess(t *testing.T) {
 		t.Errorf("the container is removed under its own stop: %v", got)
 	}
 }
+
+func TestAStartThatWasCutShortIsShownAsTheRuntimeHasItOnceThePodHasEnded(t *testing.T) {
+	cut := Container{
+		ID: "c1", SandboxID: "s", State: StateCreated, CreatedAt: start.Add(2 * time.Second), FinishedAt: start.Add(3 * time.Second),
+		ExitCode: 128, Reason: "StartError", Message: "context canceled",
+	}
+	ended := func() State {
+		s := crashing(testPod(v1.RestartPolicyNever, "a"))
+		s.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+		return s
+	}
+	debug := ended()
+	cut.Name = "debug"
+	debug.Observed.Containers = append(debug.Observed.Containers, cut)
+	again := ended()
+	cut.Name, cut.RestartCount = again.Pod.Spec.Containers[0].Name, 1
+	again.Observed.Containers = append([]Container{cut}, again.Observed.Containers...)
+	now := metav1.NewTime(again.Now)
+	again.Pod.DeletionTimestamp = &now
+	for name, tc := range map[string]struct {
+		state State
+		of    func(*v1.PodStatus) v1.ContainerStatus
+		count int32
+	}{
+		"a debug container":     {debug, func(st *v1.PodStatus) v1.ContainerStatus { return st.EphemeralContainerStatuses[0] }, 0},
+		"a container's restart": {again, func(st *v1.PodStatus) v1.ContainerStatus { return st.ContainerStatuses[0] }, 1},
+	} {
+		out := Plan(tc.state)
+		got := tc.of(&out.Status)
+		end := got.State.Terminated
+		if !out.Stopped || end == nil || end.ExitCode != 128 || end.Reason != "StartError" || end.ContainerID != "containerd://c1" ||
+			got.ContainerID != "containerd://c1" || got.RestartCount != tc.count {
+			t.Errorf("%s: stopped %v, shown as %+v", name, out.Stopped, got)
+		}
+	}
+	running := ended()
+	running.Pod.Spec.RestartPolicy = v1.RestartPolicyAlways
+	running.Observed.Containers = again.Observed.Containers
+	if got := Plan(running).Status.ContainerStatuses[0]; got.ContainerID != "containerd://c0" || got.RestartCount != 0 {
+		t.Errorf("while the pod goes on it is shown as %+v, want its last end", got)
+	}
+}

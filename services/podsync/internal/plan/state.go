@@ -69,6 +69,9 @@ type State struct {
 	// EndSeenAtStart is true when the pod was ending already when this process
 	// first saw it: part of its grace period has passed in a former life.
 	EndSeenAtStart bool
+	// DeletionSince is when this process first saw that the pod's object is being
+	// deleted; zero while it is not. The object's own timestamp has whole seconds.
+	DeletionSince time.Time
 	// Now is the time to plan for.
 	Now time.Time
 }
@@ -231,10 +234,13 @@ type Container struct {
 	State        ContainerState
 	CreatedAt    time.Time
 	StartedAt    time.Time
-	FinishedAt   time.Time
-	ExitCode     int32
-	Reason       string
-	Message      string
+	// FinishedAt, ExitCode, Reason and Message are of the end of one in
+	// StateExited. In StateCreated they are set when its start was cut short, and
+	// say how the runtime shows that; zero otherwise.
+	FinishedAt time.Time
+	ExitCode   int32
+	Reason     string
+	Message    string
 	// Image is what the status shows, ImageID the digest reference.
 	Image   string
 	ImageID string

@@ -68,6 +68,12 @@ func (j *judge) touched(uid string) bool {
 	return j.disturbed[uid]
 }
 
+func (j *judge) forgot(uid string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.forgotten[uid]
+}
+
 func inShort(pod *v1.Pod) string {
 	var out []string
 	for _, st := range statuses(pod) {
@@ -146,7 +152,7 @@ func (w *world) untrue(sub *subject, pod *v1.Pod, snapshot fakecri.Snapshot) str
 		}
 	}
 	for _, st := range append(statuses(pod), pod.Status.EphemeralContainerStatuses...) {
-		if why := untrueContainer(st, newest[st.Name], ended(pod)); why != "" {
+		if why := untrueContainer(st, newest[st.Name], ended(pod) || w.judge.forgot(uidOf(pod))); why != "" {
 			return "container " + st.Name + " " + why
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,6 +48,18 @@ func only(name string, deleted time.Duration) func(int64) *scenario {
 		if deleted > 0 {
 			s.add(deleted, "delete p0", func(w *world) { w.remove(sub, -1) })
 		}
+		return s
+	}
+}
+
+// start is when every bubble's time begins.
+func start() time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// with adds an act to a scenario.
+func with(base func(int64) *scenario, at time.Duration, what string, do func(*world)) func(int64) *scenario {
+	return func(seed int64) *scenario {
+		s := base(seed)
+		s.add(at, what, do)
 		return s
 	}
 }
@@ -247,6 +261,26 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 				return do()
 			}},
 			"of pod p0 is left",
+		},
+		{
+			"a pod that does not come back after the machine's restart",
+			sabotage{scenario: with(only("forever", 0), 10*time.Second, "reboot", func(w *world) { w.reboot(true) }), cri: func(_ *world, _ string, req, _ any, do func() error) error {
+				if run, ok := req.(*runtimeapi.RunPodSandboxRequest); ok && time.Since(start()) > 10*time.Second {
+					return status.Error(codes.Unknown, "no room for "+run.GetConfig().GetMetadata().GetName())
+				}
+				return do()
+			}},
+			"has a container that does not run",
+		},
+		{
+			"a start without its volumes",
+			sabotage{scenario: only("volumes", 0), cri: func(w *world, m string, _, _ any, do func() error) error {
+				if m == "StartContainer" {
+					w.must(w.mounts.Reboot())
+				}
+				return do()
+			}},
+			"though its volume memory is not mounted",
 		},
 		{"a mount that stays", sabotage{scenario: only("volumes", 10*time.Second), unmount: func(string) bool { return false }}, "before its mount"},
 		{"a mount without an owner", sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(w *world, _ any) {

@@ -153,7 +153,8 @@ func (s *scenario) chaos(rng *rand.Rand, heavy float64) {
 			s.add(begin, "what was kept of the probes is damaged", func(w *world) { w.damage() })
 		case 11:
 			if rng.IntN(3) == 0 {
-				s.add(begin, "the machine reboots", func(w *world) { w.reboot() })
+				wiped := pick%3 == 0
+				s.add(begin, fmt.Sprint("the machine reboots; the runtime forgets everything: ", wiped), func(w *world) { w.reboot(wiped) })
 			}
 		}
 	}

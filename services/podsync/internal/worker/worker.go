@@ -160,6 +160,9 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	}
 	w.takeGrant()
 	w.state.Now = time.Now()
+	if w.state.DeletionSince.IsZero() && w.state.Pod != nil && w.state.Pod.DeletionTimestamp != nil {
+		w.state.DeletionSince = w.state.Now
+	}
 	w.state.Node = w.reg.deps.Node()
 	w.withHooks()
 	out := plan.Plan(w.state)
