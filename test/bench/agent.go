@@ -44,11 +44,16 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	if err := st.open(ctx, agent); err != nil {
 		return err
 	}
-	if err := measureRuntime(ctx, s, st, r.column(runtimeAlone)); err != nil {
-		return fmt.Errorf("the runtime alone: %w", err)
+	if !s.memory {
+		if err := measureRuntime(ctx, s, st, r.column(runtimeAlone)); err != nil {
+			return fmt.Errorf("the runtime alone: %w", err)
+		}
 	}
 	if err := st.node.Start(ctx); err != nil {
 		return err
+	}
+	if s.memory {
+		return measureMemory(ctx, s, st, r.column(agent))
 	}
 	return measureNode(ctx, s, st, r.column(agent))
 }

@@ -22,6 +22,8 @@ type settings struct {
 	burst    int
 	rounds   int
 	parallel int
+	memory   bool
+	profiles string
 	out      string
 }
 
@@ -32,6 +34,8 @@ func main() {
 	flag.IntVar(&s.burst, "burst", 30, "pods of a burst")
 	flag.IntVar(&s.rounds, "rounds", 2, "rounds")
 	flag.IntVar(&s.parallel, "parallel", 4, "pods at a time when the runtime alone starts a burst")
+	flag.BoolVar(&s.memory, "memory", false, "measure only memory, of each process; this can be done on a busy machine")
+	flag.StringVar(&s.profiles, "profiles", "", "with -memory: directory for heap profiles of polylet's processes")
 	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")

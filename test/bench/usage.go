@@ -25,12 +25,12 @@ func usageOf(st *stage) (usage, error) {
 		if err != nil {
 			return total, fmt.Errorf("read the CPU time of %s: %w", p.Name(), err)
 		}
-		pss, err := pssOf(p.Pid())
+		held, err := pagesOf(p.Pid())
 		if err != nil {
 			return total, fmt.Errorf("read the memory of %s: %w", p.Name(), err)
 		}
 		total.cpu += cpu
-		total.pss += pss
+		total.pss += held.pss
 	}
 	return total, nil
 }
@@ -56,16 +56,34 @@ func cpuOf(pid int) (float64, error) {
 	return float64(ticks) * 1000 / clockTicks, nil
 }
 
-func pssOf(pid int) (float64, error) {
+// pages is what a process holds, in MiB; pages that it shares count by its share.
+type pages struct{ pss, anon, file float64 }
+
+func pagesOf(pid int) (pages, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
-		return 0, err
+		return pages{}, err
 	}
-	for line := range bytes.Lines(data) {
-		if rest, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {
-			kib, err := strconv.ParseFloat(strings.Fields(string(rest))[0], 64)
-			return kib / 1024, err
+	return parsePages(data)
+}
+
+func parsePages(rollup []byte) (pages, error) {
+	var p pages
+	fields := map[string]*float64{"Pss:": &p.pss, "Pss_Anon:": &p.anon, "Pss_File:": &p.file}
+	for line := range strings.Lines(string(rollup)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || fields[words[0]] == nil {
+			continue
 		}
+		kib, err := strconv.ParseFloat(words[1], 64)
+		if err != nil {
+			return p, fmt.Errorf("line %q: %w", line, err)
+		}
+		*fields[words[0]] = kib / 1024
+		delete(fields, words[0])
 	}
-	return 0, fmt.Errorf("no Pss line")
+	if len(fields) > 0 {
+		return p, fmt.Errorf("no Pss lines in %q", rollup)
+	}
+	return p, nil
 }

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 )
 
+// buildTags are the Makefile's TAGS.
+const buildTags = "grpcnotrace"
+
 // Polylet builds cmd/polylet of this checkout into bin/polylet and returns its
 // path; POLYLET_BINARY names another one. Go's own cache makes a second build
 // cheap.
@@ -21,7 +24,7 @@ func (b *Builder) Polylet(ctx context.Context) (string, error) {
 	}
 	fmt.Fprintln(b.progress, "building polylet …")
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", fresh, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", buildTags, "-o", fresh, ".")
 	cmd.Dir = filepath.Join(b.root, "cmd", "polylet")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
