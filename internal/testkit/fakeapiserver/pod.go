@@ -232,12 +232,16 @@ func checkRestarts(spec *corev1.PodSpec, old, now []corev1.ContainerStatus) fiel
 		return nil
 	}
 	own := map[string]*corev1.Container{}
+	restartsAll := false // a rule may restart what has ended for good (KEP-5532)
 	for i := range spec.Containers {
+		for _, r := range spec.Containers[i].RestartPolicyRules {
+			restartsAll = restartsAll || r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+		}
 		own[spec.Containers[i].Name] = &spec.Containers[i]
 	}
 	for _, o := range old {
 		ended := o.State.Terminated
-		if ended == nil || mayRestart(spec.RestartPolicy, own[o.Name], ended.ExitCode) {
+		if ended == nil || restartsAll || mayRestart(spec.RestartPolicy, own[o.Name], ended.ExitCode) {
 			continue
 		}
 		for i, n := range now {
