@@ -155,6 +155,9 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 		PodsAPISocket: filepath.Join(loaded.Flags.RootDir, "pods-api", "pods-api.sock"),
 	}
 	out.DeadContainers, out.DeadContainerTTL = int(loaded.Flags.MaxDeadContainersPerContainer), loaded.Flags.MinimumContainerTTL
+	if most := int(loaded.Flags.MaxDeadContainers); most >= 0 {
+		out.MaxDeadContainers = &most
+	}
 	out.UserNamespaceIDs = uint32(*c.UserNamespaces.IDsPerPod)
 	out.PullQPS, out.PullBurst = float32(*c.RegistryPullQPS), int(c.RegistryBurst)
 	out.VerifyPulls = loaded.FeatureEnabled("KubeletEnsureSecretPulledImages")

@@ -38,9 +38,12 @@ import (
 )
 
 // fakeRuntime is what containers do in a session.
-type fakeRuntime struct{}
+type fakeRuntime struct {
+	// ended is closed when the test ends.
+	ended <-chan struct{}
+}
 
-func (fakeRuntime) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+func (f fakeRuntime) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
 	switch cmd[0] {
 	case "cat":
 		_, err := io.Copy(out, in)
@@ -48,6 +51,17 @@ func (fakeRuntime) Exec(_ context.Context, _ string, cmd []string, in io.Reader,
 	case "fail":
 		fmt.Fprint(errOut, "no good")
 		return utilexec.CodeExitError{Err: fmt.Errorf("exit 3"), Code: 3}
+	case "chatter":
+		for {
+			if _, err := fmt.Fprintln(out, "chatter"); err != nil {
+				return err
+			}
+		}
+	case "silent":
+		// As sleep, it takes no notice of its client after its first word.
+		fmt.Fprint(out, "x")
+		<-f.ended
+		return nil
 	case "size":
 		size := <-resize
 		_, err := fmt.Fprintf(out, "tty=%v %dx%d", tty, size.Width, size.Height)
@@ -404,7 +418,9 @@ func newHouse(t testing.TB) *house {
 	base := &url.URL{Scheme: "http", Host: h.runtime.Listener.Addr().String()}
 	config := streaming.DefaultConfig
 	config.BaseURL = base
-	streams, err := streaming.NewServer(config, fakeRuntime{})
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended) })
+	streams, err := streaming.NewServer(config, fakeRuntime{ended: ended})
 	if err != nil {
 		t.Fatal(err)
 	}

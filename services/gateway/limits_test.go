@@ -117,26 +117,36 @@ func TestASessionMayBeSilentForLongerThanAnyTimeoutOfThePort(t *testing.T) {
 func TestAClientThatLeavesEndsItsSession(t *testing.T) {
 	h := newHouse(t)
 	s := h.start(t, nil)
-	u := sessionURL(s, "/exec/ns/p/c", url.Values{"command": {"cat"}, "input": {"1"}, "output": {"1"}})
-	for name, executor := range executors(t, u, "admin-token") {
-		ctx, cancel := context.WithCancel(t.Context())
-		in, w := io.Pipe()
-		back, out := io.Pipe()
-		done := make(chan error, 1)
-		go func() {
-			done <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out})
-		}()
-		fmt.Fprint(w, "x")
-		if _, err := io.ReadFull(back, make([]byte, 1)); err != nil || openSessions(t, s) != 1 {
-			t.Errorf("%s: %v, %d sessions", name, err, openSessions(t, s))
+	for _, command := range []string{"cat", "chatter", "mute chatter", "silent", "mute silent"} {
+		query := url.Values{"command": {strings.TrimPrefix(command, "mute ")}, "output": {"1"}}
+		if !strings.HasPrefix(command, "mute ") {
+			query.Set("input", "1")
 		}
-		cancel()
-		if err := <-done; err == nil {
-			t.Errorf("%s: it ended well", name)
+		u := sessionURL(s, "/exec/ns/p/c", query)
+		for name, executor := range executors(t, u, "admin-token") {
+			ctx, cancel := context.WithCancel(t.Context())
+			in, w := io.Pipe()
+			back, out := io.Pipe()
+			options := remotecommand.StreamOptions{Stdin: in, Stdout: out}
+			if query.Get("input") == "" {
+				options.Stdin = nil
+			}
+			done := make(chan error, 1)
+			go func() { done <- executor.StreamWithContext(ctx, options) }()
+			if command == "cat" {
+				fmt.Fprint(w, "x")
+			}
+			if _, err := io.ReadFull(back, make([]byte, 1)); err != nil || openSessions(t, s) != 1 {
+				t.Errorf("%s %s: %v, %d sessions", name, command, err, openSessions(t, s))
+			}
+			cancel()
+			if err := <-done; err == nil {
+				t.Errorf("%s %s: it ended well", name, command)
+			}
+			eventually(t, name+": the session of "+command+" has ended", func() bool { return openSessions(t, s) == 0 })
+			w.Close()
+			back.Close()
 		}
-		w.Close()
-		back.Close()
-		eventually(t, "the session has ended", func() bool { return openSessions(t, s) == 0 })
 	}
 }
 

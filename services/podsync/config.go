@@ -75,6 +75,9 @@ type Config struct {
 	// is before it may go (--minimum-container-ttl-duration).
 	DeadContainers   int
 	DeadContainerTTL time.Duration
+	// MaxDeadContainers is how many dead containers stay on the node
+	// (--maximum-dead-containers); nil for no bound.
+	MaxDeadContainers *int
 
 	// ClusterDomain, ClusterDNS and ResolvConf make the pods' resolv.conf.
 	ClusterDomain string

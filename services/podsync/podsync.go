@@ -42,6 +42,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/rotate"
 	"github.com/polylet/polylet/services/podsync/internal/server"
 	"github.com/polylet/polylet/services/podsync/internal/source"
+	"github.com/polylet/polylet/services/podsync/internal/standing"
 	"github.com/polylet/polylet/services/podsync/internal/status"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/token"
@@ -90,6 +91,7 @@ type Service struct {
 	statuses *status.Writer
 	metrics  *metric.Metrics // nil without a registry
 	probes   *probe.Board
+	standing *standing.Keeper
 	pods     *view.Pods
 	table    *view.Table
 	observer *observe.Observer
@@ -158,8 +160,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.registry = worker.New(worker.Config{Sources: s.sources.Names()}, worker.Deps{
-		Executor: s.executor(puller), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts,
+	s.registry = worker.New(worker.Config{Sources: s.sources.Names(), MaxDead: cfg.MaxDeadContainers}, worker.Deps{
+		Executor: s.executor(puller), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts, Standing: s.standing,
 		Timelines: s.lines,
 		Admit:     s.admit, Resize: s.resize, Allocations: s.allocations, Node: s.nodeFacts, OnDisk: s.onDisk,
 	})
@@ -185,6 +187,7 @@ func (s *Service) edges() {
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
 	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Metrics: s.metrics})
+	s.standing = standing.New(standing.Deps{File: filepath.Join(cfg.RootDir, "polylet", "conditions.json"), Health: deps.Health})
 	s.probes = probe.NewBoard(probe.Deps{
 		Epoch: deps.Epoch, Events: probeEvents{s}, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
 		OnResult: func(uid types.UID, key plan.ProbeKey, r plan.ProbeResult) { s.registry.ProbeResult(uid, key, r) },
@@ -238,7 +241,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 		RootDir: cfg.RootDir, PodLogsDir: cfg.PodLogsDir, NodeName: cfg.NodeName, ClusterDomain: cfg.ClusterDomain,
 		ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, SeccompDefault: cfg.SeccompDefault,
 		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod,
-		SingleProcessOOMKill: cfg.SingleProcessOOMKill, Standalone: cfg.Standalone,
+		SingleProcessOOMKill: cfg.SingleProcessOOMKill, LimitedSwap: cfg.Resize.Swap, Standalone: cfg.Standalone,
 	}, material.Deps{
 		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs, UserNamespaces: s.users,
 		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
@@ -261,6 +264,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.probes.Load(logr.FromContextOrDiscard(ctx))
+	s.standing.Load(logr.FromContextOrDiscard(ctx))
 	s.loadAllocations(logr.FromContextOrDiscard(ctx))
 	group, ctx := errgroup.WithContext(ctx)
 	part := func(name string, run func(context.Context) error) {
@@ -277,6 +281,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	part("objects", s.objects.Run)
 	part("probes", s.probes.Run)
+	part("conditions", s.standing.Run)
 	part("events", s.events.Run)
 	part("volumes", s.volumes.Run)
 	part("mirrors", s.mirrors.Run)

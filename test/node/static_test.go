@@ -97,3 +97,32 @@ func TestStaticPodsOfAURLRunWhileItsServerIsAway(t *testing.T) {
 	h.waitReady("other-"+nodeName, time.Minute)
 	h.waitGone("web-"+nodeName, time.Minute)
 }
+
+// No apiserver remembers the pods of a standalone node: podsync has to.
+func TestAStaticPodIsReadySinceItBecameSoThoughPodsyncIsKilled(t *testing.T) {
+	h := build(t, plan{standalone: true})
+	h.must(h.node.AddStaticPod("steady.yaml", staticManifest("steady", "http", "port=8080")))
+	ready := func(was time.Time) (since time.Time) {
+		h.Helper()
+		h.waitStatic("steady", "it is Ready", time.Minute, func(p *corev1.Pod) error {
+			for _, c := range p.Status.Conditions {
+				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+					since = c.LastTransitionTime.Time
+				}
+			}
+			return boolError(isReady(p), "%s", describe(p))
+		})
+		if !was.IsZero() && !since.Equal(was) {
+			t.Errorf("Ready since %s, was since %s", since, was)
+		}
+		return since
+	}
+	since := ready(time.Time{})
+	for range 3 {
+		h.quietly(time.Minute, "seconds that a moved time would tell", func() error {
+			return boolError(time.Since(since) > 3*time.Second, "only %s", time.Since(since))
+		})
+		h.killService("podsync")
+		ready(since)
+	}
+}

@@ -20,10 +20,6 @@ import (
 // the kubelet.
 const summaryFields = "testdata/summary.fields"
 
-// withoutSwapLimit: on cgroup v1 the kubelet limits a container's memory and swap
-// together; polylet leaves that to the machine, so nothing is known to be left.
-const withoutSwapLimit = ".pods[].containers[app].swap.swapAvailableBytes"
-
 func TestTheSummaryHasTheKubeletsFields(t *testing.T) {
 	h := build(t, plan{})
 	p := webApp("web")
@@ -44,7 +40,7 @@ func TestTheSummaryHasTheKubeletsFields(t *testing.T) {
 		got := h.summaryFields()
 		var errs []error
 		for _, field := range strings.Fields(string(want)) {
-			if !slices.Contains(got, field) && field != withoutSwapLimit {
+			if !slices.Contains(got, field) {
 				errs = append(errs, fmt.Errorf("no %s", field))
 			}
 		}

@@ -119,6 +119,18 @@ func TestAKilledProcessIsBackAndNoContainerNotices(t *testing.T) {
 	if was.ContainerID != is.ContainerID || is.RestartCount != 0 {
 		t.Errorf("the container was %s, is %s after %d restarts", was.ContainerID, is.ContainerID, is.RestartCount)
 	}
+	if was, is := readyAt(before), readyAt(after); !was.Equal(&is) {
+		t.Errorf("Ready since %s, was since %s", is, was)
+	}
+}
+
+func readyAt(p *corev1.Pod) metav1.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.LastTransitionTime
+		}
+	}
+	return metav1.Time{}
 }
 
 // testPod sleeps with these resources; an empty one is left out.

@@ -51,6 +51,11 @@ func TestATestEndsProcessesSandboxesAndTheMachine(t *testing.T) {
 		if st := n.status(ctx, id); st.GetExitCode() != 255 || st.GetReason() != "Unknown" || n.Snapshot().Sandboxes[1].State != fakecri.NotReady {
 			t.Errorf("after Reboot: %v", st)
 		}
+		n.Wipe()
+		synctest.Wait()
+		if s := n.Snapshot(); len(s.Sandboxes)+len(s.Containers) != 0 || len(s.Images) == 0 {
+			t.Errorf("after Wipe: %+v", s)
+		}
 	})
 }
 

@@ -164,6 +164,24 @@ func (r *Runtime) KillSandbox(sandboxID string) error {
 	return nil
 }
 
+// Wipe is a restart of the machine after which the runtime has forgotten every sandbox
+// and container, as when its state lay on a disk that is gone. Nobody gets events of it.
+func (r *Runtime) Wipe() {
+	r.Reboot()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = true // nothing is told
+	for _, c := range r.containerList() {
+		c.remove("Wipe")
+	}
+	for _, s := range r.sandboxList() {
+		delete(r.sandboxes, s.id)
+		delete(r.sandboxNames, s.name)
+		s.to(Removed, "Wipe")
+	}
+	r.down = false
+}
+
 // Reboot is what a restart of the machine leaves: every sandbox NotReady, every running
 // container Exited with 255, reason Unknown. Nobody gets events of it.
 func (r *Runtime) Reboot() {

@@ -18,8 +18,9 @@ import (
 	"github.com/polylet/polylet/services/gateway/internal/route"
 )
 
-// Open begins to read a log; next returns the pieces and at the end io.EOF.
-type Open func(ctx context.Context, namespace, pod, container string, options *v1.PodLogOptions) (next func() ([]byte, error), err error)
+// Open begins to read a log; next returns the pieces and at the end io.EOF. A
+// piece is written once, before next is called again.
+type Open func(ctx context.Context, namespace, pod, container string, options *v1.PodLogOptions) (next func() (io.WriterTo, error), err error)
 
 // Sessions is told when a followed log begins and ends.
 type Sessions interface {
@@ -83,11 +84,11 @@ func refuse(w http.ResponseWriter, err error) {
 }
 
 type piece struct {
-	data []byte
+	data io.WriterTo
 	err  error
 }
 
-func stream(ctx context.Context, w http.ResponseWriter, next func() ([]byte, error), follow bool) {
+func stream(ctx context.Context, w http.ResponseWriter, next func() (io.WriterTo, error), follow bool) {
 	out := http.NewResponseController(w)
 	begin := func() {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -121,7 +122,7 @@ func stream(ctx context.Context, w http.ResponseWriter, next func() ([]byte, err
 	}
 	begin()
 	for p.err == nil {
-		if _, err := w.Write(p.data); err != nil {
+		if _, err := p.data.WriteTo(w); err != nil {
 			return
 		}
 		if follow {

@@ -61,14 +61,14 @@ func TestTheQueryBecomesPodLogOptions(t *testing.T) {
 
 // pieces gives text and then err, one piece per call.
 func pieces(err error, texts ...string) Open {
-	return func(context.Context, string, string, string, *v1.PodLogOptions) (func() ([]byte, error), error) {
-		return func() ([]byte, error) {
+	return func(context.Context, string, string, string, *v1.PodLogOptions) (func() (io.WriterTo, error), error) {
+		return func() (io.WriterTo, error) {
 			if len(texts) == 0 {
 				return nil, err
 			}
 			text := texts[0]
 			texts = texts[1:]
-			return []byte(text), nil
+			return strings.NewReader(text), nil
 		}, nil
 	}
 }
@@ -114,8 +114,8 @@ func TestALogIsPassedOnAndFlushed(t *testing.T) {
 func TestASilentLogThatIsFollowedBeginsAfterASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		open := func(ctx context.Context, _, _, _ string, _ *v1.PodLogOptions) (func() ([]byte, error), error) {
-			return func() ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }, nil
+		open := func(ctx context.Context, _, _, _ string, _ *v1.PodLogOptions) (func() (io.WriterTo, error), error) {
+			return func() (io.WriterTo, error) { <-ctx.Done(); return nil, ctx.Err() }, nil
 		}
 		w := httptest.NewRecorder()
 		done := make(chan struct{})

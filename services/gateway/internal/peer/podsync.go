@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,20 +29,21 @@ func NewPodsync(conn grpc.ClientConnInterface) *Podsync {
 }
 
 // Logs implements logs.Open.
-func (p *Podsync) Logs(ctx context.Context, namespace, pod, container string, options *v1.PodLogOptions) (func() ([]byte, error), error) {
+func (p *Podsync) Logs(ctx context.Context, namespace, pod, container string, options *v1.PodLogOptions) (func() (io.WriterTo, error), error) {
 	raw, err := options.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("encoding the log options: %w", err)
 	}
 	stream, err := p.client.ReadLogs(ctx, &podsyncv1.ReadLogsRequest{
 		Pod: &podsyncv1.PodRef{Namespace: namespace, Name: pod}, Container: container, Options: raw,
-	})
+	}, grpc.ForceCodecV2(newPieceCodec()))
 	if err != nil {
 		return nil, err
 	}
-	return func() ([]byte, error) {
-		res, err := stream.Recv()
-		return res.GetData(), err
+	piece := new(logPiece)
+	return func() (io.WriterTo, error) {
+		err := stream.RecvMsg(piece)
+		return piece, err
 	}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cri"
@@ -79,9 +80,13 @@ func (e *Executor) clear(ctx context.Context, t Task) (busy bool, err error) {
 
 // createAndStart makes and starts the container within a place among the
 // parallel starts. An empty id without an error means that an earlier call,
-// whose answer was lost, has done it; an id with an error that the container
-// runs, but could not be looked at.
+// whose answer was lost, has done it, or that the sandbox has gone down, which
+// is observed; an id with an error that the container runs, but could not be
+// looked at.
 func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) (id, ip string, err error) {
+	if t.Action.Attempt > 0 && e.sandboxDown(ctx, t) {
+		return "", "", nil // why the container has ended, and nothing to start it in
+	}
 	sandbox, sandboxConfig, err := e.sandboxOf(ctx, t.Pod, t.Action.SandboxID)
 	if err != nil {
 		return "", "", failed(reasonOf(err, reasonCreate), err)
@@ -115,7 +120,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 		return "", "", e.adoptContainer(ctx, t, err)
 	}
 	if err != nil {
-		return "", "", e.startFailed(ctx, t, reasonCreate, err)
+		return "", "", e.notStarted(ctx, t, "", reasonCreate, err)
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
@@ -123,7 +128,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	}
 	if err := e.deps.Runtime.StartContainer(ctx, id); err != nil {
 		t.Hooked(id, plan.HookDone)
-		return "", "", e.startFailed(ctx, t, reasonRun, err)
+		return "", "", e.notStarted(ctx, t, id, reasonRun, err)
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	if err := e.sawContainer(ctx, t.UID, id, t.Action.SandboxID, plan.StateRunning); err != nil {
@@ -165,6 +170,23 @@ func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) erro
 		}
 	}
 	return failed(reasonCreate, fmt.Errorf("the runtime is still making this container: %w", cause))
+}
+
+// notStarted is for what the runtime did not make or start: a failure, unless
+// the sandbox went down meanwhile. That was no attempt, and what was made for
+// it (id, may be empty) is removed, so that it is not counted.
+func (e *Executor) notStarted(ctx context.Context, t Task, id, reason string, err error) error {
+	if ctx.Err() != nil || !e.sandboxDown(ctx, t) {
+		return e.startFailed(ctx, t, reason, err)
+	}
+	if id != "" {
+		if rmErr := e.deps.Runtime.RemoveContainer(ctx, id); rmErr != nil {
+			return e.startFailed(ctx, t, reason, err)
+		}
+		e.deps.Observer.Gone(id)
+	}
+	logr.FromContextOrDiscard(ctx).V(1).Info("A container was not started, for its sandbox went down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "error", err.Error())
+	return nil
 }
 
 func (e *Executor) startFailed(ctx context.Context, t Task, reason string, err error) error {

@@ -24,6 +24,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/image"
 	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
@@ -82,6 +83,8 @@ type Materials interface {
 	Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error)
 	Container(ctx context.Context, r material.Request) (*runtimeapi.ContainerConfig, error)
 	SandboxResources(pod *v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources)
+	// Resized is what a running container is changed to.
+	Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources
 }
 
 // Hooks runs lifecycle handlers; *hook.Runner has it.

@@ -23,6 +23,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/image"
 	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
@@ -37,12 +38,16 @@ type host struct {
 	hooks    map[string][]plan.Hook
 	memory   uint64
 	target   string // of the container made last
+	called   func(name string)
 }
 
 func (h *host) call(format string, args ...any) error {
 	line := fmt.Sprintf(format, args...)
 	h.log = append(h.log, line)
 	name, _, _ := strings.Cut(line, " ")
+	if h.called != nil {
+		h.called(name)
+	}
 	if errs := h.fail[name]; len(errs) > 0 {
 		h.fail[name] = errs[1:]
 		return errs[0]
@@ -79,6 +84,10 @@ func (h *host) UpdateSandbox(_ context.Context, id string, _, _ *runtimeapi.Linu
 func (h *host) ContainerMemory(_ context.Context, id string) (uint64, error) {
 	return h.memory, h.call("memory %s", id)
 }
+func (h *host) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+	return material.Kernel(k)
+}
+
 func (h *host) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
 	return nil, nil
 }
@@ -160,17 +169,17 @@ func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
 		want   []string
 		reason string
 	}{
-		"nothing":            {nil, nil, []string{"create c/1 in sb", "start made", "saw made"}, ""},
-		"an earlier one":     {[]plan.Container{{ID: "old", Name: "c", State: plan.StateExited}}, nil, []string{"create c/1 in sb", "start made", "saw made"}, ""},
-		"half made":          {[]plan.Container{{ID: "half", Name: "c", RestartCount: 1, State: plan.StateCreated}}, nil, []string{"rm half", "gone half", "create c/1 in sb", "start made", "saw made"}, ""},
+		"nothing":            {nil, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
+		"an earlier one":     {[]plan.Container{{ID: "old", Name: "c", State: plan.StateExited}}, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
+		"half made":          {[]plan.Container{{ID: "half", Name: "c", RestartCount: 1, State: plan.StateCreated}}, nil, []string{"rm half", "gone half", "saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
 		"one that runs":      {[]plan.Container{{ID: "run", Name: "c", RestartCount: 1, State: plan.StateRunning}}, nil, nil, ""},
 		"this one, ended":    {[]plan.Container{{ID: "end", Name: "c", RestartCount: 1, SandboxID: "sb", State: plan.StateExited}}, nil, nil, ""},
 		"half made, stuck":   {[]plan.Container{{ID: "half", Name: "c", State: plan.StateCreated}}, map[string][]error{"rm": {lost}}, []string{"rm half", "refresh"}, reasonCreate},
-		"its name is taken":  {nil, map[string][]error{"create": {taken}}, []string{"create c/1 in sb", "refresh", "refresh"}, reasonCreate},
-		"create fails":       {nil, map[string][]error{"create": {lost}}, []string{"create c/1 in sb", "refresh"}, reasonCreate},
-		"start fails":        {nil, map[string][]error{"start": {lost}}, []string{"create c/1 in sb", "start made", "refresh"}, reasonRun},
-		"config is missing":  {nil, map[string][]error{"config": {&material.Error{Reason: reasonConfig, Err: errors.New(`configmap "x" not found`)}}}, []string{"refresh"}, reasonConfig},
-		"looks fail for now": {nil, map[string][]error{"start": {lost}, "refresh": {lost, lost}}, []string{"create c/1 in sb", "start made", "refresh", "refresh", "refresh"}, reasonRun},
+		"its name is taken":  {nil, map[string][]error{"create": {taken}}, []string{"saw sb", "create c/1 in sb", "refresh", "refresh"}, reasonCreate},
+		"create fails":       {nil, map[string][]error{"create": {lost}}, []string{"saw sb", "create c/1 in sb", "saw sb", "refresh"}, reasonCreate},
+		"start fails":        {nil, map[string][]error{"start": {lost}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "refresh"}, reasonRun},
+		"config is missing":  {nil, map[string][]error{"config": {&material.Error{Reason: reasonConfig, Err: errors.New(`configmap "x" not found`)}}}, []string{"saw sb", "refresh"}, reasonConfig},
+		"looks fail for now": {nil, map[string][]error{"start": {lost}, "refresh": {lost, lost}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "refresh", "refresh", "refresh"}, reasonRun},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,6 +193,44 @@ func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
 					t.Errorf("calls %q, want %q", got, tc.want)
 				}
 			})
+		})
+	}
+}
+
+func TestAStartInASandboxThatGoesDownIsNoAttempt(t *testing.T) {
+	refused := status.Error(codes.Unknown, "sandbox container \"sb\" is not running")
+	for name, tc := range map[string]struct {
+		downAt string // the call by which the sandbox is down
+		fail   map[string][]error
+		want   []string
+		reason string
+	}{
+		"down before the start": {"saw", nil, []string{"saw sb"}, ""},
+		"down at the creation":  {"create", map[string][]error{"create": {refused}}, []string{"saw sb", "create c/1 in sb", "saw sb"}, ""},
+		"down at the start":     {"start", map[string][]error{"start": {refused}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "rm made", "gone made"}, ""},
+		"what was made stays": {
+			"start", map[string][]error{"start": {refused}, "rm": {refused}},
+			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "rm made", "refresh"}, reasonRun,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &host{fail: tc.fail}
+			h.called = func(name string) {
+				if name == tc.downAt {
+					h.now.Sandboxes = []plan.Sandbox{{ID: "sb"}}
+				}
+			}
+			_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(startC))
+			var e *Error
+			if errors.As(err, &e); (e == nil) != (tc.reason == "") || e != nil && e.Reason != tc.reason {
+				t.Errorf("error %v, want reason %q", err, tc.reason)
+			}
+			if got := calls(h.log); !slices.Equal(got, tc.want) {
+				t.Errorf("calls %q, want %q", got, tc.want)
+			}
+			if said := slices.ContainsFunc(h.log, func(l string) bool { return strings.HasPrefix(l, "event Failed") }); said != (tc.reason != "") {
+				t.Errorf("an event of a failure: %v, in %q", said, h.log)
+			}
 		})
 	}
 }

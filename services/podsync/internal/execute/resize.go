@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/allocation"
-	"github.com/polylet/polylet/services/podsync/internal/material"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
 
@@ -47,7 +46,7 @@ func (e *Executor) resizeContainer(ctx context.Context, t Task) error {
 			return failed(reasonResize, fmt.Errorf("cannot decrease memory limits: attempting to set container %q memory limit (%d) below current usage (%d)", a.Container, limit, used))
 		}
 	}
-	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, material.Kernel(a.Kernel)); err != nil {
+	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Materials.Resized(a.Kernel)); err != nil {
 		return failed(reasonResize, fmt.Errorf("change the resources of container %q: %w", a.Container, err))
 	}
 	sandbox := sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID)

@@ -107,6 +107,20 @@ func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (plan.
 	return plan.Sandbox{}, nil, fmt.Errorf("sandbox %s is gone", id)
 }
 
+// sandboxDown asks the runtime whether the sandbox of a start is down, and lets
+// it be observed. A runtime that does not answer says no.
+func (e *Executor) sandboxDown(ctx context.Context, t Task) bool {
+	if err := e.deps.Observer.SawSandbox(ctx, t.Action.SandboxID); err != nil {
+		return false
+	}
+	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
+		if s.ID == t.Action.SandboxID {
+			return !s.Ready
+		}
+	}
+	return true
+}
+
 func (e *Executor) forget(uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

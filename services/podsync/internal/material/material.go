@@ -64,6 +64,9 @@ type Config struct {
 	CPUCFSQuotaPeriod time.Duration
 	// SingleProcessOOMKill nil means the default: true on v1, false on v2.
 	SingleProcessOOMKill *bool
+	// LimitedSwap lets burstable containers swap in proportion to their memory
+	// request, on cgroup v2 only; nothing swaps without it.
+	LimitedSwap bool
 	// Standalone: there is no apiserver, so there are no services.
 	Standalone bool
 }

@@ -19,11 +19,30 @@ func (b *Builder) containerResources(pod *v1.Pod, c *v1.Container) *runtimeapi.L
 		if b.cfg.SingleProcessOOMKill == nil || !*b.cfg.SingleProcessOOMKill {
 			out.Unified["memory.oom.group"] = "1"
 		}
-		if b.machine.swap {
-			out.Unified["memory.swap.max"] = "0"
-		}
+	}
+	b.machine.limitSwap(out, b.swap(pod, c, capacity.Memory().Value()))
+	return out
+}
+
+// Resized is what the runtime is told of a running container that is to have k.
+// What it may swap stays as it was: one that may swap is not resized.
+func (b *Builder) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+	b.machine.look()
+	out := Kernel(k)
+	if !b.machine.unified {
+		b.machine.limitSwap(out, 0)
 	}
 	return out
+}
+
+// swap is how many bytes a container may swap. Version 1 of cgroups limits
+// memory and swap together, so that what a container may swap would be as much
+// memory to it.
+func (b *Builder) swap(pod *v1.Pod, c *v1.Container, nodeMemory int64) int64 {
+	if !b.cfg.LimitedSwap || !b.machine.unified {
+		return 0
+	}
+	return resources.Swap(pod, c, nodeMemory, b.machine.swapBytes)
 }
 
 // Kernel is how CRI is told of what a container is to have.

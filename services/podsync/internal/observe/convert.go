@@ -67,7 +67,7 @@ func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Con
 	if c.State != plan.StateCreated {
 		c.StartedAt = fromNanos(st.GetStartedAt())
 	}
-	if c.State == plan.StateExited {
+	if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
 		c.FinishedAt = fromNanos(st.GetFinishedAt())
 		c.ExitCode = st.GetExitCode()
 		c.Reason = st.GetReason()
@@ -78,7 +78,7 @@ func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Con
 
 // neverStarted tells of a container whose start was cut short because the caller
 // went away: runtimes show it as failed, but it has not run, and nothing is
-// wrong with it. It is made anew.
+// wrong with it. It is made anew, unless its pod has come to its end meanwhile.
 func neverStarted(st *runtimeapi.ContainerStatus) bool {
 	return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetReason() == "StartError" && st.GetStartedAt() == 0 &&
 		(strings.Contains(st.GetMessage(), "context canceled") || strings.Contains(st.GetMessage(), "context deadline exceeded"))

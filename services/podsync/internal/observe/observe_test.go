@@ -344,8 +344,12 @@ func TestAStartThatWasCutShortIsNoRun(t *testing.T) {
 		{st("StartError", "exec: \"x\": executable file not found", 0), plan.StateExited},
 		{st("Error", "context canceled", 3), plan.StateExited},
 	} {
-		if got := convertContainer(tc.st, ""); got.State != tc.want {
+		got := convertContainer(tc.st, "")
+		if got.State != tc.want {
 			t.Errorf("%s, %q: state %v, want %v", tc.st.GetReason(), tc.st.GetMessage(), got.State, tc.want)
+		}
+		if got.ExitCode != tc.st.GetExitCode() || got.Reason != tc.st.GetReason() || got.Message != tc.st.GetMessage() || got.FinishedAt.IsZero() {
+			t.Errorf("%s, %q: how the runtime shows its end is lost: %+v", tc.st.GetReason(), tc.st.GetMessage(), got)
 		}
 	}
 }

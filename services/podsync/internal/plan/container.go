@@ -114,6 +114,7 @@ func (v *view) observe(s *State, usable *Sandbox) {
 		if c.Name != v.spec.Name {
 			continue
 		}
+		c = duringStart(s, c)
 		if v.cur == nil && usable != nil && c.SandboxID == usable.ID {
 			v.cur = c
 		}
@@ -140,6 +141,19 @@ func (v *view) observe(s *State, usable *Sandbox) {
 	}
 }
 
+// duringStart is the container as it counts while its start is not over: one
+// that the runtime could not start has not ended before the action has said
+// whether that was an attempt at all.
+func duringStart(s *State, c *Container) *Container {
+	a, ok := s.InFlight[Key{StartContainer, c.Name}]
+	if !ok || a.Attempt != c.RestartCount || a.SandboxID != c.SandboxID || c.State != StateExited || !c.StartedAt.IsZero() {
+		return c
+	}
+	made := *c
+	made.State = StateCreated
+	return &made
+}
+
 // shown is the container that the status is about: one that was made but never
 // started says nothing yet while there is an earlier one.
 func (v *view) shown() *Container {
@@ -147,6 +161,12 @@ func (v *view) shown() *Container {
 		return v.previous
 	}
 	return v.last
+}
+
+// cutShort says whether the container was made and its start was cut short: it
+// is made anew, but if its pod has ended, the runtime's end is all that it has.
+func (c *Container) cutShort() bool {
+	return c != nil && c.State == StateCreated && c.Reason != ""
 }
 
 const (
@@ -157,9 +177,10 @@ const (
 )
 
 // fromReported makes a container from a reported status whose container the
-// runtime does not have any more; nil when the status names none.
+// runtime does not have any more; nil when the status names none. One that is
+// made and not yet started is not named, but the one before it is.
 func fromReported(st *v1.ContainerStatus) *Container {
-	if st == nil || st.ContainerID == "" {
+	if st == nil || st.ContainerID == "" && st.LastTerminationState.Terminated == nil {
 		return nil
 	}
 	c := &Container{ID: bareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: StateExited, Image: st.Image, ImageID: st.ImageID}

@@ -15,6 +15,10 @@ const errorShown = 2 * time.Second
 func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
 	c := v.shown()
+	if p.out.Stopped && v.last.cutShort() {
+		ended := *v.last
+		ended.State, c = StateExited, &ended
+	}
 	p.containerResources(&cs, v, c)
 	if v.cur == nil && v.class == ordinaryInit && p.regularSeen() {
 		no := false

@@ -72,6 +72,12 @@ func (p *planner) startable(v *view) bool {
 		p.waitBackoff(v, at)
 		return false
 	}
+	if at := p.afterSandbox(v); p.s.Now.Before(at) {
+		p.wake(at)
+		p.wait("container", v.spec.Name, "container "+v.spec.Name+" was killed from outside the pod; it starts again unless its sandbox goes, too",
+			"look who kills processes or stops sandboxes on the node: another client of the runtime, or a person", at)
+		return false
+	}
 	return true
 }
 

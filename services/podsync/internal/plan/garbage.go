@@ -27,22 +27,26 @@ func (p *planner) collectGarbage() {
 
 // kept are the containers that stay: those that the status and the next
 // decision are made from, and as many of the newest dead ones of a name as the
-// node wants to keep.
+// node wants to keep. Of one too many on the node the reported status remembers
+// how it ended, so it may go though it is the last state of another.
 func (p *planner) kept() map[string]bool {
 	keep := map[string]bool{}
 	for _, v := range p.views {
-		for _, c := range []*Container{v.cur, v.last, v.previous} {
+		for _, c := range []*Container{v.cur, v.last, v.shown()} {
 			if c != nil {
 				keep[c.ID] = true
 			}
 		}
-		dead := 0
+		if c := v.previous; c != nil && !p.s.Excess[c.ID] {
+			keep[c.ID] = true
+		}
+		dead, most := 0, p.s.Node.DeadContainers
 		for i := range p.s.Observed.Containers {
 			c := &p.s.Observed.Containers[i]
-			if c.Name != v.spec.Name || c.State != StateExited {
+			if c.Name != v.spec.Name || c.State != StateExited || p.s.Excess[c.ID] {
 				continue
 			}
-			if dead++; dead <= p.s.Node.DeadContainers {
+			if dead++; dead <= most || most < 0 {
 				keep[c.ID] = true
 			}
 		}

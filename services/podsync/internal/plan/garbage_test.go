@@ -9,7 +9,7 @@ import (
 )
 
 func TestHowManyDeadContainersStayIsTheNodesToSay(t *testing.T) {
-	for _, tc := range []struct{ keep, want int }{{0, 1}, {1, 1}, {3, 3}, {10, 4}} {
+	for _, tc := range []struct{ keep, want int }{{0, 1}, {1, 1}, {3, 3}, {10, 4}, {-1, 4}} {
 		t.Run(fmt.Sprint(tc.keep), func(t *testing.T) {
 			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 			w.s.Node.DeadContainers = tc.keep
@@ -39,5 +39,28 @@ func TestADeadContainerStaysUntilItIsOldEnough(t *testing.T) {
 	w.settle(10 * time.Minute)
 	if n := len(w.s.Observed.Containers); n != 2 {
 		t.Errorf("%d containers when the dead ones are old, want the running one and the last dead", n)
+	}
+}
+
+func TestADeadContainerTooManyOnTheNodeGoesUnlessADecisionNeedsIt(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.Node.DeadContainers = -1
+	w.exits["a"] = []int32{1, 2, 3}
+	w.settle(time.Hour)
+	if n := len(w.s.Observed.Containers); n != 4 {
+		t.Fatalf("%d containers, want the running one and three dead", n)
+	}
+	before := w.s.Reported.ContainerStatuses[0].LastTerminationState
+	w.s.Excess = map[string]bool{}
+	for _, c := range w.s.Observed.Containers {
+		w.s.Excess[c.ID] = true
+	}
+	w.settle(time.Hour)
+	if n := len(w.s.Observed.Containers); n != 1 || w.s.Observed.Containers[0].State != StateRunning {
+		t.Errorf("%d containers are left, want the running one", n)
+	}
+	st := w.s.Reported.ContainerStatuses[0]
+	if now := st.LastTerminationState.Terminated; now == nil || now.ExitCode != 3 || now.ContainerID != before.Terminated.ContainerID || st.RestartCount != 3 {
+		t.Errorf("its last state is %+v after %d restarts, was %+v", st.LastTerminationState, st.RestartCount, before)
 	}
 }

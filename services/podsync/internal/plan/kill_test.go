@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // stopping plays the end of a pod on virtual time: preStop hooks and processes
@@ -189,6 +190,40 @@ func TestAPostStartHookIsCutWhenItsContainerIsNotWantedAsItIs(t *testing.T) {
 			out := Plan(w.s)
 			if cut := slices.Contains(out.Cancel, key); cut != (change != nil) {
 				t.Fatalf("cancel %v, actions %v", out.Cancel, out.Actions)
+			}
+		})
+	}
+}
+
+func TestAStopThatIsTriedAgainGivesNoLessThanTheWholePeriod(t *testing.T) {
+	grace := int64(10)
+	for _, tc := range []struct {
+		name string
+		// Times are after the whole second in which the deletion was asked for.
+		ending, deleted time.Duration // when this podsync saw each
+		restarted       bool          // it saw them at its start
+		now, want       time.Duration // of the second try, and of the kill at the earliest
+	}{
+		{"in the life that saw the deletion", 900 * time.Millisecond, 900 * time.Millisecond, false, 5950 * time.Millisecond, 10900 * time.Millisecond},
+		{"after another end", 300 * time.Millisecond, 2900 * time.Millisecond, false, 5950 * time.Millisecond, 12900 * time.Millisecond},
+		{"after another end in the same second", 300 * time.Millisecond, 900 * time.Millisecond, false, 5350 * time.Millisecond, 10900 * time.Millisecond},
+		{"in a later life, which has the timestamp's whole seconds only", 5 * time.Second, 5 * time.Second, true, 5950 * time.Millisecond, 11 * time.Second},
+		{"in a later life, at a whole second", 5 * time.Second, 5 * time.Second, true, 6 * time.Second, 11 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+			w.settle(time.Minute)
+			second := w.s.Now.Truncate(time.Second)
+			at := metav1.NewTime(second.Add(10 * time.Second))
+			w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &at, &grace
+			w.s.Now, w.s.EndSince, w.s.DeletionSince, w.s.EndSeenAtStart = second.Add(tc.now), second.Add(tc.ending), second.Add(tc.deleted), tc.restarted
+			out := Plan(w.s)
+			if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer {
+				t.Fatalf("actions %+v", out.Actions)
+			}
+			killed := tc.now + time.Duration(out.Actions[0].GraceSeconds)*time.Second
+			if killed < tc.want || killed > tc.want+time.Second {
+				t.Errorf("killed at %v, want %v, and a second more at most", killed, tc.want)
 			}
 		})
 	}

@@ -116,3 +116,76 @@ func TestAPodHasStoppedWithItsLastProcess(t *testing.T) {
 		t.Errorf("the container is removed under its own stop: %v", got)
 	}
 }
+
+func TestAStartThatWasCutShortIsShownAsTheRuntimeHasItOnceThePodHasEnded(t *testing.T) {
+	cut := Container{
+		ID: "c1", SandboxID: "s", State: StateCreated, CreatedAt: start.Add(2 * time.Second), FinishedAt: start.Add(3 * time.Second),
+		ExitCode: 128, Reason: "StartError", Message: "context canceled",
+	}
+	ended := func() State {
+		s := crashing(testPod(v1.RestartPolicyNever, "a"))
+		s.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+		return s
+	}
+	debug := ended()
+	cut.Name = "debug"
+	debug.Observed.Containers = append(debug.Observed.Containers, cut)
+	again := ended()
+	cut.Name, cut.RestartCount = again.Pod.Spec.Containers[0].Name, 1
+	again.Observed.Containers = append([]Container{cut}, again.Observed.Containers...)
+	now := metav1.NewTime(again.Now)
+	again.Pod.DeletionTimestamp = &now
+	for name, tc := range map[string]struct {
+		state State
+		of    func(*v1.PodStatus) v1.ContainerStatus
+		count int32
+	}{
+		"a debug container":     {debug, func(st *v1.PodStatus) v1.ContainerStatus { return st.EphemeralContainerStatuses[0] }, 0},
+		"a container's restart": {again, func(st *v1.PodStatus) v1.ContainerStatus { return st.ContainerStatuses[0] }, 1},
+	} {
+		out := Plan(tc.state)
+		got := tc.of(&out.Status)
+		end := got.State.Terminated
+		if !out.Stopped || end == nil || end.ExitCode != 128 || end.Reason != "StartError" || end.ContainerID != "containerd://c1" ||
+			got.ContainerID != "containerd://c1" || got.RestartCount != tc.count {
+			t.Errorf("%s: stopped %v, shown as %+v", name, out.Stopped, got)
+		}
+	}
+	running := ended()
+	running.Pod.Spec.RestartPolicy = v1.RestartPolicyAlways
+	running.Observed.Containers = again.Observed.Containers
+	if got := Plan(running).Status.ContainerStatuses[0]; got.ContainerID != "containerd://c0" || got.RestartCount != 0 {
+		t.Errorf("while the pod goes on it is shown as %+v, want its last end", got)
+	}
+}
+
+func TestARestartCountOutlivesTheRuntimesRecordAndAStartThatCameToNothing(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	s := crashing(pod)
+	name := pod.Spec.Containers[0].Name
+	s.Reported.ContainerStatuses = []v1.ContainerStatus{{
+		Name: name, RestartCount: 1, ContainerID: "containerd://c1",
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(start)}},
+	}}
+	made := Container{ID: "c2", SandboxID: "s", Name: name, RestartCount: 2, State: StateCreated, CreatedAt: s.Now}
+	s.Images = map[string]Image{name: {Spec: pod.Spec.Containers[0].Image, Ref: "ref", RestartCount: 2}}
+	for _, tc := range []struct {
+		name string
+		has  []Container
+	}{
+		{"the runtime has forgotten all", nil},
+		{"the next one is made", []Container{made}},
+		{"and is removed again, for it did not start", nil},
+	} {
+		s.Observed.Containers = tc.has
+		out := Plan(s)
+		st := out.Status.ContainerStatuses[0]
+		if end := st.LastTerminationState.Terminated; st.RestartCount != 1 || end == nil || end.ContainerID != "containerd://c1" {
+			t.Errorf("%s: shown as %+v", tc.name, st)
+		}
+		if len(out.Actions) != 1 || out.Actions[0].Kind != StartContainer || out.Actions[0].Attempt != 2 {
+			t.Errorf("%s: actions %+v, want the start of attempt 2", tc.name, out.Actions)
+		}
+		s.Reported = out.Status
+	}
+}

@@ -60,12 +60,18 @@ type State struct {
 	// LogCounts is the highest <n>.log found per container on the disk when the
 	// runtime knows no container of that name; absent when there is none.
 	LogCounts map[string]int
+	// Excess are dead containers, by id, that are too many for the node as a
+	// whole, however many of their name may stay; nil when none are.
+	Excess map[string]bool
 	// EndSince is when this process first saw that the pod must end; zero while
 	// it must not. The worker sets it when Output.Terminating first turns true.
 	EndSince time.Time
 	// EndSeenAtStart is true when the pod was ending already when this process
 	// first saw it: part of its grace period has passed in a former life.
 	EndSeenAtStart bool
+	// DeletionSince is when this process first saw that the pod's object is being
+	// deleted; zero while it is not. The object's own timestamp has whole seconds.
+	DeletionSince time.Time
 	// Now is the time to plan for.
 	Now time.Time
 }
@@ -138,7 +144,8 @@ type Node struct {
 	// InPlacePodLevelResourcesVerticalScaling is off.
 	NoPodLevelResize bool
 	// DeadContainers is how many dead instances of each container stay, for
-	// their logs; one or two that the status needs stay in any case.
+	// their logs; one or two that the status needs stay in any case. All stay
+	// when it is negative.
 	DeadContainers int
 	// DeadContainerTTL is how old a dead container is before it may go.
 	DeadContainerTTL time.Duration
@@ -170,6 +177,9 @@ type Resize struct {
 type ResizePending struct {
 	// Reason is Deferred or Infeasible.
 	Reason string
+	// Cause is the reason that admission gave, e.g. OutOfcpu; empty when it is
+	// Reason.
+	Cause string
 	// Message is for people.
 	Message string
 	// Generation is the pod's that asked for it.
@@ -224,10 +234,13 @@ type Container struct {
 	State        ContainerState
 	CreatedAt    time.Time
 	StartedAt    time.Time
-	FinishedAt   time.Time
-	ExitCode     int32
-	Reason       string
-	Message      string
+	// FinishedAt, ExitCode, Reason and Message are of the end of one in
+	// StateExited. In StateCreated they are set when its start was cut short, and
+	// say how the runtime shows that; zero otherwise.
+	FinishedAt time.Time
+	ExitCode   int32
+	Reason     string
+	Message    string
 	// Image is what the status shows, ImageID the digest reference.
 	Image   string
 	ImageID string

@@ -161,16 +161,14 @@ func (p *planner) orphanGrace() int64 {
 	return grace
 }
 
-// deletionBegan is when the pod's deletion was asked for, rounded down to a second.
-func (p *planner) deletionBegan() (time.Time, bool) {
-	at, grace := p.s.Pod.DeletionTimestamp, p.s.Pod.DeletionGracePeriodSeconds
-	if at == nil || grace == nil {
-		return time.Time{}, false
-	}
-	return at.Add(-time.Duration(*grace) * time.Second), true
+// secondsSince is how many whole seconds have passed since a time.
+func (p *planner) secondsSince(at time.Time) int64 {
+	return int64(p.s.Now.Sub(at) / time.Second)
 }
 
-// graceLeft is what is left of the pod's grace period and the whole of it, in seconds.
+// graceLeft is what is left of the pod's grace period and the whole of it, in
+// seconds. A second that has begun counts as left: a stop that is tried again
+// gives no less than the whole period.
 func (p *planner) graceLeft() (left, total int64) {
 	total = p.specGrace()
 	if p.s.Pod == nil {
@@ -184,20 +182,21 @@ func (p *planner) graceLeft() (left, total int64) {
 	total = max(total, 1)
 	left = total
 	if !p.s.EndSince.IsZero() {
-		left = total - int64(p.s.Now.Sub(p.s.EndSince)/time.Second)
+		left = total - p.secondsSince(p.s.EndSince)
 	}
 	if p.s.Pod == nil {
 		return max(left, 0), total
 	}
-	if began, ok := p.deletionBegan(); ok && began.After(p.s.EndSince) && !p.s.EndSince.IsZero() {
+	if p.s.DeletionSince.After(p.s.EndSince) && !p.s.EndSince.IsZero() {
 		// It was ending for another reason already: what the deletion gives
 		// counts from the deletion.
-		left = min(p.specGrace()-int64(p.s.Now.Sub(p.s.EndSince)/time.Second), total-int64(p.s.Now.Sub(began)/time.Second))
+		left = min(p.specGrace()-p.secondsSince(p.s.EndSince), total-p.secondsSince(p.s.DeletionSince))
 	}
 	if at := p.s.Pod.DeletionTimestamp; p.s.EndSeenAtStart && at != nil && !p.s.Removed {
 		// Part of the period passed in a former life of this process; the
 		// timestamp says when it ends, rounded down to a second.
-		left = min(left, int64(at.Add(time.Second).Sub(p.s.Now)/time.Second))
+		ends := at.Add(time.Second)
+		left = min(left, int64((ends.Sub(p.s.Now)+time.Second-1)/time.Second))
 	}
 	return max(left, 0), total
 }

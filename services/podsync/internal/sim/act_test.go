@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -166,13 +167,33 @@ func (w *world) killSandbox(pick int) {
 	}
 }
 
-// reboot is a power cut of the whole machine: podsync dies with everything.
-func (w *world) reboot() {
+// reboot is a power cut of the whole machine: podsync dies with everything, and
+// nothing is mounted any more. When it is wiped, the runtime comes up empty.
+func (w *world) reboot(wiped bool) {
 	for _, s := range w.rt.Snapshot().Sandboxes {
 		w.judge.disturb(s.Config.GetMetadata().GetUid())
 	}
 	w.crash("reboot")
-	w.rt.Reboot()
+	synctest.Wait() // nothing of podsync goes on in a machine that is off
+	w.must(w.mounts.Reboot())
+	if !wiped {
+		w.rt.Reboot()
+		return
+	}
+	w.rt.Wipe()
+	told := map[string]bool{}
+	for _, sub := range w.scenario.subjects {
+		if pod := w.api.Pod(namespace, sub.pod.Name); pod != nil {
+			for _, st := range append(statuses(pod), pod.Status.EphemeralContainerStatuses...) {
+				for _, end := range []*v1.ContainerStateTerminated{st.State.Terminated, st.LastTerminationState.Terminated} {
+					if end != nil {
+						told[end.ContainerID] = true
+					}
+				}
+			}
+		}
+	}
+	w.judge.wiped(told)
 }
 
 // crash kills podsync now, wherever it is.

@@ -29,6 +29,7 @@ type judge struct {
 	// ready are the sandboxes that stand, by pod UID.
 	ready      map[string]map[string]bool
 	disturbed  map[string]bool // pod UIDs that chaos has touched
+	forgotten  map[string]bool // pod UIDs whose containers the runtime has forgotten
 	violations []string
 }
 
@@ -60,10 +61,11 @@ type reason struct {
 type record struct {
 	live      map[string]bool // ids
 	starts    int
-	image     string
+	made      string // from which image and with which resources
 	sandbox   string
 	startedAt time.Time
 	ended     bool
+	id        string // of the container that ended
 	endedAt   time.Time
 	code      int32
 	// wait is how long the next start waits after the end.
@@ -73,7 +75,7 @@ type record struct {
 func newJudge(w *world) *judge {
 	return &judge{
 		w: w, facts: map[string]*facts{}, owners: map[string]*facts{}, names: map[string]*record{},
-		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, disturbed: map[string]bool{},
+		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, disturbed: map[string]bool{}, forgotten: map[string]bool{},
 	}
 }
 
@@ -145,6 +147,21 @@ func (j *judge) disturb(uid string) {
 	j.disturbed[uid] = true
 }
 
+// wiped notes that the runtime has forgotten everything, back-offs with it. Which
+// containers had ended is known from the apiserver alone: told has their ids.
+func (j *judge) wiped(told map[string]bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for key, r := range j.names {
+		uid, _, _ := strings.Cut(key, "/")
+		j.forgotten[uid] = true
+		r.wait = 0
+		if f := j.owners[uid]; f.sub.static || !told["containerd://"+r.id] {
+			r.ended = false
+		}
+	}
+}
+
 // unwant notes a deletion.
 func (j *judge) unwant(sub *subject, grace int64) {
 	j.mu.Lock()
@@ -157,13 +174,11 @@ func (j *judge) unwant(sub *subject, grace int64) {
 	if f.unwanted.IsZero() {
 		f.unwanted = time.Now()
 	} else {
-		// A period that is shortened counts from the first request, in the whole
-		// seconds of the object's timestamp, but leaves the least that a container
-		// gets.
-		allowed = max(time.Until(f.unwanted.Truncate(time.Second).Add(allowed)), shortestGrace)
+		// A period that is shortened counts from the first request, but leaves the
+		// least that a container gets.
+		allowed = max(time.Until(f.unwanted.Add(allowed)), shortestGrace)
 	}
-	// The object's timestamp, by which the end is due, has whole seconds.
-	f.because("it was deleted", "", time.Now().Truncate(time.Second), allowed)
+	f.because("it was deleted", "", time.Now(), allowed)
 }
 
 // probed notes what a probe found.
@@ -224,13 +239,13 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 	case tr.To == fakecri.Created:
 		j.made[tr.ID] = tr
 	case tr.To == fakecri.Running:
-		image := ""
+		made := ""
 		for _, c := range v.Live(tr.PodUID, tr.Name) {
 			if c.ID == tr.ID {
-				image = c.Config.GetImage().GetUserSpecifiedImage()
+				made = madeOf(c)
 			}
 		}
-		j.started(tr, f, r, image)
+		j.started(tr, f, r, made)
 	case tr.To == fakecri.Exited:
 		j.exited(tr, f, r)
 	case tr.To == fakecri.Removed && len(r.live) > 0 && r.live[tr.ID]:
@@ -284,8 +299,14 @@ func sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
+// madeOf is what of a container's definition makes another one of it.
+func madeOf(c fakecri.ContainerInfo) string {
+	r := c.Config.GetLinux().GetResources()
+	return fmt.Sprint(c.Config.GetImage().GetUserSpecifiedImage(), r.GetCpuShares(), r.GetMemoryLimitInBytes())
+}
+
 // started checks a start.
-func (j *judge) started(tr fakecri.Transition, f *facts, r *record, image string) {
+func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string) {
 	r.live[tr.ID] = true
 	if len(r.live) > 1 {
 		j.violation("%d live containers %s of pod %s", len(r.live), tr.Name, tr.Pod)
@@ -298,12 +319,13 @@ func (j *judge) started(tr fakecri.Transition, f *facts, r *record, image string
 		j.violation("container %s of pod %s was started though the pod is %s", tr.Name, tr.Pod, f.phase)
 	}
 	j.ordered(tr, f)
-	fresh := r.image != "" && image != r.image
+	j.furnished(tr, f)
+	fresh := r.made != "" && made != r.made
 	if r.ended {
 		j.restarted(tr, f, r, fresh)
 	}
 	r.starts++
-	r.image, r.sandbox, r.startedAt, r.ended = image, tr.SandboxID, tr.At, false
+	r.made, r.sandbox, r.startedAt, r.ended = made, tr.SandboxID, tr.At, false
 }
 
 // restarted checks that a start after an end is allowed, and not too early.
@@ -375,7 +397,7 @@ func (j *judge) exited(tr fakecri.Transition, f *facts, r *record) {
 	if tr.From != fakecri.Running && f.sub.scripts[tr.Name].StartErr == nil {
 		return // a start that was cut short is none
 	}
-	r.ended, r.endedAt, r.code, r.sandbox = true, tr.At, tr.ExitCode, tr.SandboxID
+	r.ended, r.id, r.endedAt, r.code, r.sandbox = true, tr.ID, tr.At, tr.ExitCode, tr.SandboxID
 	if tr.From != fakecri.Running {
 		r.startedAt = tr.At // it never ran
 		return

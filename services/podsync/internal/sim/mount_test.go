@@ -4,6 +4,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
 )
 
@@ -42,6 +45,25 @@ func (m mounter) Unmount(target string) error {
 		}
 		return m.Fake.Unmount(target)
 	})
+}
+
+// furnished checks that a container starts with what its pod keeps in memory
+// mounted, also after a restart of the machine.
+func (j *judge) furnished(tr fakecri.Transition, f *facts) {
+	for _, v := range f.sub.pod.Spec.Volumes {
+		kind := ""
+		switch {
+		case v.Secret != nil:
+			kind = "kubernetes.io~secret"
+		case v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory:
+			kind = "kubernetes.io~empty-dir"
+		default:
+			continue
+		}
+		if m, _ := j.w.mounts.Mounted(filepath.Join(j.w.dir, "root", "pods", tr.PodUID, "volumes", kind, v.Name)); !m {
+			j.violation("container %s of pod %s was started though its volume %s is not mounted", tr.Name, tr.Pod, v.Name)
+		}
+	}
 }
 
 // mounted checks that a mount has an owner: a pod that was asked for.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,6 +47,32 @@ func only(name string, deleted time.Duration) func(int64) *scenario {
 		s.add(0, "create p0", func(w *world) { w.create(sub) })
 		if deleted > 0 {
 			s.add(deleted, "delete p0", func(w *world) { w.remove(sub, -1) })
+		}
+		return s
+	}
+}
+
+// start is when every bubble's time begins.
+func start() time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// with adds an act to a scenario.
+func with(base func(int64) *scenario, at time.Duration, what string, do func(*world)) func(int64) *scenario {
+	return func(seed int64) *scenario {
+		s := base(seed)
+		s.add(at, what, do)
+		return s
+	}
+}
+
+// resizes is a scenario of one pod that is resized in place again and again.
+func resizes(to ...size) func(int64) *scenario {
+	return func(seed int64) *scenario {
+		s := only("sized", 0)(seed)
+		sub := s.subjects[0]
+		sub.guaranteed, sub.pod.Spec.Containers[0].ResizePolicy = false, nil
+		sub.pod.Spec.Containers[0].Resources = sub.sizes[0].requirements(false)
+		for i, next := range to {
+			s.add(time.Duration(10+5*i)*time.Second, "resize p0", func(w *world) { w.resize(sub, next) })
 		}
 		return s
 	}
@@ -247,6 +275,51 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 				return do()
 			}},
 			"of pod p0 is left",
+		},
+		{"resizes that go well", sabotage{scenario: resizes(size{3, 128}, size{90, 64}, size{2, 256})}, ""},
+		{
+			"a resize that is not carried out",
+			sabotage{scenario: resizes(size{3, 128}), cri: func(_ *world, m string, _, _ any, do func() error) error {
+				if m == "UpdateContainerResources" {
+					return nil
+				}
+				return do()
+			}},
+			"is wrong: the runtime has {1 64}, {3 128} are allocated",
+		},
+		{
+			"a resize that restarts what need not be",
+			sabotage{scenario: resizes(size{3, 128}), cri: again("UpdateContainerResources", func(w *world, req any) {
+				_, err := w.rt.Runtime().StopContainer(context.Background(), &runtimeapi.StopContainerRequest{ContainerId: req.(*runtimeapi.UpdateContainerResourcesRequest).GetContainerId(), Timeout: 30})
+				w.must(err)
+			})},
+			"was ended without a reason",
+		},
+		{
+			"a resize that is never allocated",
+			sabotage{scenario: resizes(size{3, 64}), api: rewrites(`"allocatedResources":{"cpu":"3"`, `"allocatedResources":{"cpu":"1"`)},
+			"is wrong: what it asks for fits",
+		},
+		{"a resize that says nothing of what it waits for", sabotage{scenario: resizes(size{90, 64}), api: rewrites(`"PodResizePending"`, `"PodResizePondering"`)}, `is wrong: its resize is "", not "Deferred"`},
+		{
+			"a pod that does not come back after the machine's restart",
+			sabotage{scenario: with(only("forever", 0), 10*time.Second, "reboot", func(w *world) { w.reboot(true) }), cri: func(_ *world, _ string, req, _ any, do func() error) error {
+				if run, ok := req.(*runtimeapi.RunPodSandboxRequest); ok && time.Since(start()) > 10*time.Second {
+					return status.Error(codes.Unknown, "no room for "+run.GetConfig().GetMetadata().GetName())
+				}
+				return do()
+			}},
+			"has a container that does not run",
+		},
+		{
+			"a start without its volumes",
+			sabotage{scenario: only("volumes", 0), cri: func(w *world, m string, _, _ any, do func() error) error {
+				if m == "StartContainer" {
+					w.must(w.mounts.Reboot())
+				}
+				return do()
+			}},
+			"though its volume memory is not mounted",
 		},
 		{"a mount that stays", sabotage{scenario: only("volumes", 10*time.Second), unmount: func(string) bool { return false }}, "before its mount"},
 		{"a mount without an owner", sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(w *world, _ any) {

@@ -41,6 +41,7 @@ func (r *Registry) finished(w *worker) {
 	r.deps.Probes.Remove(w.uid)
 	r.deps.Pods.Remove(w.uid)
 	r.deps.Allocations.Forget(w.uid)
+	r.deps.Standing.Forget(w.uid)
 	r.settle(nil, triggerRemoved)
 	if r.deps.Released != nil {
 		r.deps.Released(w.uid)

@@ -34,6 +34,9 @@ func (w *worker) publish(out plan.Output) {
 		if changed {
 			w.noteStatus(&old, &out.Status)
 			w.transitions(&old, &out.Status)
+			if w.state.Static {
+				w.reg.deps.Standing.Set(w.uid, out.Status.Conditions)
+			}
 		}
 		if changed || w.published != w.state.Pod {
 			w.published = w.state.Pod

@@ -21,6 +21,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/execute"
 	"github.com/polylet/polylet/services/podsync/internal/observe"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/standing"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
@@ -43,6 +44,15 @@ type Probes interface {
 	Remove(uid types.UID)
 	// Results are the last ones, also those of a former life of this process.
 	Results(uid types.UID) map[plan.ProbeKey]plan.ProbeResult
+}
+
+// Standing keeps since when the conditions of static pods stand; *standing.Keeper
+// has it.
+type Standing interface {
+	Of(uid types.UID) []v1.PodCondition
+	Set(uid types.UID, conditions []v1.PodCondition)
+	Forget(uid types.UID)
+	Prune(exists func(types.UID) bool)
 }
 
 // Events records events on pods and containers; *event.Recorder has it.
@@ -82,9 +92,11 @@ type Config struct {
 	// AdmitAgain is how often admission that could not decide is asked again,
 	// beside each change of the node; 1 s when zero.
 	AdmitAgain time.Duration
+	// MaxDead is how many dead containers stay on the node; nil for no bound.
+	MaxDead *int
 }
 
-// Deps are what a Registry is given; all but Mirrors, OnDisk and Released must be set.
+// Deps are what a Registry is given; all but Mirrors, Standing, OnDisk and Released must be set.
 type Deps struct {
 	Executor Executor
 	Status   Status
@@ -92,6 +104,9 @@ type Deps struct {
 	Events   Events
 	Pods     Pods
 	Mirrors  Mirrors
+	// Standing may be nil: the conditions of static pods then stand since the
+	// start of this process.
+	Standing Standing
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Timelines may be nil; then the Registry makes its own.
@@ -126,8 +141,10 @@ type Registry struct {
 	// that they are gone.
 	ended map[types.UID]bool
 	ready map[string]bool
-	seen  bool // the runtime was seen as a whole
-	all   time.Time
+	// excess is what the workers were told last of it; see plan.State.
+	excess map[types.UID]map[string]bool
+	seen   bool // the runtime was seen as a whole
+	all    time.Time
 	// sweeping is true from the moment that all is known on.
 	sweeping bool
 	closed   bool
@@ -144,6 +161,9 @@ func New(cfg Config, deps Deps) *Registry {
 	}
 	if deps.Mirrors == nil {
 		deps.Mirrors = noMirrors{}
+	}
+	if deps.Standing == nil {
+		deps.Standing = standing.New(standing.Deps{})
 	}
 	if deps.Timelines == nil {
 		deps.Timelines = timeline.NewBook()
@@ -264,6 +284,7 @@ func (r *Registry) Observe(uid types.UID, o plan.Observed) {
 	} else if r.sweeping && !empty {
 		r.orphan(uid)
 	}
+	r.thin()
 }
 
 // RuntimeSeen implements observe.Sink.
@@ -318,6 +339,7 @@ func (r *Registry) sweep() {
 	}
 	r.sweeping = true
 	r.deps.Allocations.Prune(func(uid types.UID) bool { return r.workers[uid] != nil })
+	r.deps.Standing.Prune(func(uid types.UID) bool { return r.workers[uid] != nil })
 	pods, life := len(r.workers), r.life
 	for uid := range r.observed {
 		if r.workers[uid] == nil {
@@ -358,5 +380,8 @@ func (r *Registry) add(uid types.UID) *worker {
 	r.workers[uid] = w
 	o := r.current(uid)
 	w.in.observed = &o
+	if ids, ok := r.excess[uid]; ok {
+		w.in.excess = &ids
+	}
 	return w
 }

@@ -124,6 +124,10 @@ func (p probes) Remove(uid types.UID)                                 { p.Set(&v
 
 type materials struct{}
 
+func (materials) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+	return material.Kernel(k)
+}
+
 func (materials) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
 	return nil, nil
 }
@@ -199,7 +203,7 @@ func (r *rig) resize(q ResizeQuestion) *plan.ResizePending {
 		want += sum(other)
 	}
 	if r.capacity > 0 && want > r.capacity {
-		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Message: fmt.Sprintf("%d of %d", want, r.capacity)}
+		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Cause: "OutOfcpu", Message: fmt.Sprintf("%d of %d", want, r.capacity)}
 	}
 	return nil
 }

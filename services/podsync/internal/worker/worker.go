@@ -90,6 +90,7 @@ type inbox struct {
 	done     []outcome
 	stop     *plan.Stop
 	objects  bool
+	excess   *map[string]bool
 }
 
 func newWorker(r *Registry, uid types.UID, seq uint64) *worker {
@@ -159,6 +160,9 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	}
 	w.takeGrant()
 	w.state.Now = time.Now()
+	if w.state.DeletionSince.IsZero() && w.state.Pod != nil && w.state.Pod.DeletionTimestamp != nil {
+		w.state.DeletionSince = w.state.Now
+	}
 	w.state.Node = w.reg.deps.Node()
 	w.withHooks()
 	out := plan.Plan(w.state)
@@ -215,6 +219,9 @@ func (w *worker) takeIn() {
 		w.state.Observed = *in.observed
 		w.forgetStops()
 	}
+	if in.excess != nil {
+		w.state.Excess = *in.excess
+	}
 	for k, v := range in.probes {
 		w.noteProbe(k, v)
 		w.state.Probes[k] = v
@@ -244,6 +251,9 @@ func (w *worker) setPod(pod *v1.Pod) {
 	if old == nil {
 		w.state.Static = w.source != apiSource
 		w.state.Reported = *pod.Status.DeepCopy()
+		if w.state.Static {
+			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Standing.Of(w.uid)...)
+		}
 		w.begun = pod.Status.StartTime != nil
 		w.state.LogCounts = w.reg.deps.Executor.LogCounts(pod)
 		for key, result := range w.reg.deps.Probes.Results(w.uid) {

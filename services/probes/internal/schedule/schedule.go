@@ -43,18 +43,25 @@ type State struct {
 	hold    bool
 
 	nextTick  time.Time
+	aligned   bool // nextTick is where tickAfter says
 	nextEarly time.Time
 	distance  time.Duration
 }
 
 // Begin returns the state of a target that is new to this process. An outcome
-// that podsync holds is gone on from, so a restart of probes changes nothing.
+// that podsync holds is gone on from, and so is the count of what speaks against
+// it: a restart of probes changes nothing.
 func Begin(t probe.Target, now time.Time) State {
 	s := State{target: t, start: t.ContainerStart, outcome: t.LastOutcome, since: now}
 	if s.start.IsZero() || s.start.After(now) {
 		s.start = now
 	}
 	s.hold = holds(t.Key.Type, s.outcome)
+	if c := t.LastCount; c.Successes > 0 && s.outcome != probe.Success {
+		s.streak, s.passed = c.Successes, true
+	} else if c.Failures > 0 && s.outcome != probe.Failure {
+		s.streak = c.Failures
+	}
 	s.plan(now)
 	return s
 }
@@ -82,7 +89,7 @@ func (s State) Update(t probe.Target, now time.Time) State {
 
 // plan sets the times of the next tick and of the first early attempt.
 func (s *State) plan(now time.Time) {
-	s.nextTick = s.tickAfter(now)
+	s.nextTick, s.aligned = s.tickAfter(now), true
 	s.nextEarly, s.distance = time.Time{}, 0
 	begin := s.start.Add(s.target.InitialDelay)
 	fresh := s.outcome == probe.Unknown || s.outcome == probe.Failure && now.Before(begin.Add(s.period()))
@@ -139,11 +146,8 @@ func (s State) Observe(v probe.Verdict, tick bool, now time.Time) (next State, c
 	switch v {
 	case probe.Passed, probe.Warned:
 		success = true
-		if !tick {
-			// Further successes count a whole period apart.
-			s.nextTick = now.Add(s.period())
-		}
 		s.nextEarly = time.Time{}
+		s.afterSuccess(tick, now)
 	case probe.Failed:
 		if !tick {
 			return s, false
@@ -157,6 +161,22 @@ func (s State) Observe(v probe.Verdict, tick bool, now time.Time) (next State, c
 		s.streak, s.passed = 1, success
 	}
 	return s.judge(success, now)
+}
+
+// afterSuccess plans the tick after a success. Further ones that count lie a
+// whole period apart; once enough did, the ticks are where they always are, for
+// containers that began together are to be pulled apart again.
+func (s *State) afterSuccess(tick bool, now time.Time) {
+	counted := 1
+	if s.passed {
+		counted += s.streak
+	}
+	switch {
+	case counted >= s.target.SuccessThreshold && !s.aligned:
+		s.nextTick, s.aligned = s.tickAfter(now), true
+	case counted < s.target.SuccessThreshold && !tick:
+		s.nextTick, s.aligned = now.Add(s.period()), false
+	}
 }
 
 func (s State) judge(success bool, now time.Time) (State, bool) {
@@ -212,6 +232,18 @@ func (s State) Outcome() (probe.Outcome, time.Time) { return s.outcome, s.since 
 // Streak returns how many equal attempts that count came in a row, and whether
 // they succeeded.
 func (s State) Streak() (n int, passed bool) { return s.streak, s.passed }
+
+// Count is how many attempts in a row speak against the outcome that stands.
+func (s State) Count() probe.Count {
+	switch {
+	case s.hold || s.streak == 0:
+	case s.passed && s.outcome != probe.Success:
+		return probe.Count{Successes: s.streak}
+	case !s.passed && s.outcome != probe.Failure:
+		return probe.Count{Failures: s.streak}
+	}
+	return probe.Count{}
+}
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

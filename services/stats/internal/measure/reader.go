@@ -78,10 +78,8 @@ func (r *reader) limits(row *Row) {
 		if limit := cgroups.MemoryLimit(row.Cgroup); limit < 1<<62 {
 			out.memory = limit
 		}
-		if r.machine.SwapCapacity > 0 {
-			if limit, limited := cgroups.SwapLimit(row.Cgroup); limited {
-				out.swap = &limit
-			}
+		if limit, limited := cgroups.SwapLimit(row.Cgroup); limited {
+			out.swap = &limit
 		}
 		if row.Kind == Machine || row.Kind == Group {
 			out.created = cgroups.Created(row.Cgroup)

@@ -23,15 +23,17 @@ export function text(element, value) {
   if (element.textContent !== value) element.textContent = value;
 }
 
-// list makes parent hold one child per item, keyed; children that stay keep
-// their place in the focus order. make builds one, update fills it.
+// list makes parent hold one child per item, keyed. make builds one, update
+// fills it. What goes is removed before anything is placed, so that a child that
+// stays need not move: a moved one would lose the focus.
 export function list(parent, items, key, make, update) {
+  const names = new Set(items.map(key));
+  for (const child of [...parent.children]) if (!names.has(child.dataset.key)) child.remove();
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let before = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
     let child = old.get(name);
-    old.delete(name);
     if (!child) {
       child = make(item);
       child.dataset.key = name;
@@ -40,5 +42,4 @@ export function list(parent, items, key, make, update) {
     else parent.insertBefore(child, before);
     update(child, item);
   }
-  for (const child of old.values()) child.remove();
 }

@@ -92,6 +92,17 @@ func (f *Fake) Unmount(target string) error {
 	return nil
 }
 
+// Reboot is what a restart of the machine leaves: no mount, and nothing of what
+// lay in a tmpfs.
+func (f *Fake) Reboot() error {
+	for _, target := range f.Mounts() {
+		if err := f.Unmount(target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Mounted says whether target is kept in mind.
 func (f *Fake) Mounted(target string) (bool, error) {
 	f.mu.Lock()

@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestAContainerKilledFromOutsideWaitsForWhatBecomesOfItsSandbox(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*world, *Container)
+		waits  bool
+	}{
+		{"killed by whoever", func(*world, *Container) {}, true},
+		{"asked to end by whoever", func(_ *world, c *Container) { c.ExitCode = 143 }, true},
+		{"it failed by itself", func(_ *world, c *Container) { c.ExitCode = 1 }, false},
+		{"it took too much memory", func(_ *world, c *Container) { c.Reason = "OOMKilled" }, false},
+		{"we have stopped it", func(w *world, c *Container) { w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now} }, false},
+		{"its end is a while ago", func(w *world, _ *Container) { w.s.Now = w.s.Now.Add(sandboxMayFollow) }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+			w.settle(time.Minute)
+			c := w.newest("a")
+			w.end(c, 137)
+			ended := w.s.Now
+			tc.change(w, c)
+			out := Plan(w.s)
+			if waits := len(out.Actions) == 0; waits != tc.waits {
+				t.Fatalf("actions %+v; want to wait: %v", out.Actions, tc.waits)
+			}
+			if !tc.waits {
+				return
+			}
+			if out.Wake.Sub(ended) != sandboxMayFollow || len(out.Waits) != 1 || out.Waits[0].Kind != "container" || out.Waits[0].Object != "a" {
+				t.Errorf("wake-up after %v, waits %+v", out.Wake.Sub(ended), out.Waits)
+			}
+			if s := out.Status.ContainerStatuses[0].State; s.Terminated == nil || s.Terminated.ExitCode != c.ExitCode {
+				t.Errorf("state %+v, want that it has ended", s)
+			}
+		})
+	}
+}
+
+func TestASandboxThatIsTakenAwayCostsOneRestartAndKeepsTheLastState(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	w.end(w.newest("a"), 137)
+	w.step() // the container's end is told first
+	w.s.Now = w.s.Now.Add(100 * time.Millisecond)
+	w.s.Observed.Sandboxes, w.s.Observed.Containers = nil, nil
+	for w.count("start container a") < 2 {
+		w.step()
+	}
+	made := w.newest("a")
+	began := made.StartedAt
+	made.State, made.StartedAt = StateCreated, time.Time{}
+	starting := Key{StartContainer, "a"}
+	w.s.InFlight[starting] = Action{Key: starting, Container: "a", SandboxID: made.SandboxID, Attempt: 1}
+	w.step() // it is made before it runs
+	delete(w.s.InFlight, starting)
+	made.State, made.StartedAt = StateRunning, began
+	w.settle(time.Minute)
+	cs := w.out.Status.ContainerStatuses[0]
+	last := cs.LastTerminationState.Terminated
+	if cs.State.Running == nil || cs.RestartCount != 1 || last == nil || last.ExitCode != 137 || w.count("start container a") != 2 {
+		t.Fatalf("%+v\nlog %v", cs, w.log)
+	}
+	if waited := began.Sub(last.FinishedAt.Time); waited >= sandboxMayFollow {
+		t.Errorf("it started %v after the end, though its sandbox was known to be gone", waited)
+	}
+}
+
+func TestAStartThatIsNotOverHasNotFailed(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	w.end(w.newest("a"), 137)
+	w.step()
+	start := Action{Key: Key{StartContainer, "a"}, Container: "a", SandboxID: w.s.Observed.Sandboxes[0].ID, Attempt: 1}
+	refused := Container{ID: "refused", Name: "a", SandboxID: start.SandboxID, RestartCount: 1, State: StateExited, ExitCode: 128, Reason: "StartError", FinishedAt: w.s.Now}
+	w.s.Observed.Containers = append([]Container{refused}, w.s.Observed.Containers...)
+	w.s.InFlight[start.Key] = start
+	w.s.Images["a"] = Image{Spec: "img", Ref: "sha256:1", RestartCount: 1}
+	if out := Plan(w.s); len(out.Actions) != 0 || out.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("during the start: actions %+v, status %+v", out.Actions, out.Status.ContainerStatuses[0])
+	}
+	delete(w.s.InFlight, start.Key)
+	if cs := Plan(w.s).Status.ContainerStatuses[0]; cs.RestartCount != 1 {
+		t.Errorf("after a start that failed: %+v", cs)
+	}
+}
