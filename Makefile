@@ -26,6 +26,7 @@ FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
+SERVICES ?=
 FUZZTIME ?= 60s
 
 step = @printf '\n==> %s\n' "$(1)"
@@ -88,9 +89,9 @@ node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromi
 	@go run ./test/cmd/peers >/dev/null
 	@POLYLET_NODE_TESTS=1 POLYLET_PAGE_SHOTS=$(CURDIR)/docs go test -count=1 -timeout=20m -v -run TestThePageShows ./test/node
 # The suite's programs come from test/conformance, a module outside the workspace.
-conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares
+conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares, SERVICES=1 with kube-proxy and DNS
 	$(call step,conformance)
-	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)'
+	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)' $(if $(SERVICES),-services)
 .PHONY: fuzz fuzz-short
 fuzz: ## Every fuzzer, one after the other, for FUZZTIME=60s each
 	$(call step,fuzzers for $(FUZZTIME) each)
