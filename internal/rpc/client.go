@@ -31,6 +31,14 @@ func Dial(path string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
+// What a server may send before it is read. gRPC would let a window grow up to
+// 16 MiB with what the socket once carried: a client that stops to read would
+// keep as much for each of its streams.
+const (
+	streamWindow     = 256 << 10
+	connectionWindow = 1 << 20
+)
+
 // ClientOptions are the house's dial options without credentials, for tests
 // over bufconn.
 func ClientOptions() []grpc.DialOption {
@@ -41,6 +49,8 @@ func ClientOptions() []grpc.DialOption {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.MaxCallSendMsgSize(MaxMessageBytes)),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connectionWindow),
 		grpc.WithReadBufferSize(16 << 10),
 		grpc.WithWriteBufferSize(16 << 10),
 		grpc.WithIdleTimeout(0),
