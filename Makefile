@@ -20,11 +20,13 @@ LINTED  := $(filter-out api,$(MODULES))
 METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,podsync probes stats nodestatus gateway)
 REST    := services/gateway/internal/rest
 SEEDS   ?= 4000
+NODE_TIMEOUT ?= 40m
 RUN     ?= .
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
+SERVICES ?=
 FUZZTIME ?= 60s
 
 step = @printf '\n==> %s\n' "$(1)"
@@ -74,12 +76,12 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 	$(call step,node tests)
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
-	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=40m -v -run '$(RUN)' ./test/... 2>&1 \
+	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=$(NODE_TIMEOUT) -v -run '$(RUN)' ./test/... 2>&1 \
 		| grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)' | tee bin/node-tests.log \
 		|| { tools/failures bin/node-tests.log; exit 1; }
 .PHONY: soak
 soak: ## The node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
-	@POLYLET_LONG_TESTS=1 $(MAKE) node
+	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
 .PHONY: node-page
 node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
 	$(call step,the node's page in a browser)
@@ -87,9 +89,9 @@ node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromi
 	@go run ./test/cmd/peers >/dev/null
 	@POLYLET_NODE_TESTS=1 POLYLET_PAGE_SHOTS=$(CURDIR)/docs go test -count=1 -timeout=20m -v -run TestThePageShows ./test/node
 # The suite's programs come from test/conformance, a module outside the workspace.
-conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares
+conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares, SERVICES=1 with kube-proxy and DNS
 	$(call step,conformance)
-	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)'
+	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)' $(if $(SERVICES),-services)
 .PHONY: fuzz fuzz-short
 fuzz: ## Every fuzzer, one after the other, for FUZZTIME=60s each
 	$(call step,fuzzers for $(FUZZTIME) each)

@@ -98,12 +98,16 @@ func BenchmarkLogOf1GiB(b *testing.B) {
 
 func BenchmarkDocuments(b *testing.B) {
 	h := newHouse(b)
-	base := "http://" + h.start(b, nil).Addresses()["read-only"]
+	addresses := h.start(b, nil).Addresses()
 	for _, pods := range []int{10, 110, 500} {
 		h.fake.setPods(b, pods)
 		h.numbers.pods.Store(int64(pods))
-		for _, path := range []string{"/pods", "/stats/summary", "/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes"} {
-			b.Run(fmt.Sprintf("%s/%d", strings.TrimPrefix(path, "/"), pods), func(b *testing.B) {
+		for _, path := range []string{"/pods", "/stats/summary", "/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/runningpods/"} {
+			base := "http://" + addresses["read-only"]
+			if path == "/runningpods/" { // only the secure port has it
+				base = "https://" + addresses["secure"]
+			}
+			b.Run(fmt.Sprintf("%s/%d", strings.Trim(path, "/"), pods), func(b *testing.B) {
 				client := httpClient(b)
 				b.ReportAllocs()
 				defer cpu(b)()

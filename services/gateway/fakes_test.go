@@ -165,7 +165,9 @@ func (f *fakePodsync) ListDesiredPods(ctx context.Context, _ *podsyncv1.ListDesi
 }
 
 func (f *fakePodsync) ListRuntimePods(context.Context, *podsyncv1.ListRuntimePodsRequest) (*podsyncv1.ListRuntimePodsResponse, error) {
-	return &podsyncv1.ListRuntimePodsResponse{}, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &podsyncv1.ListRuntimePodsResponse{Pods: f.pods}, nil
 }
 
 func (f *fakePodsync) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*podsyncv1.GetRuntimeResponse, error) {

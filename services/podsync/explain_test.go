@@ -22,9 +22,9 @@ import (
 )
 
 // startInCluster runs a podsync of a fake apiserver that has the node n1.
-func startInCluster(t *testing.T, rt *fakecri.Runtime, api *fakeapiserver.Server) *Service {
+func startInCluster(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Server) *Service {
 	t.Helper()
-	lots := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("50")}
+	lots := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("1000")}
 	if _, err := api.Admin().CoreV1().Nodes().Create(t.Context(), &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeStatus{Allocatable: lots, Capacity: lots},
 	}, metav1.CreateOptions{}); err != nil {

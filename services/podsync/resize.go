@@ -1,6 +1,8 @@
 package podsync
 
 import (
+	"path/filepath"
+
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
@@ -25,15 +27,24 @@ func (s *Service) resize(q worker.ResizeQuestion) *plan.ResizePending {
 		in.Allocatable = s.allocatable()
 	}
 	if a := admit.Check(in); a.Decision != plan.Admitted {
-		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Message: a.Message}
+		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Cause: a.Reason, Message: a.Message}
 	}
 	return nil
 }
 
-// loadAllocations reads what resizes of an earlier life were allocated.
+// loadAllocations reads what resizes of an earlier life were allocated, or what
+// a kubelet had allocated before the first one.
 func (s *Service) loadAllocations(log logr.Logger) {
 	if err := s.allocations.Load(); err != nil {
 		log.Error(err, "What resized pods were allocated is lost; they have what their sandboxes were made with, and what their specs ask beyond that is decided on anew")
 		s.deps.Health.Set("allocations", false, err.Error())
+	}
+	pods, err := s.allocations.Adopt(filepath.Join(s.cfg.RootDir, "allocated_pods_state"))
+	switch {
+	case err != nil:
+		log.Error(err, "Nothing was taken over of what a kubelet had allocated")
+		s.deps.Health.Set("kubelet's allocations", false, err.Error())
+	case pods > 0:
+		log.Info("Took over what a kubelet had allocated", "pods", pods)
 	}
 }

@@ -98,16 +98,38 @@ func (f *fakePodsync) ExecSync(_ context.Context, req *podsyncv1.ExecSyncRequest
 	return &podsyncv1.ExecSyncResponse{ExitCode: code, Stdout: []byte("out")}, nil
 }
 
-// seen returns what came up, in short: "type:outcome" per result.
+// seen returns what came up, in short: "type:outcome" per result, with how many
+// successes (+1) or failures (-1) speak against it.
 func (f *fakePodsync) seen() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []string
 	for _, r := range f.results {
 		out = append(out, strings.ToLower(strings.TrimPrefix(r.GetKey().GetType().String(), "PROBE_TYPE_"))+
-			":"+strings.ToLower(strings.TrimPrefix(r.GetOutcome().String(), "PROBE_OUTCOME_"))+"@"+r.GetContainerId())
+			":"+strings.ToLower(strings.TrimPrefix(r.GetOutcome().String(), "PROBE_OUTCOME_"))+counts(r)+"@"+r.GetContainerId())
 	}
 	return strings.Join(out, " ")
+}
+
+func counts(r *podsyncv1.ProbeResult) string {
+	if n := r.GetSuccesses() - r.GetFailures(); n != 0 {
+		return fmt.Sprintf("%+d", n)
+	}
+	return ""
+}
+
+// restarted is the target as podsync sends it to a process that has just been
+// started: with what it was told last.
+func (f *fakePodsync) restarted() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.results {
+		for _, t := range f.snapshot {
+			if t.GetKey().GetType() == r.GetKey().GetType() {
+				t.LastOutcome, t.LastSuccesses, t.LastFailures = r.GetOutcome(), r.GetSuccesses(), r.GetFailures()
+			}
+		}
+	}
 }
 
 func (f *fakePodsync) eventTexts() []string {
@@ -260,11 +282,11 @@ func TestFailuresAreReportedAtTheThresholdWithTheKubeletsEvents(t *testing.T) {
 		n := newNode(t, f)
 		defer n.close()
 		settle(25 * time.Second)
-		if got := f.seen(); got != "" {
+		if got := f.seen(); got != "liveness:success-1@a liveness:success-2@a" {
 			t.Errorf("before the threshold podsync got %q", got)
 		}
 		settle(time.Hour)
-		if got := f.seen(); got != "liveness:failure@a" {
+		if got := f.seen(); got != "liveness:success-1@a liveness:success-2@a liveness:failure@a" {
 			t.Errorf("podsync knows %q", got)
 		}
 		if got := f.execCount(); got != 3 {
@@ -434,6 +456,43 @@ func TestARestartOfProbesFlipsNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestARestartOfProbesGoesOnCounting(t *testing.T) {
+	for name, tc := range map[string]struct {
+		typ                podsyncv1.ProbeType
+		last               podsyncv1.ProbeOutcome
+		successes, answers string
+		want               string
+	}{
+		"failures of what was alive":      {liveness, success, "", "-", "liveness:success-1@a liveness:success-2@a liveness:failure@a"},
+		"failures of what nobody knows":   {liveness, unknown, "", "-", "liveness:unspecified-1@a liveness:unspecified-2@a liveness:failure@a"},
+		"a success between begins anew":   {liveness, success, "", "-+--+", "liveness:success-1@a liveness:success@a liveness:success-1@a liveness:success-2@a liveness:success@a"},
+		"successes of what was not ready": {readiness, podsyncv1.ProbeOutcome_PROBE_OUTCOME_FAILURE, "3", "+", "readiness:failure+1@a readiness:failure+2@a readiness:success@a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakePodsync{epoch: 1, exec: codes(tc.answers), snapshot: []*podsyncv1.ProbeTarget{
+					execTarget(tc.typ, "a", func(t *podsyncv1.ProbeTarget) {
+						t.LastOutcome, t.ContainerStartTime = tc.last, timestamppb.New(time.Now().Add(-time.Hour))
+						if tc.successes != "" {
+							t.SuccessThreshold = 3
+						}
+					})}}
+				n := newNode(t, f)
+				defer n.close()
+				for range 5 {
+					settle(10 * time.Second) // one attempt in each life
+					n.stop()
+					f.restarted()
+					n.startProbes()
+				}
+				if got := f.seen(); got != tc.want {
+					t.Errorf("podsync was told %q, want %q", got, tc.want)
+				}
+			})
+		})
+	}
 }
 
 func TestExecProbesWaitQuietlyWhilePodsyncIsAway(t *testing.T) {

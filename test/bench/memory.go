@@ -33,9 +33,32 @@ func measureMemory(ctx context.Context, s settings, st *stage, c *column) error 
 	if err := takeTwice(ctx, s, st, c, "no pods"); err != nil {
 		return err
 	}
-	return life(ctx, st, o, burstNames(s.burst), c, fmt.Sprintf("%d pods", s.burst), func() error {
+	before, err := cpuOfEach(st)
+	if err != nil {
+		return err
+	}
+	if err := life(ctx, st, o, burstNames(s.burst), c, fmt.Sprintf("%d pods", s.burst), func() error {
 		return takeTwice(ctx, s, st, c, fmt.Sprintf("%d pods", s.burst))
-	})
+	}); err != nil {
+		return fmt.Errorf("%w%s", err, st.node.Logs(30))
+	}
+	after, err := cpuOfEach(st)
+	for name, used := range after {
+		c.add(fmt.Sprintf("CPU of %s per pod, idle minute included, ms", name), (used-before[name])/float64(s.burst))
+	}
+	return err
+}
+
+func cpuOfEach(st *stage) (map[string]float64, error) {
+	used := map[string]float64{}
+	for name, p := range st.node.Processes {
+		cpu, err := cpuOf(p.Pid())
+		if err != nil {
+			return nil, fmt.Errorf("read the CPU time of %s: %w", name, err)
+		}
+		used[name] = cpu
+	}
+	return used, nil
 }
 
 func takeTwice(ctx context.Context, s settings, st *stage, c *column, when string) error {

@@ -53,10 +53,12 @@ type plan struct {
 	controllers bool
 	supervised  bool
 	noRuntime   bool // containerd is prepared and not started
+	kubelet     bool // the agent is the kubelet, whatever the others are
 	noNode      bool // polylet is configured and not started
 	overrides   map[string]any
-	flags       []string     // further flags of the node
-	prepare     func(*house) // runs before the node's configuration is read
+	flags       []string      // further flags of the node
+	prepare     func(*house)  // runs before the node's configuration is read
+	within      time.Duration // bounds the test; testWithin when zero
 }
 
 // build brings up the parts and takes them away when the test ends.
@@ -70,7 +72,10 @@ func build(t *testing.T, p plan) *house {
 	}
 	h := &house{T: t}
 	var cancel context.CancelFunc
-	h.ctx, cancel = context.WithTimeout(t.Context(), testWithin)
+	if p.within == 0 {
+		p.within = testWithin
+	}
+	h.ctx, cancel = context.WithTimeout(t.Context(), p.within)
 	t.Cleanup(cancel)
 	h.buildRuntime(p)
 	if !p.standalone {
@@ -116,6 +121,19 @@ func (h *house) buildRuntime(p plan) {
 
 func (h *house) buildNode(p plan) {
 	h.Helper()
+	h.prepareNode(p)
+	if p.noNode {
+		return
+	}
+	h.must(h.node.Start(h.ctx))
+	if h.cluster != nil {
+		h.waitNodeReady()
+	}
+}
+
+// prepareNode configures the node and starts nothing.
+func (h *house) prepareNode(p plan) {
+	h.Helper()
 	builder, err := peers.New(os.Stderr)
 	h.must(err)
 	cfg := node.Config{
@@ -124,7 +142,7 @@ func (h *house) buildNode(p plan) {
 	}
 	// The tests are proven against the kubelet first: what it fails is the
 	// test's fault.
-	if onKubelet() {
+	if onKubelet() || p.kubelet {
 		cfg.Kubelet, cfg.Split = true, false
 		cfg.Binary, err = builder.Binary(h.ctx, peers.Kubelet())
 	} else {
@@ -135,13 +153,6 @@ func (h *house) buildNode(p plan) {
 	h.node, err = node.New(cfg)
 	h.must(err)
 	h.Cleanup(h.node.Stop)
-	if p.noNode {
-		return
-	}
-	h.must(h.node.Start(h.ctx))
-	if h.cluster != nil {
-		h.waitNodeReady()
-	}
 }
 
 // remove takes the instance away and keeps the logs of a failed test.

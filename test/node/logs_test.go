@@ -2,9 +2,13 @@ package node_test
 
 import (
 	"compress/gzip"
+	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,4 +85,61 @@ func TestTheLogOfAContainerThatWritesAllTheTimeIsRotatedAndCompressed(t *testing
 			t.Errorf("%s holds %d bytes, less than the limit at which a log is rotated", l, n)
 		}
 	}
+}
+
+// interval is the default of containerLogMonitorInterval.
+const interval = 10 * time.Second
+
+// A log is over its limit for no longer than one interval, so by no more than
+// what is written in one, though nothing holds the container back; and nothing
+// of the logs is left when the pod is gone.
+func TestTheLogOfAContainerThatWritesAsFastAsItCanKeepsToItsLimitAndGoesWithThePod(t *testing.T) {
+	const limit = 8 << 20
+	h := build(t, plan{standalone: true, overrides: map[string]any{"containerLogMaxSize": "8Mi", "containerLogMaxFiles": 3}})
+	h.addPod(staticPod("fast", images.TestApp, "logs"))
+	logs := filepath.Join(h.node.PodLogs, "*_fast-*", "app")
+	links := filepath.Join(filepath.Dir(h.node.PodLogs), "containers", "fast-*")
+	rotated := map[string]os.FileInfo{}
+	h.eventually(3*time.Minute, "the log is rotated six times", func() error {
+		files, _ := filepath.Glob(filepath.Join(logs, "0.log.*"))
+		for _, f := range files {
+			if info, err := os.Lstat(f); err == nil && !strings.HasSuffix(f, ".gz") && !strings.HasSuffix(f, ".tmp") {
+				rotated[filepath.Base(f)] = info
+			}
+		}
+		return boolError(len(rotated) >= 6, "%d rotations", len(rotated))
+	})
+	names := slices.Sorted(maps.Keys(rotated)) // by time, which they have in their names
+	for i := 1; i < len(names); i++ {
+		was, is := rotated[names[i-1]], rotated[names[i]]
+		took := is.ModTime().Sub(was.ModTime())
+		over := time.Duration(float64(took) * (1 - limit/float64(is.Size())))
+		t.Logf("%s: %d MiB in %s, over the limit for %s", names[i], is.Size()>>20, took.Round(time.Millisecond), over.Round(time.Millisecond))
+		if is.Size() < limit || over > interval {
+			t.Errorf("%s has %d bytes, written in %s: rotated at %d it would be over its limit for %s", names[i], is.Size(), took, limit, over)
+		}
+	}
+	found, err := filepath.Glob(links)
+	h.must(err)
+	if len(found) != 1 {
+		t.Fatalf("links to the log: %v", found)
+	}
+	target, err := filepath.EvalSymlinks(found[0])
+	h.must(err)
+	if filepath.Base(target) != "0.log" {
+		t.Errorf("%s leads to %s", found[0], target)
+	}
+
+	h.must(h.removeStaticPod("fast.yaml"))
+	h.eventually(time.Minute, "nothing of the logs is left", func() error {
+		var errs []error
+		for _, pattern := range []string{filepath.Join(h.node.PodLogs, "*_fast-*"), links} {
+			left, err := filepath.Glob(pattern)
+			h.must(err)
+			for _, l := range left {
+				errs = append(errs, fmt.Errorf("there is %s", l))
+			}
+		}
+		return errors.Join(errs...)
+	})
 }

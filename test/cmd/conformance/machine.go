@@ -22,6 +22,7 @@ import (
 	"github.com/polylet/polylet/test/harness/node"
 	"github.com/polylet/polylet/test/harness/peers"
 	"github.com/polylet/polylet/test/harness/registry"
+	"github.com/polylet/polylet/test/harness/services"
 )
 
 const (
@@ -36,14 +37,20 @@ type machine struct {
 	images   *registry.Registry
 	runtime  *containerd.Containerd
 	cluster  *cluster.Cluster
+	services *services.Services
 	node     *node.Node
 	agent    string
+	// tested names the agent, as of when it was built.
+	tested   string
 	binaries map[string]string
 }
 
 // newMachine builds what is missing and starts everything.
 func newMachine(ctx context.Context, o options) (*machine, error) {
 	if err := install.Packages(ctx, os.Stdout); err != nil {
+		return nil, err
+	}
+	if err := install.Others(ctx, os.Stdout, images.SuitePackages()); err != nil {
 		return nil, err
 	}
 	if err := install.SharedRoot(); err != nil {
@@ -73,6 +80,7 @@ func (m *machine) build(ctx context.Context, o options) error {
 	if m.binaries, err = builder.Binaries(ctx, peers.Conformance()...); err != nil {
 		return err
 	}
+	m.tested = describe(ctx, o)
 	if o.agent == "kubelet" {
 		m.agent, err = builder.Binary(ctx, peers.Kubelet())
 	} else {
@@ -104,9 +112,17 @@ func (m *machine) start(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	var overrides map[string]any
+	if o.services {
+		overrides = services.Overrides(m.inst)
+		m.services, err = services.Start(ctx, services.Config{Instance: m.inst, Cluster: m.cluster, Node: nodeName, Progress: os.Stdout})
+		if err != nil {
+			return err
+		}
+	}
 	m.node, err = node.New(node.Config{
 		Instance: m.inst, Binary: m.agent, Name: nodeName, RuntimeEndpoint: m.runtime.Endpoint(),
-		Cluster: m.cluster, Kubelet: o.agent == "kubelet", Progress: os.Stdout,
+		Cluster: m.cluster, Kubelet: o.agent == "kubelet", Overrides: overrides, Progress: os.Stdout,
 	})
 	if err != nil {
 		return err
@@ -144,7 +160,7 @@ func (m *machine) waitForNode(ctx context.Context) error {
 
 // describe names the tested program by what it says of itself and by the
 // checkout's commit.
-func (m *machine) describe(ctx context.Context, o options) string {
+func describe(ctx context.Context, o options) string {
 	if o.agent == "kubelet" {
 		return peers.Kubelet().Name + " " + peers.Kubelet().Version
 	}
@@ -202,6 +218,11 @@ func copyFile(from, to string) error {
 func (m *machine) stop() {
 	if m.node != nil {
 		m.node.Stop()
+	}
+	if m.services != nil {
+		if err := m.services.Stop(); err != nil {
+			say("cleaning up: %v", err)
+		}
 	}
 	if m.cluster != nil {
 		m.cluster.Stop()

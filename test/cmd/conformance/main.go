@@ -30,6 +30,7 @@ type options struct {
 	focus, skipFile, agent string
 	procs, runs            int
 	timeout                time.Duration
+	services               bool
 	root, artifacts        string
 }
 
@@ -40,6 +41,7 @@ func main() {
 	flag.StringVar(&o.agent, "agent", "polylet", `"polylet", or "kubelet" to see what the upstream agent does on this machine`)
 	flag.IntVar(&o.procs, "procs", 4, "`number` of tests that run at once")
 	flag.IntVar(&o.runs, "runs", 1, "`number` of runs in a row on the same cluster")
+	flag.BoolVar(&o.services, "services", false, "run kube-proxy and CoreDNS too, which tests of services and of names need; one such run at a time on a machine")
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`time` after which the suite is interrupted")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -118,7 +120,7 @@ func (m *machine) runOnce(ctx context.Context, o options, skips []skip, n int) (
 	if err != nil {
 		return record{}, errors.Join(suiteErr, err)
 	}
-	r := record{options: o, began: began, took: ended.Sub(began), agent: m.describe(ctx, o), skips: skips, results: results, interrupted: ctx.Err() != nil}
+	r := record{options: o, began: began, took: ended.Sub(began), agent: m.tested, skips: skips, results: results, interrupted: ctx.Err() != nil}
 	file, err := r.write(filepath.Join(o.root, "docs", "results"))
 	if err != nil {
 		return record{}, errors.Join(suiteErr, err)

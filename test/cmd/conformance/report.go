@@ -142,6 +142,9 @@ func (r record) markdown() string {
 		b.WriteString("Interrupted: this is not the whole focus.\n\n")
 	}
 	fmt.Fprintf(&b, "- Agent: %s\n- Focus: `%s`, %d at once, %s\n", r.agent, r.options.focus, r.options.procs, r.took.Round(time.Second))
+	if r.options.services {
+		b.WriteString("- With kube-proxy and CoreDNS\n")
+	}
 	fmt.Fprintf(&b, "- Machine: %s\n", describeMachine())
 	if failed := r.results.failed(); len(failed) > 0 {
 		b.WriteString("\nFailed:\n\n")

@@ -41,7 +41,17 @@ func (i *Instance) RouteServices() error {
 	return ip("route", "replace", "unreachable", i.ServiceCIDR())
 }
 
-// UnrouteServices takes that back.
+// RouteServicesToPods is RouteServices for a cluster with a kube-proxy: the host
+// may connect to services, too, and what no rule sends elsewhere ends at the
+// bridge. The route goes with it.
+func (i *Instance) RouteServicesToPods() error {
+	if err := i.UnrouteServices(); err != nil {
+		return err
+	}
+	return ip("route", "replace", i.ServiceCIDR(), "dev", i.Bridge())
+}
+
+// UnrouteServices takes back what RouteServices did.
 func (i *Instance) UnrouteServices() error {
 	out, err := exec.Command("ip", "route", "show", "type", "unreachable").Output()
 	if err != nil {

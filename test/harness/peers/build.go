@@ -76,6 +76,17 @@ func (b *Builder) key(p Peer) (string, error) {
 		}
 		sum.Write(data)
 	}
+	sources, err := filepath.Glob(filepath.Join(b.root, p.dir, "*.go")) // of a main package of our own
+	if err != nil {
+		return "", err
+	}
+	for _, path := range sources {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		sum.Write(data)
+	}
 	fmt.Fprintln(sum, p.pkg, strings.Join(p.arguments(), "\x00"))
 	return hex.EncodeToString(sum.Sum(nil))[:12], nil
 }

@@ -26,6 +26,7 @@ const (
 	etcdVersion       = "v3.6.8"
 	containerdVersion = "v2.4.2"
 	ginkgoVersion     = "v2.28.1"
+	coreDNSVersion    = "v1.15.0"
 
 	metricsServerVersion = "v0.9.0"
 
@@ -33,6 +34,8 @@ const (
 	etcdDir        = "test/controlplane/etcd"
 	containerdDir  = "test/controlplane/containerd"
 	conformanceDir = "test/conformance"
+	kubeProxyDir   = "test/controlplane/kubeproxy"
+	coreDNSDir     = "test/controlplane/coredns"
 
 	metricsServerDir = "test/controlplane/metricsserver"
 
@@ -56,6 +59,21 @@ func KubeScheduler() Peer { return kubernetes("kube-scheduler", "1 min") }
 
 // Kubectl is the command-line client.
 func Kubectl() Peer { return kubernetes("kubectl", "1 min") }
+
+// KubeProxy makes services work, for tests of the upstream suite.
+func KubeProxy() Peer {
+	p := kubernetes("kube-proxy", "1 min")
+	p.dir = kubeProxyDir
+	return p
+}
+
+// CoreDNS answers for the cluster's names, for tests of the upstream suite.
+func CoreDNS() Peer {
+	return Peer{
+		Name: "coredns", Version: coreDNSVersion, pkg: "github.com/polylet/polylet/test/controlplane/coredns", dir: coreDNSDir,
+		flags: []string{"-ldflags", "-s -w"}, about: "1 min",
+	}
+}
 
 // MetricsServer is what `kubectl top` asks, and what asks the agent.
 func MetricsServer() Peer {

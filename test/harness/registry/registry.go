@@ -94,11 +94,17 @@ func (r *Registry) Push(ctx context.Context, reference string, img v1.Image) err
 	return nil
 }
 
+// suiteRegistry is where the upstream suite runs a registry of its own.
+const suiteRegistry = "localhost:5000"
+
 // WriteHosts writes containerd's host files into dir, so that every registry
-// name, known or not, is answered here and no pull leaves the machine.
+// name, known or not, is answered here and no pull leaves the machine. The
+// upstream suite's own registry, on the machine too, answers for itself.
 func (r *Registry) WriteHosts(dir string) error {
-	content := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+r.addr, "http://"+r.addr)
-	for _, host := range []string{"_default", "docker.io", "registry.k8s.io", LocalName} {
+	for host, addr := range map[string]string{
+		"_default": r.addr, "docker.io": r.addr, "registry.k8s.io": r.addr, LocalName: r.addr, suiteRegistry: suiteRegistry,
+	} {
+		content := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+addr, "http://"+addr)
 		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {
 			return fmt.Errorf("write registry host files: %w", err)
 		}

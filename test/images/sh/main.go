@@ -1,13 +1,15 @@
 // Command sh is the shell of the suite's images: busybox's, except that it runs
 // a bare `env` itself. Debian's busybox drops variables with names such as
-// data-1 before it runs a command, and tests print exactly those. It must never
-// change what any other command line does.
+// data-1 before it runs a command, and tests print exactly those. It also runs
+// the image's /bin/nc where busybox would take its own, which knows no UDP. It
+// must never change what any other command line does.
 package main
 
 import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -17,6 +19,10 @@ func main() {
 	args := os.Args // busybox tells by the first one that it is to be sh
 	if slices.Equal(args[1:], []string{"-c", "env"}) {
 		args = []string{"env"}
+	}
+	if i := slices.Index(args, "-c"); i > 0 && i+1 < len(args) && strings.Contains(args[i+1], "nc ") {
+		args = slices.Clone(args)
+		args[i+1] = `nc() { /bin/nc "$@"; }; ` + args[i+1]
 	}
 	err := syscall.Exec(busybox, args, os.Environ())
 	fmt.Fprintf(os.Stderr, "exec %s: %v\n", busybox, err)

@@ -133,6 +133,7 @@ func TestCheck(t *testing.T) {
 		// 2 sysctls
 		{"a safe sysctl", Input{Pod: pod("p", sysctl("net.ipv4.tcp_syncookies")), Node: node()}, plan.Admitted, "", ""},
 		{"an unsafe sysctl", Input{Pod: pod("p", sysctl("kernel.msgmax")), Node: node()}, plan.Rejected, "SysctlForbidden", `forbidden sysctl: "kernel.msgmax" not allowlisted`},
+		{"an unsafe sysctl in the other spelling", Input{Pod: pod("p", sysctl("kernel/msgmax")), Node: node()}, plan.Rejected, "SysctlForbidden", `forbidden sysctl: "kernel.msgmax" not allowlisted`},
 		{"an unsafe sysctl that is allowed", Input{Pod: pod("p", sysctl("kernel/msgmax")), Node: node(), Host: Host{AllowedUnsafeSysctls: []string{"kernel.msg*"}}}, plan.Admitted, "", ""},
 		{"a network sysctl of the host's network", Input{Pod: pod("p", sysctl("net.ipv4.tcp_syncookies"), func(p *v1.Pod) { p.Spec.HostNetwork = true }), Node: node()}, plan.Rejected, "SysctlForbidden", `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled`},
 		{"an IPC sysctl of the host's IPC", Input{Pod: pod("p", sysctl("kernel.shm_rmid_forced"), func(p *v1.Pod) { p.Spec.HostIPC = true }), Node: node()}, plan.Rejected, "SysctlForbidden", `forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host ipc enabled`},
@@ -149,7 +150,9 @@ func TestCheck(t *testing.T) {
 		{"but not for ever", Input{Pod: pod("p"), Waited: time.Minute, Deadline: time.Minute}, plan.Rejected, "InvalidNodeInfo", "Kubelet cannot get node info: this node's object could not be read from the apiserver for 1m0s"},
 		{"a static pod does not wait", Input{Pod: pod("p"), Static: true}, plan.Admitted, "", ""},
 		{"nor does a pod without an apiserver", Input{Pod: pod("p"), Standalone: true}, plan.Admitted, "", ""},
-		{"another operating system's label", Input{Pod: pod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelOSStable: "windows"} }), Node: node()}, plan.Rejected, "PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"},
+		{"a selector of another operating system", Input{Pod: pod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelOSStable: "windows"} }), Node: node()}, plan.Rejected, "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+		{"such a selector without an apiserver", Input{Pod: pod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelOSStable: "windows"} }), Standalone: true}, plan.Rejected, "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+		{"another operating system's label", Input{Pod: pod("p", func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "windows"} }), Node: node()}, plan.Rejected, "PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"},
 		{"another operating system", Input{Pod: windows, Node: node()}, plan.Rejected, "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"},
 		{"strict groups that the runtime cannot do", Input{Pod: pod("p", strict), Node: node(), Host: Host{NoSupplementalGroupsPolicy: true}}, plan.Rejected, "SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"},
 		{"strict groups that it can", Input{Pod: pod("p", strict), Node: node()}, plan.Admitted, "", ""},

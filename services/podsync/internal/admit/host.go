@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	podresource "k8s.io/component-helpers/resource"
 
+	nodesysctl "k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 	featuretypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
@@ -32,15 +33,15 @@ func checkSysctls(in Input) (Answer, bool) {
 		return fine()
 	}
 	for _, s := range in.Pod.Spec.SecurityContext.Sysctls {
-		name := strings.ReplaceAll(s.Name, "/", ".")
+		name := nodesysctl.NormalizeName(s.Name)
 		network := strings.HasPrefix(name, "net.")
 		switch {
 		case !safeSysctl(name) && !allowed(name, in.Host.AllowedUnsafeSysctls):
-			return rejected(reasonSysctl, "forbidden sysctl: %q not allowlisted", s.Name)
+			return rejected(reasonSysctl, "forbidden sysctl: %q not allowlisted", name)
 		case network && in.Pod.Spec.HostNetwork:
-			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host net enabled", s.Name)
+			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host net enabled", name)
 		case !network && in.Pod.Spec.HostIPC:
-			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host ipc enabled", s.Name)
+			return rejected(reasonSysctl, "forbidden sysctl: %q not allowed with host ipc enabled", name)
 		}
 	}
 	return fine()
@@ -48,7 +49,7 @@ func checkSysctls(in Input) (Answer, bool) {
 
 func allowed(name string, patterns []string) bool {
 	for _, p := range patterns {
-		p = strings.ReplaceAll(p, "/", ".")
+		p = nodesysctl.NormalizeName(p)
 		if prefix, wild := strings.CutSuffix(p, "*"); name == p || wild && strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -67,7 +67,9 @@ func checkPredicates(in Input) (Answer, bool) {
 
 // checkSystem compares the pod with the node's operating system and runtime.
 func checkSystem(in Input) (Answer, bool) {
-	if want, ok := in.Pod.Spec.NodeSelector[v1.LabelOSStable]; ok && want != runtime.GOOS {
+	// It is the pod's own label that the kubelet looks at; a selector is judged
+	// with the others, or below where no Node has labels.
+	if of, ok := in.Pod.Labels[v1.LabelOSStable]; ok && of != runtime.GOOS {
 		return rejected(reasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
 	if os := in.Pod.Spec.OS; os != nil && string(os.Name) != runtime.GOOS {
@@ -82,12 +84,15 @@ func checkSystem(in Input) (Answer, bool) {
 
 // checkFit compares the pod with the node's labels, name, ports and taints.
 func checkFit(in Input) (Answer, bool) {
+	if of, ok := in.Pod.Spec.NodeSelector[v1.LabelOSStable]; ok && in.Node == nil && of != runtime.GOOS {
+		return rejected(reasonAffinity, messageAffinity)
+	}
 	if in.Node != nil {
 		if ok, err := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); err != nil || !ok {
 			if in.NodeOutdated && !in.late() {
 				return notYet(reasonAffinity, "this node's labels do not match the pod's node affinity or selector; they are read anew before it is rejected")
 			}
-			return rejected(reasonAffinity, "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+			return rejected(reasonAffinity, messageAffinity)
 		}
 		if in.Pod.Spec.NodeName != "" && in.Pod.Spec.NodeName != in.Node.Name {
 			return rejected(reasonNodeName, "Predicate NodeName failed: node(s) didn't match the requested node name")
@@ -104,6 +109,8 @@ func checkFit(in Input) (Answer, bool) {
 	}
 	return fine()
 }
+
+const messageAffinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
 
 func noExecute(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 

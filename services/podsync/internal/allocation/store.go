@@ -36,6 +36,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	entries map[types.UID]Entry
+	loaded  bool // there was a file, whatever it held
 	// turn lets one write at a time; what one has written others need not.
 	turn             chan struct{}
 	changed, written uint64
@@ -56,6 +57,7 @@ func (s *Store) Load() error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	s.loaded = true
 	if err != nil {
 		return err
 	}

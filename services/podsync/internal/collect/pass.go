@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/distribution/reference"
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/image/imagename"
 )
 
 // record is what is known of an image.
@@ -293,11 +294,11 @@ func canonical(name string) string {
 	if id := strings.TrimPrefix(name, "sha256:"); len(id) == 64 && !strings.ContainsAny(id, "/:@.") {
 		return id
 	}
-	named, err := reference.ParseDockerRef(name)
+	parsed, err := imagename.Parse(name)
 	if err != nil {
 		return name
 	}
-	return named.String()
+	return parsed.Pulled()
 }
 
 // usedPercent is how full the disk is.

@@ -15,13 +15,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/distribution/reference"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/image/imagename"
 	"github.com/polylet/polylet/services/podsync/internal/image/provider"
 	"github.com/polylet/polylet/services/podsync/internal/image/record"
 )
@@ -259,11 +259,11 @@ func Normalize(name string) (string, error) {
 	if strings.TrimSpace(name) != name {
 		return "", errors.New("the image name begins or ends with a space")
 	}
-	named, err := reference.ParseNormalizedNamed(name)
+	parsed, err := imagename.Parse(name)
 	if err != nil {
 		return "", fmt.Errorf("couldn't parse image name %q: %w", name, err)
 	}
-	if !reference.IsNameOnly(named) {
+	if parsed.Tag != "" || parsed.Digest != "" {
 		return name, nil
 	}
 	return name + ":latest", nil

@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/distribution/reference"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/image/imagename"
 )
 
 // entry is one registry's credentials in a docker configuration file.
@@ -62,15 +63,14 @@ func (e entry) auth() *runtimeapi.AuthConfig {
 }
 
 // match returns the credentials that fit an image, the most specific first.
-func (ks keys) match(name string) []*runtimeapi.AuthConfig {
-	named, err := reference.ParseNormalizedNamed(name)
+func (ks keys) match(image string) []*runtimeapi.AuthConfig {
+	name, err := imagename.Parse(image)
 	if err != nil {
 		return nil
 	}
-	host, repo := reference.Domain(named), reference.Path(named)
 	var fitting []string
 	for key := range ks {
-		if fits(key, host, repo) {
+		if fits(key, name.Domain, name.Path) {
 			fitting = append(fitting, key)
 		}
 	}
@@ -89,8 +89,8 @@ func (ks keys) match(name string) []*runtimeapi.AuthConfig {
 
 // Fits tells whether a pattern such as "*.example.com:5000/team" is for an image.
 func Fits(pattern, image string) bool {
-	named, err := reference.ParseNormalizedNamed(image)
-	return err == nil && fits(pattern, reference.Domain(named), reference.Path(named))
+	name, err := imagename.Parse(image)
+	return err == nil && fits(pattern, name.Domain, name.Path)
 }
 
 // fits tells whether a key is for an image: the host matches segment by segment

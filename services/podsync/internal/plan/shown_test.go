@@ -158,3 +158,34 @@ func TestAStartThatWasCutShortIsShownAsTheRuntimeHasItOnceThePodHasEnded(t *test
 		t.Errorf("while the pod goes on it is shown as %+v, want its last end", got)
 	}
 }
+
+func TestARestartCountOutlivesTheRuntimesRecordAndAStartThatCameToNothing(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	s := crashing(pod)
+	name := pod.Spec.Containers[0].Name
+	s.Reported.ContainerStatuses = []v1.ContainerStatus{{
+		Name: name, RestartCount: 1, ContainerID: "containerd://c1",
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(start)}},
+	}}
+	made := Container{ID: "c2", SandboxID: "s", Name: name, RestartCount: 2, State: StateCreated, CreatedAt: s.Now}
+	s.Images = map[string]Image{name: {Spec: pod.Spec.Containers[0].Image, Ref: "ref", RestartCount: 2}}
+	for _, tc := range []struct {
+		name string
+		has  []Container
+	}{
+		{"the runtime has forgotten all", nil},
+		{"the next one is made", []Container{made}},
+		{"and is removed again, for it did not start", nil},
+	} {
+		s.Observed.Containers = tc.has
+		out := Plan(s)
+		st := out.Status.ContainerStatuses[0]
+		if end := st.LastTerminationState.Terminated; st.RestartCount != 1 || end == nil || end.ContainerID != "containerd://c1" {
+			t.Errorf("%s: shown as %+v", tc.name, st)
+		}
+		if len(out.Actions) != 1 || out.Actions[0].Kind != StartContainer || out.Actions[0].Attempt != 2 {
+			t.Errorf("%s: actions %+v, want the start of attempt 2", tc.name, out.Actions)
+		}
+		s.Reported = out.Status
+	}
+}

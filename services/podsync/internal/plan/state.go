@@ -177,6 +177,9 @@ type Resize struct {
 type ResizePending struct {
 	// Reason is Deferred or Infeasible.
 	Reason string
+	// Cause is the reason that admission gave, e.g. OutOfcpu; empty when it is
+	// Reason.
+	Cause string
 	// Message is for people.
 	Message string
 	// Generation is the pod's that asked for it.

@@ -33,6 +33,7 @@ type rows struct {
 	pod     *v1.Pod
 	targets map[plan.ProbeKey]plan.Target
 	results map[plan.ProbeKey]plan.ProbeResult
+	counts  map[plan.ProbeKey]Count
 }
 
 // NewBoard returns an empty Board.
@@ -62,7 +63,7 @@ func (b *Board) Set(pod *v1.Pod, targets []plan.Target) {
 		if len(targets) == 0 {
 			return
 		}
-		r = &rows{targets: map[plan.ProbeKey]plan.Target{}, results: b.kept.results(pod.UID)}
+		r = &rows{targets: map[plan.ProbeKey]plan.Target{}, results: b.kept.results(pod.UID), counts: map[plan.ProbeKey]Count{}}
 		delete(b.kept, pod.UID)
 		b.pods[pod.UID] = r
 	}
@@ -79,6 +80,9 @@ func (b *Board) Set(pod *v1.Pod, targets []plan.Target) {
 			continue
 		}
 		keep[t.ProbeKey] = true
+		if r.targets[t.ProbeKey].ContainerID != t.ContainerID {
+			delete(r.counts, t.ProbeKey)
+		}
 		r.targets[t.ProbeKey] = t
 		if r.results[t.ProbeKey].ContainerID != t.ContainerID {
 			delete(r.results, t.ProbeKey)
@@ -98,6 +102,7 @@ func (b *Board) Set(pod *v1.Pod, targets []plan.Target) {
 func (b *Board) drop(uid types.UID, r *rows, key plan.ProbeKey) {
 	delete(r.targets, key)
 	delete(r.results, key)
+	delete(r.counts, key)
 	b.store.Delete(Key{UID: uid, ProbeKey: key})
 }
 
@@ -144,6 +149,16 @@ func (b *Board) Result(key Key) (plan.ProbeResult, bool) {
 	return plan.ProbeResult{}, false
 }
 
+// Count returns what speaks against the last result of one probe so far.
+func (b *Board) Count(key Key) Count {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.pods[key.UID]; r != nil {
+		return r.counts[key.ProbeKey]
+	}
+	return Count{}
+}
+
 // Subscribe returns the targets as a snapshot and then changes.
 func (b *Board) Subscribe(ctx context.Context) *watch.Subscription[Key, Target] {
 	return b.store.Subscribe(ctx)
@@ -169,9 +184,6 @@ func (b *Board) Report(results []Result, events []Event) {
 
 // take keeps a result and says whether it is new or changed.
 func (b *Board) take(r Result) bool {
-	if !r.Known {
-		return false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	pod := b.pods[r.UID]
@@ -180,6 +192,9 @@ func (b *Board) take(r Result) bool {
 	}
 	target, ok := pod.targets[r.ProbeKey]
 	if !ok || target.ContainerID != r.ContainerID {
+		return false
+	}
+	if pod.counts[r.ProbeKey] = r.Count; !r.Known {
 		return false
 	}
 	old, had := pod.results[r.ProbeKey]

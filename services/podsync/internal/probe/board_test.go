@@ -120,3 +120,29 @@ func TestEventsGoToThePod(t *testing.T) {
 		t.Fatalf("events %v", told.events)
 	}
 }
+
+func TestACountIsKeptForTheProbesProcessUntilTheContainerChanges(t *testing.T) {
+	b, told := newBoard()
+	b.Set(probedPod(), targets("1"))
+	counted := func(id string, known bool, failures int32) Result {
+		return Result{Key: Key{"u", ready}, Known: known, ProbeResult: plan.ProbeResult{ContainerID: id, Success: true}, Count: Count{Failures: failures}}
+	}
+	for _, step := range []struct {
+		report Result
+		want   int32
+	}{
+		{counted("1", false, 1), 1}, {counted("1", true, 0), 0}, {counted("1", true, 2), 2}, {counted("old", true, 1), 2},
+	} {
+		b.Report([]Result{step.report}, nil)
+		if got := b.Count(Key{"u", ready}).Failures; got != step.want {
+			t.Errorf("after %+v: %d failures, want %d", step.report, got, step.want)
+		}
+	}
+	if len(told.results) != 1 {
+		t.Errorf("counts alone were told to the worker: %+v", told.results)
+	}
+	b.Set(probedPod(), targets("2"))
+	if got := b.Count(Key{"u", ready}); got != (Count{}) {
+		t.Errorf("another container inherits %+v", got)
+	}
+}

@@ -48,7 +48,14 @@ type Result struct {
 	Known bool
 	// At is when it changed to this.
 	At time.Time
+	// Count is what speaks against it so far.
+	Count Count
 }
+
+// Count is how many attempts in a row speak against what stands, fewer than it
+// takes. It says nothing of a pod; it is kept for the probes process, which asks
+// for it when it has been started anew.
+type Count struct{ Successes, Failures int32 }
 
 // Event is one attempt that belongs into an event on the pod.
 type Event struct {

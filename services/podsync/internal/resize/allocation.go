@@ -46,6 +46,20 @@ func Of(pod *v1.Pod) Allocation {
 	return a
 }
 
+// From is an allocation of these resources of containers by name, and of the pod
+// as a whole, nil when it has none of its own.
+func From(containers map[string]v1.ResourceRequirements, pod *v1.ResourceRequirements) Allocation {
+	a := Allocation{Containers: make(map[string]Amounts, len(containers))}
+	for name, r := range containers {
+		a.Containers[name] = amounts(&r)
+	}
+	if pod != nil {
+		level := amounts(pod)
+		a.Pod = &level
+	}
+	return a
+}
+
 func amounts(r *v1.ResourceRequirements) Amounts {
 	return Amounts{Requests: pick(r.Requests), Limits: pick(r.Limits)}
 }

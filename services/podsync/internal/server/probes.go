@@ -63,6 +63,7 @@ func resultOf(r *podsyncv1.ProbeResult) probe.Result {
 		Known:       r.GetOutcome() != podsyncv1.ProbeOutcome_PROBE_OUTCOME_UNSPECIFIED,
 		ProbeResult: plan.ProbeResult{ContainerID: r.GetContainerId(), Success: r.GetOutcome() == podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS, Message: r.GetMessage()},
 	}
+	out.Count = probe.Count{Successes: r.GetSuccesses(), Failures: r.GetFailures()}
 	if r.GetTime() != nil {
 		out.At = r.GetTime().AsTime()
 	}
@@ -102,6 +103,8 @@ func (s *Server) targetMessage(t probe.Target) *podsyncv1.ProbeTarget {
 			m.LastOutcome = podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS
 		}
 	}
+	counted := s.deps.Probes.Count(t.Key)
+	m.LastSuccesses, m.LastFailures = counted.Successes, counted.Failures
 	setHandler(m, t)
 	return m
 }

@@ -396,7 +396,7 @@ func TestTargetsGoDownAndResultsComeUp(t *testing.T) {
 			t.Fatalf("target %v", target)
 		}
 		if err := stream.Send(&podsyncv1.SyncProbesRequest{Results: []*podsyncv1.ProbeResult{{
-			Key: target.GetKey(), ContainerId: "c1", Outcome: podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS,
+			Key: target.GetKey(), ContainerId: "c1", Outcome: podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS, Failures: 2,
 		}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -409,7 +409,7 @@ func TestTargetsGoDownAndResultsComeUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if frame, err = again.Recv(); err != nil || frame.GetTargets()[0].GetLastOutcome() != podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS {
+		if frame, err = again.Recv(); err != nil || frame.GetTargets()[0].GetLastOutcome() != podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS || frame.GetTargets()[0].GetLastFailures() != 2 {
 			t.Fatalf("a probe process that starts anew is not told what stands: %v, %v", frame, err)
 		}
 		if err := again.CloseSend(); err != nil {

@@ -21,7 +21,9 @@
 // restart policies and rules of single containers, ephemeral containers, hooks,
 // probes whose results come as a script says, volumes, active deadlines, wrong
 // images. They are created, changed and deleted, with grace periods of all
-// lengths and none, and a period that is shortened while it runs.
+// lengths and none, and a period that is shortened while it runs; they are resized
+// in place, to what fits, to what does not fit yet or ever, and to what the node's
+// policy rules out, with and without the wish to be restarted for it.
 //
 // # Faults
 //
@@ -30,7 +32,8 @@
 //     lost (also StopContainer, PullImage and preStop, which may hang to their
 //     bounds; postStart has none, so it is slow instead); events are lost,
 //     repeated, late or not there at all; it goes and comes back; its network
-//     does; a process or a sandbox dies; the machine reboots.
+//     does; a process or a sandbox dies; the machine reboots, and the runtime may have
+//     forgotten everything then.
 //   - The apiserver: 500, 429, 410, no answer, a lost answer; watches that are
 //     cut, compacted away or late; refused and silent partitions.
 //   - probes: the process dies, results come late.
@@ -45,9 +48,11 @@
 // reason, without being asked first, or before its grace period is over; phases,
 // restart counts, start times, observed generations and the address of a pod that
 // has ended only move one way; an ended phase stands only when nothing runs; an
-// object is deleted last; every mount has an owner. When it is quiet
+// object is deleted last; every mount has an owner, and no container starts before
+// what its pod keeps in memory is mounted. When it is quiet
 // (quiet_test.go): the outcome that was asked for, statuses and readiness as the
-// runtime has them, files as their ConfigMaps are, no sandbox, container, mount,
+// runtime has them, files as their ConfigMaps are, sizes as they were asked for and
+// fit, no sandbox, container, mount,
 // directory, log or link without an owner, and no work where nothing happens.
 // Each has a broken case in sabotage_test.go that shows that it is found, but for
 // two that the fakes do not let break: a container that is removed while it runs,

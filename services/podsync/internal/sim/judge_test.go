@@ -61,7 +61,7 @@ type reason struct {
 type record struct {
 	live      map[string]bool // ids
 	starts    int
-	image     string
+	made      string // from which image and with which resources
 	sandbox   string
 	startedAt time.Time
 	ended     bool
@@ -239,13 +239,13 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 	case tr.To == fakecri.Created:
 		j.made[tr.ID] = tr
 	case tr.To == fakecri.Running:
-		image := ""
+		made := ""
 		for _, c := range v.Live(tr.PodUID, tr.Name) {
 			if c.ID == tr.ID {
-				image = c.Config.GetImage().GetUserSpecifiedImage()
+				made = madeOf(c)
 			}
 		}
-		j.started(tr, f, r, image)
+		j.started(tr, f, r, made)
 	case tr.To == fakecri.Exited:
 		j.exited(tr, f, r)
 	case tr.To == fakecri.Removed && len(r.live) > 0 && r.live[tr.ID]:
@@ -299,8 +299,14 @@ func sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
+// madeOf is what of a container's definition makes another one of it.
+func madeOf(c fakecri.ContainerInfo) string {
+	r := c.Config.GetLinux().GetResources()
+	return fmt.Sprint(c.Config.GetImage().GetUserSpecifiedImage(), r.GetCpuShares(), r.GetMemoryLimitInBytes())
+}
+
 // started checks a start.
-func (j *judge) started(tr fakecri.Transition, f *facts, r *record, image string) {
+func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string) {
 	r.live[tr.ID] = true
 	if len(r.live) > 1 {
 		j.violation("%d live containers %s of pod %s", len(r.live), tr.Name, tr.Pod)
@@ -314,12 +320,12 @@ func (j *judge) started(tr fakecri.Transition, f *facts, r *record, image string
 	}
 	j.ordered(tr, f)
 	j.furnished(tr, f)
-	fresh := r.image != "" && image != r.image
+	fresh := r.made != "" && made != r.made
 	if r.ended {
 		j.restarted(tr, f, r, fresh)
 	}
 	r.starts++
-	r.image, r.sandbox, r.startedAt, r.ended = image, tr.SandboxID, tr.At, false
+	r.made, r.sandbox, r.startedAt, r.ended = made, tr.SandboxID, tr.At, false
 }
 
 // restarted checks that a start after an end is allowed, and not too early.

@@ -18,6 +18,7 @@ import (
 func (w *world) wrong() string {
 	snapshot := w.rt.Snapshot()
 	owners := map[string]*v1.Pod{} // by UID, as the apiserver or the mirror shows it
+	pods := map[*subject]*v1.Pod{}
 	for _, sub := range w.scenario.subjects {
 		f := w.judge.factsOf(sub)
 		if f == nil {
@@ -43,7 +44,10 @@ func (w *world) wrong() string {
 		if why := w.untrue(sub, pod, snapshot); why != "" {
 			return fmt.Sprintf("the status of pod %s (%s) is not true: %s: %s", name, sub.shape, why, inShort(pod))
 		}
-		owners[uidOf(pod)] = pod
+		owners[uidOf(pod)], pods[sub] = pod, pod
+	}
+	if why := w.wrongSizes(pods, snapshot); why != "" {
+		return why
 	}
 	if why := strayRuntime(snapshot, owners); why != "" {
 		return why

@@ -64,6 +64,20 @@ func with(base func(int64) *scenario, at time.Duration, what string, do func(*wo
 	}
 }
 
+// resizes is a scenario of one pod that is resized in place again and again.
+func resizes(to ...size) func(int64) *scenario {
+	return func(seed int64) *scenario {
+		s := only("sized", 0)(seed)
+		sub := s.subjects[0]
+		sub.guaranteed, sub.pod.Spec.Containers[0].ResizePolicy = false, nil
+		sub.pod.Spec.Containers[0].Resources = sub.sizes[0].requirements(false)
+		for i, next := range to {
+			s.add(time.Duration(10+5*i)*time.Second, "resize p0", func(w *world) { w.resize(sub, next) })
+		}
+		return s
+	}
+}
+
 // again lets the calls of a method pass, then does something more, once.
 func again(method string, more func(w *world, req any)) func(*world, string, any, any, func() error) error {
 	done := false
@@ -262,6 +276,31 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			}},
 			"of pod p0 is left",
 		},
+		{"resizes that go well", sabotage{scenario: resizes(size{3, 128}, size{90, 64}, size{2, 256})}, ""},
+		{
+			"a resize that is not carried out",
+			sabotage{scenario: resizes(size{3, 128}), cri: func(_ *world, m string, _, _ any, do func() error) error {
+				if m == "UpdateContainerResources" {
+					return nil
+				}
+				return do()
+			}},
+			"is wrong: the runtime has {1 64}, {3 128} are allocated",
+		},
+		{
+			"a resize that restarts what need not be",
+			sabotage{scenario: resizes(size{3, 128}), cri: again("UpdateContainerResources", func(w *world, req any) {
+				_, err := w.rt.Runtime().StopContainer(context.Background(), &runtimeapi.StopContainerRequest{ContainerId: req.(*runtimeapi.UpdateContainerResourcesRequest).GetContainerId(), Timeout: 30})
+				w.must(err)
+			})},
+			"was ended without a reason",
+		},
+		{
+			"a resize that is never allocated",
+			sabotage{scenario: resizes(size{3, 64}), api: rewrites(`"allocatedResources":{"cpu":"3"`, `"allocatedResources":{"cpu":"1"`)},
+			"is wrong: what it asks for fits",
+		},
+		{"a resize that says nothing of what it waits for", sabotage{scenario: resizes(size{90, 64}), api: rewrites(`"PodResizePending"`, `"PodResizePondering"`)}, `is wrong: its resize is "", not "Deferred"`},
 		{
 			"a pod that does not come back after the machine's restart",
 			sabotage{scenario: with(only("forever", 0), 10*time.Second, "reboot", func(w *world) { w.reboot(true) }), cri: func(_ *world, _ string, req, _ any, do func() error) error {

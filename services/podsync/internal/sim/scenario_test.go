@@ -98,6 +98,10 @@ func (s *scenario) life(rng *rand.Rand, sub *subject) {
 		sub.scripts[ephemeral] = script
 		s.add(later(), "debug "+sub.pod.Name, func(w *world) { w.debug(sub) })
 	}
+	for range len(sub.sizes) * rng.IntN(4) {
+		to := sub.nextSize(rng)
+		s.add(later(), fmt.Sprintf("resize %s to %v", sub.pod.Name, to), func(w *world) { w.resize(sub, to) })
+	}
 	if sub.shape == "late" {
 		s.add(later(), "create the ConfigMap "+sub.pod.Name, func(w *world) { w.must(w.configMap(sub.pod.Name, "late")) })
 	}

@@ -24,6 +24,10 @@ type subject struct {
 	scripts map[string]fakecri.Script
 	probes  map[string]probeScript
 	hooks   map[string]fakecri.ExecResult
+	// sizes are what the first container was asked to have, in order; empty when
+	// it has no size. guaranteed: cpus are limited, too.
+	sizes      []size
+	guaranteed bool
 	// end is what the pod must come to if nothing disturbs it.
 	end outcome
 }
@@ -250,6 +254,12 @@ func shapesByParts() []shape {
 				Action:    v1.ContainerRestartRuleActionRestart,
 				ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
 			}}
+		}},
+		{name: "sized", needsAPI: true, make: func(m *maker) { m.guaranteed = m.rng.IntN(4) == 0; m.sized(m.main(m.forever())) }},
+		{name: "sized, beside another", needsAPI: true, make: func(m *maker) {
+			m.sized(m.main(m.forever()))
+			m.main(m.forever())
+			m.mayChange = true
 		}},
 		{name: "volumes", needsAPI: true, make: func(m *maker) { m.main(m.forever()); withVolumes(m.spec, "config") }},
 		{name: "late", needsAPI: true, make: func(m *maker) { m.main(m.forever()); withVolumes(m.spec, m.pod.Name) }},

@@ -190,7 +190,7 @@ func (w *world) prepare() {
 		w.must(os.MkdirAll(filepath.Join(w.dir, d), 0o755))
 	}
 	list := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
+		v1.ResourceCPU: *resource.NewQuantity(nodeCPU, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
 	}
 	admin := w.api.Admin().CoreV1()
 	_, err := admin.Nodes().Create(ctx, &v1.Node{

@@ -169,6 +169,27 @@ func TestASubPathIsExactlyWhatWasFound(t *testing.T) {
 	}
 }
 
+func TestWhatIsMadeForASubPathIsAsStickyAsTheVolume(t *testing.T) {
+	f := onKernel(t)
+	pod := podWith(emptyDirVolume("e"))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	volume, _ := f.set.HostPath("uid-1", "e")
+	const mode = os.ModePerm | os.ModeSetgid | os.ModeSticky
+	if err := os.Chmod(volume, mode); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.set.SubPath(t.Context(), pod, "c", 0, "e", "new/dir"); err != nil {
+		t.Fatal(err)
+	}
+	for _, made := range []string{"new", "new/dir"} {
+		if info, err := os.Stat(filepath.Join(volume, made)); err != nil || info.Mode() != os.ModeDir|mode {
+			t.Errorf("%s: %v, %v; want the volume's mode", made, info.Mode(), err)
+		}
+	}
+}
+
 func TestASubPathCannotLeaveTheVolume(t *testing.T) {
 	f := onKernel(t)
 	pod := podWith(emptyDirVolume("e"))

@@ -98,7 +98,7 @@ func openBeneath(root, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeBeneath(dir, path, info.Mode().Perm()); err != nil {
+	if err := makeBeneath(dir, path, modeBits(info.Mode())); err != nil {
 		return nil, err
 	}
 	return lookup(dir, path)
@@ -125,7 +125,7 @@ func lookup(dir *os.File, path string) (*os.File, error) {
 }
 
 // makeBeneath makes the missing directories of path, one by one.
-func makeBeneath(dir *os.File, path string, mode os.FileMode) error {
+func makeBeneath(dir *os.File, path string, mode uint32) error {
 	parts := strings.Split(path, "/")
 	for i := range parts {
 		f, err := lookup(dir, filepath.Join(parts[:i+1]...))
@@ -150,8 +150,8 @@ func makeBeneath(dir *os.File, path string, mode os.FileMode) error {
 }
 
 // makeIn makes one directory in parent; a dangling symlink of that name is an error.
-func makeIn(parent *os.File, name string, mode os.FileMode) error {
-	err := unix.Mkdirat(int(parent.Fd()), name, uint32(mode.Perm()))
+func makeIn(parent *os.File, name string, mode uint32) error {
+	err := unix.Mkdirat(int(parent.Fd()), name, mode)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
@@ -163,5 +163,21 @@ func makeIn(parent *os.File, name string, mode os.FileMode) error {
 	if err != nil {
 		return nil // somebody else just made it
 	}
-	return unix.Fchmod(fd, uint32(mode.Perm()))
+	return unix.Fchmod(fd, mode) // the umask had its part in the first one
+}
+
+// modeBits are a mode's bits as the kernel counts them: what is made for a
+// subPath is as sticky as the volume, and hands its group on like the volume.
+func modeBits(m os.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	if m&os.ModeSetuid != 0 {
+		bits |= unix.S_ISUID
+	}
+	if m&os.ModeSetgid != 0 {
+		bits |= unix.S_ISGID
+	}
+	if m&os.ModeSticky != 0 {
+		bits |= unix.S_ISVTX
+	}
+	return bits
 }

@@ -16,6 +16,8 @@ import (
 // outcome is how an action ended.
 type outcome struct {
 	action plan.Action
+	// image is what the spec named when a pull began; empty for other actions.
+	image  string
 	result execute.Result
 	err    error
 	// cancelled: it was cut short on purpose.
@@ -47,9 +49,13 @@ func (w *worker) launch(a plan.Action) {
 	w.stopBegins(a)
 	w.log.V(1).Info("Begin", "action", a.Kind, "object", a.Object, "attempt", a.Attempt)
 	task := execute.Task{Pod: w.state.Pod, UID: w.uid, Action: a, Order: w.order(), Hooked: w.hooked}
+	image := ""
+	if a.Kind == plan.PullImage {
+		image = w.imageOf(a.Object)
+	}
 	w.reg.running.Go(func() {
 		result, err := w.reg.deps.Executor.Do(life, timeline.Within(ctx, f.step), task)
-		o := outcome{action: a, result: result, err: err, cancelled: ctx.Err() != nil}
+		o := outcome{action: a, image: image, result: result, err: err, cancelled: ctx.Err() != nil}
 		cancel()
 		w.tell(func(in *inbox) { in.done = append(in.done, o) })
 	})
@@ -102,7 +108,10 @@ func (w *worker) finish(o outcome) {
 	switch {
 	case o.err == nil:
 		delete(w.state.Failures, a.Key)
-		w.succeeded(a, o.result)
+		w.succeeded(o)
+	case a.Kind == plan.PullImage && o.image != w.imageOf(a.Object):
+		// Another image is asked for meanwhile: that this one cannot be had says
+		// nothing of it.
 	case o.cancelled:
 		w.log.V(1).Info("Cut short", "action", a.Kind, "object", a.Object)
 	default:
@@ -163,12 +172,13 @@ func (w *worker) forgetVolumeImages() {
 }
 
 // succeeded notes what an action that went well has changed beside the runtime.
-func (w *worker) succeeded(a plan.Action, r execute.Result) {
+func (w *worker) succeeded(o outcome) {
+	a, r := o.action, o.result
 	switch a.Kind {
 	case plan.KeepAllocation, plan.RaiseCgroup, plan.ResizeContainer, plan.FitCgroup:
 		w.resizeActed(a, r.AllocatedAt)
 	case plan.PullImage:
-		w.state.Images[a.Object] = plan.Image{Spec: w.imageOf(a.Object), Ref: r.ImageRef, RestartCount: a.Attempt}
+		w.state.Images[a.Object] = plan.Image{Spec: o.image, Ref: r.ImageRef, RestartCount: a.Attempt}
 	case plan.SetupVolumes:
 		w.state.Volumes.Ready = true
 	case plan.TeardownVolumes:

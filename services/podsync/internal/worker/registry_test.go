@@ -49,6 +49,47 @@ func TestPullVolumesAndSandboxRunAtOnce(t *testing.T) {
 	})
 }
 
+func TestAnImageThatChangesWhileThePullRunsIsTheOneThatStarts(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		first fakecri.RemoteImage
+		limit time.Duration
+	}{
+		{"the first pull goes well", fakecri.RemoteImage{PullDelay: 5 * time.Second}, 6 * time.Second},
+		{"the first pull fails, which holds the second up no longer", fakecri.RemoteImage{PullDelay: 5 * time.Second, Err: errors.New("no such layer")}, 6 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, fakecri.Config{
+					Registry: map[string]fakecri.RemoteImage{"app:1": tc.first, "app:2": {PullDelay: 100 * time.Millisecond}}, Latency: latency,
+				})
+				r.reg.Ready("api")
+				pod := newPod("p", v1.Container{Image: "app:1"})
+				r.reg.Set(pod, "api")
+				time.Sleep(time.Second)
+				pod = pod.DeepCopy()
+				pod.Spec.Containers[0].Image = "app:2"
+				r.reg.Set(pod, "api")
+				r.until("ready", tc.limit, func() bool { return isReady(r.status(pod.UID)) })
+				for _, c := range r.rt.Snapshot().Containers {
+					if got := c.Config.GetImage().GetUserSpecifiedImage(); got != "app:2" || !slices.Contains(tagsOf(r.rt.Snapshot(), c.ImageID), "docker.io/library/app:2") {
+						t.Errorf("a container for %s was started with image %v", got, tagsOf(r.rt.Snapshot(), c.ImageID))
+					}
+				}
+			})
+		})
+	}
+}
+
+func tagsOf(s fakecri.Snapshot, id string) []string {
+	for _, img := range s.Images {
+		if img.ID == id {
+			return img.Tags
+		}
+	}
+	return nil
+}
+
 func TestAnExitedContainerIsStartedAgainAtOnceThenWithBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": fakecri.Exits(time.Second, 1)}})

@@ -64,7 +64,7 @@ func TestAResizeIsCarriedOutInPlaceAndTold(t *testing.T) {
 		}
 		said := strings.Join(r.e.said(), "\n")
 		for _, want := range []string{
-			`Normal ResizeStarted Pod resize started: {"containers":[{"name":"c0","resources":{"requests":{"cpu":"2","memory":"200Mi"},"limits":{"cpu":"2","memory":"200Mi"}}}],"generation":2}`,
+			`Normal ResizeStarted Pod resize started: {"containers":[{"name":"c0","resources":{"limits":{"cpu":"2","memory":"200Mi"},"requests":{"cpu":"2","memory":"200Mi"}}}],"generation":2}`,
 			"Normal ResizeCompleted Pod resize completed: {", "cgroup raise 200Mi", "cgroup fit 200Mi",
 		} {
 			if !strings.Contains(said, want) {
@@ -110,7 +110,7 @@ func TestResizesThatDoNotFitWaitAndAreTakenInTurnWhenOthersEnd(t *testing.T) {
 		r.until("the other one has its turn", time.Second, func() bool {
 			return r.status(one.UID).ContainerStatuses[0].AllocatedResources.Cpu().String() == "3"
 		})
-		if said := strings.Join(r.e.said(), "\n"); !strings.Contains(said, "Warning ResizeDeferred Pod resize Deferred: {") || !strings.Contains(said, `"error":"`) {
+		if said := strings.Join(r.e.said(), "\n"); !strings.Contains(said, "Warning ResizeDeferred Pod resize OutOfcpu: {") || !strings.Contains(said, `"error":"`) {
 			t.Errorf("events\n%s", said)
 		}
 	})

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/polylet/polylet/services/podsync/internal/resize"
 )
 
 // resizeEvents records what the conditions of a pod's resize have come to.
@@ -14,7 +12,11 @@ func (w *worker) resizeEvents(old, now *v1.PodStatus) {
 	was, wasPending := conditionOf(old, v1.PodResizePending)
 	is, isPending := conditionOf(now, v1.PodResizePending)
 	if isPending && (!wasPending || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration) {
-		events.Pod(pod, v1.EventTypeWarning, "Resize"+is.Reason, "Pod resize "+is.Reason+": "+summary(w.desired, is.ObservedGeneration, is.Message))
+		cause := is.Reason
+		if pending := w.state.Resize.Pending; pending != nil && pending.Cause != "" {
+			cause = pending.Cause
+		}
+		events.Pod(pod, v1.EventTypeWarning, "Resize"+is.Reason, "Pod resize "+cause+": "+summary(w.desired, is.ObservedGeneration, is.Message))
 	}
 	was, wasOn := conditionOf(old, v1.PodResizeInProgress)
 	is, isOn := conditionOf(now, v1.PodResizeInProgress)
@@ -39,29 +41,28 @@ func (w *worker) resizedPod() *v1.Pod {
 
 // detail is a resize as events tell of it.
 type detail struct {
-	Pod            *resize.Amounts   `json:"podResources,omitempty"`
-	InitContainers []containerDetail `json:"initContainers,omitempty"`
-	Containers     []containerDetail `json:"containers,omitempty"`
-	Generation     int64             `json:"generation,omitempty"`
-	Error          string            `json:"error,omitempty"`
+	Pod            *v1.ResourceRequirements `json:"podResources,omitempty"`
+	InitContainers []containerDetail        `json:"initContainers,omitempty"`
+	Containers     []containerDetail        `json:"containers,omitempty"`
+	Generation     int64                    `json:"generation,omitempty"`
+	Error          string                   `json:"error,omitempty"`
 }
 
 type containerDetail struct {
-	Name      string         `json:"name"`
-	Resources resize.Amounts `json:"resources"`
+	Name      string                  `json:"name"`
+	Resources v1.ResourceRequirements `json:"resources"`
 }
 
 // summary is a pod's resources in JSON.
 func summary(pod *v1.Pod, generation int64, err string) string {
-	a := resize.Of(pod)
-	d := detail{Pod: a.Pod, Generation: generation, Error: err}
+	d := detail{Pod: pod.Spec.Resources, Generation: generation, Error: err}
 	for i := range pod.Spec.InitContainers {
-		name := pod.Spec.InitContainers[i].Name
-		d.InitContainers = append(d.InitContainers, containerDetail{name, a.Containers[name]})
+		c := &pod.Spec.InitContainers[i]
+		d.InitContainers = append(d.InitContainers, containerDetail{c.Name, c.Resources})
 	}
 	for i := range pod.Spec.Containers {
-		name := pod.Spec.Containers[i].Name
-		d.Containers = append(d.Containers, containerDetail{name, a.Containers[name]})
+		c := &pod.Spec.Containers[i]
+		d.Containers = append(d.Containers, containerDetail{c.Name, c.Resources})
 	}
 	raw, _ := json.Marshal(d) // strings and quantities always marshal
 	return string(raw)

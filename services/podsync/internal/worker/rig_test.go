@@ -203,7 +203,7 @@ func (r *rig) resize(q ResizeQuestion) *plan.ResizePending {
 		want += sum(other)
 	}
 	if r.capacity > 0 && want > r.capacity {
-		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Message: fmt.Sprintf("%d of %d", want, r.capacity)}
+		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Cause: "OutOfcpu", Message: fmt.Sprintf("%d of %d", want, r.capacity)}
 	}
 	return nil
 }

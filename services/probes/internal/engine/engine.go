@@ -157,13 +157,18 @@ func (e *Engine) add(t probe.Target, now time.Time) {
 // result before it knew the container.
 func (e *Engine) agree(p *entry) {
 	t := p.state.Target()
-	outcome, since := p.state.Outcome()
-	if outcome == probe.Unknown {
+	r := resultOf(p.state, p.message)
+	if r.Outcome == probe.Unknown && r.Count == (probe.Count{}) {
 		return
 	}
-	e.sink.Hold(probe.Result{
-		Key: t.Key, ContainerID: t.ContainerID, Outcome: outcome, Time: since, Message: p.message,
-	}, outcome != t.LastOutcome)
+	e.sink.Hold(r, r.Outcome != t.LastOutcome || r.Count != t.LastCount)
+}
+
+// resultOf is how a probe stands, for podsync.
+func resultOf(s schedule.State, message string) probe.Result {
+	t := s.Target()
+	outcome, since := s.Outcome()
+	return probe.Result{Key: t.Key, ContainerID: t.ContainerID, Outcome: outcome, Time: since, Message: message, Count: s.Count()}
 }
 
 func (e *Engine) remove(p *entry) {
@@ -261,14 +266,14 @@ func (e *Engine) finish(ctx context.Context, p *entry, tick bool, a probe.Answer
 		return
 	}
 	now := time.Now()
+	counted := p.state.Count()
 	next, changed := p.state.Observe(a.Verdict, tick, now)
 	p.state = next
 	p.lastAttempt, p.message = now, a.Message
 	p.lastOK = a.Verdict == probe.Passed || a.Verdict == probe.Warned
 	t := next.Target()
-	if changed {
-		outcome, since := next.Outcome()
-		e.sink.Hold(probe.Result{Key: t.Key, ContainerID: t.ContainerID, Outcome: outcome, Time: since, Message: a.Message}, true)
+	if changed || next.Count() != counted {
+		e.sink.Hold(resultOf(next, a.Message), true)
 	}
 	// An early attempt is a peek: that it failed is no news.
 	if tick || p.lastOK {

@@ -24,6 +24,7 @@ func ToTarget(t *podsyncv1.ProbeTarget) probe.Target {
 		SuccessThreshold: int(max(t.GetSuccessThreshold(), 1)),
 		FailureThreshold: int(t.GetFailureThreshold()),
 		LastOutcome:      toOutcome(t.GetLastOutcome()),
+		LastCount:        probe.Count{Successes: int(t.GetLastSuccesses()), Failures: int(t.GetLastFailures())},
 		Handler:          toHandler(t),
 	}
 	if out.FailureThreshold < 1 {
@@ -91,6 +92,8 @@ func FromTarget(t probe.Target) *podsyncv1.ProbeTarget {
 		SuccessThreshold:    int32(t.SuccessThreshold),
 		FailureThreshold:    int32(t.FailureThreshold),
 		LastOutcome:         FromOutcome(t.LastOutcome),
+		LastSuccesses:       int32(t.LastCount.Successes),
+		LastFailures:        int32(t.LastCount.Failures),
 	}
 	if !t.ContainerStart.IsZero() {
 		out.ContainerStartTime = timestamppb.New(t.ContainerStart)
@@ -123,7 +126,7 @@ func pod(t probe.Target) *podsyncv1.PodRef {
 func fromResult(r probe.Result) *podsyncv1.ProbeResult {
 	return &podsyncv1.ProbeResult{
 		Key: fromKey(r.Key), ContainerId: r.ContainerID, Outcome: FromOutcome(r.Outcome),
-		Time: timestamppb.New(r.Time), Message: r.Message,
+		Time: timestamppb.New(r.Time), Message: r.Message, Successes: int32(r.Count.Successes), Failures: int32(r.Count.Failures),
 	}
 }
 

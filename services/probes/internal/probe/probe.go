@@ -112,8 +112,9 @@ type Target struct {
 	Period time.Duration
 	// SuccessThreshold and FailureThreshold are consecutive equal attempts, at least 1.
 	SuccessThreshold, FailureThreshold int
-	// LastOutcome is what podsync holds for this container id.
+	// LastOutcome and LastCount are what podsync holds for this container id.
 	LastOutcome Outcome
+	LastCount   Count
 	// Handler is Exec, HTTPGet, TCPSocket, GRPC or nil (nothing known to run).
 	Handler Handler
 }
@@ -177,7 +178,13 @@ type Result struct {
 	Time time.Time
 	// Message is what the last attempt said, up to MessageLimit bytes.
 	Message string
+	// Count is what speaks against Outcome so far.
+	Count Count
 }
+
+// Count is how many equal attempts in a row speak against the outcome that
+// stands, fewer than the threshold. One of both is zero at least.
+type Count struct{ Successes, Failures int }
 
 // Event belongs into a Kubernetes Event on the pod.
 type Event struct {

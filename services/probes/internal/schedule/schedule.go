@@ -49,13 +49,19 @@ type State struct {
 }
 
 // Begin returns the state of a target that is new to this process. An outcome
-// that podsync holds is gone on from, so a restart of probes changes nothing.
+// that podsync holds is gone on from, and so is the count of what speaks against
+// it: a restart of probes changes nothing.
 func Begin(t probe.Target, now time.Time) State {
 	s := State{target: t, start: t.ContainerStart, outcome: t.LastOutcome, since: now}
 	if s.start.IsZero() || s.start.After(now) {
 		s.start = now
 	}
 	s.hold = holds(t.Key.Type, s.outcome)
+	if c := t.LastCount; c.Successes > 0 && s.outcome != probe.Success {
+		s.streak, s.passed = c.Successes, true
+	} else if c.Failures > 0 && s.outcome != probe.Failure {
+		s.streak = c.Failures
+	}
 	s.plan(now)
 	return s
 }
@@ -226,6 +232,18 @@ func (s State) Outcome() (probe.Outcome, time.Time) { return s.outcome, s.since 
 // Streak returns how many equal attempts that count came in a row, and whether
 // they succeeded.
 func (s State) Streak() (n int, passed bool) { return s.streak, s.passed }
+
+// Count is how many attempts in a row speak against the outcome that stands.
+func (s State) Count() probe.Count {
+	switch {
+	case s.hold || s.streak == 0:
+	case s.passed && s.outcome != probe.Success:
+		return probe.Count{Successes: s.streak}
+	case !s.passed && s.outcome != probe.Failure:
+		return probe.Count{Failures: s.streak}
+	}
+	return probe.Count{}
+}
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

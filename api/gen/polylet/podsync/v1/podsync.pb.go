@@ -2349,7 +2349,12 @@ type ProbeTarget struct {
 	//	*ProbeTarget_HttpGet
 	//	*ProbeTarget_TcpSocket
 	//	*ProbeTarget_Grpc
-	Handler       isProbeTarget_Handler `protobuf_oneof:"handler"`
+	Handler isProbeTarget_Handler `protobuf_oneof:"handler"`
+	// Successes and failures in a row that podsync holds for this container id,
+	// as in ProbeResult; a probe process that has just started counts on.
+	LastSuccesses int32 `protobuf:"varint,17,opt,name=last_successes,json=lastSuccesses,proto3" json:"last_successes,omitempty"`
+	// See last_successes.
+	LastFailures  int32 `protobuf:"varint,18,opt,name=last_failures,json=lastFailures,proto3" json:"last_failures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2509,6 +2514,20 @@ func (x *ProbeTarget) GetGrpc() *GRPCHandler {
 		}
 	}
 	return nil
+}
+
+func (x *ProbeTarget) GetLastSuccesses() int32 {
+	if x != nil {
+		return x.LastSuccesses
+	}
+	return 0
+}
+
+func (x *ProbeTarget) GetLastFailures() int32 {
+	if x != nil {
+		return x.LastFailures
+	}
+	return 0
 }
 
 type isProbeTarget_Handler interface {
@@ -2930,7 +2949,13 @@ type ProbeResult struct {
 	// When it changed to this.
 	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
 	// What the last attempt said, up to 1 KiB.
-	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Successes in a row that speak against what stands and are fewer than the
+	// threshold; 0 when the last attempt that counts was none. A result that
+	// changes only this is sent too, so that a restart does not lose the count.
+	Successes int32 `protobuf:"varint,6,opt,name=successes,proto3" json:"successes,omitempty"`
+	// Failures in a row, likewise.
+	Failures      int32 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2998,6 +3023,20 @@ func (x *ProbeResult) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *ProbeResult) GetSuccesses() int32 {
+	if x != nil {
+		return x.Successes
+	}
+	return 0
+}
+
+func (x *ProbeResult) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
 }
 
 // ProbeEvent is one failed, errored or odd attempt.
@@ -4120,7 +4159,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\bProbeKey\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x121\n" +
-	"\x04type\x18\x03 \x01(\x0e2\x1d.polylet.podsync.v1.ProbeTypeR\x04type\"\xb1\x06\n" +
+	"\x04type\x18\x03 \x01(\x0e2\x1d.polylet.podsync.v1.ProbeTypeR\x04type\"\xfd\x06\n" +
 	"\vProbeTarget\x12.\n" +
 	"\x03key\x18\x01 \x01(\v2\x1c.polylet.podsync.v1.ProbeKeyR\x03key\x12,\n" +
 	"\x03pod\x18\x02 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12!\n" +
@@ -4139,7 +4178,9 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\bhttp_get\x18\x0e \x01(\v2\".polylet.podsync.v1.HTTPGetHandlerH\x00R\ahttpGet\x12E\n" +
 	"\n" +
 	"tcp_socket\x18\x0f \x01(\v2$.polylet.podsync.v1.TCPSocketHandlerH\x00R\ttcpSocket\x125\n" +
-	"\x04grpc\x18\x10 \x01(\v2\x1f.polylet.podsync.v1.GRPCHandlerH\x00R\x04grpcB\t\n" +
+	"\x04grpc\x18\x10 \x01(\v2\x1f.polylet.podsync.v1.GRPCHandlerH\x00R\x04grpc\x12%\n" +
+	"\x0elast_successes\x18\x11 \x01(\x05R\rlastSuccesses\x12#\n" +
+	"\rlast_failures\x18\x12 \x01(\x05R\flastFailuresB\t\n" +
 	"\ahandler\"'\n" +
 	"\vExecHandler\x12\x18\n" +
 	"\acommand\x18\x01 \x03(\tR\acommand\"\xbb\x01\n" +
@@ -4164,13 +4205,15 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x11SyncProbesRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x129\n" +
 	"\aresults\x18\x02 \x03(\v2\x1f.polylet.podsync.v1.ProbeResultR\aresults\x126\n" +
-	"\x06events\x18\x03 \x03(\v2\x1e.polylet.podsync.v1.ProbeEventR\x06events\"\xe6\x01\n" +
+	"\x06events\x18\x03 \x03(\v2\x1e.polylet.podsync.v1.ProbeEventR\x06events\"\xa0\x02\n" +
 	"\vProbeResult\x12.\n" +
 	"\x03key\x18\x01 \x01(\v2\x1c.polylet.podsync.v1.ProbeKeyR\x03key\x12!\n" +
 	"\fcontainer_id\x18\x02 \x01(\tR\vcontainerId\x12:\n" +
 	"\aoutcome\x18\x03 \x01(\x0e2 .polylet.podsync.v1.ProbeOutcomeR\aoutcome\x12.\n" +
 	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage\"\x9c\x01\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1c\n" +
+	"\tsuccesses\x18\x06 \x01(\x05R\tsuccesses\x12\x1a\n" +
+	"\bfailures\x18\a \x01(\x05R\bfailures\"\x9c\x01\n" +
 	"\n" +
 	"ProbeEvent\x12.\n" +
 	"\x03key\x18\x01 \x01(\v2\x1c.polylet.podsync.v1.ProbeKeyR\x03key\x12,\n" +

@@ -20,13 +20,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/distribution/reference"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 	v1 "k8s.io/api/core/v1"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/image/imagename"
 	"github.com/polylet/polylet/services/podsync/internal/token"
 )
 
@@ -91,8 +91,8 @@ func New(cfg Config, deps Deps) *Set {
 // Answers asks every plugin that is for an image, or takes from the cache what
 // it said before. A plugin that fails is an error beside the others' answers.
 func (s *Set) Answers(ctx context.Context, pod *v1.Pod, image string) (answers []Answer, errs []error) {
-	if named, err := reference.ParseNormalizedNamed(image); err == nil {
-		image = named.Name() // plugins see registry and path, neither tag nor digest
+	if name, err := imagename.Parse(image); err == nil {
+		image = name.Repository() // plugins see registry and path, neither tag nor digest
 	}
 	for i := range s.cfg.Providers {
 		p := &s.cfg.Providers[i]
@@ -245,8 +245,8 @@ func object(kind credentialproviderv1.PluginCacheKeyType, image string) string {
 	case credentialproviderv1.GlobalPluginCacheKeyType:
 		return ""
 	case credentialproviderv1.RegistryPluginCacheKeyType:
-		if named, err := reference.ParseNormalizedNamed(image); err == nil {
-			return reference.Domain(named)
+		if name, err := imagename.Parse(image); err == nil {
+			return name.Domain
 		}
 	}
 	return image

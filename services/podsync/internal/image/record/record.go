@@ -21,10 +21,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/distribution/reference"
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/polylet/polylet/services/podsync/internal/image/imagename"
 )
 
 // mostGrants bounds the secrets or service accounts that a check, not a pull,
@@ -282,13 +283,13 @@ func Hash(credential []byte) string {
 // Repository is an image's name without tag and digest, otherwise as it was
 // written; the whole name when it cannot be understood.
 func Repository(image string) string {
-	named, err := reference.ParseNormalizedNamed(image)
+	parsed, err := imagename.Parse(image)
 	if err != nil {
 		return image
 	}
 	name, _, _ := strings.Cut(image, "@")
-	if tagged, ok := named.(reference.Tagged); ok {
-		name = strings.TrimSuffix(name, ":"+tagged.Tag())
+	if parsed.Tag != "" {
+		name = strings.TrimSuffix(name, ":"+parsed.Tag)
 	}
 	return name
 }
