@@ -35,7 +35,7 @@ type Loaded struct {
 	// Args are the arguments it was loaded from.
 	Args []string
 
-	gates   map[string]bool
+	gates map[string]bool
 	// origins are those by files and drop-ins.
 	origins origins
 }
