@@ -38,13 +38,14 @@ func newPodsyncCommand() *cobra.Command {
 
 func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(daemon.Options{
-		Service:     "podsync",
-		NodeName:    loaded.NodeName,
-		SocketDir:   loaded.Flags.SocketDir,
-		SocketGroup: loaded.Flags.SocketGroup,
-		Mutating:    podsyncAccess(loaded),
-		ConfigJSON:  loaded.ConfigzJSON,
-		Operators:   operators(loaded),
+		Service:       "podsync",
+		NodeName:      loaded.NodeName,
+		SocketDir:     loaded.Flags.SocketDir,
+		SocketGroup:   loaded.Flags.SocketGroup,
+		Mutating:      podsyncAccess(loaded),
+		ConfigJSON:    loaded.ConfigzJSON,
+		ConfigOrigins: loaded.Origins,
+		Operators:     operators(loaded),
 	})
 	if err != nil {
 		return err
