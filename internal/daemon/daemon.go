@@ -53,6 +53,9 @@ type Options struct {
 	ConfigJSON func() []byte
 	// ConfigOrigins says who has set a field of it, by name; nil knows of none.
 	ConfigOrigins func() map[string]string
+	// GCPercent is by how much the heap may grow between collections;
+	// LeanGCPercent when 0. GOGC in the environment goes before.
+	GCPercent int
 	// Log is the process's logger; klog's when unset.
 	Log logr.Logger
 }
@@ -80,6 +83,9 @@ func New(opts Options) (*Daemon, error) {
 	}
 	if opts.SocketDir == "" {
 		opts.SocketDir = DefaultSocketDir
+	}
+	if opts.GCPercent == 0 {
+		opts.GCPercent = LeanGCPercent
 	}
 	if opts.Log.GetSink() == nil {
 		opts.Log = klog.Background()
