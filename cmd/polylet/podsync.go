@@ -42,14 +42,15 @@ func newPodsyncCommand() *cobra.Command {
 
 func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(daemon.Options{
-		Service:     "podsync",
-		NodeName:    loaded.NodeName,
-		SocketDir:   loaded.Flags.SocketDir,
-		SocketGroup: loaded.Flags.SocketGroup,
-		Mutating:    podsyncAccess(loaded),
-		ConfigJSON:  loaded.ConfigzJSON,
-		Operators:   operators(loaded),
-		GCPercent:   podsyncGCPercent,
+		Service:       "podsync",
+		NodeName:      loaded.NodeName,
+		SocketDir:     loaded.Flags.SocketDir,
+		SocketGroup:   loaded.Flags.SocketGroup,
+		Mutating:      podsyncAccess(loaded),
+		ConfigJSON:    loaded.ConfigzJSON,
+		ConfigOrigins: loaded.Origins,
+		Operators:     operators(loaded),
+		GCPercent:     podsyncGCPercent,
 	})
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ type subscriber struct {
 	queue []*runtimeapi.ContainerEventResponse
 	wake  chan struct{}
 	gone  bool      // the client went
+	deaf  bool      // the stream hangs
 	until time.Time // end of the lingering; zero before the first event
 }
 
@@ -79,11 +80,22 @@ func (r *Runtime) deliver(ev *runtimeapi.ContainerEventResponse) {
 	}
 	for sub := range q.subscribers {
 		switch {
+		case sub.deaf:
 		case !sub.gone:
 			sub.push(ev)
 		case sub.until.IsZero():
 			sub.until = time.Now().Add(lingering)
 		}
+	}
+}
+
+// HangEvents lets the streams of events that are open now stand and say nothing more;
+// what happens meanwhile is lost to their clients. Streams that are opened later work.
+func (r *Runtime) HangEvents() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for sub := range r.events.subscribers {
+		sub.deaf, sub.queue = true, nil
 	}
 }
 

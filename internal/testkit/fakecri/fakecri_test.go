@@ -355,3 +355,38 @@ func TestEventsAfterASubscriberWentAreLostAtFirst(t *testing.T) {
 		leave()
 	})
 }
+
+func TestAStreamOfEventsThatHangsSaysNothingAndTheNextOneWorks(t *testing.T) {
+	bubble(t, fakecri.Config{}, func(ctx context.Context, n *node) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		hung, err := n.cri.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard := make(chan struct{})
+		go func() {
+			if _, err := hung.Recv(); err == nil {
+				close(heard)
+			}
+		}()
+		synctest.Wait()
+		n.HangEvents()
+		n.sandbox(ctx, "unheard")
+		next, err := n.cri.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		id, _ := n.sandbox(ctx, "heard")
+		if ev, err := next.Recv(); err != nil || ev.GetContainerId() != id {
+			t.Errorf("the next stream says %v, %v", ev, err)
+		}
+		synctest.Wait()
+		select {
+		case <-heard:
+			t.Error("the stream that hangs said something")
+		default:
+		}
+	})
+}

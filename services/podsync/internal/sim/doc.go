@@ -23,7 +23,8 @@
 // images. They are created, changed and deleted, with grace periods of all
 // lengths and none, and a period that is shortened while it runs; they are resized
 // in place, to what fits, to what does not fit yet or ever, and to what the node's
-// policy rules out, with and without the wish to be restarted for it.
+// policy rules out, with and without the wish to be restarted for it. Some seeds
+// have a pod whose containers are all restarted when one ends as its rule says.
 //
 // # Faults
 //
@@ -31,7 +32,7 @@
 //   - The runtime: a call fails, hangs, is slow, or works though its answer is
 //     lost (also StopContainer, PullImage and preStop, which may hang to their
 //     bounds; postStart has none, so it is slow instead); events are lost,
-//     repeated, late or not there at all; it goes and comes back; its network
+//     repeated, late or not there at all, and their stream hangs; it goes and comes back; its network
 //     does; a process or a sandbox dies; the machine reboots, and the runtime may have
 //     forgotten everything then.
 //   - The apiserver: 500, 429, 410, no answer, a lost answer; watches that are

@@ -44,6 +44,10 @@ type facts struct {
 	reasons []reason
 	// stopping: its containers are being stopped for good.
 	stopping bool
+	// rounds is how often a container's end has asked for a restart of all, and
+	// roundAt when it did so last.
+	rounds  int
+	roundAt time.Time
 	// phase in the apiserver.
 	phase v1.PodPhase
 }
@@ -68,6 +72,9 @@ type record struct {
 	id        string // of the container that ended
 	endedAt   time.Time
 	code      int32
+	// round is the facts' rounds at the last start; stopped: podsync ended it.
+	round   int
+	stopped bool
 	// wait is how long the next start waits after the end.
 	wait time.Duration
 }
@@ -278,13 +285,17 @@ func (j *judge) ordered(tr fakecri.Transition, f *facts) {
 	if isEphemeral(tr.Name) {
 		return
 	}
+	// What a restart of all containers ended, or what asked for it, comes after the
+	// init containers once more; another start may have been under way meanwhile.
+	me := j.record(tr.PodUID, tr.Name)
+	again := me.ended && !me.endedAt.Before(f.roundAt) && (me.stopped || restartsAll(spec, tr.Name, me.code))
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		if c.Name == tr.Name {
 			return
 		}
 		r := j.record(tr.PodUID, c.Name)
-		done := r.ended && r.code == 0
+		done := r.ended && r.code == 0 && (r.round == f.rounds || !again)
 		if sidecar(c) {
 			done = r.starts > 0
 		}
@@ -325,6 +336,7 @@ func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string)
 		j.restarted(tr, f, r, fresh)
 	}
 	r.starts++
+	r.round, r.stopped = f.rounds, false
 	r.made, r.sandbox, r.startedAt, r.ended = made, tr.SandboxID, tr.At, false
 }
 
@@ -333,7 +345,12 @@ func (j *judge) restarted(tr fakecri.Transition, f *facts, r *record, fresh bool
 	spec := &f.sub.pod.Spec
 	again, init := restarts(spec, tr.Name, r.code)
 	anew := init && r.code == 0 && r.sandbox != tr.SandboxID // a new sandbox begins with the init containers
+	// What a restart of all containers ended is not to blame for it; a start that
+	// was under way when it was asked for may be of either round.
+	byRound := f.rounds > 0 && (r.round < f.rounds || r.stopped) && !restartsAll(spec, tr.Name, r.code)
 	switch {
+	case byRound:
+		return
 	case fresh, anew:
 		r.wait = 0
 		return
@@ -403,7 +420,12 @@ func (j *judge) exited(tr fakecri.Transition, f *facts, r *record) {
 		return
 	}
 	if ours := tr.Signal != "" && tr.Cause != "KillSandbox" && tr.Cause != "Reboot"; ours {
+		r.stopped = true
 		j.killed(tr, f)
+	}
+	if restartsAll(&f.sub.pod.Spec, tr.Name, tr.ExitCode) {
+		f.rounds, f.roundAt = f.rounds+1, tr.At
+		f.because("container "+tr.Name+" restarts all", "", tr.At, 0)
 	}
 	if isEphemeral(tr.Name) {
 		return
@@ -425,7 +447,7 @@ const shortestGrace = 2 * time.Second
 // killed checks an end that podsync brought about.
 func (j *judge) killed(tr fakecri.Transition, f *facts) {
 	what := fmt.Sprintf("container %s of pod %s (%s, %s)", tr.Name, tr.Pod, tr.Cause, tr.Signal)
-	if !f.unwanted.IsZero() && !f.ofItsOwn(tr) {
+	if !f.unwanted.IsZero() && !f.ofItsOwn(tr) && j.record(tr.PodUID, tr.Name).round == f.rounds {
 		f.stopping = true
 	}
 	if tr.Cause != "StopContainer" {

@@ -100,6 +100,9 @@ func (w *world) missed(sub *subject, pod *v1.Pod, f *facts) string {
 			return "runs the old image"
 		}
 	}
+	if name := w.judge.apart(sub, uidOf(pod)); name != "" {
+		return "was restarted without its container " + name
+	}
 	switch sub.end {
 	case runs:
 		for _, st := range pod.Status.ContainerStatuses {

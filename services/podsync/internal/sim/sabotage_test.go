@@ -78,6 +78,11 @@ func resizes(to ...size) func(int64) *scenario {
 	}
 }
 
+// hung is a scenario in which a process ends while the stream of events hangs.
+func hung() func(int64) *scenario {
+	return with(only("one ends, one runs", 0), 500*time.Millisecond, "the stream of events hangs", func(w *world) { w.rt.HangEvents() })
+}
+
 // again lets the calls of a method pass, then does something more, once.
 func again(method string, more func(w *world, req any)) func(*world, string, any, any, func() error) error {
 	done := false
@@ -301,6 +306,38 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			"is wrong: what it asks for fits",
 		},
 		{"a resize that says nothing of what it waits for", sabotage{scenario: resizes(size{90, 64}), api: rewrites(`"PodResizePending"`, `"PodResizePondering"`)}, `is wrong: its resize is "", not "Deferred"`},
+		{"a stream of events that hangs", sabotage{scenario: hung()}, ""},
+		{
+			"an end that is not seen because the stream of events hangs",
+			sabotage{scenario: hung(), cri: func(_ *world, m string, _, reply any, do func() error) error {
+				err := do()
+				if list, ok := reply.(*runtimeapi.ListContainersResponse); ok {
+					for _, c := range list.GetContainers() {
+						if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+							c.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+						}
+					}
+				}
+				return err
+			}},
+			"is not true: container c0 has ended",
+		},
+		{"a restart of all containers", sabotage{scenario: only(together, 0)}, ""},
+		{
+			"a container that is not restarted with all others",
+			sabotage{scenario: only(together, 0), cri: func(_ *world, m string, _, _ any, do func() error) error {
+				if m == "StopContainer" {
+					return status.Error(codes.Unknown, "not now")
+				}
+				return do()
+			}},
+			"was restarted without its container",
+		},
+		{
+			"a restart of all containers out of order",
+			sabotage{scenario: only(together, 0), cri: again("StopContainer", func(w *world, _ any) { makesAs(w, "c0", 7) })},
+			"container c0 of pod p0 was started before i0 had come so far",
+		},
 		{
 			"a pod that does not come back after the machine's restart",
 			sabotage{scenario: with(only("forever", 0), 10*time.Second, "reboot", func(w *world) { w.reboot(true) }), cri: func(_ *world, _ string, req, _ any, do func() error) error {

@@ -64,6 +64,7 @@ func newScenario(seed int64) *scenario {
 		s.life(rng, sub)
 	}
 	s.chaos(rng, heavy)
+	s.extra(seed)
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }

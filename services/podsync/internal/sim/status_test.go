@@ -80,6 +80,9 @@ func (j *judge) moved(old, now *v1.Pod) {
 	if f := j.owners[uidOf(now)]; f != nil {
 		f.phase = is
 	}
+	// What became of a static pod is known to its containers and logs only, of which
+	// the fake runtime writes none: it begins anew when they are forgotten.
+	unknown := now.Annotations[v1.MirrorPodAnnotationKey] != "" && j.forgotten[uidOf(now)]
 	switch {
 	case was != is && ended(old) && now.Annotations[v1.MirrorPodAnnotationKey] == "":
 		// That a static pod has ended is known to podsync's own life only.
@@ -92,7 +95,7 @@ func (j *judge) moved(old, now *v1.Pod) {
 	if old.Status.StartTime != nil && !old.Status.StartTime.Equal(now.Status.StartTime) {
 		j.violation("the start time of pod %s went from %v to %v", now.Name, old.Status.StartTime, now.Status.StartTime)
 	}
-	if ended(old) && old.Status.PodIP != "" && now.Status.PodIP != old.Status.PodIP {
+	if ended(old) && !unknown && old.Status.PodIP != "" && now.Status.PodIP != old.Status.PodIP {
 		j.violation("the address of pod %s, which has ended, went from %s to %q", now.Name, old.Status.PodIP, now.Status.PodIP)
 	}
 	if now.Status.ObservedGeneration < old.Status.ObservedGeneration {
@@ -104,9 +107,6 @@ func (j *judge) moved(old, now *v1.Pod) {
 	}
 	for _, st := range statuses(now) {
 		o := before[st.Name]
-		// A static pod's count is known to its containers and logs only; the fake
-		// runtime writes no logs.
-		unknown := now.Annotations[v1.MirrorPodAnnotationKey] != "" && j.forgotten[uidOf(now)]
 		if st.RestartCount < o.RestartCount && !unknown {
 			j.violation("the restart count of container %s of pod %s fell from %d to %d", st.Name, now.Name, o.RestartCount, st.RestartCount)
 		}

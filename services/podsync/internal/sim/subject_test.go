@@ -69,6 +69,10 @@ func newPod(shape, name string, grace *int64, rng *rand.Rand) *subject {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec:       v1.PodSpec{NodeName: nodeName, RestartPolicy: v1.RestartPolicyAlways, TerminationGracePeriodSeconds: grace},
 	}
+	if shape == together {
+		allTogether(&maker{sub, rng, &sub.pod.Spec})
+		return sub
+	}
 	for _, s := range shapes() {
 		if s.name == shape {
 			s.make(&maker{sub, rng, &sub.pod.Spec})
