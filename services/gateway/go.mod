@@ -20,6 +20,7 @@ require (
 	k8s.io/component-base v0.36.6
 	k8s.io/cri-api v0.36.6
 	k8s.io/cri-streaming v0.36.6
+	k8s.io/kubelet v0.36.6
 	k8s.io/streaming v0.36.6
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd
 )
