@@ -22,19 +22,20 @@ func newConfigCommand() *cobra.Command {
 	var all bool
 	cmd := inspectCommand("config", "Show the configuration that the services run with", cobra.NoArgs,
 		func(cmd *cobra.Command, dir string, _ []string) error {
-			raw, others, err := askConfig(cmd.Context(), dir, service)
+			config, others, err := askConfig(cmd.Context(), dir, service)
 			if err != nil {
 				return err
 			}
 			for _, name := range others {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s runs with another configuration than %s: polylet config --service=%s shows it\n", name, service, name)
 			}
-			if done, err := structured(cmd, func() ([]byte, error) { return raw, nil }); done {
+			if done, err := structured(cmd, func() ([]byte, error) { return config.GetKubeletConfigurationJson(), nil }); done {
 				return err
 			}
-			return showConfig(cmd.OutOrStdout(), raw, all)
+			return showConfig(cmd.OutOrStdout(), config, all)
 		})
-	cmd.Long = "Show the configuration in effect as a running service has it: flags, file and drop-ins over the defaults.\nThe table has the fields that differ from what a node without flags and files runs with; --all has all."
+	cmd.Long = "Show the configuration in effect as a running service has it: flags, file and drop-ins over the defaults.\nThe table has the fields that were set, with who has set them, and those that differ from what a node without flags and files runs with; --all has all." +
+		"\nA service without root reads a copy of the files; podsync's answer names the originals."
 	cmd.Example = "  polylet config\n  polylet config -o yaml\n  polylet config --service=gateway --all"
 	cmd.Flags().StringVar(&service, "service", "podsync", "Whose configuration.")
 	cmd.Flags().BoolVar(&all, "all", false, "Fields with their default too.")
@@ -45,11 +46,11 @@ func newConfigCommand() *cobra.Command {
 
 // askConfig gets a service's configuration, and the names of the services whose
 // own differs. Services that are away are not asked about.
-func askConfig(ctx context.Context, dir, service string) (raw []byte, others []string, err error) {
+func askConfig(ctx context.Context, dir, service string) (config *commonv1.GetConfigResponse, others []string, err error) {
 	if !slices.Contains(services(), service) {
 		return nil, nil, fmt.Errorf("there is no service %s: use one of %v", service, services())
 	}
-	answers := make([][]byte, len(services()))
+	answers := make([]*commonv1.GetConfigResponse, len(services()))
 	errs := make([]error, len(services()))
 	var wg sync.WaitGroup
 	for i, name := range services() {
@@ -61,14 +62,14 @@ func askConfig(ctx context.Context, dir, service string) (raw []byte, others []s
 		return nil, nil, errs[at]
 	}
 	for i, name := range services() {
-		if errs[i] == nil && !sameDocument(answers[i], answers[at]) {
+		if errs[i] == nil && !sameDocument(answers[i].GetKubeletConfigurationJson(), answers[at].GetKubeletConfigurationJson()) {
 			others = append(others, name)
 		}
 	}
 	return answers[at], others, nil
 }
 
-func configOf(ctx context.Context, dir, service string) ([]byte, error) {
+func configOf(ctx context.Context, dir, service string) (*commonv1.GetConfigResponse, error) {
 	conn, err := dial(dir, service)
 	if err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func configOf(ctx context.Context, dir, service string) ([]byte, error) {
 	if err != nil {
 		return nil, explainCall(service, err)
 	}
-	return resp.GetKubeletConfigurationJson(), nil
+	return resp, nil
 }
 
 func sameDocument(a, b []byte) bool {
@@ -88,10 +89,11 @@ func sameDocument(a, b []byte) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// showConfig lists fields beside what they are without flags and files.
-func showConfig(out io.Writer, raw []byte, all bool) error {
+// showConfig lists fields with who has set them, beside what they are without
+// flags and files.
+func showConfig(out io.Writer, config *commonv1.GetConfigResponse, all bool) error {
 	var fields, plain map[string]any
-	if err := json.Unmarshal(raw, &fields); err != nil {
+	if err := json.Unmarshal(config.GetKubeletConfigurationJson(), &fields); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
 	loaded, err := kubeletconfig.Load(nil)
@@ -107,12 +109,16 @@ func showConfig(out io.Writer, raw []byte, all bool) error {
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "FIELD\tVALUE\tWITHOUT FLAGS AND FILES")
+	fmt.Fprintln(w, "FIELD\tVALUE\tWITHOUT FLAGS AND FILES\tSET BY")
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if !all && reflect.DeepEqual(fields[name], plain[name]) || name == "kind" || name == "apiVersion" {
+		origin, set := config.GetOrigins()[name]
+		if !set {
+			origin = "default"
+		}
+		if !all && !set && reflect.DeepEqual(fields[name], plain[name]) || name == "kind" || name == "apiVersion" {
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", name, compact(fields[name]), compact(plain[name]))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, compact(fields[name]), compact(plain[name]), origin)
 	}
 	return w.Flush()
 }

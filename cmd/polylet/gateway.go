@@ -31,12 +31,13 @@ func newGatewayCommand() *cobra.Command {
 
 func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(daemon.Options{
-		Service:     "gateway",
-		NodeName:    loaded.NodeName,
-		SocketDir:   loaded.Flags.SocketDir,
-		SocketGroup: loaded.Flags.SocketGroup,
-		ConfigJSON:  loaded.ConfigzJSON,
-		Operators:   operators(loaded),
+		Service:       "gateway",
+		NodeName:      loaded.NodeName,
+		SocketDir:     loaded.Flags.SocketDir,
+		SocketGroup:   loaded.Flags.SocketGroup,
+		ConfigJSON:    loaded.ConfigzJSON,
+		ConfigOrigins: loaded.Origins,
+		Operators:     operators(loaded),
 	})
 	if err != nil {
 		return err

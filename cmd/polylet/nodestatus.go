@@ -29,12 +29,13 @@ func newNodestatusCommand() *cobra.Command {
 
 func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(daemon.Options{
-		Service:     "nodestatus",
-		NodeName:    loaded.NodeName,
-		SocketDir:   loaded.Flags.SocketDir,
-		SocketGroup: loaded.Flags.SocketGroup,
-		ConfigJSON:  loaded.ConfigzJSON,
-		Operators:   operators(loaded),
+		Service:       "nodestatus",
+		NodeName:      loaded.NodeName,
+		SocketDir:     loaded.Flags.SocketDir,
+		SocketGroup:   loaded.Flags.SocketGroup,
+		ConfigJSON:    loaded.ConfigzJSON,
+		ConfigOrigins: loaded.Origins,
+		Operators:     operators(loaded),
 		Mutating: map[string]daemon.Access{
 			nodestatusv1.NodeStatusService_StatNodeLog_FullMethodName:   operators(loaded),
 			nodestatusv1.NodeStatusService_ReadNodeLog_FullMethodName:   operators(loaded),

@@ -76,7 +76,7 @@ func (fakeNode) GetConfig(context.Context, *commonv1.GetConfigRequest) (*commonv
 	if err != nil {
 		return nil, err
 	}
-	return &commonv1.GetConfigResponse{KubeletConfigurationJson: loaded.ConfigzJSON()}, nil
+	return &commonv1.GetConfigResponse{KubeletConfigurationJson: loaded.ConfigzJSON(), Origins: loaded.Origins()}, nil
 }
 
 // startNode serves a fakeNode and returns the socket directory.
@@ -118,7 +118,8 @@ func TestTheCommandsAskTheRunningNode(t *testing.T) {
 		{[]string{"pods", dir, "-o", "yaml"}, []string{"kind: PodList", "name: web"}},
 		{[]string{"logs", dir, "web", "-c", "side", "--tail=3"}, []string{"1 side tail 3"}},
 		{[]string{"logs", dir, "web", "--tail=3"}, []string{"container app of app, side, init; -c chooses", "1 app tail 3"}},
-		{[]string{"config", dir}, []string{"maxPods 42 110"}},
+		{[]string{"config", dir}, []string{"maxPods 42 110 flag --max-pods"}},
+		{[]string{"config", dir, "--all"}, []string{"maxPods 42 110 flag --max-pods", `syncFrequency "1m0s" "1m0s" default`}},
 		{[]string{"config", dir, "-o", "json"}, []string{`"maxPods": 42`}},
 		{[]string{"__complete", "explain", dir, ""}, []string{"web", "default/web", "kube-system/dns"}[:1]},
 		{[]string{"__complete", "logs", dir, "kube"}, []string{"kube-system/dns"}},

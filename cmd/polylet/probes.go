@@ -52,6 +52,7 @@ func runProbes(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		SocketGroup:     loaded.Flags.SocketGroup,
 		ExtraRegistries: map[string]prometheus.Gatherer{"probes": results},
 		ConfigJSON:      loaded.ConfigzJSON,
+		ConfigOrigins:   loaded.Origins,
 		Operators:       operators(loaded),
 	})
 	if err != nil {

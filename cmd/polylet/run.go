@@ -67,7 +67,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		log.Error(err, "Could not tell systemd that the node is starting")
 	}
-	go polyletdaemon.LeanMemory(ctx)
+	go polyletdaemon.LeanMemory(ctx, polyletdaemon.LeanGCPercent)
 	go node.credentials.follow(ctx)
 	supervisor := supervise.New(supervise.Config{
 		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log,

@@ -18,12 +18,13 @@ func newStatsCommand() *cobra.Command {
 
 func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(daemon.Options{
-		Service:     "stats",
-		NodeName:    loaded.NodeName,
-		SocketDir:   loaded.Flags.SocketDir,
-		SocketGroup: loaded.Flags.SocketGroup,
-		ConfigJSON:  loaded.ConfigzJSON,
-		Operators:   operators(loaded),
+		Service:       "stats",
+		NodeName:      loaded.NodeName,
+		SocketDir:     loaded.Flags.SocketDir,
+		SocketGroup:   loaded.Flags.SocketGroup,
+		ConfigJSON:    loaded.ConfigzJSON,
+		ConfigOrigins: loaded.Origins,
+		Operators:     operators(loaded),
 	})
 	if err != nil {
 		return err

@@ -74,16 +74,13 @@ func (c *common) GetMetrics(req *commonv1.GetMetricsRequest, stream grpc.ServerS
 }
 
 func (c *common) gatherer(name string) (prometheus.Gatherer, error) {
-	switch name {
-	case "":
+	if name == "" {
 		return c.daemon.registry, nil
-	case slisRegistry:
-		return c.daemon.slis, nil
 	}
 	if g, ok := c.daemon.opts.ExtraRegistries[name]; ok {
 		return g, nil
 	}
-	names := []string{`""`, slisRegistry}
+	names := []string{`""`}
 	for n := range c.daemon.opts.ExtraRegistries {
 		names = append(names, n)
 	}
@@ -97,7 +94,11 @@ func (c *common) GetConfig(context.Context, *commonv1.GetConfigRequest) (*common
 	if c.daemon.opts.ConfigJSON != nil {
 		document = c.daemon.opts.ConfigJSON()
 	}
-	return &commonv1.GetConfigResponse{KubeletConfigurationJson: document}, nil
+	resp := &commonv1.GetConfigResponse{KubeletConfigurationJson: document}
+	if c.daemon.opts.ConfigOrigins != nil {
+		resp.Origins = c.daemon.opts.ConfigOrigins()
+	}
+	return resp, nil
 }
 
 // SetLogLevel implements CommonService.

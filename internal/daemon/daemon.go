@@ -47,11 +47,15 @@ type Options struct {
 	// Operators may, beside root, call SetLogLevel and GetProfile: the
 	// gateway, through which people do.
 	Operators Access
-	// ExtraRegistries are served by GetMetrics beside the main one and "slis",
-	// by name.
+	// ExtraRegistries are served by GetMetrics beside the main one, by name.
 	ExtraRegistries map[string]prometheus.Gatherer
 	// ConfigJSON returns the configuration in effect; nil serves "{}".
 	ConfigJSON func() []byte
+	// ConfigOrigins says who has set a field of it, by name; nil knows of none.
+	ConfigOrigins func() map[string]string
+	// GCPercent is by how much the heap may grow between collections;
+	// LeanGCPercent when 0. GOGC in the environment goes before.
+	GCPercent int
 	// Log is the process's logger; klog's when unset.
 	Log logr.Logger
 }
@@ -65,7 +69,6 @@ type Daemon struct {
 	epoch    uint64
 	registry *prometheus.Registry
 	tracker  *health.Tracker
-	slis     *health.SLIs
 	health   *grpchealth.Server
 	server   *grpc.Server
 	checks   []Check
@@ -80,6 +83,9 @@ func New(opts Options) (*Daemon, error) {
 	}
 	if opts.SocketDir == "" {
 		opts.SocketDir = DefaultSocketDir
+	}
+	if opts.GCPercent == 0 {
+		opts.GCPercent = LeanGCPercent
 	}
 	if opts.Log.GetSink() == nil {
 		opts.Log = klog.Background()
@@ -96,7 +102,6 @@ func New(opts Options) (*Daemon, error) {
 	d.checks = []Check{{Name: "log", Run: logsAreWritten}}
 	d.tracker = health.NewTracker(d.log)
 	d.tracker.OnTransition(d.showHealth)
-	d.slis = health.NewSLIs(d.checkDependencies)
 	if err := d.collectProcess(); err != nil {
 		return nil, err
 	}
@@ -121,10 +126,6 @@ func (d *Daemon) buildServer() {
 
 // Metrics is the main registry; Go's and the process's collectors are in it.
 func (d *Daemon) Metrics() *prometheus.Registry { return d.registry }
-
-// SLIs counts health checks; GetMetrics serves them as registry "slis". Each
-// time it is asked for, the process checks what it depends on.
-func (d *Daemon) SLIs() *health.SLIs { return d.slis }
 
 // Health takes the state of the dependencies.
 func (d *Daemon) Health() *health.Tracker { return d.tracker }

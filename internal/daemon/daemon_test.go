@@ -113,9 +113,6 @@ func TestMetricsOfEachRegistryAreServedByName(t *testing.T) {
 	if f, m, err := count("probes"); err != io.EOF || f != 150 || m != 3 {
 		t.Errorf("probes registry: %d families in %d messages, %v", f, m, err)
 	}
-	if f, _, err := count("slis"); err != io.EOF || f != 2 {
-		t.Errorf("slis registry: %d families, %v", f, err)
-	}
 	if _, _, err := count("nonsense"); !errors.Is(err, rpcerr.ErrNotFound) || !strings.Contains(err.Error(), "probes") {
 		t.Errorf("unknown registry: %v", err)
 	}

@@ -62,17 +62,17 @@ func Main(f func(ctx context.Context) error) int {
 
 // Memory defaults: five runtimes together must cost less than one kubelet.
 const (
-	// gcPercent lets the heap grow by half between collections.
-	gcPercent = 50
+	// LeanGCPercent lets the heap grow by half between collections.
+	LeanGCPercent = 50
 	// settleAfter is when what the start needed is given back to the system.
 	settleAfter = 30 * time.Second
 )
 
-// LeanMemory makes the Go runtime hold little: the heap grows by half, not to
-// double, between collections, and what only the start needed is given back
-// after half a minute. GOGC in the environment goes before; GOMEMLIMIT is read
-// by the runtime itself. It returns when ctx is done or the memory was given back.
-func LeanMemory(ctx context.Context) {
+// LeanMemory makes the Go runtime hold little: the heap grows by gcPercent
+// between collections, and what only the start needed is given back after half
+// a minute. GOGC in the environment goes before; GOMEMLIMIT is read by the
+// runtime itself. It returns when ctx is done or the memory was given back.
+func LeanMemory(ctx context.Context, gcPercent int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}

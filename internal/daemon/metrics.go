@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -11,9 +10,6 @@ import (
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/health"
 )
-
-// slisRegistry is the name under which GetMetrics serves the health checks.
-const slisRegistry = "slis"
 
 // buildMetric says which build the process is.
 func buildMetric() prometheus.Collector {
@@ -59,18 +55,5 @@ func (c dependencies) Collect(ch chan<- prometheus.Metric) {
 			value = 1
 		}
 		ch <- prometheus.MustNewConstMetric(dependencyReady, prometheus.GaugeValue, value, dep.Name)
-	}
-}
-
-// checkDependencies is a health check of the process: it answers, and each
-// thing that it depends on can be used or not.
-func (d *Daemon) checkDependencies(s *health.SLIs) {
-	s.Observe("ping", nil)
-	for _, dep := range d.tracker.Dependencies() {
-		var err error
-		if !dep.Ready {
-			err = errors.New(dep.Message)
-		}
-		s.Observe(dep.Name, err)
 	}
 }

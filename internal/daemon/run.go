@@ -65,7 +65,7 @@ func (d *Daemon) runOn(parent context.Context, listener net.Listener, parts []fu
 		})
 	}
 	group.Go(func() { d.watchdog(ctx, listener.Addr().String()) })
-	group.Go(func() { LeanMemory(ctx) })
+	group.Go(func() { LeanMemory(ctx, d.opts.GCPercent) })
 	d.health.SetServingStatus(d.opts.Service, serving(d.allReady()))
 	d.notify(daemon.SdNotifyReady)
 

@@ -20,7 +20,7 @@ const maxFileBytes = 8 << 20
 
 // loadFile reads a --config file: strictly first; unknown and duplicate fields
 // are then a warning, everything else an error.
-func loadFile(path string, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+func loadFile(path string, from origins, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
 	raw, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read --config file: %w", err)
@@ -32,6 +32,7 @@ func loadFile(path string, log logr.Logger) (*kubeletv1beta1.KubeletConfiguratio
 	if len(warnings) > 0 {
 		log.Info("Configuration file has fields that are not understood and are ignored", "file", path, "fields", warnings)
 	}
+	from.layer("file "+path, raw)
 	resolvePaths(c, filepath.Dir(path))
 	setDefaults(c)
 	defaultEviction(c)
@@ -110,7 +111,7 @@ func resolvePaths(c *kubeletv1beta1.KubeletConfiguration, dir string) {
 
 // mergeDir lays the drop-ins (*.conf, in lexical order, subdirectories too)
 // over base as JSON merge patches (RFC 7396), and applies defaults after each.
-func mergeDir(base *kubeletv1beta1.KubeletConfiguration, dir string, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+func mergeDir(base *kubeletv1beta1.KubeletConfiguration, dir string, from origins, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -119,7 +120,7 @@ func mergeDir(base *kubeletv1beta1.KubeletConfiguration, dir string, log logr.Lo
 			log.V(4).Info("Not a drop-in: its name does not end in .conf", "file", path)
 			return nil
 		}
-		merged, err := mergeFile(base, path, log)
+		merged, err := mergeFile(base, path, from, log)
 		if err != nil {
 			return fmt.Errorf("drop-in %s: %w", path, err)
 		}
@@ -132,7 +133,7 @@ func mergeDir(base *kubeletv1beta1.KubeletConfiguration, dir string, log logr.Lo
 	return base, nil
 }
 
-func mergeFile(base *kubeletv1beta1.KubeletConfiguration, path string, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+func mergeFile(base *kubeletv1beta1.KubeletConfiguration, path string, from origins, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
 	raw, err := readFile(path)
 	if err != nil {
 		return nil, err
@@ -172,6 +173,7 @@ func mergeFile(base *kubeletv1beta1.KubeletConfiguration, path string, log logr.
 	if len(warnings) > 0 {
 		log.Info("Drop-in has fields that are not understood and are ignored", "file", path, "fields", warnings)
 	}
+	from.layer("drop-in "+path, raw)
 	setDefaults(merged)
 	return merged, nil
 }

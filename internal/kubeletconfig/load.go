@@ -36,6 +36,8 @@ type Loaded struct {
 	Args []string
 
 	gates map[string]bool
+	// origins are those by files and drop-ins.
+	origins origins
 }
 
 // ErrHelp is returned for --help. ErrVersion is returned for --version; print
@@ -72,11 +74,12 @@ func load(args []string, log logr.Logger) (*Loaded, error) {
 	if err := parse(args, flags, config); err != nil {
 		return nil, err
 	}
-	config, err := layers(flags, config, args, log)
+	from := origins{}
+	config, err := layers(flags, config, args, from, log)
 	if err != nil {
 		return nil, err
 	}
-	l := &Loaded{Config: config, Flags: *flags, Args: args}
+	l := &Loaded{Config: config, Flags: *flags, Args: args, origins: from}
 	l.Standalone = l.Flags.Kubeconfig == "" && l.Flags.BootstrapKubeconfig == ""
 	if l.NodeName, err = nodeName(l.Flags.HostnameOverride); err != nil {
 		return nil, err
@@ -91,12 +94,12 @@ func load(args []string, log logr.Logger) (*Loaded, error) {
 }
 
 // layers puts the files under the flags.
-func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []string, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []string, from origins, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
 	if flags.ConfigFile == "" && flags.ConfigDir == "" {
 		return config, nil
 	}
 	if flags.ConfigFile != "" {
-		fromFile, err := loadFile(flags.ConfigFile, log)
+		fromFile, err := loadFile(flags.ConfigFile, from, log)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +108,7 @@ func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []st
 		config = legacyDefaults()
 	}
 	if flags.ConfigDir != "" {
-		merged, err := mergeDir(config, flags.ConfigDir, log)
+		merged, err := mergeDir(config, flags.ConfigDir, from, log)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
+	"github.com/polylet/polylet/services/gateway/internal/exposition"
 	"github.com/polylet/polylet/services/gateway/internal/identity"
 	"github.com/polylet/polylet/services/gateway/internal/traffic"
 )
@@ -17,5 +18,11 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 	if err := identity.Register(r, []Gate{{Name: "NodeSwap", On: true}}); err != nil {
 		t.Fatal(err)
 	}
+	slis, err := exposition.NewSLIs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slis.ObserveCheck("ping", true)
+	r.MustRegister(slis.Collectors()...)
 	golden.Lines(t, "testdata/metrics.golden", r.Text())
 }

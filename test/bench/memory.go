@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,8 +45,8 @@ func measureMemory(ctx context.Context, s settings, st *stage, c *column) error 
 		return fmt.Errorf("%w%s", err, st.node.Logs(30))
 	}
 	after, err := cpuOfEach(st)
-	for name, used := range after {
-		c.add(fmt.Sprintf("CPU of %s per pod, idle minute included, ms", name), (used-before[name])/float64(s.burst))
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		c.add(fmt.Sprintf("CPU of %s per pod, idle minute included, ms", name), (after[name]-before[name])/float64(s.burst))
 	}
 	return err
 }
@@ -82,8 +84,8 @@ func takeTwice(ctx context.Context, s settings, st *stage, c *column, when strin
 // each.
 func addMemory(st *stage, c *column, when string) error {
 	var total pages
-	for name, p := range st.node.Processes {
-		m, err := pagesOf(p.Pid())
+	for _, name := range slices.Sorted(maps.Keys(st.node.Processes)) {
+		m, err := pagesOf(st.node.Processes[name].Pid())
 		if err != nil {
 			return fmt.Errorf("read the memory of %s: %w", name, err)
 		}

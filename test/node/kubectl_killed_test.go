@@ -8,7 +8,7 @@ import (
 
 // kubectlKilled kills kubectl in the middle of sessions and looks for what it
 // has left in the container. A process that neither reads its input nor notices
-// that its output is gone stays with every agent: see docs/design/node-api.md.
+// that its output is gone stays: docs/design/node-api.md says which and why.
 func kubectlKilled(h *house) {
 	p := webApp("victim")
 	shell := shellPod("", idle).Spec.Containers[0]

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -87,4 +89,40 @@ func (h *house) removeStaticPod(file string) error {
 func (h *house) pushAs(reference string) {
 	h.Helper()
 	h.must(images.PushTestApp(h.ctx, h.images, h.inst.Path("images"), reference))
+}
+
+// Each container may leave five dead ones here, and the node has room for three.
+func TestTheNodeKeepsNoMoreDeadContainersThanItMay(t *testing.T) {
+	const most = 3
+	h := build(t, plan{standalone: true, flags: []string{"--maximum-dead-containers-per-container=5", fmt.Sprintf("--maximum-dead-containers=%d", most)}})
+	names := []string{"one", "two"}
+	for _, name := range names {
+		p := staticPod(name, images.TestApp, "exit", "code=7")
+		p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		h.addPod(p)
+	}
+	for _, name := range names {
+		h.waitStatic(name, name+" has crashed four times", 4*time.Minute, func(p *corev1.Pod) error {
+			return boolError(len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount >= 3, "%s", describe(p))
+		})
+	}
+	h.eventually(time.Minute, "no more dead containers are left than may be", func() error {
+		list, err := h.runtime.Runtime().ListContainers(h.ctx, &runtimeapi.ListContainersRequest{
+			Filter: &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}},
+		})
+		if err != nil {
+			return err
+		}
+		return boolError(len(list.GetContainers()) <= most, "%d dead containers", len(list.GetContainers()))
+	})
+	for _, name := range names {
+		h.waitStatic(name, name+" says how it ended last", time.Minute, func(p *corev1.Pod) error {
+			st := p.Status.ContainerStatuses[0]
+			last := st.LastTerminationState.Terminated
+			if last == nil {
+				last = st.State.Terminated
+			}
+			return boolError(last != nil && last.ExitCode == 7 && st.RestartCount >= 3, "%+v", st)
+		})
+	}
 }

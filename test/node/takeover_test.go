@@ -1,8 +1,10 @@
 package node_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,12 +41,18 @@ func TestPodsOfAKubeletGoOnUnderPolyletWithWhatItHadAllocated(t *testing.T) {
 	h.prepareNode(plan{})
 	h.must(h.node.Start(h.ctx))
 	h.waitNodeReady()
+	// The apiserver has what the kubelet said; this is what polylet says.
 	h.eventually(time.Minute, "polylet says what the pod waits for", func() error {
-		if err := h.deferred("taken"); err != nil {
+		pods, err := h.nodePods()
+		if err != nil {
 			return err
 		}
-		now, err := h.pod("taken")
-		if err != nil {
+		at := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == "taken" && len(p.Status.ContainerStatuses) > 0 })
+		if at < 0 {
+			return errors.New("/pods has no status of it")
+		}
+		now := &pods.Items[at]
+		if err := isDeferred(now); err != nil {
 			return err
 		}
 		st := now.Status.ContainerStatuses[0]
@@ -80,6 +88,10 @@ func (h *house) deferred(name string) error {
 	if err != nil {
 		return err
 	}
+	return isDeferred(p)
+}
+
+func isDeferred(p *corev1.Pod) error {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
 			return boolError(c.Reason == corev1.PodReasonDeferred, "PodResizePending is %s: %s", c.Reason, c.Message)

@@ -16,7 +16,7 @@ Written by ` + "`make docs`" + ` from what each process registers; a test fails 
 
 Names, types, labels and buckets are those of a kubelet 1.36, so that its dashboards, alerts and recording rules work. What differs:
 
-- ` + "`/metrics`" + ` is the union of five processes. Families that each of them has (` + "`go_*`, `process_*`, `rest_client_*`, `workqueue_*`, `polylet_build_info`, `polylet_dependency_ready`, `kubernetes_healthcheck*`" + `) carry the label ` + "`service`" + `: sum over it where a kubelet has one series.
+- ` + "`/metrics`" + ` is the union of five processes. Families that each of them has (` + "`go_*`, `process_*`, `rest_client_*`, `workqueue_*`, `polylet_build_info`, `polylet_dependency_ready`" + `) carry the label ` + "`service`" + `: sum over it where a kubelet has one series.
 - A process that is away takes its families away and fails nothing: ` + "`polylet_up{service}`" + ` is 0 then.
 - ` + "`kubelet_pod_worker_duration_seconds`" + ` is one round of a pod's worker (create, sync, kill) without the actions that it starts, which run beside it.
 - ` + "`kubelet_volume_metric_collection_duration_seconds{metric_source}`" + ` is filesystem or directory: what was asked, not which plugin.

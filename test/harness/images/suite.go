@@ -20,7 +20,7 @@ const alpine = "NAME=\"Alpine Linux\"\nID=alpine\n"
 
 // PushSuite stores, under their real names, the images that the upstream
 // end-to-end suite uses. They hold the suite's own program (agnhost, a path),
-// the machine's busybox, and bash, curl, getent and nc of the machine. They are no copies of
+// the machine's busybox, and bash, curl, dig, getent and nc of the machine. They are no copies of
 // the published images: only what the tests look for is the same.
 func PushSuite(ctx context.Context, r *registry.Registry, dir, agnhost string) error {
 	s := suite{dir: dir, agnhost: agnhost}
@@ -56,7 +56,7 @@ func PushSuite(ctx context.Context, r *registry.Registry, dir, agnhost string) e
 // SuitePackages are the Debian packages that PushSuite takes programs from, by
 // a file that each brings.
 func SuitePackages() map[string]string {
-	return map[string]string{"/usr/bin/nc.openbsd": "netcat-openbsd", "/usr/bin/curl": "curl", "/usr/bin/bash": "bash"}
+	return map[string]string{"/usr/bin/nc.openbsd": "netcat-openbsd", "/usr/bin/dig": "bind9-dnsutils", "/usr/bin/curl": "curl", "/usr/bin/bash": "bash"}
 }
 
 // suite builds the images of the suite.
@@ -97,7 +97,7 @@ func (s suite) agnhostImage(ctx context.Context) (v1.Image, error) {
 		return nil, err
 	}
 	// busybox's nc knows no UDP.
-	files, err := replacePrograms(ctx, all, "getent", "nc")
+	files, err := replacePrograms(ctx, all, "dig", "getent", "nc")
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (s suite) glibc(ctx context.Context) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := replacePrograms(ctx, all, "getent", "hostname")
+	files, err := replacePrograms(ctx, all, "dig", "getent", "hostname")
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ const label = "service"
 // Go runtime, of the process, and of libraries that each process uses. Their
 // series always get the label, so that they do not change with who is up.
 func shared(name string) bool {
-	for _, prefix := range [...]string{"go_", "process_", "rest_client_", "workqueue_", "grpc_", "promhttp_", "polylet_rpc_", "polylet_build_info", "polylet_dependency_", "kubernetes_healthcheck"} {
+	for _, prefix := range [...]string{"go_", "process_", "rest_client_", "workqueue_", "grpc_", "promhttp_", "polylet_rpc_", "polylet_build_info", "polylet_dependency_"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

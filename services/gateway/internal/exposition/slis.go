@@ -38,6 +38,9 @@ func NewSLIs() (*SLIs, error) {
 		s.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})))
 }
 
+// Collectors are the series alone, for whoever lists them.
+func (s *SLIs) Collectors() []prometheus.Collector { return []prometheus.Collector{s.result, s.total} }
+
 // ObserveCheck counts one result.
 func (s *SLIs) ObserveCheck(name string, healthy bool) {
 	status, value := "error", 0.0

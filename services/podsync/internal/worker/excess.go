@@ -14,8 +14,9 @@ import (
 // stay on the node: each container of a pod may keep its part, one at least, and
 // when that is still too many the oldest go. The newest instance of each
 // container stays whatever most is, for what happens next is decided from it.
+// Those that were named before go first: they may be on their way already.
 // Source: kubelet-surface 7.6 and the flag --maximum-dead-containers.
-func excess(pods map[types.UID]plan.Observed, most int) map[types.UID]map[string]bool {
+func excess(pods map[types.UID]plan.Observed, most int, before map[types.UID]map[string]bool) map[types.UID]map[string]bool {
 	type dead struct {
 		uid types.UID
 		*plan.Container
@@ -62,8 +63,14 @@ func excess(pods map[types.UID]plan.Observed, most int) map[types.UID]map[string
 			drop(d)
 		}
 	}
+	named := func(d dead) int {
+		if before[d.uid][d.ID] {
+			return 0
+		}
+		return 1
+	}
 	slices.SortFunc(rest, func(a, b dead) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(named(a)-named(b), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	for _, d := range rest {
 		if total <= most {
@@ -80,7 +87,7 @@ func (r *Registry) thin() {
 	if r.cfg.MaxDead == nil {
 		return
 	}
-	now := excess(r.observed, *r.cfg.MaxDead)
+	now := excess(r.observed, *r.cfg.MaxDead, r.excess)
 	for uid, w := range r.workers {
 		ids := now[uid]
 		if !maps.Equal(ids, r.excess[uid]) {

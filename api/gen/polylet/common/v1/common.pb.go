@@ -321,8 +321,7 @@ func (x *Dependency) GetSince() *timestamppb.Timestamp {
 type GetMetricsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which registry: "" is the main one (/metrics); a service may have others
-	// ("probes" for /metrics/probes), and each has "slis", its health checks
-	// (/metrics/slis). Unknown names answer NOT_FOUND.
+	// ("probes" for /metrics/probes). Unknown names answer NOT_FOUND.
 	Registry      string `protobuf:"bytes,1,opt,name=registry,proto3" json:"registry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -454,8 +453,12 @@ type GetConfigResponse struct {
 	// KubeletConfiguration (kubelet.config.k8s.io/v1beta1) as JSON, with the
 	// values in effect in this process.
 	KubeletConfigurationJson []byte `protobuf:"bytes,1,opt,name=kubelet_configuration_json,json=kubeletConfigurationJson,proto3" json:"kubelet_configuration_json,omitempty"`
-	unknownFields            protoimpl.UnknownFields
-	sizeCache                protoimpl.SizeCache
+	// Who has set a field of the configuration's top level, by its name in JSON:
+	// "flag --max-pods", "file /path", "drop-in /path", or several in the order in
+	// which they were laid over each other. A field that is missing has its default.
+	Origins       map[string]string `protobuf:"bytes,2,rep,name=origins,proto3" json:"origins,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetConfigResponse) Reset() {
@@ -491,6 +494,13 @@ func (*GetConfigResponse) Descriptor() ([]byte, []int) {
 func (x *GetConfigResponse) GetKubeletConfigurationJson() []byte {
 	if x != nil {
 		return x.KubeletConfigurationJson
+	}
+	return nil
+}
+
+func (x *GetConfigResponse) GetOrigins() map[string]string {
+	if x != nil {
+		return x.Origins
 	}
 	return nil
 }
@@ -916,9 +926,13 @@ const file_polylet_common_v1_common_proto_rawDesc = "" +
 	"\bregistry\x18\x01 \x01(\tR\bregistry\"T\n" +
 	"\x12GetMetricsResponse\x12>\n" +
 	"\bfamilies\x18\x01 \x03(\v2\".io.prometheus.client.MetricFamilyR\bfamilies\"\x12\n" +
-	"\x10GetConfigRequest\"Q\n" +
+	"\x10GetConfigRequest\"\xda\x01\n" +
 	"\x11GetConfigResponse\x12<\n" +
-	"\x1akubelet_configuration_json\x18\x01 \x01(\fR\x18kubeletConfigurationJson\"2\n" +
+	"\x1akubelet_configuration_json\x18\x01 \x01(\fR\x18kubeletConfigurationJson\x12K\n" +
+	"\aorigins\x18\x02 \x03(\v21.polylet.common.v1.GetConfigResponse.OriginsEntryR\aorigins\x1a:\n" +
+	"\fOriginsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
 	"\x12SetLogLevelRequest\x12\x1c\n" +
 	"\tverbosity\x18\x01 \x01(\x05R\tverbosity\"D\n" +
 	"\x13SetLogLevelResponse\x12-\n" +
@@ -962,7 +976,7 @@ func file_polylet_common_v1_common_proto_rawDescGZIP() []byte {
 	return file_polylet_common_v1_common_proto_rawDescData
 }
 
-var file_polylet_common_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_polylet_common_v1_common_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_polylet_common_v1_common_proto_goTypes = []any{
 	(*GetInfoRequest)(nil),        // 0: polylet.common.v1.GetInfoRequest
 	(*GetInfoResponse)(nil),       // 1: polylet.common.v1.GetInfoResponse
@@ -979,33 +993,35 @@ var file_polylet_common_v1_common_proto_goTypes = []any{
 	(*HealthCheck)(nil),           // 12: polylet.common.v1.HealthCheck
 	(*GetProfileRequest)(nil),     // 13: polylet.common.v1.GetProfileRequest
 	(*GetProfileResponse)(nil),    // 14: polylet.common.v1.GetProfileResponse
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*_go.MetricFamily)(nil),      // 16: io.prometheus.client.MetricFamily
+	nil,                           // 15: polylet.common.v1.GetConfigResponse.OriginsEntry
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*_go.MetricFamily)(nil),      // 17: io.prometheus.client.MetricFamily
 }
 var file_polylet_common_v1_common_proto_depIdxs = []int32{
 	2,  // 0: polylet.common.v1.GetInfoResponse.build:type_name -> polylet.common.v1.Build
-	15, // 1: polylet.common.v1.GetInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	16, // 1: polylet.common.v1.GetInfoResponse.start_time:type_name -> google.protobuf.Timestamp
 	3,  // 2: polylet.common.v1.GetInfoResponse.dependencies:type_name -> polylet.common.v1.Dependency
-	15, // 3: polylet.common.v1.Dependency.since:type_name -> google.protobuf.Timestamp
-	16, // 4: polylet.common.v1.GetMetricsResponse.families:type_name -> io.prometheus.client.MetricFamily
-	12, // 5: polylet.common.v1.CheckHealthResponse.checks:type_name -> polylet.common.v1.HealthCheck
-	0,  // 6: polylet.common.v1.CommonService.GetInfo:input_type -> polylet.common.v1.GetInfoRequest
-	4,  // 7: polylet.common.v1.CommonService.GetMetrics:input_type -> polylet.common.v1.GetMetricsRequest
-	6,  // 8: polylet.common.v1.CommonService.GetConfig:input_type -> polylet.common.v1.GetConfigRequest
-	8,  // 9: polylet.common.v1.CommonService.SetLogLevel:input_type -> polylet.common.v1.SetLogLevelRequest
-	10, // 10: polylet.common.v1.CommonService.CheckHealth:input_type -> polylet.common.v1.CheckHealthRequest
-	13, // 11: polylet.common.v1.CommonService.GetProfile:input_type -> polylet.common.v1.GetProfileRequest
-	1,  // 12: polylet.common.v1.CommonService.GetInfo:output_type -> polylet.common.v1.GetInfoResponse
-	5,  // 13: polylet.common.v1.CommonService.GetMetrics:output_type -> polylet.common.v1.GetMetricsResponse
-	7,  // 14: polylet.common.v1.CommonService.GetConfig:output_type -> polylet.common.v1.GetConfigResponse
-	9,  // 15: polylet.common.v1.CommonService.SetLogLevel:output_type -> polylet.common.v1.SetLogLevelResponse
-	11, // 16: polylet.common.v1.CommonService.CheckHealth:output_type -> polylet.common.v1.CheckHealthResponse
-	14, // 17: polylet.common.v1.CommonService.GetProfile:output_type -> polylet.common.v1.GetProfileResponse
-	12, // [12:18] is the sub-list for method output_type
-	6,  // [6:12] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	16, // 3: polylet.common.v1.Dependency.since:type_name -> google.protobuf.Timestamp
+	17, // 4: polylet.common.v1.GetMetricsResponse.families:type_name -> io.prometheus.client.MetricFamily
+	15, // 5: polylet.common.v1.GetConfigResponse.origins:type_name -> polylet.common.v1.GetConfigResponse.OriginsEntry
+	12, // 6: polylet.common.v1.CheckHealthResponse.checks:type_name -> polylet.common.v1.HealthCheck
+	0,  // 7: polylet.common.v1.CommonService.GetInfo:input_type -> polylet.common.v1.GetInfoRequest
+	4,  // 8: polylet.common.v1.CommonService.GetMetrics:input_type -> polylet.common.v1.GetMetricsRequest
+	6,  // 9: polylet.common.v1.CommonService.GetConfig:input_type -> polylet.common.v1.GetConfigRequest
+	8,  // 10: polylet.common.v1.CommonService.SetLogLevel:input_type -> polylet.common.v1.SetLogLevelRequest
+	10, // 11: polylet.common.v1.CommonService.CheckHealth:input_type -> polylet.common.v1.CheckHealthRequest
+	13, // 12: polylet.common.v1.CommonService.GetProfile:input_type -> polylet.common.v1.GetProfileRequest
+	1,  // 13: polylet.common.v1.CommonService.GetInfo:output_type -> polylet.common.v1.GetInfoResponse
+	5,  // 14: polylet.common.v1.CommonService.GetMetrics:output_type -> polylet.common.v1.GetMetricsResponse
+	7,  // 15: polylet.common.v1.CommonService.GetConfig:output_type -> polylet.common.v1.GetConfigResponse
+	9,  // 16: polylet.common.v1.CommonService.SetLogLevel:output_type -> polylet.common.v1.SetLogLevelResponse
+	11, // 17: polylet.common.v1.CommonService.CheckHealth:output_type -> polylet.common.v1.CheckHealthResponse
+	14, // 18: polylet.common.v1.CommonService.GetProfile:output_type -> polylet.common.v1.GetProfileResponse
+	13, // [13:19] is the sub-list for method output_type
+	7,  // [7:13] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_polylet_common_v1_common_proto_init() }
@@ -1019,7 +1035,7 @@ func file_polylet_common_v1_common_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_common_v1_common_proto_rawDesc), len(file_polylet_common_v1_common_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
