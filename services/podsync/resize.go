@@ -36,7 +36,7 @@ func (s *Service) resize(q worker.ResizeQuestion) *plan.ResizePending {
 // a kubelet had allocated before the first one.
 func (s *Service) loadAllocations(log logr.Logger) {
 	if err := s.allocations.Load(); err != nil {
-		log.Error(err, "What resized pods were allocated is lost; they have what their sandboxes were made with, and what their specs ask beyond that is decided on anew")
+		log.Error(err, "What resized pods were allocated is lost; they have what their statuses say, or else what their sandboxes were made with, and what their specs ask beyond that is decided on anew")
 		s.deps.Health.Set("allocations", false, err.Error())
 	}
 	pods, err := s.allocations.Adopt(filepath.Join(s.cfg.RootDir, "allocated_pods_state"))

@@ -37,6 +37,7 @@ type Store struct {
 	mu      sync.Mutex
 	entries map[types.UID]Entry
 	loaded  bool // there was a file, whatever it held
+	damaged bool // and it could not be used
 	// turn lets one write at a time; what one has written others need not.
 	turn             chan struct{}
 	changed, written uint64
@@ -48,7 +49,7 @@ func New(path string) *Store {
 }
 
 // Load reads the file; call it before the first Get. A damaged one is set aside
-// and told as an error: what its pods have is then what their sandboxes say.
+// and told as an error: Damaged is true then.
 func (s *Store) Load() error {
 	if s == nil {
 		return nil
@@ -57,7 +58,7 @@ func (s *Store) Load() error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	s.loaded = true
+	s.loaded, s.damaged = true, err != nil
 	if err != nil {
 		return err
 	}
@@ -66,6 +67,10 @@ func (s *Store) Load() error {
 	maps.Copy(s.entries, entries)
 	return nil
 }
+
+// Damaged says whether what earlier lives had kept was lost: any pod may have been
+// resized then.
+func (s *Store) Damaged() bool { return s != nil && s.damaged }
 
 // Get is the last resize of a pod; false when there was none.
 func (s *Store) Get(uid types.UID) (Entry, bool) {

@@ -37,6 +37,21 @@ func (p *planner) resize() {
 	}
 }
 
+// OutOfStep says whether a container of the pod runs with other resources than
+// the pod was allocated.
+func OutOfStep(s State) bool {
+	p := &planner{s: &s, views: views(&s)}
+	for _, v := range p.views {
+		if v.class == ephemeral || v.cur == nil || v.cur.State != StateRunning {
+			continue
+		}
+		if have, known := p.has(v.cur); known && have != p.kernel(v) {
+			return true
+		}
+	}
+	return false
+}
+
 // resizeContainers changes what runs with other resources than it was allocated,
 // and says whether something of the pod still may have others.
 func (p *planner) resizeContainers() (outstanding bool) {

@@ -16,6 +16,7 @@ import (
 // Allocations is what resizes were allocated; *allocation.Store has it.
 type Allocations interface {
 	Get(uid types.UID) (allocation.Entry, bool)
+	Damaged() bool
 	Forget(uid types.UID)
 	Prune(exists func(types.UID) bool)
 }
@@ -163,30 +164,55 @@ func (w *worker) allocated() *v1.Pod {
 }
 
 // former is what a pod was allocated in an earlier life of this process: by its
-// last resize, or else when its sandbox was made. A pod that says neither has
-// what its spec asks for. The lock is held.
+// last resize, or else when its sandbox was made. Where the resizes were lost, or
+// the sandbox is, its status says it. A pod of which nothing says it has what its
+// spec asks for. The lock is held.
 func (w *worker) former() (a resize.Allocation, generation int64) {
 	if e, ok := w.reg.deps.Allocations.Get(w.uid); ok {
 		return e.Allocation, e.Generation
 	}
-	if o := w.reg.current(w.uid); len(o.Sandboxes) > 0 {
-		if a, ok := resize.Decode(o.Sandboxes[0].Allocated); ok {
-			return a, 0
-		}
+	made, known := w.allocatedBySandbox()
+	if known && !w.reg.deps.Allocations.Damaged() {
+		return made, 0
+	}
+	if told, ok := resize.Shown(w.pod); ok {
+		return told, 0
+	}
+	if known {
+		return made, 0
 	}
 	return resize.Of(w.pod), 0
+}
+
+// allocatedBySandbox is what the pod's newest sandbox was made for. The lock is held.
+func (w *worker) allocatedBySandbox() (resize.Allocation, bool) {
+	if o := w.reg.current(w.uid); len(o.Sandboxes) > 0 {
+		return resize.Decode(o.Sandboxes[0].Allocated)
+	}
+	return resize.Allocation{}, false
 }
 
 // resume takes up what an earlier life of this process had allocated. Whether
 // that was carried out to its end, the status says that it had told.
 func (w *worker) resume() {
-	if e, ok := w.reg.deps.Allocations.Get(w.uid); ok {
-		w.state.Resize.Generation, w.state.Resize.At = e.Generation, e.At
-		w.state.Resize.Unfinished = !toldFinished(&w.state.Reported, e.Generation)
-	}
 	w.reg.mu.Lock()
 	a := w.grant.allocated
+	made, known := w.allocatedBySandbox()
 	w.reg.mu.Unlock()
+	e, resized := w.reg.deps.Allocations.Get(w.uid)
+	switch {
+	case resized:
+		w.state.Resize.Generation, w.state.Resize.At = e.Generation, e.At
+		w.state.Resize.Unfinished = !toldFinished(&w.state.Reported, e.Generation)
+	case w.reg.deps.Allocations.Damaged():
+		// What has become of the resize that was lost is looked at, and what the
+		// status says of it is kept anew.
+		w.state.Pod = a.Apply(w.desired)
+		w.state.Resize.Unfinished = plan.OutOfStep(w.state)
+		if known {
+			a = made
+		}
+	}
 	w.keep(a)
 }
 

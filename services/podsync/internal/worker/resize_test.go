@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -152,6 +153,52 @@ func TestAllocationsOutliveTheProcess(t *testing.T) {
 			t.Errorf("%d containers became %d", before, n)
 		}
 	})
+}
+
+func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		told bool // the status had come to tell of the resize
+		want string
+	}{
+		"the status tells it":                       {true, "2"},
+		"nobody tells it: the container is put back": {false, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+				r.capacity = 3000
+				pod := newPod("p", sized("1", "10Mi"))
+				pod.Generation = 1
+				r.reg.Set(pod, "api")
+				r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+				before := r.status(pod.UID)
+				resized := asks(pod, 2, "2", "20Mi")
+				r.reg.Set(resized, "api")
+				r.until("resized", time.Second, func() bool { return r.status(pod.UID).ContainerStatuses[0].Resources.Limits.Cpu().String() == "2" })
+				r.stop()
+				resized.Status = r.status(pod.UID)
+				if !tc.told {
+					resized.Status = before
+					r.capacity = 1000 // it would not be allocated again
+				}
+				r.spoiled = true
+				if err := os.WriteFile(r.path, []byte("{half"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				r.start()
+				r.reg.Ready("api")
+				r.reg.Set(resized, "api")
+				r.until("what runs is what is allocated", time.Minute, func() bool {
+					c := r.status(pod.UID).ContainerStatuses
+					kernel := r.rt.Snapshot().Containers[0].Resources
+					return len(c) == 1 && c[0].AllocatedResources.Cpu().String() == tc.want && kernel.GetCpuQuota() == kernel.GetCpuPeriod()*int64(tc.want[0]-'0')
+				})
+				if st := r.status(pod.UID).ContainerStatuses[0]; st.RestartCount != 0 {
+					t.Errorf("it was restarted: %+v", st)
+				}
+			})
+		})
+	}
 }
 
 func TestAStatusTellsWhetherAResizeWasInEffect(t *testing.T) {

@@ -181,6 +181,8 @@ func encode(r v1.ResourceRequirements) (string, error) {
 // rig is a registry on a fake runtime.
 type rig struct {
 	store *allocation.Store
+	// spoiled: what an earlier life kept cannot be read.
+	spoiled bool
 	// capacity is what all pods together may ask for of the cpu; no bound when zero.
 	capacity int64
 	t        *testing.T
@@ -231,8 +233,8 @@ func (r *rig) start() {
 	s := &sink{}
 	r.pods = view.NewPods(1)
 	r.store = allocation.New(r.path)
-	if err := r.store.Load(); err != nil {
-		r.t.Fatal(err)
+	if err := r.store.Load(); (err != nil) != r.spoiled {
+		r.t.Fatalf("what was kept is spoiled: %v, it says %v", r.spoiled, err)
 	}
 	r.obs = observe.New(observe.Config{}, observe.Deps{Client: client, Sink: s})
 	exec := execute.New(execute.Config{}, execute.Deps{
