@@ -19,7 +19,7 @@ LINTED  := $(filter-out api,$(MODULES))
 # Where the gateway's REST mapping is generated.
 METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,podsync probes stats nodestatus gateway)
 REST    := services/gateway/internal/rest
-SEEDS   ?= 4000
+SEEDS   ?= 10000
 NODE_TIMEOUT ?= 40m
 RUN     ?= .
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
@@ -67,7 +67,7 @@ test: build generate-check docs-check lint unit sim node ## Everything, as root,
 unit: gcc systemd-analyze ## Unit tests of all modules, with the race detector, shuffled
 	$(call step,unit tests)
 	@go test -race -shuffle=on -timeout=10m $(patsubst %,./%/...,$(MODULES))
-sim: ## Simulation of podsync: SEEDS=4000 seeds on virtual time
+sim: ## Simulation of podsync: SEEDS=10000 seeds on virtual time
 	$(call step,simulation of $(SEEDS) seeds)
 	@if [ -d services/podsync/internal/sim ]; then \
 		POLYLET_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout=30m ./services/podsync/internal/sim/...; \
