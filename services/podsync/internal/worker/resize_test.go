@@ -160,7 +160,7 @@ func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 		told bool // the status had come to tell of the resize
 		want string
 	}{
-		"the status tells it":                       {true, "2"},
+		"the status tells it":                        {true, "2"},
 		"nobody tells it: the container is put back": {false, "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
