@@ -18,6 +18,7 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
 	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
 )
 
@@ -41,7 +42,7 @@ func startInCluster(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Server
 	s, err := New(Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"), RuntimeEndpoint: "unix:///run/test.sock"},
 		Deps{
 			Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
-			Notifier: quiet{}, LogNotifier: quiet{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+			Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 		})
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/event"
 	"github.com/polylet/polylet/services/podsync/internal/execute"
 	"github.com/polylet/polylet/services/podsync/internal/hook"
+	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
 	"github.com/polylet/polylet/services/podsync/internal/image"
 	"github.com/polylet/polylet/services/podsync/internal/image/record"
 	"github.com/polylet/polylet/services/podsync/internal/logs"
@@ -70,7 +71,16 @@ type Deps struct {
 	Cgroups     cgroup.Manager
 	Notifier    source.Notifier
 	LogNotifier logs.Notifier
+	HostsGuard  HostsGuard
 	HostIPs     func() []string
+}
+
+// HostsGuard keeps the pods' hosts files small; see package hostsguard.
+type HostsGuard interface {
+	// Watch never waits.
+	Watch(file string)
+	// Run guards until ctx is done.
+	Run(ctx context.Context) error
 }
 
 // DialRuntime returns a connection to a runtime's endpoint; it connects when it
@@ -92,6 +102,7 @@ type Service struct {
 	metrics  *metric.Metrics // nil without a registry
 	probes   *probe.Board
 	standing *standing.Keeper
+	hosts    HostsGuard
 	pods     *view.Pods
 	table    *view.Table
 	observer *observe.Observer
@@ -187,6 +198,9 @@ func (s *Service) edges() {
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
 	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Metrics: s.metrics})
+	if s.hosts = deps.HostsGuard; s.hosts == nil {
+		s.hosts = hostsguard.New(filepath.Join(cfg.RootDir, "pods"))
+	}
 	s.standing = standing.New(standing.Deps{File: filepath.Join(cfg.RootDir, "polylet", "conditions.json"), Health: deps.Health})
 	s.probes = probe.NewBoard(probe.Deps{
 		Epoch: deps.Epoch, Events: probeEvents{s}, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
@@ -245,6 +259,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 	}, material.Deps{
 		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs, UserNamespaces: s.users,
 		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
+		HostsWritten: s.hosts.Watch,
 	})
 	return execute.New(execute.Config{
 		PodLogsDir: cfg.PodLogsDir, ContainerLogsDir: filepath.Join(filepath.Dir(cfg.PodLogsDir), "containers"),
@@ -282,6 +297,7 @@ func (s *Service) Run(ctx context.Context) error {
 	part("objects", s.objects.Run)
 	part("probes", s.probes.Run)
 	part("conditions", s.standing.Run)
+	part("hosts files", s.hosts.Run)
 	part("events", s.events.Run)
 	part("volumes", s.volumes.Run)
 	part("mirrors", s.mirrors.Run)

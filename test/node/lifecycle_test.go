@@ -33,6 +33,7 @@ func TestWhatPodsAreMadeOf(t *testing.T) {
 		{"on-failure restarts end with the first success", onFailure},
 		{"a pod on the host's network has the node's address", hostNetwork},
 		{"user and fsGroup are what the pod says", securityContext},
+		{"a container cannot fill the node's disk with its hosts file", hostsFilled},
 		{"the deadline ends a pod and says so", deadline},
 		{"a pod that does not fit the node is rejected with a reason", rejected},
 		{"a missing ConfigMap is named and its coming heals the pod", missingConfigMap},
@@ -289,6 +290,33 @@ func securityContext(h *house) {
 		h.Errorf("the volume: %v %s", err, out)
 	}
 	h.delete("user")
+}
+
+// hostsFilled: the file is the node's, and root in the container may write to it
+// (CVE-2020-8557). It writes on until the pod is deleted.
+func hostsFilled(h *house) {
+	const filled, atMost = 64 << 20, 2 << 20
+	p := app("hostile", "sleep")
+	p.Spec.Containers[0].Image = images.BusyBox
+	p.Spec.Containers[0].Args = nil
+	p.Spec.Containers[0].Command = []string{"sh", "-c", fmt.Sprintf("while :; do dd if=/dev/zero bs=1M count=%d >> /etc/hosts; touch /tmp/filled; sleep 3; done", filled>>20)}
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/tmp/filled"}}}, PeriodSeconds: 1,
+	}
+	h.create(p)
+	ready := h.waitReady("hostile", time.Minute)
+	file := h.inst.Path("kubelet", "pods", string(ready.UID), "etc-hosts")
+	h.eventually(time.Minute, "the hosts file is small again", func() error {
+		info, err := os.Stat(file)
+		return boolError(err == nil && info.Size() <= atMost, "%v, %v", info, err)
+	})
+	hosts, err := os.ReadFile(file)
+	h.must(err)
+	if !strings.Contains(string(hosts), ready.Status.PodIP) {
+		h.Errorf("the pod's own address is lost: %.200q", hosts)
+	}
+	h.forceDelete("hostile")
+	h.waitGone("hostile", 30*time.Second)
 }
 
 func deadline(h *house) {

@@ -89,6 +89,9 @@ type Deps struct {
 	Handlers func() map[string]*runtimeapi.RuntimeHandlerFeatures
 	// Recorder gets warnings about pods (DNSConfigForming, MissingClusterDNS); may be nil.
 	Recorder record.EventRecorder
+	// HostsWritten is told of each hosts file of a pod that was written, for
+	// containers may write to it from then on; may be nil.
+	HostsWritten func(file string)
 }
 
 // reasonConfig is the waiting reason of a container that cannot be configured.

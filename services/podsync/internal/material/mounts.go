@@ -213,5 +213,8 @@ func (b *Builder) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 	if err := os.Chmod(file, 0o644); err != nil {
 		return "", fmt.Errorf("open the pod's hosts file to all users: %w", err)
 	}
+	if b.deps.HostsWritten != nil {
+		b.deps.HostsWritten(file)
+	}
 	return file, nil
 }

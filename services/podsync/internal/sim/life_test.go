@@ -25,6 +25,7 @@ import (
 	"github.com/polylet/polylet/services/podsync"
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
 )
 
 // life is one process of podsync, from its start to its crash. Once it is dead,
@@ -219,7 +220,7 @@ func (w *world) live(l *life, n int) error {
 		MaxParallelPulls: 2, Resize: podsync.ResizePolicies{StaticCPU: true},
 	}, podsync.Deps{
 		Epoch: uint64(n + 1), Runtime: conn, Images: conn, Client: client, Mounter: mounter{l, w.mounts}, Cgroups: cgroup.Off{},
-		Notifier: w.notifier, LogNotifier: w.notifier, HostIPs: func() []string { return []string{hostIP} },
+		Notifier: w.notifier, LogNotifier: w.notifier, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{hostIP} },
 	})
 	w.must(err)
 	var probes sync.WaitGroup
