@@ -174,12 +174,20 @@ func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) erro
 
 // notStarted is for what the runtime did not make or start: a failure, unless
 // the sandbox went down meanwhile. That was no attempt, and what was made for
-// it (id, may be empty) is removed, so that it is not counted.
+// it (id, may be empty) is removed, so that it is not counted. A container that
+// ran all the same, though the runtime's answer says otherwise, stays: its end
+// counts like any other.
 func (e *Executor) notStarted(ctx context.Context, t Task, id, reason string, err error) error {
 	if ctx.Err() != nil || !e.sandboxDown(ctx, t) {
 		return e.startFailed(ctx, t, reason, err)
 	}
 	if id != "" {
+		switch ran, lookErr := e.hasRun(ctx, t, id); {
+		case lookErr != nil:
+			return e.startFailed(ctx, t, reason, err)
+		case ran:
+			return nil
+		}
 		if rmErr := e.deps.Runtime.RemoveContainer(ctx, id); rmErr != nil {
 			return e.startFailed(ctx, t, reason, err)
 		}
@@ -187,6 +195,19 @@ func (e *Executor) notStarted(ctx context.Context, t Task, id, reason string, er
 	}
 	logr.FromContextOrDiscard(ctx).V(1).Info("A container was not started, for its sandbox went down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "error", err.Error())
 	return nil
+}
+
+// hasRun asks the runtime whether the container has run, and lets it be observed.
+func (e *Executor) hasRun(ctx context.Context, t Task, id string) (bool, error) {
+	if err := e.deps.Observer.SawContainer(ctx, id, t.Action.SandboxID); err != nil {
+		return false, fmt.Errorf("look whether container %s has run: %w", id, err)
+	}
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.ID == id {
+			return c.State == plan.StateRunning || c.State == plan.StateExited && !c.StartedAt.IsZero(), nil
+		}
+	}
+	return false, nil
 }
 
 func (e *Executor) startFailed(ctx context.Context, t Task, reason string, err error) error {

@@ -200,17 +200,33 @@ func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
 func TestAStartInASandboxThatGoesDownIsNoAttempt(t *testing.T) {
 	refused := status.Error(codes.Unknown, "sandbox container \"sb\" is not running")
 	for name, tc := range map[string]struct {
-		downAt string // the call by which the sandbox is down
+		downAt string         // the call by which the sandbox is down
+		made   plan.Container // what is seen of the container then
 		fail   map[string][]error
 		want   []string
 		reason string
 	}{
-		"down before the start": {"saw", nil, []string{"saw sb"}, ""},
-		"down at the creation":  {"create", map[string][]error{"create": {refused}}, []string{"saw sb", "create c/1 in sb", "saw sb"}, ""},
-		"down at the start":     {"start", map[string][]error{"start": {refused}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "rm made", "gone made"}, ""},
+		"down before the start": {"saw", plan.Container{}, nil, []string{"saw sb"}, ""},
+		"down at the creation":  {"create", plan.Container{}, map[string][]error{"create": {refused}}, []string{"saw sb", "create c/1 in sb", "saw sb"}, ""},
+		"down at the start": {
+			"start", plan.Container{State: plan.StateCreated}, map[string][]error{"start": {refused}},
+			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made", "rm made", "gone made"}, "",
+		},
+		"it failed to start": {
+			"start", plan.Container{State: plan.StateExited}, map[string][]error{"start": {refused}},
+			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made", "rm made", "gone made"}, "",
+		},
 		"what was made stays": {
-			"start", map[string][]error{"start": {refused}, "rm": {refused}},
-			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "rm made", "refresh"}, reasonRun,
+			"start", plan.Container{State: plan.StateCreated}, map[string][]error{"start": {refused}, "rm": {refused}},
+			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made", "rm made", "refresh"}, reasonRun,
+		},
+		"it ran and ended with the sandbox": {
+			"start", plan.Container{State: plan.StateExited, StartedAt: time.Unix(1, 0)}, map[string][]error{"start": {refused}},
+			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made"}, "",
+		},
+		"it runs still": {
+			"start", plan.Container{State: plan.StateRunning, StartedAt: time.Unix(1, 0)}, map[string][]error{"start": {refused}},
+			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made"}, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,6 +234,9 @@ func TestAStartInASandboxThatGoesDownIsNoAttempt(t *testing.T) {
 			h.called = func(name string) {
 				if name == tc.downAt {
 					h.now.Sandboxes = []plan.Sandbox{{ID: "sb"}}
+					if tc.made.ID = "made"; name == "start" {
+						h.now.Containers = []plan.Container{tc.made}
+					}
 				}
 			}
 			_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(startC))
