@@ -66,6 +66,10 @@ func TestThePageShowsInABrowserWhatRunsAndWhatWaits(t *testing.T) {
 	h.must(b.Eval(h.ctx, `[...document.querySelectorAll('#rows tr')].find((r) => r.innerText.includes('never-ready')).click()`, nil))
 	page.shows("the probe and its last attempt", "readiness", "GET http :8080/healthz", "failed")
 	page.shot("node-page-probe.png")
+	// Another one is chosen before the page has heard that the sheet is closed.
+	h.must(b.Eval(h.ctx, `(() => { document.querySelector('dialog').close(); [...document.querySelectorAll('#rows tr')].find((r) => r.innerText.includes('unknown-image')).click(); })()`, nil))
+	page.shows("the pod that was chosen at once", "the registry does not have it", "Timeline")
+	page.counts("the sheet is open", "dialog[open]", 1)
 
 	// Dark and narrow.
 	h.must(b.Press(h.ctx, "Escape"))

@@ -33,6 +33,7 @@ type Config struct {
 // Browser is a Chromium with one tab.
 type Browser struct {
 	process *process.Process
+	profile string
 	conn    *websocket.Conn
 	done    chan struct{}
 
@@ -50,7 +51,7 @@ type answer struct {
 // Start starts a Chromium and connects to its tab. Close it.
 func Start(ctx context.Context, cfg Config) (*Browser, error) {
 	profile := filepath.Join(cfg.Dir, "profile")
-	b := &Browser{answers: map[int]chan answer{}, done: make(chan struct{})}
+	b := &Browser{profile: profile, answers: map[int]chan answer{}, done: make(chan struct{})}
 	var tab string
 	b.process = process.New(process.Config{
 		Name: "chromium", Path: Path, LogFile: filepath.Join(cfg.Dir, "chromium.log"),
@@ -116,13 +117,15 @@ func findTab(ctx context.Context, profile string) (string, error) {
 	return "", errors.New("Chromium has no tab yet")
 }
 
-// Close ends the browser.
+// Close ends the browser and all of its processes: nothing writes into the
+// profile any more when it returns.
 func (b *Browser) Close() {
 	if b.conn != nil {
 		_ = b.conn.Close() // the process ends anyway
 		<-b.done
 	}
 	b.process.Stop()
+	endAll(b.process.Pid(), b.profile)
 }
 
 // Problems are the errors that the page's scripts, its loading and its content

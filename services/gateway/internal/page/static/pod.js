@@ -24,6 +24,7 @@ export class Sheet {
     }
     const opener = document.activeElement;
     this.ref = { namespace: parts[2], name: parts[3], uid: parts[4] || '' };
+    this.hash = location.hash;
     this.build();
     if (!this.dialog.open) {
       this.opener = opener;
@@ -32,8 +33,11 @@ export class Sheet {
     this.look();
   }
 
+  // closed comes some time after the sheet was closed: it may be open again by
+  // then, or another pod may have been chosen.
   closed() {
-    if (this.ref) history.pushState(null, '', location.pathname);
+    if (this.dialog.open) return;
+    if (this.ref && location.hash === this.hash) history.pushState(null, '', location.pathname);
     this.ref = null;
     this.opener?.focus?.();
   }
