@@ -317,7 +317,8 @@ func (h *house) withoutCNI() (undo func()) {
 	return func() { h.must(os.Rename(file+".away", file)) }
 }
 
-// refuseStatusesOf makes the apiserver refuse a pod's status from the node.
+// refuseStatusesOf makes the apiserver refuse the status of pods whose names begin
+// so, and returns when it does.
 func (h *house) refuseStatusesOf(pod string) {
 	h.Helper()
 	api := h.cluster.Client.AdmissionregistrationV1()
@@ -330,7 +331,7 @@ func (h *house) refuseStatusesOf(pod string) {
 					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/status"}},
 				},
 			}}},
-			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("object.metadata.name != %q", pod), Message: "nobody may know how it is"}},
+			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("!object.metadata.name.startsWith(%q)", pod), Message: "nobody may know how it is"}},
 		},
 	}
 	_, err := api.ValidatingAdmissionPolicies().Create(h.ctx, policy, metav1.CreateOptions{})
@@ -340,4 +341,15 @@ func (h *house) refuseStatusesOf(pod string) {
 		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
 	}, metav1.CreateOptions{})
 	h.must(err)
+	// It is in force some time after it was made: a pod of no node tells when.
+	pods := h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	canary := app(pod+"-canary", "sleep")
+	canary.Spec.NodeName = "no-such-node"
+	canary, err = pods.Create(h.ctx, canary, metav1.CreateOptions{})
+	h.must(err)
+	h.eventually(time.Minute, "the policy is in force", func() error {
+		_, err := pods.UpdateStatus(h.ctx, canary, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		return boolError(err != nil && strings.Contains(err.Error(), "nobody may know how it is"), "the status is taken: %v", err)
+	})
+	h.forceDelete(canary.Name)
 }
