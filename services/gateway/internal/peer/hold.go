@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -36,6 +35,10 @@ func (p *Podsync) OpenExec(ctx context.Context, t session.Target, command []stri
 	return session.Opened{URL: url, Over: h.over}, nil
 }
 
+// noteWithin is how long podsync may take to look at a command whose client has
+// left, before the connection to the runtime is closed all the same.
+const noteWithin = 2 * time.Second
+
 // hold is the stream that tells podsync of a session, opened again whenever
 // podsync was away. See HoldExec in podsync.proto.
 type hold struct {
@@ -43,6 +46,9 @@ type hold struct {
 	resume *podsyncv1.ResumeExec
 	ctx    context.Context // the stream's; it outlives the request
 	cancel context.CancelFunc
+	// noted is closed when podsync has answered the last word, or cannot.
+	noted chan struct{}
+	once  sync.Once
 
 	mu     sync.Mutex
 	stream podsyncv1.PodSyncService_HoldExecClient // nil while podsync is away
@@ -50,7 +56,7 @@ type hold struct {
 }
 
 func (p *Podsync) holdExec(ctx context.Context, open *podsyncv1.OpenExecRequest) (*hold, string, error) {
-	h := &hold{client: p.client}
+	h := &hold{client: p.client, noted: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	tied := context.AfterFunc(ctx, h.cancel)
 	res, err := h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Open{Open: open}})
@@ -88,19 +94,33 @@ func (h *hold) begin(first *podsyncv1.HoldExecRequest, opts ...grpc.CallOption) 
 	return res, nil
 }
 
-// over tells how the session ended. It must be called once.
+// over is session.Opened's Over.
 func (h *hold) over(clientLeft bool) {
+	if !h.said(clientLeft) || !clientLeft {
+		return
+	}
+	timer := time.NewTimer(noteWithin)
+	defer timer.Stop()
+	select {
+	case <-h.noted:
+	case <-timer.C:
+	case <-h.ctx.Done():
+	}
+}
+
+// said says the last word, and whether podsync listens.
+func (h *hold) said(clientLeft bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = &podsyncv1.ExecOver{ClientLeft: clientLeft}
-	if h.stream == nil && !clientLeft {
-		h.cancel() // nobody knows of it, and nothing is to be done
-		return
-	}
 	if clientLeft {
 		time.AfterFunc(holdFor, h.cancelAway)
 	}
 	h.sendLast()
+	if h.stream == nil && !clientLeft {
+		h.cancel() // nobody knows of it, and nothing is to be done
+	}
+	return h.stream != nil
 }
 
 // cancelAway gives up on a podsync that has not come back.
@@ -146,9 +166,10 @@ func (h *hold) keep() {
 
 // wait returns when the stream has ended, io.EOF if podsync is done with it.
 func (h *hold) wait() error {
-	_, err := h.stream.Recv()
-	if err == nil {
-		err = fmt.Errorf("%w: podsync answers twice", rpcerr.ErrInternal)
+	var err error
+	for err == nil {
+		_, err = h.stream.Recv()
+		h.once.Do(func() { close(h.noted) })
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

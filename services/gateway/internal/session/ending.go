@@ -7,32 +7,42 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
+	"sync"
 )
 
 // ending notes which side of a session was the first to go. Its connections
 // only look at errors, so they cost nothing while bytes flow.
 type ending struct {
-	first  atomic.Int32
+	// tell is Opened.Over; it may be nil.
+	tell   func(clientLeft bool)
 	cancel context.CancelFunc
+
+	first      sync.Once
+	clientLeft bool // after first
 }
 
-const (
-	byNobody int32 = iota
-	byRuntime
-	byClient
-)
+// ended notes that the runtime, or this side, was the first.
+func (e *ending) ended() { e.first.Do(func() {}) }
 
-// clientLeft says whether the client was the first.
-func (e *ending) clientLeft() bool { return e.first.Load() == byClient }
-
-func (e *ending) ended() { e.first.CompareAndSwap(byNobody, byRuntime) }
-
-// left ends the session too: the translator does not look for its client while
-// the command says nothing.
+// left notes that the client was the first, tells so, and ends the session: the
+// translator does not look for its client while the command says nothing. It
+// returns when that is done; until then nobody closes the connection to the
+// runtime.
 func (e *ending) left() {
-	if e.first.CompareAndSwap(byNobody, byClient) {
+	e.first.Do(func() {
+		e.clientLeft = true
+		if e.tell != nil {
+			e.tell(true)
+		}
 		e.cancel()
+	})
+}
+
+// over tells how the session ended, unless that is told already.
+func (e *ending) over() {
+	e.ended()
+	if !e.clientLeft && e.tell != nil {
+		e.tell(false)
 	}
 }
 

@@ -38,9 +38,10 @@ type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 type Opened struct {
 	// URL is good for one use.
 	URL string
-	// Over, when not nil, is told once how the session ended, and returns at once.
-	// clientLeft: the client has gone before its command ended, which is to be
-	// ended then.
+	// Over, when not nil, is told once how the session ended. clientLeft: the
+	// client has gone before its command ended, which is to be ended then; Over
+	// returns when the connection to the runtime may be closed, after two seconds
+	// at the latest.
 	Over func(clientLeft bool)
 }
 
@@ -107,10 +108,8 @@ func (s Sessions) command(name string, open func(context.Context, Target, *http.
 			opened, err = open(ctx, target(r), r, Streams{Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, TTY: options.TTY})
 			return opened.URL, err
 		})
-		end := &ending{}
-		if opened.Over != nil {
-			defer func() { opened.Over(end.clientLeft()) }()
-		}
+		end := &ending{tell: opened.Over}
+		defer end.over()
 		if location == nil {
 			return
 		}

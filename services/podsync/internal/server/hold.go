@@ -39,7 +39,12 @@ func (s *Server) HoldExec(stream podsyncv1.PodSyncService_HoldExecServer) error 
 		return nil
 	}
 	// The command is ended though nobody may wait for it.
-	err = hold.Settle(context.WithoutCancel(stream.Context()))
+	ctx := context.WithoutCancel(stream.Context())
+	hold.Left(ctx)
+	if over.err == nil {
+		over.err = stream.Send(&podsyncv1.HoldExecResponse{})
+	}
+	err = hold.Settle(ctx)
 	if err != nil && over.err != nil {
 		klog.FromContext(stream.Context()).Error(err, "The command of a session that broke may be left in its container",
 			"containerID", resp.GetContainerId(), "program", argv(req)[0])

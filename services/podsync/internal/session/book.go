@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 )
 
 // How long is waited.
@@ -56,6 +57,8 @@ type Deps struct {
 type Book struct {
 	deps  Deps
 	count *prometheus.CounterVec
+	// moment and grace are the constants; tests on real processes have no time.
+	moment, grace time.Duration
 	// looking lets one look at a time.
 	looking chan struct{}
 	// since is closed when the clients have had the time to come back.
@@ -71,8 +74,8 @@ type Book struct {
 	ending map[int]uint64
 }
 
-// Hold is one session, from before its command starts until it is over. One of
-// End and Settle must be called, once.
+// Hold is one session, from before its command starts until it is over. Either
+// End or Left and Settle must be called, once.
 type Hold struct {
 	book      *Book
 	container string
@@ -82,6 +85,8 @@ type Hold struct {
 	// Under book.mu. left: the client has left. watched: the end of this session
 	// may make certain what another's command is.
 	left, watched bool
+	// seen are the container's processes when the client left.
+	seen []Process
 }
 
 // New returns a Book. Nothing is ended before Run.
@@ -93,7 +98,7 @@ func New(deps Deps) *Book {
 		deps.Now = now
 	}
 	b := &Book{
-		deps: deps, looking: make(chan struct{}, 1), since: make(chan struct{}), stopped: make(chan struct{}),
+		deps: deps, moment: moment, grace: grace, looking: make(chan struct{}, 1), since: make(chan struct{}), stopped: make(chan struct{}),
 		held: map[string][]*Hold{}, changed: make(chan struct{}), ending: map[int]uint64{},
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "polylet_exec_left_commands_total",
@@ -156,21 +161,38 @@ func (h *Hold) End() {
 
 var errStopped = errors.New("podsync is stopping")
 
-// Settle ends the command of a session whose client has left. It returns when
+// Left notes that the client has left, and what is in the container now: of a
+// command that ends in the next moment, for its input does, what it has started
+// is to end too. Settle must follow.
+func (h *Hold) Left(ctx context.Context) {
+	b := h.book
+	var seen []Process
+	select {
+	case b.looking <- struct{}{}:
+		var err error
+		if seen, err = b.deps.Host.Container(h.container); err != nil {
+			klog.FromContext(ctx).Error(err, "The processes of a container could not be noted", "containerID", h.container)
+		}
+		<-b.looking
+	case <-b.stopped:
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.left, h.seen = true, seen
+}
+
+// Settle ends the command of a session that has been Left. It returns when
 // nothing of it is left or to be expected, which may take as long as another
 // session that the command may belong to, or with an error when that was not
 // reached: ctx is done, podsync stops, the command cannot be ended.
 func (h *Hold) Settle(ctx context.Context) error {
 	b := h.book
 	defer h.End()
-	b.mu.Lock()
-	h.left = true
-	b.mu.Unlock()
 	young := b.deps.Now()-h.began < uint64(lateStart/time.Second)*ticksPerSecond
 	if err := b.wait(ctx, b.since, 0); err != nil {
 		return err
 	}
-	for pause := moment; ; pause *= 2 {
+	for pause := b.moment; ; pause *= 2 {
 		if err := b.wait(ctx, nil, pause); err != nil {
 			return err
 		}
@@ -243,7 +265,7 @@ func (h *Hold) look(ctx context.Context) (found []Process, spared bool, changed 
 	if err != nil {
 		return nil, false, nil, err
 	}
-	candidates := roots(all, b.deps.Host.Level())
+	candidates := roots(append(all, gone(h.seen, all)...), b.deps.Host.Level())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	candidates = slices.DeleteFunc(candidates, func(p Process) bool { start, ok := b.ending[p.PID]; return ok && start == p.Start })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
@@ -19,13 +20,17 @@ func (h *Hold) hangUp(ctx context.Context, commands []Process) error {
 	if err != nil {
 		return err
 	}
-	hungUp := family(all, commands)
+	hungUp := family(all, append(family(h.seen, commands), commands...))
+	if !slices.ContainsFunc(hungUp, func(p Process) bool { return h.mustGo(p, commands) }) {
+		b.count.WithLabelValues("ended").Inc()
+		return nil
+	}
 	var errs []error
 	for _, p := range hungUp {
 		_, err := b.deps.Host.Signal(h.container, p, unix.SIGHUP)
 		errs = append(errs, err)
 	}
-	if err := b.wait(ctx, nil, grace); err != nil {
+	if err := b.wait(ctx, nil, b.grace); err != nil {
 		return err
 	}
 	killed, err := h.kill(commands, hungUp)
@@ -52,11 +57,7 @@ func (h *Hold) kill(commands, hungUp []Process) (killed int, err error) {
 	}
 	var errs []error
 	for _, p := range family(all, hungUp) {
-		command := false
-		for _, c := range commands {
-			command = command || c.same(p)
-		}
-		if !command && host.IgnoresHangup(p.PID) {
+		if !h.mustGo(p, commands) {
 			continue
 		}
 		gone, err := host.Signal(h.container, p, unix.SIGKILL)
@@ -65,6 +66,12 @@ func (h *Hold) kill(commands, hungUp []Process) (killed int, err error) {
 		}
 	}
 	return killed, errors.Join(errs...)
+}
+
+// mustGo says whether a process may not stay: it is the command, or does not
+// ignore SIGHUP.
+func (h *Hold) mustGo(p Process, commands []Process) bool {
+	return slices.ContainsFunc(commands, p.same) || !h.book.deps.Host.IgnoresHangup(p.PID)
 }
 
 func (b *Book) forget(commands []Process) {

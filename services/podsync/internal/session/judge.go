@@ -59,29 +59,28 @@ const (
 	fitsEqual
 )
 
-// Judge says for each root whose command it is. A session has one root at most.
-// What is not certain is spared: a session that goes on and has no root of its
-// own for certain may own any that started in its time.
+// Judge says for each root whose command it is. A session has one root at most,
+// and may have none: its command has not started yet, or has ended just now.
 //
-// A root belongs to a session for certain when no other that has none yet could
-// have started it; that is looked for among equal commands first, then among
-// akin ones, then by time alone.
+// A root may be the command of any session that had begun by its start; if it is
+// just what some of them asked for, only of those and of such as name its
+// program. It belongs to a session for certain when no other that has none for
+// certain may have it. What may belong to a session that goes on is spared.
 func Judge(sessions []Session, roots []Root) []Ruling {
 	m := match{sessions: sessions, roots: roots, owner: make([]int, len(roots)), settled: make([]bool, len(sessions))}
-	for r := range m.owner {
-		m.owner[r] = -1
+	m.possible = make([][]bool, len(roots))
+	for r := range roots {
+		m.owner[r], m.possible[r] = -1, possible(sessions, roots[r])
 	}
-	for level := fitsEqual; level >= fitsInTime; level-- {
-		for m.settle(level) {
-		}
+	for m.settle() {
 	}
 	out := make([]Ruling, len(roots))
 	for r := range roots {
 		for s := range sessions {
 			switch {
-			case m.settled[s] && m.owner[r] != s:
+			case !m.may(s, r):
 			case !sessions[s].Left:
-				out[r].Spared = out[r].Spared || fits(sessions[s], roots[r]) > fitsNot
+				out[r].Spared = true
 			case fits(sessions[s], roots[r]) >= fitsAkin && roots[r].Start-sessions[s].Began <= claimWithin:
 				out[r].Claims = append(out[r].Claims, s)
 			}
@@ -90,32 +89,51 @@ func Judge(sessions []Session, roots []Root) []Ruling {
 	return out
 }
 
+// possible says which of the sessions may have started a root.
+func possible(sessions []Session, root Root) []bool {
+	least := fitsInTime
+	for _, s := range sessions {
+		if fits(s, root) == fitsEqual {
+			least = fitsAkin
+		}
+	}
+	out := make([]bool, len(sessions))
+	for i, s := range sessions {
+		out[i] = fits(s, root) >= least
+	}
+	return out
+}
+
 // match assigns roots to sessions.
 type match struct {
 	sessions []Session
 	roots    []Root
-	owner    []int  // of each root; -1 is not certain
-	settled  []bool // sessions that own a root
+	possible [][]bool // by root and session
+	owner    []int    // of each root; -1 is not certain
+	settled  []bool   // sessions that own a root for certain
 }
 
-// settle gives roots to the only sessions that they fit at least that well, and
-// says whether there were any.
-func (m match) settle(level int) (any bool) {
-	for r, root := range m.roots {
-		if m.owner[r] >= 0 {
-			continue
-		}
+// may says whether a root may be a session's command.
+func (m match) may(s, r int) bool {
+	return m.possible[r][s] && (m.owner[r] == s || m.owner[r] < 0 && !m.settled[s])
+}
+
+// settle gives a root to the only session that may have it, and says whether
+// there was one.
+func (m match) settle() bool {
+	for r := range m.roots {
 		only, n := -1, 0
-		for s, session := range m.sessions {
-			if !m.settled[s] && fits(session, root) >= level {
+		for s := range m.sessions {
+			if m.may(s, r) {
 				only, n = s, n+1
 			}
 		}
-		if n == 1 {
-			m.owner[r], m.settled[only], any = only, true, true
+		if n == 1 && m.owner[r] < 0 {
+			m.owner[r], m.settled[only] = only, true
+			return true
 		}
 	}
-	return any
+	return false
 }
 
 func fits(s Session, r Root) int {

@@ -33,9 +33,9 @@ type Process struct {
 type Procfs struct {
 	// Root is where procfs is mounted; "/proc" when empty.
 	Root string
-	// Member says whether the text of /proc/PID/cgroup is that of a process in
-	// the container; by the container's id in a path when nil.
-	Member func(cgroups []byte, container string) bool
+	// Member says whether a process is in the container's cgroup now; by
+	// /proc/PID/cgroup when nil.
+	Member func(pid int, container string) bool
 }
 
 func (f Procfs) path(parts ...string) string {
@@ -73,14 +73,11 @@ func (f Procfs) Container(id string) ([]Process, error) {
 
 // inside says whether the process is in the container's cgroup now.
 func (f Procfs) inside(pid int, id string) bool {
-	text, err := os.ReadFile(f.path(strconv.Itoa(pid), "cgroup"))
-	if err != nil {
-		return false // it has ended
-	}
 	if f.Member != nil {
-		return f.Member(text, id)
+		return f.Member(pid, id)
 	}
-	return member(text, id)
+	text, err := os.ReadFile(f.path(strconv.Itoa(pid), "cgroup"))
+	return err == nil && member(text, id) // one that cannot be read has ended
 }
 
 // member looks for the cgroup that a runtime has made for the container: its id,

@@ -2209,8 +2209,10 @@ func (x *ResumeExec) GetBeganTicks() uint64 {
 // ExecOver says how a session ended.
 type ExecOver struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The client has gone before its command ended: podsync gives the command a
-	// moment, and then ends what is left of it. False: nothing is done.
+	// The client has gone before its command ended: podsync looks what belongs to
+	// the command and answers; then the connection to the runtime may be closed, by
+	// which some commands end. After a moment what is left is ended. False: nothing
+	// is done.
 	ClientLeft    bool `protobuf:"varint,1,opt,name=client_left,json=clientLeft,proto3" json:"client_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2253,7 +2255,8 @@ func (x *ExecOver) GetClientLeft() bool {
 	return false
 }
 
-// Response of HoldExec, sent once, after the first message.
+// Response of HoldExec, sent after the first message, and empty after the last
+// when that says that the client has left.
 type HoldExecResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// URL on loopback, good for one use; empty after resume.

@@ -73,8 +73,9 @@ type PodSyncServiceClient interface {
 	OpenExec(ctx context.Context, in *OpenExecRequest, opts ...grpc.CallOption) (*OpenExecResponse, error)
 	// HoldExec is OpenExec with a stream that lives as long as the session, so that
 	// podsync ends the command when the client goes without it. The first message
-	// opens or resumes, podsync answers it once; the last says how the session
-	// ended, and podsync ends the stream when nothing is left to do. A stream that
+	// opens or resumes, and podsync answers it; the last says how the session
+	// ended, podsync answers when it is a client that has left, and ends the stream
+	// when nothing is left to do. A stream that
 	// breaks without a last message counts as a client that has left; a podsync
 	// that stops or dies ends no command, and the caller resumes with the next one.
 	// Errors of the first message are OpenExec's. Bound to root and the gateway.
@@ -338,8 +339,9 @@ type PodSyncServiceServer interface {
 	OpenExec(context.Context, *OpenExecRequest) (*OpenExecResponse, error)
 	// HoldExec is OpenExec with a stream that lives as long as the session, so that
 	// podsync ends the command when the client goes without it. The first message
-	// opens or resumes, podsync answers it once; the last says how the session
-	// ended, and podsync ends the stream when nothing is left to do. A stream that
+	// opens or resumes, and podsync answers it; the last says how the session
+	// ended, podsync answers when it is a client that has left, and ends the stream
+	// when nothing is left to do. A stream that
 	// breaks without a last message counts as a client that has left; a podsync
 	// that stops or dies ends no command, and the caller resumes with the next one.
 	// Errors of the first message are OpenExec's. Bound to root and the gateway.
