@@ -146,7 +146,8 @@ func leftDaemon(h *house, environment []string) {
 		h.Errorf("a command that starts a daemon: %+v", got)
 	}
 	h.runs("sleep 1006", 1)
-	h.left(environment, "sleep 1008", "exec", "victim", "--", "sh", "-c", "(trap '' HUP; exec sleep 1007) >/dev/null 2>&1 & sleep 1008; echo over")
+	h.left(environment, "sleep 1008", "exec", "victim", "--", "sh", "-c",
+		"(trap '' HUP; exec sleep 1007) >/dev/null 2>&1 & sleep 1008; echo over")
 	h.runs("sleep 1008", 0)
 	daemons := append(h.runs("sleep 1006", 1), h.runs("sleep 1007", 1)...)
 	got = h.kubectlRan(nil, nil, "exec", "victim", "--", "kill", strconv.Itoa(daemons[0]), strconv.Itoa(daemons[1]))
