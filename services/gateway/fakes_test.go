@@ -402,6 +402,8 @@ func identities(tokens map[string]authnv1.UserInfo) map[string]authnv1.UserInfo 
 
 // house is the other four processes and an apiserver.
 type house struct {
+	// metrics is the registry of the gateway that was started last.
+	metrics                                  *prometheus.Registry
 	podsync, probes, stats, nodestatus, self *grpctest.Server
 	fake                                     *fakePodsync
 	// numbers is stats' service.
@@ -500,8 +502,9 @@ func (h *house) start(t testing.TB, edit func(*Config)) *Service {
 	if edit != nil {
 		edit(&cfg)
 	}
+	h.metrics = prometheus.NewRegistry()
 	s, err := New(cfg, Deps{
-		Metrics: prometheus.NewRegistry(), Client: h.apiserver.Client(),
+		Metrics: h.metrics, Client: h.apiserver.Client(),
 		Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus), Self: dial(t, h.self),
 	})
 	if err != nil {
