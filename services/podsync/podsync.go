@@ -153,16 +153,16 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.metrics = metric.New(deps.Metrics)
 		deps.Metrics.MustRegister(gauges{s})
 	}
-	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, deps.Runtime, deps.Images, metrics)
+	if err := s.trace(); err != nil {
+		return nil, err
+	}
+	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, s.deps.Runtime, s.deps.Images, metrics)
 	s.allocations = allocation.New(filepath.Join(cfg.RootDir, "polylet", "allocations.json"))
 	s.table, s.pods = view.NewTable(deps.Epoch), view.NewPods(deps.Epoch)
 	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint}, observe.Deps{
 		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,
 	})
 	s.edges()
-	if err := s.trace(); err != nil {
-		return nil, err
-	}
 	if err := s.sourcesOf(); err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (s *Service) edges() {
 		Client: deps.Client, Node: s.objects.Node,
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
-	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Metrics: s.metrics})
+	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Trace: s.traceStatus, Metrics: s.metrics})
 	if s.hosts = deps.HostsGuard; s.hosts == nil {
 		s.hosts = hostsguard.New(filepath.Join(cfg.RootDir, "pods"))
 	}
