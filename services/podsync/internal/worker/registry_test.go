@@ -250,9 +250,9 @@ func TestAPodThatIsTakenBackWhileItsFormerLifeEndsDoesNotComeBack(t *testing.T) 
 					r.reg.Ready("api")
 					r.reg.Remove(pod.UID, before)
 				}
-				time.Sleep(2 * time.Second) // it is being ended
+				time.Sleep(time.Second) // it is being ended
 				r.reg.Set(pod, "file")
-				time.Sleep(time.Second)
+				time.Sleep(500 * time.Millisecond)
 				r.reg.Remove(pod.UID, "api") // says nothing of it
 				r.reg.Remove(pod.UID, "file")
 				r.until("gone", time.Minute, func() bool { return len(r.rt.Snapshot().Sandboxes) == 0 })
