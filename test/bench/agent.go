@@ -44,7 +44,7 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	if err := st.open(ctx, agent); err != nil {
 		return err
 	}
-	if !s.memory {
+	if !s.memory && !s.api {
 		if err := measureRuntime(ctx, s, st, r.column(runtimeAlone)); err != nil {
 			return fmt.Errorf("the runtime alone: %w", err)
 		}
@@ -54,6 +54,9 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	}
 	if s.memory {
 		return measureMemory(ctx, s, st, r.column(agent))
+	}
+	if s.api {
+		return measureAPI(ctx, s, st, r.column(agent))
 	}
 	return measureNode(ctx, s, st, r.column(agent))
 }
@@ -84,7 +87,7 @@ func (st *stage) open(ctx context.Context, agent string) error {
 	}
 	cfg := node.Config{
 		Instance: st.inst, Name: nodeName, RuntimeEndpoint: st.runtime.Endpoint(), Cluster: st.cluster,
-		Progress: os.Stderr,
+		Progress: os.Stderr, Overrides: map[string]any{"containerLogMaxSize": "1Gi"},
 	}
 	switch agent {
 	case "polylet":
@@ -92,6 +95,8 @@ func (st *stage) open(ctx context.Context, agent string) error {
 		cfg.Binary, err = builder.Polylet(ctx)
 	case "kubelet":
 		cfg.Kubelet = true
+		// Its cAdvisor would know names from containerd's usual socket only.
+		cfg.Flags = []string{"--containerd=" + st.runtime.Socket}
 		cfg.Binary, err = builder.Binary(ctx, peers.Kubelet())
 	default:
 		err = fmt.Errorf("no agent is called %q", agent)

@@ -23,6 +23,9 @@ type settings struct {
 	rounds   int
 	parallel int
 	memory   bool
+	api      bool
+	streams  bool
+	bodies   string
 	profiles string
 	out      string
 }
@@ -35,8 +38,11 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 2, "rounds")
 	flag.IntVar(&s.parallel, "parallel", 4, "pods at a time when the runtime alone starts a burst")
 	flag.BoolVar(&s.memory, "memory", false, "measure only memory, of each process; this can be done on a busy machine")
+	flag.BoolVar(&s.api, "api", false, "measure only the node's API with a burst of pods: documents, exec, logs, port-forward")
+	flag.BoolVar(&s.streams, "streams", true, "with -api: exec, logs and port-forward too")
+	flag.StringVar(&s.bodies, "bodies", "", "with -api: directory for the last of each document")
 	flag.StringVar(&s.profiles, "profiles", "", "with -memory: directory for heap profiles of polylet's processes")
-	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout")
+	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout, api-DATE.md with -api")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -57,7 +63,11 @@ func run(ctx context.Context, s settings) error {
 			}
 		}
 	}
-	text := report(s, results, time.Now())
+	write := report
+	if s.api {
+		write = apiReport
+	}
+	text := write(s, results, time.Now())
 	fmt.Print(text)
 	return store(s, text, time.Now())
 }

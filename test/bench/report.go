@@ -25,6 +25,7 @@ type results struct {
 type column struct {
 	name   string
 	values map[string][]float64
+	shapes map[string]map[string]bool // by document
 	all    *results
 }
 
@@ -109,7 +110,11 @@ func store(s settings, text string, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		path = filepath.Join(root, "docs", "results", "bench-"+now.UTC().Format("2006-01-02")+".md")
+		kind := "bench-"
+		if s.api {
+			kind = "api-"
+		}
+		path = filepath.Join(root, "docs", "results", kind+now.UTC().Format("2006-01-02")+".md")
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write the report: %w", err)
