@@ -23,6 +23,10 @@ type settings struct {
 	rounds   int
 	parallel int
 	memory   bool
+	rows     bool
+	idle     time.Duration
+	settle   time.Duration
+	idlePods int
 	profiles string
 	out      string
 }
@@ -35,6 +39,10 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 2, "rounds")
 	flag.IntVar(&s.parallel, "parallel", 4, "pods at a time when the runtime alone starts a burst")
 	flag.BoolVar(&s.memory, "memory", false, "measure only memory, of each process; this can be done on a busy machine")
+	flag.BoolVar(&s.rows, "rows", false, "measure instead how soon probes, kills and changed files are noticed, what a restart of the agent takes, and what an idle node costs")
+	flag.DurationVar(&s.idle, "idle", time.Minute, "with -rows: how long an idle node is measured")
+	flag.DurationVar(&s.settle, "settle", 30*time.Second, "with -rows: how long it is left alone before")
+	flag.IntVar(&s.idlePods, "idle-pods", 100, "with -rows: pods on the idle node; half of them are measured, too")
 	flag.StringVar(&s.profiles, "profiles", "", "with -memory: directory for heap profiles of polylet's processes")
 	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout")
 	flag.Parse()
@@ -49,10 +57,14 @@ func main() {
 
 func run(ctx context.Context, s settings) error {
 	results := newResults()
+	measure, report := measureAgent, report
+	if s.rows {
+		measure, report = measureRows, rowsReport
+	}
 	for round := range s.rounds {
 		for _, agent := range s.agents {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s …\n", round+1, s.rounds, agent)
-			if err := measureAgent(ctx, s, agent, results); err != nil {
+			if err := measure(ctx, s, agent, results); err != nil {
 				return fmt.Errorf("measure %s: %w", agent, err)
 			}
 		}

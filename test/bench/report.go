@@ -109,7 +109,11 @@ func store(s settings, text string, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		path = filepath.Join(root, "docs", "results", "bench-"+now.UTC().Format("2006-01-02")+".md")
+		kind := "bench-"
+		if s.rows {
+			kind = "rows-"
+		}
+		path = filepath.Join(root, "docs", "results", kind+now.UTC().Format("2006-01-02")+".md")
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write the report: %w", err)
