@@ -31,6 +31,8 @@ type stage struct {
 	runtime *containerd.Containerd
 	cluster *cluster.Cluster
 	node    *node.Node
+	// counted has the apiserver and the runtime count what is asked of them.
+	counted bool
 }
 
 // measureAgent measures one agent on a fresh stage, and the runtime alone on the
@@ -73,12 +75,12 @@ func (st *stage) open(ctx context.Context, agent string) error {
 		return err
 	}
 	st.runtime, err = containerd.Start(ctx, containerd.Config{
-		Instance: st.inst, Registry: st.images, PauseImage: images.Pause, Progress: os.Stderr,
+		Instance: st.inst, Registry: st.images, PauseImage: images.Pause, Progress: os.Stderr, Metrics: st.counted,
 	})
 	if err != nil {
 		return err
 	}
-	if st.cluster, err = cluster.Start(ctx, cluster.Config{Instance: st.inst, Progress: os.Stderr}); err != nil {
+	if st.cluster, err = cluster.Start(ctx, cluster.Config{Instance: st.inst, Progress: os.Stderr, Audit: st.counted}); err != nil {
 		return err
 	}
 	builder, err := peers.New(os.Stderr)

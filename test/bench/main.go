@@ -26,6 +26,10 @@ type settings struct {
 	api      bool
 	streams  bool
 	bodies   string
+	rows     bool
+	idle     time.Duration
+	settle   time.Duration
+	idlePods int
 	profiles string
 	out      string
 }
@@ -41,8 +45,12 @@ func main() {
 	flag.BoolVar(&s.api, "api", false, "measure only the node's API with a burst of pods: documents, exec, logs, port-forward")
 	flag.BoolVar(&s.streams, "streams", true, "with -api: exec, logs and port-forward too")
 	flag.StringVar(&s.bodies, "bodies", "", "with -api: directory for the last of each document")
+	flag.BoolVar(&s.rows, "rows", false, "measure instead how soon probes, kills and changed files are noticed, what a restart of the agent takes, and what an idle node costs")
+	flag.DurationVar(&s.idle, "idle", time.Minute, "with -rows: how long an idle node is measured")
+	flag.DurationVar(&s.settle, "settle", 30*time.Second, "with -rows: how long it is left alone before")
+	flag.IntVar(&s.idlePods, "idle-pods", 100, "with -rows: pods on the idle node; half of them are measured, too")
 	flag.StringVar(&s.profiles, "profiles", "", "with -memory: directory for heap profiles of polylet's processes")
-	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout, api-DATE.md with -api")
+	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout, api-DATE.md with -api, rows-DATE.md with -rows")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -55,10 +63,14 @@ func main() {
 
 func run(ctx context.Context, s settings) error {
 	results := newResults()
+	measure, report := measureAgent, report
+	if s.rows {
+		measure, report = measureRows, rowsReport
+	}
 	for round := range s.rounds {
 		for _, agent := range s.agents {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s …\n", round+1, s.rounds, agent)
-			if err := measureAgent(ctx, s, agent, results); err != nil {
+			if err := measure(ctx, s, agent, results); err != nil {
 				return fmt.Errorf("measure %s: %w", agent, err)
 			}
 		}

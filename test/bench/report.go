@@ -111,8 +111,11 @@ func store(s settings, text string, now time.Time) error {
 			return err
 		}
 		kind := "bench-"
-		if s.api {
+		switch {
+		case s.api:
 			kind = "api-"
+		case s.rows:
+			kind = "rows-"
 		}
 		path = filepath.Join(root, "docs", "results", kind+now.UTC().Format("2006-01-02")+".md")
 	}
