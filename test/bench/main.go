@@ -25,6 +25,11 @@ type settings struct {
 	memory   bool
 	profiles string
 	out      string
+
+	// scale is how many pods are put on a fake runtime instead; none when 0.
+	scale                  int
+	limits, trouble        string
+	scaleSettle, scaleIdle time.Duration
 }
 
 func main() {
@@ -35,13 +40,22 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 2, "rounds")
 	flag.IntVar(&s.parallel, "parallel", 4, "pods at a time when the runtime alone starts a burst")
 	flag.BoolVar(&s.memory, "memory", false, "measure only memory, of each process; this can be done on a busy machine")
-	flag.StringVar(&s.profiles, "profiles", "", "with -memory: directory for heap profiles of polylet's processes")
+	flag.StringVar(&s.profiles, "profiles", "", "with -memory or -scale: directory for profiles of polylet's processes")
 	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout")
+	flag.IntVar(&s.scale, "scale", 0, "measure so many pods on a fake runtime, and nothing else")
+	flag.StringVar(&s.limits, "limits", "raised", "with -scale: comma-separated: raised, default; what the agent's client of the apiserver may do")
+	flag.StringVar(&s.trouble, "runtime-flags", "", "with -scale: flags of the fake runtime, such as \"-delay=2s -hang-share=0.5\"; see test/cmd/fakeruntime")
+	flag.DurationVar(&s.scaleSettle, "settle", time.Minute, "with -scale: how long the pods are left alone before the idle figures are taken")
+	flag.DurationVar(&s.scaleIdle, "idle", time.Minute, "with -scale: how long those are taken")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, s); err != nil {
+	measure := run
+	if s.scale > 0 {
+		measure = runScale
+	}
+	if err := measure(ctx, s); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

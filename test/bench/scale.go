@@ -1,0 +1,340 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/polylet/polylet/test/harness/cluster"
+	"github.com/polylet/polylet/test/harness/fakeruntime"
+	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/install"
+	"github.com/polylet/polylet/test/harness/instance"
+	"github.com/polylet/polylet/test/harness/node"
+	"github.com/polylet/polylet/test/harness/peers"
+)
+
+const (
+	// scaleRestarts is how many containers are ended, one after the other.
+	scaleRestarts = 20
+	// scaleWithin bounds the wait for all pods to start or to go: a kubelet with
+	// its default limits needs a second for 15 pods.
+	scaleWithin = 10 * time.Minute
+	// moreThanScale is by how much maxPods is above the number of pods.
+	moreThanScale = 10
+)
+
+// limits are what an agent's client of the apiserver may do.
+type limits struct {
+	name       string
+	qps, burst int // of the kubeAPI* and event* fields; zero leaves the defaults
+}
+
+func limitsOf(names string) ([]limits, error) {
+	all := []limits{{name: "raised", qps: 1000, burst: 2000}, {name: "default"}}
+	var chosen []limits
+	for _, name := range strings.Split(names, ",") {
+		i := slices.IndexFunc(all, func(l limits) bool { return l.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-limits: %q is neither raised nor default", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// scaleStage is a stage on the fake runtime.
+type scaleStage struct {
+	stage
+	fake *fakeruntime.Runtime
+}
+
+// runScale measures every agent with every choice of limits in turn, each time
+// on a fresh stage, round after round.
+func runScale(ctx context.Context, s settings) error {
+	choices, err := limitsOf(s.limits)
+	if err != nil {
+		return err
+	}
+	if err := install.Check(); err != nil {
+		return err
+	}
+	results := newResults()
+	for round := range s.rounds {
+		for _, l := range choices {
+			for _, agent := range s.agents {
+				name := agent + ", limits " + l.name
+				fmt.Fprintf(os.Stderr, "round %d of %d: %s …\n", round+1, s.rounds, name)
+				if err := measureScale(ctx, s, agent, l, results.column(name)); err != nil {
+					return fmt.Errorf("measure %s: %w", name, err)
+				}
+			}
+		}
+	}
+	text := scaleReport(s, results, time.Now())
+	fmt.Print(text)
+	if s.out == "" {
+		if s.out, err = resultFile("scale", time.Now()); err != nil {
+			return err
+		}
+	}
+	return store(s, text, time.Now())
+}
+
+func measureScale(ctx context.Context, s settings, agent string, l limits, c *column) error {
+	st := &scaleStage{}
+	defer st.close()
+	defer func() {
+		if st.fake != nil {
+			st.fake.Stop()
+		}
+	}()
+	if err := st.open(ctx, s, agent, l); err != nil {
+		return err
+	}
+	if err := st.node.Start(ctx); err != nil {
+		return err
+	}
+	if err := waitForNode(ctx, &st.stage); err != nil {
+		return err
+	}
+	if err := pause(ctx, settle); err != nil {
+		return err
+	}
+	if err := scaleLife(ctx, s, st, agent, c); err != nil {
+		return fmt.Errorf("%w%s", err, st.node.Logs(20))
+	}
+	return nil
+}
+
+func (st *scaleStage) open(ctx context.Context, s settings, agent string, l limits) error {
+	var err error
+	if st.inst, err = instance.New(); err != nil {
+		return err
+	}
+	if err := st.inst.MakeCgroups(); err != nil {
+		return err
+	}
+	st.fake, err = fakeruntime.Start(ctx, fakeruntime.Config{
+		Instance: st.inst, Images: []string{images.TestApp, images.Pause}, Flags: strings.Fields(s.trouble), Progress: os.Stderr,
+	})
+	if err != nil {
+		return err
+	}
+	if st.cluster, err = cluster.Start(ctx, cluster.Config{Instance: st.inst, Progress: os.Stderr}); err != nil {
+		return err
+	}
+	overrides := map[string]any{"maxPods": s.scale + moreThanScale}
+	if l.qps > 0 {
+		overrides["kubeAPIQPS"], overrides["kubeAPIBurst"] = l.qps, l.burst
+		overrides["eventRecordQPS"], overrides["eventBurst"] = l.qps, l.burst
+	}
+	cfg := node.Config{
+		Instance: st.inst, Name: nodeName, RuntimeEndpoint: st.fake.Endpoint(), Cluster: st.cluster,
+		Overrides: overrides, Progress: os.Stderr,
+	}
+	builder, err := peers.New(os.Stderr)
+	if err != nil {
+		return err
+	}
+	switch agent {
+	case "polylet":
+		cfg.Split = true
+		cfg.Binary, err = builder.Polylet(ctx)
+	case "kubelet":
+		cfg.Kubelet = true
+		cfg.Binary, err = builder.Binary(ctx, peers.Kubelet())
+	default:
+		err = fmt.Errorf("no agent is called %q", agent)
+	}
+	if err != nil {
+		return err
+	}
+	st.node, err = node.New(cfg)
+	return err
+}
+
+// scaleLife starts all pods at once, leaves them alone, ends some containers,
+// and deletes the pods.
+func scaleLife(ctx context.Context, s settings, st *scaleStage, agent string, c *column) error {
+	t, err := follow(ctx, st)
+	if err != nil {
+		return err
+	}
+	defer t.watch.Stop()
+	names, pods := burstNames(s.scale), st.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	start := phase{rate: rowStartRate, cpu: rowStartCPU, profile: "start", do: func(name string) error {
+		_, err := pods.Create(ctx, benchPod(name), metav1.CreateOptions{})
+		return err
+	}, until: func() bool { return int(t.ready.Load()) == s.scale }}
+	if err := start.measure(ctx, s, st, t, names, c); err != nil {
+		return fmt.Errorf("start %d pods: %w", s.scale, err)
+	}
+	if err := measureIdle(ctx, s, st, agent, c); err != nil {
+		return err
+	}
+	for _, name := range names[:min(scaleRestarts, len(names))] {
+		took, err := st.fake.Exit(ctx, name)
+		if err != nil {
+			return fmt.Errorf("end a container of pod %s: %w", name, err)
+		}
+		c.add(rowRestart, ms(took))
+	}
+	stop := phase{rate: rowStopRate, cpu: rowStopCPU, profile: "stop", do: func(name string) error {
+		return pods.Delete(ctx, name, metav1.DeleteOptions{})
+	}, until: func() bool { return int(t.gone.Load()) == s.scale }}
+	if err := stop.measure(ctx, s, st, t, names, c); err != nil {
+		return fmt.Errorf("stop %d pods: %w", s.scale, err)
+	}
+	return nil
+}
+
+// phase does one thing to all pods at once.
+type phase struct {
+	rate, cpu, profile string
+	do                 func(name string) error
+	until              func() bool
+}
+
+func (p phase) measure(ctx context.Context, s settings, st *scaleStage, t *tally, names []string, c *column) error {
+	before, err := usageOf(&st.stage)
+	if err != nil {
+		return err
+	}
+	profiled := make(chan error, 1)
+	go func() { profiled <- profileCPU(ctx, s, st, p.profile) }()
+	began := time.Now()
+	if _, err := each(names, p.do); err != nil {
+		return err
+	}
+	if err := t.wait(ctx, p.until); err != nil {
+		return err
+	}
+	c.add(p.rate, float64(len(names))/time.Since(began).Seconds())
+	// What follows the last pod belongs to it.
+	if err := pause(ctx, settle); err != nil {
+		return err
+	}
+	after, err := usageOf(&st.stage)
+	if err != nil {
+		return err
+	}
+	c.add(p.cpu, (after.cpu-before.cpu)/float64(len(names)))
+	return <-profiled
+}
+
+// measureIdle leaves the node alone and takes what it does meanwhile.
+func measureIdle(ctx context.Context, s settings, st *scaleStage, agent string, c *column) error {
+	if err := pause(ctx, s.scaleSettle); err != nil {
+		return err
+	}
+	calls, err := st.calls(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := usageOf(&st.stage)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := pause(ctx, s.scaleIdle); err != nil {
+		return err
+	}
+	after, err := usageOf(&st.stage)
+	if err != nil {
+		return err
+	}
+	later, err := st.calls(ctx)
+	if err != nil {
+		return err
+	}
+	passed := time.Since(began)
+	c.add(rowIdleCPU, (after.cpu-before.cpu)/1000/passed.Minutes())
+	c.add(rowIdleCalls, float64(later-calls)/passed.Seconds())
+	c.add(rowPSS, after.pss)
+	return saveProfiles(ctx, s, &st.stage, fmt.Sprintf("%d-pods", s.scale))
+}
+
+// calls is how many calls the agent has made of the runtime.
+func (st *scaleStage) calls(ctx context.Context) (int, error) {
+	byMethod, err := st.fake.Calls(ctx)
+	n := 0
+	for _, count := range byMethod {
+		n += count
+	}
+	return n, err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// tally counts the pods of the default namespace that have been Ready, and those
+// that are gone.
+type tally struct {
+	watch       watch.Interface
+	ready, gone atomic.Int64
+	changed     chan struct{}
+	ended       chan struct{}
+}
+
+func follow(ctx context.Context, st *scaleStage) (*tally, error) {
+	w, err := st.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	t := &tally{watch: w, changed: make(chan struct{}, 1), ended: make(chan struct{})}
+	go t.count()
+	return t, nil
+}
+
+func (t *tally) count() {
+	defer close(t.ended)
+	ready := map[string]bool{}
+	for event := range t.watch.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			continue
+		}
+		if isReady(pod) && !ready[pod.Name] {
+			ready[pod.Name] = true
+			t.ready.Add(1)
+		}
+		if event.Type == watch.Deleted {
+			t.gone.Add(1)
+		}
+		select {
+		case t.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (t *tally) wait(ctx context.Context, until func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, scaleWithin)
+	defer cancel()
+	for !until() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d pods were Ready and %d are gone: %w", t.ready.Load(), t.gone.Load(), ctx.Err())
+		case <-t.ended:
+			return errors.New("the watch on pods ended")
+		case <-t.changed:
+		}
+	}
+	return nil
+}
