@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,7 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/fakeruntime"
@@ -166,12 +169,16 @@ func (st *scaleStage) open(ctx context.Context, s settings, agent string, l limi
 // scaleLife starts all pods at once, leaves them alone, ends some containers,
 // and deletes the pods.
 func scaleLife(ctx context.Context, s settings, st *scaleStage, agent string, c *column) error {
-	t, err := follow(ctx, st)
+	client, err := scaleClient(st)
 	if err != nil {
 		return err
 	}
-	defer t.watch.Stop()
-	names, pods := burstNames(s.scale), st.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	t, stopFollowing, err := follow(ctx, client)
+	if err != nil {
+		return err
+	}
+	defer stopFollowing()
+	names, pods := burstNames(s.scale), client.CoreV1().Pods(metav1.NamespaceDefault)
 	start := phase{rate: rowStartRate, cpu: rowStartCPU, profile: "start", do: func(name string) error {
 		_, err := pods.Create(ctx, benchPod(name), metav1.CreateOptions{})
 		return err
@@ -283,44 +290,67 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// scaleClient is a client of the apiserver that is not the narrow place.
+func scaleClient(st *scaleStage) (kubernetes.Interface, error) {
+	cfg := rest.CopyConfig(st.cluster.Rest)
+	cfg.QPS, cfg.Burst = 1000, 2000
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	return kubernetes.NewForConfig(cfg)
+}
+
 // tally counts the pods of the default namespace that have been Ready, and those
 // that are gone.
 type tally struct {
-	watch       watch.Interface
 	ready, gone atomic.Int64
 	changed     chan struct{}
-	ended       chan struct{}
+
+	seen map[types.UID]bool // that were Ready; the informer's goroutine alone uses it
 }
 
-func follow(ctx context.Context, st *scaleStage) (*tally, error) {
-	w, err := st.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("watch pods: %w", err)
+// follow counts until stop is called. An apiserver that drops a slow watch, as
+// it does in a burst, is asked again.
+func follow(ctx context.Context, client kubernetes.Interface) (t *tally, stop func(), err error) {
+	t = &tally{changed: make(chan struct{}, 1), seen: map[types.UID]bool{}}
+	ctx, cancel := context.WithCancel(ctx)
+	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault, fields.Everything())
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(lw, client), ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    t.see,
+			UpdateFunc: func(_, pod any) { t.see(pod) },
+			DeleteFunc: func(any) { t.gone.Add(1); t.tell() },
+		},
+	})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		informer.RunWithContext(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
 	}
-	t := &tally{watch: w, changed: make(chan struct{}, 1), ended: make(chan struct{})}
-	go t.count()
-	return t, nil
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		stop()
+		return nil, nil, fmt.Errorf("watch pods: %w", ctx.Err())
+	}
+	return t, stop, nil
 }
 
-func (t *tally) count() {
-	defer close(t.ended)
-	ready := map[string]bool{}
-	for event := range t.watch.ResultChan() {
-		pod, ok := event.Object.(*corev1.Pod)
-		if !ok {
-			continue
-		}
-		if isReady(pod) && !ready[pod.Name] {
-			ready[pod.Name] = true
-			t.ready.Add(1)
-		}
-		if event.Type == watch.Deleted {
-			t.gone.Add(1)
-		}
-		select {
-		case t.changed <- struct{}{}:
-		default:
-		}
+func (t *tally) see(object any) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok || t.seen[pod.UID] || !isReady(pod) {
+		return
+	}
+	t.seen[pod.UID] = true
+	t.ready.Add(1)
+	t.tell()
+}
+
+func (t *tally) tell() {
+	select {
+	case t.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -331,8 +361,6 @@ func (t *tally) wait(ctx context.Context, until func() bool) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%d pods were Ready and %d are gone: %w", t.ready.Load(), t.gone.Load(), ctx.Err())
-		case <-t.ended:
-			return errors.New("the watch on pods ended")
 		case <-t.changed:
 		}
 	}
