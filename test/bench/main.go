@@ -32,6 +32,10 @@ type settings struct {
 	idlePods int
 	profiles string
 	out      string
+
+	// scale is how many pods are put on a fake runtime instead; none when 0.
+	scale           int
+	limits, trouble string
 }
 
 func main() {
@@ -46,16 +50,23 @@ func main() {
 	flag.BoolVar(&s.streams, "streams", true, "with -api: exec, logs and port-forward too")
 	flag.StringVar(&s.bodies, "bodies", "", "with -api: directory for the last of each document")
 	flag.BoolVar(&s.rows, "rows", false, "measure instead how soon probes, kills and changed files are noticed, what a restart of the agent takes, and what an idle node costs")
-	flag.DurationVar(&s.idle, "idle", time.Minute, "with -rows: how long an idle node is measured")
-	flag.DurationVar(&s.settle, "settle", 30*time.Second, "with -rows: how long it is left alone before")
 	flag.IntVar(&s.idlePods, "idle-pods", 100, "with -rows: pods on the idle node; half of them are measured, too")
-	flag.StringVar(&s.profiles, "profiles", "", "with -memory: directory for heap profiles of polylet's processes")
-	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout, api-DATE.md with -api, rows-DATE.md with -rows")
+	flag.IntVar(&s.scale, "scale", 0, "measure so many pods on a fake runtime, and nothing else")
+	flag.StringVar(&s.limits, "limits", "raised", "with -scale: comma-separated: raised, default; what the agent's client of the apiserver may do")
+	flag.StringVar(&s.trouble, "runtime-flags", "", "with -scale: flags of the fake runtime, such as \"-delay=2s -hang-share=0.5\"; see test/cmd/fakeruntime")
+	flag.DurationVar(&s.settle, "settle", 30*time.Second, "with -rows or -scale: how long the pods are left alone before the idle figures are taken")
+	flag.DurationVar(&s.idle, "idle", time.Minute, "with -rows or -scale: how long those are taken")
+	flag.StringVar(&s.profiles, "profiles", "", "with -memory or -scale: directory for profiles of polylet's processes")
+	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout, and api-, rows- or scale-DATE.md with these")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, s); err != nil {
+	measure := run
+	if s.scale > 0 {
+		measure = runScale
+	}
+	if err := measure(ctx, s); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}

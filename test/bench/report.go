@@ -106,18 +106,17 @@ func report(s settings, r *results, now time.Time) string {
 func store(s settings, text string, now time.Time) error {
 	path := s.out
 	if path == "" {
-		root, err := workspace.Root()
-		if err != nil {
-			return err
-		}
-		kind := "bench-"
+		kind := "bench"
 		switch {
 		case s.api:
-			kind = "api-"
+			kind = "api"
 		case s.rows:
-			kind = "rows-"
+			kind = "rows"
 		}
-		path = filepath.Join(root, "docs", "results", kind+now.UTC().Format("2006-01-02")+".md")
+		var err error
+		if path, err = resultFile(kind, now); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -127,6 +126,15 @@ func store(s settings, text string, now time.Time) error {
 	}
 	fmt.Fprintln(os.Stderr, "written to", path)
 	return nil
+}
+
+// resultFile is where a report of this kind goes unless the command line says it.
+func resultFile(kind string, now time.Time) (string, error) {
+	root, err := workspace.Root()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, "docs", "results", kind+"-"+now.UTC().Format("2006-01-02")+".md"), nil
 }
 
 func commit() string {

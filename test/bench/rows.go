@@ -85,7 +85,7 @@ func (m *rows) all(ctx context.Context) error {
 	return nil
 }
 
-// rest waits, or returns why it could not.
+// leaveAlone waits, or returns why it could not.
 func leaveAlone(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
