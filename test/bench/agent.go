@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/polylet/polylet/test/harness/cluster"
@@ -86,11 +87,14 @@ func (st *stage) open(ctx context.Context, agent string) error {
 		Instance: st.inst, Name: nodeName, RuntimeEndpoint: st.runtime.Endpoint(), Cluster: st.cluster,
 		Progress: os.Stderr,
 	}
-	switch agent {
-	case "polylet":
+	_, given, named := strings.Cut(agent, "=")
+	switch {
+	case named:
+		cfg.Split, cfg.Binary = true, given
+	case agent == "polylet":
 		cfg.Split = true
 		cfg.Binary, err = builder.Polylet(ctx)
-	case "kubelet":
+	case agent == "kubelet":
 		cfg.Kubelet = true
 		cfg.Binary, err = builder.Binary(ctx, peers.Kubelet())
 	default:
