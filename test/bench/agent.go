@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/polylet/polylet/test/harness/cluster"
@@ -91,11 +92,14 @@ func (st *stage) open(ctx context.Context, agent string) error {
 		Instance: st.inst, Name: nodeName, RuntimeEndpoint: st.runtime.Endpoint(), Cluster: st.cluster,
 		Progress: os.Stderr, Overrides: map[string]any{"containerLogMaxSize": "1Gi"},
 	}
-	switch agent {
-	case "polylet":
+	_, given, named := strings.Cut(agent, "=")
+	switch {
+	case named:
+		cfg.Split, cfg.Binary = true, given
+	case agent == "polylet":
 		cfg.Split = true
 		cfg.Binary, err = builder.Polylet(ctx)
-	case "kubelet":
+	case agent == "kubelet":
 		cfg.Kubelet = true
 		// Its cAdvisor would know names from containerd's usual socket only.
 		cfg.Flags = []string{"--containerd=" + st.runtime.Socket}

@@ -40,7 +40,7 @@ type settings struct {
 
 func main() {
 	var s settings
-	agents := flag.String("agents", "polylet", "comma-separated: polylet, kubelet; several are measured in turn, round after round")
+	agents := flag.String("agents", "polylet", "comma-separated: polylet, kubelet, or NAME=PATH of a polylet that is built already; several are measured in turn, round after round")
 	flag.IntVar(&s.samples, "samples", 20, "single pods per round")
 	flag.IntVar(&s.burst, "burst", 30, "pods of a burst")
 	flag.IntVar(&s.rounds, "rounds", 2, "rounds")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -96,11 +97,20 @@ func report(s settings, r *results, now time.Time) string {
 				b.WriteString(" – |")
 				continue
 			}
-			fmt.Fprintf(&b, " %.0f / %.0f / %.0f |", quantile(values, 0.5), quantile(values, 0.9), values[len(values)-1])
+			last := values[len(values)-1]
+			fmt.Fprintf(&b, " %s / %s / %s |", figure(quantile(values, 0.5)), figure(quantile(values, 0.9)), figure(last))
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// figure has as many digits as mean something.
+func figure(v float64) string {
+	if v < 20 {
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
 func store(s settings, text string, now time.Time) error {
