@@ -41,7 +41,7 @@ func main() {
 	flag.BoolVar(&s.api, "api", false, "measure only the node's API with a burst of pods: documents, exec, logs, port-forward")
 	flag.BoolVar(&s.streams, "streams", true, "with -api: exec, logs and port-forward too")
 	flag.StringVar(&s.bodies, "bodies", "", "with -api: directory for the last of each document")
-	flag.StringVar(&s.profiles, "profiles", "", "with -memory: directory for heap profiles of polylet's processes")
+	flag.StringVar(&s.profiles, "profiles", "", "with -memory or -api: directory for profiles of polylet's processes")
 	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout, api-DATE.md with -api")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")
