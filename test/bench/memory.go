@@ -112,20 +112,22 @@ func saveProfiles(ctx context.Context, s settings, st *stage, when string) error
 	}
 	for name := range st.node.Processes {
 		path := filepath.Join(s.profiles, name+"-"+when+".heap")
-		if err := saveHeap(ctx, filepath.Join(st.node.SocketDir, name+".sock"), path); err != nil {
+		if err := saveProfile(ctx, filepath.Join(st.node.SocketDir, name+".sock"), "heap", 0, path); err != nil {
 			return fmt.Errorf("heap profile of %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func saveHeap(ctx context.Context, socket, path string) error {
+// saveProfile writes one profile of the process behind the socket; seconds is how
+// long it is measured, 0 for one as it stands.
+func saveProfile(ctx context.Context, socket, name string, seconds int32, path string) error {
 	conn, err := rpc.Dial(socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	stream, err := commonv1.NewCommonServiceClient(conn).GetProfile(ctx, &commonv1.GetProfileRequest{Name: "heap", Gc: true})
+	stream, err := commonv1.NewCommonServiceClient(conn).GetProfile(ctx, &commonv1.GetProfileRequest{Name: name, Seconds: seconds, Gc: name == "heap"})
 	if err != nil {
 		return err
 	}
