@@ -109,7 +109,10 @@ func (a *apiStage) document(ctx context.Context, d document) error {
 		return err
 	}
 	a.c.add(d.path+", CPU of 100 requests, ms", (after.cpu-before.cpu)*100/requests)
-	return a.inspect(d, last)
+	if err := a.inspect(d, last); err != nil {
+		return err
+	}
+	return a.profile(ctx, d)
 }
 
 // inspect checks what was read and notes how much it is, how old, and its shape.

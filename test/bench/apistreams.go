@@ -23,7 +23,7 @@ import (
 const (
 	streamsPod = "streams"
 	// streamBytes goes through every stream that is measured.
-	streamBytes = 256 << 20
+	streamBytes = 128 << 20
 	mebibyte    = 1 << 20
 )
 

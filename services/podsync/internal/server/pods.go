@@ -20,8 +20,13 @@ import (
 )
 
 // ListDesiredPods implements PodSyncService.
-func (s *Server) ListDesiredPods(context.Context, *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
+func (s *Server) ListDesiredPods(_ context.Context, req *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
 	resp := &podsyncv1.ListDesiredPodsResponse{}
+	resp.Epoch, resp.Revision = s.deps.Pods.Version()
+	if req.GetKnownEpoch() == resp.Epoch && req.GetKnownRevision() == resp.Revision {
+		resp.Unchanged = true
+		return resp, nil
+	}
 	for _, pod := range s.deps.Pods.List() {
 		desired := pod.Pod
 		if pod.Static {

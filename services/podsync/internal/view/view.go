@@ -8,6 +8,7 @@ import (
 	"context"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,6 +48,8 @@ type Key struct {
 // Pods is the set of pods that are shown. Safe for concurrent use.
 type Pods struct {
 	store *watch.Store[Key, Pod]
+	// revision counts changes, each after it was made.
+	revision atomic.Uint64
 
 	mu   sync.RWMutex
 	uids map[types.UID]shown
@@ -75,7 +78,13 @@ func (p *Pods) Set(pod Pod) {
 	p.uids[key.UID] = known
 	p.mu.Unlock()
 	p.store.Set(key, pod)
+	p.revision.Add(1)
 }
+
+// Version is the epoch of the process and the number of changes so far. Ask for
+// it before List: what is listed then has all of these changes, and perhaps
+// more. The number is never zero.
+func (p *Pods) Version() (epoch, revision uint64) { return p.store.Epoch(), p.revision.Load() + 1 }
 
 // Remove shows the pod no more.
 func (p *Pods) Remove(uid types.UID) {
@@ -85,6 +94,7 @@ func (p *Pods) Remove(uid types.UID) {
 	p.mu.Unlock()
 	if ok {
 		p.store.Delete(known.Key)
+		p.revision.Add(1)
 	}
 }
 
