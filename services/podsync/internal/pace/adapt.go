@@ -20,7 +20,7 @@ type gauge struct {
 	hold       int
 }
 
-// adapt is called when work has ended. It climbs: more places for as long as
+// adapt is called when work has ended, with a place or without. It climbs: more places for as long as
 // they give a better rate, back by one step when they do not. The lock is held.
 func (p *Pacer) adapt() {
 	g := &p.gauge
