@@ -104,7 +104,7 @@ func TestPodsStartHoweverSlowTheRuntimeIs(t *testing.T) {
 					if time.Since(began) > tc.within {
 						t.Fatalf("after %v only %d of %d pods are Ready; calls: %v", tc.within, ready, pods, c.runtime.Calls())
 					}
-					time.Sleep(time.Second)
+					time.Sleep(5 * time.Second)
 				}
 				t.Logf("half Ready after %v, all after %v; calls: %v", half, time.Since(began), c.runtime.Calls())
 			})
