@@ -28,7 +28,7 @@ func (c *Client) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	req := &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{
 		NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr},
 	}}
-	_, err := look(ctx, c, "update_runtime_config", req, c.runtime.UpdateRuntimeConfig)
+	_, err := call(ctx, c, "update_runtime_config", c.cfg.LookTimeout, req, c.runtime.UpdateRuntimeConfig)
 	return err
 }
 
@@ -117,7 +117,7 @@ func (c *Client) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.
 // it has got another name.
 func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	req := &runtimeapi.ReopenContainerLogRequest{ContainerId: id}
-	_, err := look(ctx, c, "reopen_container_log", req, c.runtime.ReopenContainerLog)
+	_, err := call(ctx, c, "reopen_container_log", c.cfg.LookTimeout, req, c.runtime.ReopenContainerLog)
 	return err
 }
 
