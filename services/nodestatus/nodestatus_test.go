@@ -388,7 +388,7 @@ func TestARuntimeThatIsSilentForHalfAMinuteIsDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, stop := w.start()
 		defer stop()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + time.Second) // between two questions, which come every ten seconds
 		w.podsync.set(func(p *podsync) {
 			p.noAnswer, p.runtime.RuntimeReady, p.runtime.RuntimeMessage = true, false, "connection refused"
 		})

@@ -111,6 +111,10 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 		return err
 	}
 	c.add("memory (PSS), no pods, MiB", before.pss)
+	spent, err := costOf(ctx, st)
+	if err != nil {
+		return err
+	}
 	for n := range s.samples {
 		if err := life(ctx, st, o, []string{fmt.Sprintf("single-%d", n)}, c, "one pod", nil); err != nil {
 			return err
@@ -123,9 +127,12 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 	}); err != nil {
 		return err
 	}
-	after, err := usageOf(st)
-	c.add("agent's CPU per pod, ms", (after.cpu-before.cpu)/float64(s.samples+s.burst))
-	return err
+	now, err := costOf(ctx, st)
+	if err != nil {
+		return err
+	}
+	addCost(c, spent, now, s.samples+s.burst)
+	return nil
 }
 
 // life creates the pods, waits until all are Ready, deletes them and waits until

@@ -110,7 +110,7 @@ func measureScale(ctx context.Context, s settings, agent string, l limits, c *co
 	if err := waitForNode(ctx, &st.stage); err != nil {
 		return err
 	}
-	if err := pause(ctx, settle); err != nil {
+	if err := leaveAlone(ctx, settle); err != nil {
 		return err
 	}
 	if err := scaleLife(ctx, s, st, agent, c); err != nil {
@@ -228,7 +228,7 @@ func (p phase) measure(ctx context.Context, s settings, st *scaleStage, t *tally
 	}
 	c.add(p.rate, float64(len(names))/time.Since(began).Seconds())
 	// What follows the last pod belongs to it.
-	if err := pause(ctx, settle); err != nil {
+	if err := leaveAlone(ctx, settle); err != nil {
 		return err
 	}
 	after, err := usageOf(&st.stage)
@@ -241,7 +241,7 @@ func (p phase) measure(ctx context.Context, s settings, st *scaleStage, t *tally
 
 // measureIdle leaves the node alone and takes what it does meanwhile.
 func measureIdle(ctx context.Context, s settings, st *scaleStage, agent string, c *column) error {
-	if err := pause(ctx, s.scaleSettle); err != nil {
+	if err := leaveAlone(ctx, s.settle); err != nil {
 		return err
 	}
 	calls, err := st.calls(ctx)
@@ -253,7 +253,7 @@ func measureIdle(ctx context.Context, s settings, st *scaleStage, agent string, 
 		return err
 	}
 	began := time.Now()
-	if err := pause(ctx, s.scaleIdle); err != nil {
+	if err := leaveAlone(ctx, s.idle); err != nil {
 		return err
 	}
 	after, err := usageOf(&st.stage)
@@ -279,15 +279,6 @@ func (st *scaleStage) calls(ctx context.Context) (int, error) {
 		n += count
 	}
 	return n, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // scaleClient is a client of the apiserver that is not the narrow place.

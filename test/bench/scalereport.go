@@ -24,8 +24,8 @@ const (
 	rowRestart   = "container exit → running again, p50, ms"
 )
 
-// wanted is what polylet's figure should be as a share of the kubelet's.
-var wanted = map[string]string{
+// scaleWanted is what polylet's figure should be as a share of the kubelet's.
+var scaleWanted = map[string]string{
 	rowStartRate: "≥ 4", rowStopRate: "≥ 4", rowStartCPU: "≤ 0.35", rowStopCPU: "≤ 0.35",
 	rowIdleCPU: "≤ 0.25", rowIdleCalls: "≤ 0.1", rowPSS: "≤ 1.0", rowRestart: "≤ 0.1",
 }
@@ -52,12 +52,12 @@ func scaleReport(s settings, r *results, now time.Time) string {
 	for _, row := range r.rows {
 		fmt.Fprintf(&b, "| %s |", row)
 		for _, c := range r.columns {
-			fmt.Fprintf(&b, " %s |", figure(median(c.values[row])))
+			fmt.Fprintf(&b, " %s |", scaleFigure(median(c.values[row])))
 		}
 		for _, p := range shares {
 			fmt.Fprintf(&b, " %s |", share(median(p.polylet.values[row]), median(p.kubelet.values[row])))
 		}
-		fmt.Fprintf(&b, " %s |\n", wanted[row])
+		fmt.Fprintf(&b, " %s |\n", scaleWanted[row])
 	}
 	return b.String()
 }
@@ -88,8 +88,8 @@ func median(values []float64) float64 {
 	return quantile(slices.Sorted(slices.Values(values)), 0.5)
 }
 
-// figure has three digits that count.
-func figure(v float64) string {
+// scaleFigure has three digits that count.
+func scaleFigure(v float64) string {
 	switch {
 	case v == 0:
 		return "–"
@@ -105,7 +105,7 @@ func share(a, b float64) string {
 	if a == 0 || b == 0 {
 		return "–"
 	}
-	return figure(a / b)
+	return scaleFigure(a / b)
 }
 
 // cpuProfileSeconds covers most of a burst.

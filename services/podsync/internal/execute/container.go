@@ -227,7 +227,7 @@ const shortestStop = 2 * time.Second
 // killContainer stops a container within its grace period.
 func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	a := t.Action
-	ends := time.Now().Add(time.Duration(a.GraceSeconds) * time.Second)
+	ends := time.Now().Add(plan.Seconds(a.GraceSeconds))
 	if !a.Announced {
 		e.announceStop(t)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -340,6 +341,14 @@ func TestAStopHasTwoSecondsAtLeast(t *testing.T) {
 	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
 	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})
 	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r 2s") {
+		t.Errorf("error %v, log %q", err, h.log)
+	}
+}
+
+func TestAStopThatMayTakeForEverIsNotShort(t *testing.T) {
+	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
+	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: math.MaxInt64})
+	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r "+plan.Seconds(math.MaxInt64).String()) {
 		t.Errorf("error %v, log %q", err, h.log)
 	}
 }

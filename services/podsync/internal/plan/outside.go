@@ -29,7 +29,7 @@ func (p *planner) killedFromOutside(c *Container) bool {
 // wait for, also as soon as the sandbox is seen to be down.
 func (p *planner) afterSandbox(v *view) time.Time {
 	c := v.last
-	if c == nil || v.lost || p.sandbox == nil || c.SandboxID != p.sandbox.ID || !p.killedFromOutside(c) || p.stale(v, c) {
+	if c == nil || v.lost || p.sandbox == nil || c.SandboxID != p.sandbox.ID || !p.killedFromOutside(c) || p.stale(v, c) || p.ahead(c.FinishedAt) {
 		return time.Time{}
 	}
 	return c.FinishedAt.Add(sandboxMayFollow)

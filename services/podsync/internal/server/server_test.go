@@ -191,6 +191,12 @@ func TestDesiredPodsCarryTheStatusOfWhoeverOwnsIt(t *testing.T) {
 		if api.Status.Message != "as the apiserver has it" || own.Status.Phase != v1.PodRunning {
 			t.Fatalf("status of the apiserver's pod %+v, of the static one %+v", api.Status, own.Status)
 		}
+		if seen := time.Now().UTC().Format(time.RFC3339Nano); len(api.Annotations) != 2 || api.Annotations["kubernetes.io/config.source"] != "api" || api.Annotations["kubernetes.io/config.seen"] != seen {
+			t.Errorf("the apiserver's pod came from %v, want api at %s", api.Annotations, seen)
+		}
+		if shown, _ := r.pods.Get("u"); len(shown.Pod.Annotations) != 0 || len(own.Annotations) != 0 {
+			t.Errorf("annotations of the pods themselves: %v %v", shown.Pod.Annotations, own.Annotations)
+		}
 	})
 }
 

@@ -177,7 +177,9 @@ type request struct {
 
 func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	defer w.idle.Done()
+	ended := w.deps.Trace(e.uid)
 	object, err := w.patch(ctx, r)
+	ended(err)
 	w.report(ctx, r, err)
 	if w.noteFailure(ctx, e, err) {
 		w.deps.OnRefused(e.uid, err)

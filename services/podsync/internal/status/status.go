@@ -49,6 +49,9 @@ type Deps struct {
 	// transition times that it was given; may be nil, must not block. It is
 	// called without a lock held, for one pod in order.
 	OnAccepted func(uid types.UID, status v1.PodStatus)
+	// Trace opens the span of one request for a pod and returns what ends it; nil
+	// when nobody collects traces. It must not block.
+	Trace func(uid types.UID) (end func(error))
 	// Metrics may be nil.
 	Metrics *metric.Metrics
 }
@@ -114,6 +117,9 @@ func New(cfg Config, deps Deps) *Writer {
 	}
 	if deps.OnRefused == nil {
 		deps.OnRefused = func(types.UID, error) {}
+	}
+	if deps.Trace == nil {
+		deps.Trace = func(types.UID) func(error) { return func(error) {} }
 	}
 	return &Writer{cfg: cfg, deps: deps, entries: map[types.UID]*entry{}}
 }

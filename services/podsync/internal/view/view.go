@@ -27,6 +27,8 @@ type Pod struct {
 	Status v1.PodStatus
 	// Static is true for pods from a file or URL.
 	Static bool
+	// Seen is when this process first showed the pod; Set sets it.
+	Seen time.Time
 }
 
 // WithStatus returns a copy of the pod with podsync's own status.
@@ -47,19 +49,30 @@ type Pods struct {
 	store *watch.Store[Key, Pod]
 
 	mu   sync.RWMutex
-	uids map[types.UID]Key
+	uids map[types.UID]shown
+}
+
+// shown is a pod that is shown, since when.
+type shown struct {
+	Key
+	seen time.Time
 }
 
 // NewPods returns an empty set of a process with this epoch.
 func NewPods(epoch uint64) *Pods {
-	return &Pods{store: watch.NewStore[Key, Pod](epoch, nil), uids: map[types.UID]Key{}}
+	return &Pods{store: watch.NewStore[Key, Pod](epoch, nil), uids: map[types.UID]shown{}}
 }
 
 // Set shows a pod, new or changed. Pod.Pod must not be nil.
 func (p *Pods) Set(pod Pod) {
 	key := Key{UID: pod.Pod.UID, Namespace: pod.Pod.Namespace, Name: pod.Pod.Name}
 	p.mu.Lock()
-	p.uids[key.UID] = key
+	known, ok := p.uids[key.UID]
+	if !ok {
+		known.seen = time.Now()
+	}
+	known.Key, pod.Seen = key, known.seen
+	p.uids[key.UID] = known
 	p.mu.Unlock()
 	p.store.Set(key, pod)
 }
@@ -67,11 +80,11 @@ func (p *Pods) Set(pod Pod) {
 // Remove shows the pod no more.
 func (p *Pods) Remove(uid types.UID) {
 	p.mu.Lock()
-	key, ok := p.uids[uid]
+	known, ok := p.uids[uid]
 	delete(p.uids, uid)
 	p.mu.Unlock()
 	if ok {
-		p.store.Delete(key)
+		p.store.Delete(known.Key)
 	}
 }
 
@@ -89,12 +102,12 @@ func (p *Pods) List() []Pod {
 // Get returns the pod with this UID.
 func (p *Pods) Get(uid types.UID) (Pod, bool) {
 	p.mu.RLock()
-	key, ok := p.uids[uid]
+	known, ok := p.uids[uid]
 	p.mu.RUnlock()
 	if !ok {
 		return Pod{}, false
 	}
-	return p.store.Get(key)
+	return p.store.Get(known.Key)
 }
 
 // ByName returns the pod of this name. When an old one of the name still ends,
@@ -102,9 +115,9 @@ func (p *Pods) Get(uid types.UID) (Pod, bool) {
 func (p *Pods) ByName(namespace, name string) (Pod, bool) {
 	p.mu.RLock()
 	var keys []Key
-	for _, key := range p.uids {
-		if key.Name == name && key.Namespace == namespace {
-			keys = append(keys, key)
+	for _, known := range p.uids {
+		if known.Name == name && known.Namespace == namespace {
+			keys = append(keys, known.Key)
 		}
 	}
 	p.mu.RUnlock()
