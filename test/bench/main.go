@@ -82,6 +82,8 @@ func run(ctx context.Context, s settings) error {
 		for _, agent := range s.agents {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s …\n", round+1, s.rounds, agent)
 			if err := measure(ctx, s, agent, results); err != nil {
+				// What was measured until then is worth seeing.
+				fmt.Fprint(os.Stderr, report(s, results, time.Now()))
 				return fmt.Errorf("measure %s: %w", agent, err)
 			}
 		}

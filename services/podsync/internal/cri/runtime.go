@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"google.golang.org/grpc"
@@ -57,6 +58,23 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 func (c *Client) SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
 	resp, err := look(ctx, c, "podsandbox_status", &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, c.runtime.PodSandboxStatus)
 	return resp.GetStatus(), err
+}
+
+// SandboxProcess is the process id of a sandbox's own process, as containerd and
+// CRI-O say it beside the status; 0 when the runtime does not say.
+func (c *Client) SandboxProcess(ctx context.Context, id string) (int, error) {
+	req := &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true}
+	resp, err := call(ctx, c, "podsandbox_status", c.cfg.LookTimeout, req, c.runtime.PodSandboxStatus)
+	if err != nil {
+		return 0, err
+	}
+	var info struct {
+		PID int `json:"pid"`
+	}
+	if json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) != nil {
+		return 0, nil
+	}
+	return info.PID, nil
 }
 
 // ListSandboxes lists the sandboxes of one pod, or all when uid is empty.
