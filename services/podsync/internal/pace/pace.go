@@ -40,6 +40,8 @@ type Config struct {
 	Least, Initial, Most int
 	// HungAfter is when work that has not ended gives its place up; 5 s.
 	HungAfter time.Duration
+	// Taken is told when a place is taken, and free when it is given back; may be nil.
+	Taken func() (free func())
 }
 
 // Pacer gives out places. Safe for concurrent use.
@@ -69,6 +71,9 @@ func New(cfg Config) *Pacer {
 	def(&cfg.Least, cores)
 	def(&cfg.Initial, 2*cores)
 	def(&cfg.Most, 8*cores)
+	if cfg.Taken == nil {
+		cfg.Taken = func() func() { return func() {} }
+	}
 	if cfg.HungAfter <= 0 {
 		cfg.HungAfter = 5 * time.Second
 	}
@@ -124,8 +129,10 @@ func (p *Pacer) giveUp(w *waiter) {
 // place is a place that was taken.
 func (p *Pacer) place() func() {
 	var once sync.Once
+	told := p.cfg.Taken()
 	free := func(finished bool) {
 		once.Do(func() {
+			defer told()
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.taken--
