@@ -35,7 +35,7 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 2, "rounds")
 	flag.IntVar(&s.parallel, "parallel", 4, "pods at a time when the runtime alone starts a burst")
 	flag.BoolVar(&s.memory, "memory", false, "measure only memory, of each process; this can be done on a busy machine")
-	flag.StringVar(&s.profiles, "profiles", "", "with -memory: directory for heap profiles of polylet's processes")
+	flag.StringVar(&s.profiles, "profiles", "", "directory for profiles: with -memory the heap of each of polylet's processes, else podsync's CPU in a burst")
 	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")

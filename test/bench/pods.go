@@ -120,6 +120,10 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 			return err
 		}
 	}
+	profiled, err := profileBurst(ctx, s, st)
+	if err != nil {
+		return err
+	}
 	if err := life(ctx, st, o, burstNames(s.burst), c, fmt.Sprintf("%d pods", s.burst), func() error {
 		during, err := usageOf(st)
 		c.add(fmt.Sprintf("memory (PSS), %d pods, MiB", s.burst), during.pss)
@@ -132,7 +136,7 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 		return err
 	}
 	addCost(c, spent, now, s.samples+s.burst)
-	return nil
+	return profiled()
 }
 
 // life creates the pods, waits until all are Ready, deletes them and waits until
