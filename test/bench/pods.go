@@ -115,6 +115,10 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 	if err != nil {
 		return err
 	}
+	runtimeSpent, err := cpuOfRuntime(st)
+	if err != nil {
+		return err
+	}
 	for n := range s.samples {
 		if err := life(ctx, st, o, []string{fmt.Sprintf("single-%d", n)}, c, "one pod", nil); err != nil {
 			return err
@@ -131,11 +135,26 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 	}); err != nil {
 		return err
 	}
+	empty, err := waitUntilEmpty(ctx, st, removedSoon)
+	if err != nil {
+		return err
+	}
 	now, err := costOf(ctx, st)
 	if err != nil {
 		return err
 	}
 	addCost(c, spent, now, s.samples+s.burst)
+	if !empty {
+		if empty, err = waitUntilEmpty(ctx, st, removedAtLast); err != nil {
+			return err
+		}
+	}
+	if !empty {
+		return fmt.Errorf("sandboxes of pods that are gone are still there after %v", removedSoon+removedAtLast)
+	}
+	if err := addRuntimeCost(st, c, runtimeSpent, s.samples+s.burst); err != nil {
+		return err
+	}
 	return profiled()
 }
 
