@@ -45,6 +45,8 @@ type Config struct {
 	// MostHung is how much work may go on without a place; beyond that it keeps
 	// its place. No bound when 0.
 	MostHung int
+	// Taken is told when a place is taken, and free when it is given back; may be nil.
+	Taken func() (free func())
 }
 
 // Pacer gives out places. Safe for concurrent use.
@@ -79,6 +81,9 @@ func New(cfg Config) *Pacer {
 	def(&cfg.Least, cores)
 	def(&cfg.Initial, 2*cores)
 	def(&cfg.Most, 8*cores)
+	if cfg.Taken == nil {
+		cfg.Taken = func() func() { return func() {} }
+	}
 	if cfg.HungAfter <= 0 {
 		cfg.HungAfter = 5 * time.Second
 	}
@@ -140,7 +145,7 @@ func (p *Pacer) patience() time.Duration {
 // place is a place that was taken, to be kept so long at most.
 func (p *Pacer) place(patience time.Duration) (leave func()) {
 	const working, hung, left = 0, 1, 2
-	state := working
+	state, free := working, p.cfg.Taken()
 	p.mu.Lock() // timer is set before its function looks at it
 	defer p.mu.Unlock()
 	var timer *time.Timer
@@ -155,6 +160,7 @@ func (p *Pacer) place(patience time.Duration) (leave func()) {
 			return
 		}
 		state = hung
+		free()
 		p.taken--
 		p.hung++
 		p.late++
@@ -166,6 +172,7 @@ func (p *Pacer) place(patience time.Duration) (leave func()) {
 		defer p.mu.Unlock()
 		switch state {
 		case working:
+			free()
 			p.taken--
 			p.late = max(0, p.late-1)
 			p.adapt()

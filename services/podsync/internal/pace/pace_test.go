@@ -79,6 +79,33 @@ func TestHungWorkGivesItsPlaceUp(t *testing.T) {
 	})
 }
 
+func TestPlacesThatAreTakenAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken := 0
+		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: 5 * time.Second, Taken: func() func() {
+			taken++
+			return func() { taken-- }
+		}})
+		leave, err := p.Enter(t.Context(), Order{})
+		if err != nil || taken != 1 {
+			t.Fatalf("%d taken, %v", taken, err)
+		}
+		time.Sleep(6 * time.Second)
+		if taken != 0 {
+			t.Errorf("%d taken after the work hung", taken)
+		}
+		leave()
+		if leave, err = p.Enter(t.Context(), Order{}); err != nil || taken != 1 {
+			t.Fatalf("%d taken, %v", taken, err)
+		}
+		leave()
+		leave()
+		if taken != 0 {
+			t.Errorf("%d taken in the end", taken)
+		}
+	})
+}
+
 func TestWhoGivesUpWaitingLeavesNoPlaceBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: time.Hour})
