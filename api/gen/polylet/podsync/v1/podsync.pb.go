@@ -263,7 +263,11 @@ func (x *PodRef) GetUid() string {
 
 // Request of ListDesiredPods.
 type ListDesiredPodsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Epoch and revision of a response that the caller still has; 0 if it has none.
+	KnownEpoch uint64 `protobuf:"varint,1,opt,name=known_epoch,json=knownEpoch,proto3" json:"known_epoch,omitempty"`
+	// See known_epoch.
+	KnownRevision uint64 `protobuf:"varint,2,opt,name=known_revision,json=knownRevision,proto3" json:"known_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,11 +302,32 @@ func (*ListDesiredPodsRequest) Descriptor() ([]byte, []int) {
 	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{1}
 }
 
+func (x *ListDesiredPodsRequest) GetKnownEpoch() uint64 {
+	if x != nil {
+		return x.KnownEpoch
+	}
+	return 0
+}
+
+func (x *ListDesiredPodsRequest) GetKnownRevision() uint64 {
+	if x != nil {
+		return x.KnownRevision
+	}
+	return 0
+}
+
 // Response of ListDesiredPods.
 type ListDesiredPodsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Each a v1.Pod in Kubernetes' protobuf encoding (with the k8s magic prefix absent).
-	Pods          [][]byte `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
+	// Empty when unchanged is set.
+	Pods [][]byte `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
+	// Epoch of the process, random per start; 0 from one that does not count revisions.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Revision of the pods within the epoch; it grows with every change.
+	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The pods are those of the response that the request says is known.
+	Unchanged     bool `protobuf:"varint,4,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -342,6 +367,27 @@ func (x *ListDesiredPodsResponse) GetPods() [][]byte {
 		return x.Pods
 	}
 	return nil
+}
+
+func (x *ListDesiredPodsResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ListDesiredPodsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ListDesiredPodsResponse) GetUnchanged() bool {
+	if x != nil {
+		return x.Unchanged
+	}
+	return false
 }
 
 // Request of ListRuntimePods.
@@ -4300,10 +4346,16 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x06PodRef\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
-	"\x03uid\x18\x03 \x01(\tR\x03uid\"\x18\n" +
-	"\x16ListDesiredPodsRequest\"-\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\"`\n" +
+	"\x16ListDesiredPodsRequest\x12\x1f\n" +
+	"\vknown_epoch\x18\x01 \x01(\x04R\n" +
+	"knownEpoch\x12%\n" +
+	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\"}\n" +
 	"\x17ListDesiredPodsResponse\x12\x12\n" +
-	"\x04pods\x18\x01 \x03(\fR\x04pods\"\x18\n" +
+	"\x04pods\x18\x01 \x03(\fR\x04pods\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x1c\n" +
+	"\tunchanged\x18\x04 \x01(\bR\tunchanged\"\x18\n" +
 	"\x16ListRuntimePodsRequest\"-\n" +
 	"\x17ListRuntimePodsResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\fR\x04pods\"\x18\n" +
