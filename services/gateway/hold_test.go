@@ -109,7 +109,7 @@ func TestASessionIsHeldAcrossPodsyncsRestart(t *testing.T) {
 	}
 }
 
-func TestASessionThatEndsWhilePodsyncIsAwayIsForgotten(t *testing.T) {
+func TestASessionThatEndsWhilePodsyncIsAwayIsNotHeldForEver(t *testing.T) {
 	h := newHouse(t)
 	s := h.start(t, nil)
 	c := connect(t, s, "SPDY", "cat")
@@ -122,10 +122,9 @@ func TestASessionThatEndsWhilePodsyncIsAwayIsForgotten(t *testing.T) {
 		return !strings.Contains(string(all[:runtime.Stack(all, true)]), "peer.(*hold).keep")
 	})
 	c.leave()
-	for _, told := range h.fake.told() {
-		if told == "left" || strings.HasPrefix(told, "nonsense") {
-			t.Errorf("podsync was told %v", h.fake.told())
-		}
+	// It may count as left, if its client was faster than the runtime to close.
+	if told := h.fake.told(); slices.ContainsFunc(told, func(s string) bool { return strings.HasPrefix(s, "nonsense") }) {
+		t.Errorf("podsync was told %v", told)
 	}
 }
 
