@@ -359,7 +359,7 @@ func TestTheLastStatusOfAFormerLifeIsNotWrittenOverTheNext(t *testing.T) {
 		var broken atomic.Bool // asked in the apiserver's goroutine
 		b := start(t, fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
 			if broken.Load() && q.Verb == "patch" {
-				return fakeapiserver.Fault{Status: 503}
+				return fakeapiserver.Fault{Delay: 2 * time.Second, Status: 503}
 			}
 			return fakeapiserver.Fault{}
 		}}, mirrors)
@@ -372,10 +372,10 @@ func TestTheLastStatusOfAFormerLifeIsNotWrittenOverTheNext(t *testing.T) {
 		ended.Phase = v1.PodFailed
 		b.w.Set(static, ended)
 		synctest.Wait()
-		time.Sleep(time.Second) // it is refused, and tried again
-		b.w.Forget(static.UID)  // nothing of it is left
-		b.w.Set(static, running("10.0.0.2"))
+		time.Sleep(time.Second) // the request is under way, and will fail
 		broken.Store(false)
+		b.w.Forget(static.UID) // nothing of it is left
+		b.w.Set(static, running("10.0.0.2"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if st := b.api.Pod("default", "m").Status; st.Phase != v1.PodRunning || st.PodIP != "10.0.0.2" {
