@@ -19,20 +19,27 @@ import (
 const preemptedFile = "testdata/preempted.txt"
 
 func TestPreemptionAndImpossibleResizesReadAsTheKubeletsDo(t *testing.T) {
-	h := build(t, plan{overrides: map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}})
+	h := build(t, plan{overrides: map[string]any{
+		"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "memoryManagerPolicy": "Static",
+		"reservedMemory": []any{map[string]any{"numaNode": 0, "limits": map[string]any{"memory": "50Mi"}}},
+	}})
 	node, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
 	h.must(err)
 	milli := func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }
 	free := node.Status.Allocatable.Cpu().MilliValue()
-	victim, exact := app("victim", "sleep"), app("exact", "sleep")
+	victim, exact, large := app("victim", "stubborn"), app("exact", "sleep"), app("large", "sleep")
+	large.Spec.Containers[0].Resources = cpuAndMemory("50m", "32Mi", "50m", "32Mi")
+	victim.Spec.TerminationGracePeriodSeconds = ptr(int64(3))
 	victim.Spec.Containers[0].Resources = cpuAndMemory(milli(free-400), "16Mi", milli(free-400), "64Mi")
 	exact.Spec.Containers[0].Resources = cpuAndMemory("200m", "32Mi", "200m", "32Mi")
-	h.create(victim, exact)
+	h.create(victim, exact, large)
 	h.waitReady("victim", time.Minute)
 	h.waitReady("exact", time.Minute)
+	h.waitReady("large", time.Minute)
 
 	h.resize("exact", cpuAndMemory("150m", "32Mi", "150m", "32Mi"))
-	got := []string{"exact: " + h.pendingResize("exact", corev1.PodReasonInfeasible)}
+	h.resize("large", cpuAndMemory("50m", "48Mi", "50m", "48Mi"))
+	got := []string{"exact: " + h.pendingResize("exact", corev1.PodReasonInfeasible), "large: " + h.pendingResize("large", corev1.PodReasonInfeasible)}
 	for name, cpu := range map[string]string{"too-large": "1000", "critical": "500m"} {
 		p := app(name, "sleep")
 		p.Spec.PriorityClassName = "system-node-critical"
@@ -59,12 +66,12 @@ func TestPreemptionAndImpossibleResizesReadAsTheKubeletsDo(t *testing.T) {
 // its container.
 func (h *house) end(name string) (text string) {
 	h.Helper()
-	h.quietly(2*time.Minute, name+" has failed", func() error {
+	h.quietly(2*time.Minute, name+" has ended", func() error {
 		p, err := h.pod(name)
 		if err != nil {
 			return err
 		}
-		if p.Status.Phase != corev1.PodFailed {
+		if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
 			return fmt.Errorf("%s", describe(p))
 		}
 		var parts []string
@@ -75,7 +82,7 @@ func (h *house) end(name string) (text string) {
 		for _, c := range p.Status.ContainerStatuses {
 			parts = append(parts, fmt.Sprintf("restarts %d, ready %v, terminated %v", c.RestartCount, c.Ready, c.State.Terminated != nil))
 		}
-		text = fmt.Sprintf("%s | %s | %s", p.Status.Reason, p.Status.Message, strings.Join(parts, " | "))
+		text = fmt.Sprintf("%s | %s | %s | %s", p.Status.Phase, p.Status.Reason, p.Status.Message, strings.Join(parts, " | "))
 		return nil
 	})
 	return text
