@@ -96,7 +96,7 @@ func (h *house) warnings(name string) string {
 	var parts []string
 	for _, e := range events.Items {
 		switch e.Reason {
-		case "Scheduled", "Pulling", "Pulled", "Created", "Started":
+		case "Scheduled", "Pulling", "Pulled", "Created", "Started", "MissingClusterDNS":
 		default:
 			parts = append(parts, fmt.Sprintf("%s %s %s", e.Type, e.Reason, e.Message))
 		}
