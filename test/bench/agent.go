@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/polylet/polylet/test/harness/cluster"
@@ -31,6 +32,8 @@ type stage struct {
 	runtime *containerd.Containerd
 	cluster *cluster.Cluster
 	node    *node.Node
+	// counted has the apiserver and the runtime count what is asked of them.
+	counted bool
 }
 
 // measureAgent measures one agent on a fresh stage, and the runtime alone on the
@@ -44,7 +47,7 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	if err := st.open(ctx, agent); err != nil {
 		return err
 	}
-	if !s.memory {
+	if !s.memory && !s.api {
 		if err := measureRuntime(ctx, s, st, r.column(runtimeAlone)); err != nil {
 			return fmt.Errorf("the runtime alone: %w", err)
 		}
@@ -54,6 +57,9 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	}
 	if s.memory {
 		return measureMemory(ctx, s, st, r.column(agent))
+	}
+	if s.api {
+		return measureAPI(ctx, s, st, r.column(agent))
 	}
 	return measureNode(ctx, s, st, r.column(agent))
 }
@@ -70,12 +76,12 @@ func (st *stage) open(ctx context.Context, agent string) error {
 		return err
 	}
 	st.runtime, err = containerd.Start(ctx, containerd.Config{
-		Instance: st.inst, Registry: st.images, PauseImage: images.Pause, Progress: os.Stderr,
+		Instance: st.inst, Registry: st.images, PauseImage: images.Pause, Progress: os.Stderr, Metrics: st.counted,
 	})
 	if err != nil {
 		return err
 	}
-	if st.cluster, err = cluster.Start(ctx, cluster.Config{Instance: st.inst, Progress: os.Stderr}); err != nil {
+	if st.cluster, err = cluster.Start(ctx, cluster.Config{Instance: st.inst, Progress: os.Stderr, Audit: st.counted}); err != nil {
 		return err
 	}
 	builder, err := peers.New(os.Stderr)
@@ -84,14 +90,19 @@ func (st *stage) open(ctx context.Context, agent string) error {
 	}
 	cfg := node.Config{
 		Instance: st.inst, Name: nodeName, RuntimeEndpoint: st.runtime.Endpoint(), Cluster: st.cluster,
-		Progress: os.Stderr,
+		Progress: os.Stderr, Overrides: map[string]any{"containerLogMaxSize": "1Gi"},
 	}
-	switch agent {
-	case "polylet":
+	_, given, named := strings.Cut(agent, "=")
+	switch {
+	case named:
+		cfg.Split, cfg.Binary = true, given
+	case agent == "polylet":
 		cfg.Split = true
 		cfg.Binary, err = builder.Polylet(ctx)
-	case "kubelet":
+	case agent == "kubelet":
 		cfg.Kubelet = true
+		// Its cAdvisor would know names from containerd's usual socket only.
+		cfg.Flags = []string{"--containerd=" + st.runtime.Socket}
 		cfg.Binary, err = builder.Binary(ctx, peers.Kubelet())
 	default:
 		err = fmt.Errorf("no agent is called %q", agent)
