@@ -109,6 +109,7 @@ func podsyncAccess(loaded *kubeletconfig.Loaded) map[string]daemon.Access {
 		podsyncv1.PodSyncService_ExecSync_FullMethodName:        both,
 		podsyncv1.PodSyncService_SyncProbes_FullMethodName:      probes,
 		podsyncv1.PodSyncService_OpenExec_FullMethodName:        gateway,
+		podsyncv1.PodSyncService_HoldExec_FullMethodName:        gateway,
 		podsyncv1.PodSyncService_OpenAttach_FullMethodName:      gateway,
 		podsyncv1.PodSyncService_OpenPortForward_FullMethodName: gateway,
 

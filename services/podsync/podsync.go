@@ -43,6 +43,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/rotate"
 	"github.com/polylet/polylet/services/podsync/internal/rush"
 	"github.com/polylet/polylet/services/podsync/internal/server"
+	"github.com/polylet/polylet/services/podsync/internal/session"
 	"github.com/polylet/polylet/services/podsync/internal/source"
 	"github.com/polylet/polylet/services/podsync/internal/standing"
 	"github.com/polylet/polylet/services/podsync/internal/status"
@@ -102,6 +103,7 @@ type Service struct {
 	deps Deps
 
 	runtime  *cri.Client
+	sessions *session.Book
 	objects  *object.Store
 	volumes  *volume.Set
 	cgroups  cgroup.Manager
@@ -163,16 +165,17 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.metrics = metric.New(deps.Metrics)
 		deps.Metrics.MustRegister(gauges{s})
 	}
-	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, deps.Runtime, deps.Images, metrics)
+	if err := s.trace(); err != nil {
+		return nil, err
+	}
+	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, s.deps.Runtime, s.deps.Images, metrics)
+	s.sessions = session.New(session.Deps{Metrics: deps.Metrics})
 	s.allocations = allocation.New(filepath.Join(cfg.RootDir, "polylet", "allocations.json"))
 	s.table, s.pods = view.NewTable(deps.Epoch), view.NewPods(deps.Epoch)
 	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint}, observe.Deps{
 		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,
 	})
 	s.edges()
-	if err := s.trace(); err != nil {
-		return nil, err
-	}
 	if err := s.sourcesOf(); err != nil {
 		return nil, err
 	}
@@ -189,7 +192,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.housekeeping()
 	s.server, err = server.New(server.Deps{
 		Epoch: deps.Epoch, Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry, Trouble: s.trouble, Events: s.events,
-		Runtime: s.runtime.Raw(), State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
+		Runtime: heldRuntime{s.runtime.Raw(), s.sessions}, Sessions: s.sessions, ContainerRuns: s.containerRuns, State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
 		CheckpointDir: filepath.Join(cfg.RootDir, "checkpoints"),
 		SandboxImage:  s.runtime.SandboxImage,
 		Logs:          logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),
@@ -207,7 +210,9 @@ func (s *Service) edges() {
 		Client: deps.Client, Node: s.objects.Node,
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
-	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Sending: s.rush.Begin, Metrics: s.metrics})
+	s.statuses = status.New(status.Config{}, status.Deps{
+		Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Sending: s.rush.Begin, Trace: s.traceStatus, Metrics: s.metrics,
+	})
 	if s.hosts = deps.HostsGuard; s.hosts == nil {
 		s.hosts = hostsguard.New(filepath.Join(cfg.RootDir, "pods"))
 	}
@@ -275,7 +280,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 		PodLogsDir: cfg.PodLogsDir, ContainerLogsDir: filepath.Join(filepath.Dir(cfg.PodLogsDir), "containers"),
 	}, execute.Deps{
 		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: s.cgroups,
-		Materials: builder, Hooks: hook.New(hook.Deps{Exec: s.runtime, Events: s.events, Metrics: s.metrics}), Finisher: s.statuses,
+		Materials: builder, Hooks: hook.New(hook.Deps{Exec: heldHooks{s.runtime, s.sessions}, Events: s.events, Metrics: s.metrics}), Finisher: s.statuses,
 		Allocations: s.allocations, Starts: pace.New(pace.Config{Taken: s.rush.Begin}), Stops: pace.New(pace.Config{Taken: s.rush.Begin}),
 		Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
 	})
@@ -309,6 +314,7 @@ func (s *Service) Run(ctx context.Context) error {
 	part("probes", s.probes.Run)
 	part("conditions", s.standing.Run)
 	part("hosts files", s.hosts.Run)
+	part("exec sessions", s.sessions.Run)
 	part("events", s.events.Run)
 	part("volumes", s.volumes.Run)
 	part("mirrors", s.mirrors.Run)

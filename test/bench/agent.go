@@ -32,6 +32,8 @@ type stage struct {
 	runtime *containerd.Containerd
 	cluster *cluster.Cluster
 	node    *node.Node
+	// counted has the apiserver and the runtime count what is asked of them.
+	counted bool
 }
 
 // measureAgent measures one agent on a fresh stage, and the runtime alone on the
@@ -45,7 +47,7 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	if err := st.open(ctx, agent); err != nil {
 		return err
 	}
-	if !s.memory {
+	if !s.memory && !s.api {
 		if err := measureRuntime(ctx, s, st, r.column(runtimeAlone)); err != nil {
 			return fmt.Errorf("the runtime alone: %w", err)
 		}
@@ -55,6 +57,9 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	}
 	if s.memory {
 		return measureMemory(ctx, s, st, r.column(agent))
+	}
+	if s.api {
+		return measureAPI(ctx, s, st, r.column(agent))
 	}
 	return measureNode(ctx, s, st, r.column(agent))
 }
@@ -71,12 +76,12 @@ func (st *stage) open(ctx context.Context, agent string) error {
 		return err
 	}
 	st.runtime, err = containerd.Start(ctx, containerd.Config{
-		Instance: st.inst, Registry: st.images, PauseImage: images.Pause, Progress: os.Stderr,
+		Instance: st.inst, Registry: st.images, PauseImage: images.Pause, Progress: os.Stderr, Metrics: st.counted,
 	})
 	if err != nil {
 		return err
 	}
-	if st.cluster, err = cluster.Start(ctx, cluster.Config{Instance: st.inst, Progress: os.Stderr}); err != nil {
+	if st.cluster, err = cluster.Start(ctx, cluster.Config{Instance: st.inst, Progress: os.Stderr, Audit: st.counted}); err != nil {
 		return err
 	}
 	builder, err := peers.New(os.Stderr)
@@ -85,7 +90,7 @@ func (st *stage) open(ctx context.Context, agent string) error {
 	}
 	cfg := node.Config{
 		Instance: st.inst, Name: nodeName, RuntimeEndpoint: st.runtime.Endpoint(), Cluster: st.cluster,
-		Progress: os.Stderr,
+		Progress: os.Stderr, Overrides: map[string]any{"containerLogMaxSize": "1Gi"},
 	}
 	_, given, named := strings.Cut(agent, "=")
 	switch {
@@ -96,6 +101,8 @@ func (st *stage) open(ctx context.Context, agent string) error {
 		cfg.Binary, err = builder.Polylet(ctx)
 	case agent == "kubelet":
 		cfg.Kubelet = true
+		// Its cAdvisor would know names from containerd's usual socket only.
+		cfg.Flags = []string{"--containerd=" + st.runtime.Socket}
 		cfg.Binary, err = builder.Binary(ctx, peers.Kubelet())
 	default:
 		err = fmt.Errorf("no agent is called %q", agent)

@@ -26,6 +26,7 @@ type results struct {
 type column struct {
 	name   string
 	values map[string][]float64
+	shapes map[string]map[string]bool // by document
 	all    *results
 }
 
@@ -115,11 +116,17 @@ func figure(v float64) string {
 func store(s settings, text string, now time.Time) error {
 	path := s.out
 	if path == "" {
-		root, err := workspace.Root()
-		if err != nil {
+		kind := "bench"
+		switch {
+		case s.api:
+			kind = "api"
+		case s.rows:
+			kind = "rows"
+		}
+		var err error
+		if path, err = resultFile(kind, now); err != nil {
 			return err
 		}
-		path = filepath.Join(root, "docs", "results", "bench-"+now.UTC().Format("2006-01-02")+".md")
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -129,6 +136,15 @@ func store(s settings, text string, now time.Time) error {
 	}
 	fmt.Fprintln(os.Stderr, "written to", path)
 	return nil
+}
+
+// resultFile is where a report of this kind goes unless the command line says it.
+func resultFile(kind string, now time.Time) (string, error) {
+	root, err := workspace.Root()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, "docs", "results", kind+"-"+now.UTC().Format("2006-01-02")+".md"), nil
 }
 
 func commit() string {

@@ -37,6 +37,8 @@ type Config struct {
 	Controllers bool
 	// Port of the apiserver; zero takes a free one.
 	Port int
+	// Audit has the apiserver write down every request of nodes, to AuditLog.
+	Audit bool
 	// Progress receives lines about builds and starts.
 	Progress io.Writer
 }
@@ -50,6 +52,9 @@ type Cluster struct {
 	Server string
 	// AdminKubeconfig is the path of a self-contained kubeconfig.
 	AdminKubeconfig string
+	// AuditLog is the path of the audit events of nodes, one JSON object per
+	// line; empty without Config.Audit.
+	AuditLog string
 	// Client and Rest act as the cluster's administrator.
 	Client kubernetes.Interface
 	Rest   *rest.Config

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -78,31 +79,59 @@ func (c *Cluster) startAPIServer(ctx context.Context, binary, etcdURL string) er
 		return err
 	}
 	k := c.keys
+	audit, err := c.audit()
+	if err != nil {
+		return err
+	}
 	c.APIServer = process.New(process.Config{
 		Name: "kube-apiserver", Path: binary, LogFile: c.path("kube-apiserver.log"),
-		Args: []string{
-			"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + server.Port(),
-			"--etcd-servers=" + etcdURL, "--service-cluster-ip-range=" + c.cfg.Instance.ServiceCIDR(),
+		Args: append(audit,
+			"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+server.Port(),
+			"--etcd-servers="+etcdURL, "--service-cluster-ip-range="+c.cfg.Instance.ServiceCIDR(),
 			"--endpoint-reconciler-type=none", "--allow-privileged=true",
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 			"--enable-bootstrap-token-auth=true", "--anonymous-auth=true",
-			"--client-ca-file=" + k.ca.file, "--tls-cert-file=" + k.serving.cert, "--tls-private-key-file=" + k.serving.key,
+			"--client-ca-file="+k.ca.file, "--tls-cert-file="+k.serving.cert, "--tls-private-key-file="+k.serving.key,
 			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-			"--service-account-key-file=" + k.serviceAccounts.cert,
-			"--service-account-signing-key-file=" + k.serviceAccounts.key,
-			"--kubelet-client-certificate=" + k.kubelets.cert, "--kubelet-client-key=" + k.kubelets.key,
+			"--service-account-key-file="+k.serviceAccounts.cert,
+			"--service-account-signing-key-file="+k.serviceAccounts.key,
+			"--kubelet-client-certificate="+k.kubelets.cert, "--kubelet-client-key="+k.kubelets.key,
 			"--kubelet-preferred-address-types=InternalIP,Hostname",
-			"--requestheader-client-ca-file=" + k.frontProxy.file, "--requestheader-allowed-names=front-proxy-client",
+			"--requestheader-client-ca-file="+k.frontProxy.file, "--requestheader-allowed-names=front-proxy-client",
 			"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 			"--requestheader-username-headers=X-Remote-User",
-			"--proxy-client-cert-file=" + k.frontProxyClient.cert, "--proxy-client-key-file=" + k.frontProxyClient.key,
-		},
+			"--proxy-client-cert-file="+k.frontProxyClient.cert, "--proxy-client-key-file="+k.frontProxyClient.key,
+		),
 		Ready: func(ctx context.Context) error {
 			return c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		},
 		ReadyWithin: 2 * time.Minute, StopWithin: 15 * time.Second,
 	})
 	return c.APIServer.Start(ctx)
+}
+
+// auditPolicy has what nodes ask written down once: a watch when it begins and
+// when it ends, anything else when it is answered.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: ["system:nodes"]
+- level: None
+`
+
+// audit returns the apiserver's flags for the audit log; none when it is off.
+func (c *Cluster) audit() ([]string, error) {
+	if !c.cfg.Audit {
+		return nil, nil
+	}
+	policy := c.path("audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
+		return nil, fmt.Errorf("write the audit policy: %w", err)
+	}
+	c.AuditLog = c.path("audit.log")
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + c.AuditLog}, nil
 }
 
 func (c *Cluster) startControllerManager(ctx context.Context, binary string) error {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,6 +45,8 @@ type Config struct {
 	PauseImage string
 	// Runc is the program that runs containers; the machine's runc when empty.
 	Runc string
+	// Metrics has a built containerd serve its metrics, at MetricsURL.
+	Metrics bool
 	// Progress receives lines about builds.
 	Progress io.Writer
 }
@@ -54,6 +57,8 @@ type Containerd struct {
 	*process.Process
 	// Socket is the path of the CRI socket.
 	Socket string
+	// MetricsURL is empty without Config.Metrics.
+	MetricsURL string
 
 	conn *grpc.ClientConn
 }
@@ -79,7 +84,11 @@ func Prepare(ctx context.Context, cfg Config) (*Containerd, error) {
 	if err != nil {
 		return nil, err
 	}
-	configFile, err := writeConfig(cfg)
+	metrics, err := metricsAddress(cfg)
+	if err != nil {
+		return nil, err
+	}
+	configFile, err := writeConfig(cfg, metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +99,9 @@ func Prepare(ctx context.Context, cfg Config) (*Containerd, error) {
 		return nil, fmt.Errorf("connect to %s: %w", socket, err)
 	}
 	c := &Containerd{Socket: socket, conn: conn}
+	if metrics != "" {
+		c.MetricsURL = "http://" + metrics + "/v1/metrics"
+	}
 	c.Process = process.New(process.Config{
 		Name: "containerd", Path: binary, Args: []string{"--config", configFile},
 		Env:         []string{"PATH=" + path},
@@ -174,7 +186,20 @@ func binaries(ctx context.Context, cfg Config) (binary, path string, err error) 
 	return built["containerd"], filepath.Dir(built["containerd-shim-runc-v2"]) + ":" + system, nil
 }
 
-func writeConfig(cfg Config) (string, error) {
+// metricsAddress finds a free port of loopback; empty when no metrics are asked for.
+func metricsAddress(cfg Config) (string, error) {
+	if !cfg.Metrics {
+		return "", nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port for containerd's metrics: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+func writeConfig(cfg Config, metrics string) (string, error) {
 	inst := cfg.Instance
 	for _, dir := range []string{"root", "state", "hosts", "cni", "ipam", "opt", "cdi", "runc"} {
 		if _, err := inst.Mkdir(dir); err != nil {
@@ -188,8 +213,11 @@ func writeConfig(cfg Config) (string, error) {
 		return "", fmt.Errorf("write the CNI configuration: %w", err)
 	}
 	text := config2(cfg)
-	if cfg.Version == Debian {
+	switch {
+	case cfg.Version == Debian:
 		text = config1(cfg)
+	case metrics != "":
+		text += fmt.Sprintf("[plugins.'io.containerd.server.v1.metrics']\n  address = %q\n", metrics)
 	}
 	file := inst.Path("containerd.toml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

@@ -85,7 +85,7 @@ func (e *Executor) clear(ctx context.Context, t Task) (busy bool, err error) {
 // is observed; an id with an error that the container runs, but could not be
 // looked at.
 func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) (id, ip string, err error) {
-	if t.Action.Attempt > 0 && e.sandboxDown(ctx, t) {
+	if t.Action.Attempt > 0 && e.sandboxGoes(ctx, t) {
 		return "", "", nil // why the container has ended, and nothing to start it in
 	}
 	sandbox, sandboxConfig, err := e.sandboxOf(ctx, t.Pod, t.Action.SandboxID)
@@ -126,6 +126,11 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		t.Hooked(id, plan.HookRunning)
+	}
+	// Making it took a while, in which a sandbox on its way out has gone on.
+	if !t.Action.SandboxUntil.IsZero() && e.sandboxGoes(ctx, t) {
+		t.Hooked(id, plan.HookDone)
+		return "", "", e.notStarted(ctx, t, id, reasonRun, errSandboxGoes)
 	}
 	if err := e.deps.Runtime.StartContainer(ctx, id); err != nil {
 		t.Hooked(id, plan.HookDone)
@@ -228,7 +233,7 @@ const shortestStop = 2 * time.Second
 // killContainer stops a container within its grace period.
 func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	a := t.Action
-	ends := time.Now().Add(time.Duration(a.GraceSeconds) * time.Second)
+	ends := time.Now().Add(plan.Seconds(a.GraceSeconds))
 	if !a.Announced {
 		e.announceStop(t)
 	}

@@ -1,8 +1,11 @@
 package execute
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -133,6 +136,53 @@ func (e *Executor) sandboxDown(ctx context.Context, t Task) bool {
 		}
 	}
 	return true
+}
+
+var errSandboxGoes = errors.New("its sandbox went down")
+
+// sandboxGoes says whether the sandbox of a start is down or on its way out. A
+// runtime that takes a sandbox away ends its process a while before it says
+// that the sandbox is down; of a container that was killed from outside, the
+// process is asked first, and when it is dead the runtime is waited for, until
+// Action.SandboxUntil at most: a process that cannot be seen from here looks
+// the same.
+func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
+	if t.Action.SandboxUntil.IsZero() {
+		return e.sandboxDown(ctx, t)
+	}
+	pid, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
+	if err != nil || pid <= 0 || e.deps.ProcessAlive(pid) {
+		return e.sandboxDown(ctx, t)
+	}
+	for {
+		if e.sandboxDown(ctx, t) {
+			return true
+		}
+		if !time.Now().Before(t.Action.SandboxUntil) {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(sandboxAsked):
+		}
+	}
+}
+
+// sandboxAsked is how often a runtime is asked whether a sandbox whose process
+// is dead is down.
+const sandboxAsked = 20 * time.Millisecond
+
+// processAlive says whether a process runs: one that has ended and was not
+// reaped does not.
+func processAlive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// The state follows the name, which may hold anything, and a space.
+	end := bytes.LastIndexByte(stat, ')')
+	return end >= 0 && end+2 < len(stat) && stat[end+2] != 'Z' && stat[end+2] != 'X'
 }
 
 func (e *Executor) forget(uid types.UID) {

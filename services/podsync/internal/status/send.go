@@ -200,7 +200,9 @@ type request struct {
 func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	defer w.idle.Done()
 	defer w.deps.Sending()()
+	ended := w.deps.Trace(e.uid)
 	object, err := w.patch(ctx, r)
+	ended(err)
 	w.report(ctx, r, err)
 	if w.noteFailure(ctx, e, err) {
 		w.deps.OnRefused(e.uid, err)

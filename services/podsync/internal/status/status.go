@@ -53,6 +53,9 @@ type Deps struct {
 	// Sending is told when a request begins, and sent when it has ended; may be
 	// nil, must not block.
 	Sending func() (sent func())
+	// Trace opens the span of one request for a pod and returns what ends it; nil
+	// when nobody collects traces. It must not block.
+	Trace func(uid types.UID) (end func(error))
 	// Metrics may be nil.
 	Metrics *metric.Metrics
 }
@@ -130,6 +133,9 @@ func New(cfg Config, deps Deps) *Writer {
 	}
 	if deps.OnRefused == nil {
 		deps.OnRefused = func(types.UID, error) {}
+	}
+	if deps.Trace == nil {
+		deps.Trace = func(types.UID) func(error) { return func(error) {} }
 	}
 	return &Writer{cfg: cfg, deps: deps, entries: map[types.UID]*entry{}}
 }
