@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&s.trouble, "runtime-flags", "", "with -scale: flags of the fake runtime, such as \"-delay=2s -hang-share=0.5\"; see test/cmd/fakeruntime")
 	flag.DurationVar(&s.settle, "settle", 30*time.Second, "with -rows or -scale: how long the pods are left alone before the idle figures are taken")
 	flag.DurationVar(&s.idle, "idle", time.Minute, "with -rows or -scale: how long those are taken")
-	flag.StringVar(&s.profiles, "profiles", "", "directory for profiles: with -memory, -api or -scale of polylet's processes, else of podsync's CPU in a burst")
+	flag.StringVar(&s.profiles, "profiles", "", "directory for profiles of polylet's processes: heaps with -memory, podsync's CPU in a burst, what -api and -scale say")
 	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout, and api-, rows- or scale-DATE.md with these")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")

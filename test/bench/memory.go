@@ -113,7 +113,8 @@ func saveProfiles(ctx context.Context, s settings, st *stage, when string) error
 	}
 	for name := range st.node.Processes {
 		path := filepath.Join(s.profiles, name+"-"+when+".heap")
-		if err := saveProfile(ctx, filepath.Join(st.node.SocketDir, name+".sock"), "heap", 0, path); err != nil {
+		request := &commonv1.GetProfileRequest{Name: "heap", Gc: true}
+		if err := saveProfile(ctx, filepath.Join(st.node.SocketDir, name+".sock"), path, request); err != nil {
 			return fmt.Errorf("heap profile of %s: %w", name, err)
 		}
 	}
@@ -134,20 +135,20 @@ func profileBurst(ctx context.Context, s settings, st *stage) (wait func() error
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- saveProfile(ctx, filepath.Join(st.node.SocketDir, node.Podsync+".sock"), "profile", burstProfile, filepath.Join(s.profiles, "podsync.cpu"))
+		done <- saveProfile(ctx, filepath.Join(st.node.SocketDir, node.Podsync+".sock"), filepath.Join(s.profiles, "podsync.cpu"),
+			&commonv1.GetProfileRequest{Name: "profile", Seconds: burstProfile})
 	}()
 	return func() error { return <-done }, nil
 }
 
-// saveProfile writes one profile of the process behind the socket; seconds is how
-// long it is measured, 0 for one as it stands.
-func saveProfile(ctx context.Context, socket, name string, seconds int32, path string) error {
+// saveProfile writes one profile of the process behind the socket.
+func saveProfile(ctx context.Context, socket, path string, request *commonv1.GetProfileRequest) error {
 	conn, err := rpc.Dial(socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	stream, err := commonv1.NewCommonServiceClient(conn).GetProfile(ctx, &commonv1.GetProfileRequest{Name: name, Seconds: seconds, Gc: name == "heap"})
+	stream, err := commonv1.NewCommonServiceClient(conn).GetProfile(ctx, request)
 	if err != nil {
 		return err
 	}

@@ -42,12 +42,11 @@ type Config struct {
 	// longer while more work does so than ends in its place: a runtime that is
 	// slow as a whole must not get everything at once.
 	HungAfter time.Duration
-	// Taken is told when a place is taken, and free when it is given back; may be
-	// nil, must not block.
-	Taken func() (free func())
 	// MostHung is how much work may go on without a place; beyond that it keeps
 	// its place. No bound when 0.
 	MostHung int
+	// Taken is told when a place is taken, and free when it is given back; may be nil.
+	Taken func() (free func())
 }
 
 // Pacer gives out places. Safe for concurrent use.
@@ -146,8 +145,7 @@ func (p *Pacer) patience() time.Duration {
 // place is a place that was taken, to be kept so long at most.
 func (p *Pacer) place(patience time.Duration) (leave func()) {
 	const working, hung, left = 0, 1, 2
-	state := working
-	free := sync.OnceFunc(p.cfg.Taken())
+	state, free := working, p.cfg.Taken()
 	p.mu.Lock() // timer is set before its function looks at it
 	defer p.mu.Unlock()
 	var timer *time.Timer
@@ -170,11 +168,11 @@ func (p *Pacer) place(patience time.Duration) (leave func()) {
 	})
 	return func() {
 		timer.Stop()
-		free()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch state {
 		case working:
+			free()
 			p.taken--
 			p.late = max(0, p.late-1)
 			p.adapt()

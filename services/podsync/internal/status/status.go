@@ -50,12 +50,12 @@ type Deps struct {
 	// transition times that it was given; may be nil, must not block. It is
 	// called without a lock held, for one pod in order.
 	OnAccepted func(uid types.UID, status v1.PodStatus)
-	// Sending is told when a request begins, and sent when it has ended; may be
-	// nil, must not block.
-	Sending func() (sent func())
 	// Trace opens the span of one request for a pod and returns what ends it; nil
 	// when nobody collects traces. It must not block.
 	Trace func(uid types.UID) (end func(error))
+	// Sending is told when a request begins, and sent when it has ended; may be
+	// nil, must not block.
+	Sending func() (sent func())
 	// Metrics may be nil.
 	Metrics *metric.Metrics
 }
