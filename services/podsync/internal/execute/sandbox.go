@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -126,8 +127,8 @@ func (e *Executor) sandboxDown(ctx context.Context, t Task) bool {
 
 var errSandboxGoes = errors.New("its sandbox went down")
 
-// sandboxGoes says whether the sandbox of a start is down or on its way out. A
-// runtime that takes a sandbox away ends its process a while before it says
+// sandboxGoes says whether the sandbox of a start is down or seems to be on its
+// way out; then nothing is to be started until that was planned anew. A runtime that takes a sandbox away ends its process a while before it says
 // that the sandbox is down; of a container that was killed from outside, the
 // process is asked first, and when it is dead the runtime is waited for, until
 // Action.SandboxUntil at most: a process that cannot be seen from here looks
@@ -136,9 +137,15 @@ func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
 	if t.Action.SandboxUntil.IsZero() {
 		return e.sandboxDown(ctx, t)
 	}
-	pid, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
-	if err != nil || pid <= 0 || e.deps.ProcessAlive(pid) {
+	if e.besideEnded(t) {
+		return true
+	}
+	pid, ready, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
+	switch {
+	case err != nil || !ready:
 		return e.sandboxDown(ctx, t)
+	case pid <= 0 || e.deps.ProcessAlive(pid):
+		return false
 	}
 	for {
 		if e.sandboxDown(ctx, t) {
@@ -153,6 +160,17 @@ func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
 		case <-time.After(sandboxAsked):
 		}
 	}
+}
+
+// besideEnded says whether a container has ended that lived beside the one that
+// is to start.
+func (e *Executor) besideEnded(t Task) bool {
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.State == plan.StateExited && slices.Contains(t.Action.Beside, c.ID) {
+			return true
+		}
+	}
+	return false
 }
 
 // sandboxAsked is how often a runtime is asked whether a sandbox whose process

@@ -8,7 +8,7 @@ const (
 	sandboxMayFollow = 2 * time.Second
 	// nextFollows is how soon after one of them the next process of a sandbox
 	// that is taken away has ended: another container's, or the sandbox's own.
-	nextFollows = 30 * time.Millisecond
+	nextFollows = 40 * time.Millisecond
 )
 
 // Exit codes of a process that a signal ended: 128 and the signal's number.
@@ -60,12 +60,18 @@ func (p *planner) afterSandbox(v *view) time.Time {
 	return last.Add(min(nextFollows*time.Duration(1+live), sandboxMayFollow))
 }
 
-// sandboxUntil is Action.SandboxUntil of a start of the container.
-func (p *planner) sandboxUntil(v *view) time.Time {
+// watchSandbox sets what a start of a container that was killed from outside
+// has to look at: SandboxUntil and Beside.
+func (p *planner) watchSandbox(v *view, a *Action) {
 	if !p.killedInPlace(v) {
-		return time.Time{}
+		return
 	}
-	return v.last.FinishedAt.Add(sandboxMayFollow)
+	a.SandboxUntil = v.last.FinishedAt.Add(sandboxMayFollow)
+	for i := range p.s.Observed.Containers {
+		if c := &p.s.Observed.Containers[i]; c.SandboxID == a.SandboxID && c.live() {
+			a.Beside = append(a.Beside, c.ID)
+		}
+	}
 }
 
 // killedInPlace says whether the container is to start again in the sandbox in

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -72,7 +73,7 @@ func TestHowLongAContainerWaitsForItsSandboxIsToldByTheOthers(t *testing.T) {
 
 func TestTheStartOfAContainerThatWasKilledFromOutsideLooksAtItsSandbox(t *testing.T) {
 	for code, want := range map[int32]bool{137: true, 143: true, 1: false} {
-		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b", "c"))
 		w.settle(time.Minute)
 		ended := w.s.Now
 		w.end(w.newest("a"), code)
@@ -81,7 +82,7 @@ func TestTheStartOfAContainerThatWasKilledFromOutsideLooksAtItsSandbox(t *testin
 			w.s.Now = w.s.Now.Add(nextFollows)
 			out := Plan(w.s)
 			for i := range out.Actions {
-				if out.Actions[i].Kind == StartContainer {
+				if out.Actions[i].Kind == StartContainer && out.Actions[i].Container == "a" {
 					start = &out.Actions[i]
 				}
 			}
@@ -95,6 +96,8 @@ func TestTheStartOfAContainerThatWasKilledFromOutsideLooksAtItsSandbox(t *testin
 			t.Errorf("exit code %d: it was not started", code)
 		case want && start.SandboxUntil.Sub(ended) != sandboxMayFollow, !want && !start.SandboxUntil.IsZero():
 			t.Errorf("exit code %d: its sandbox is looked at until %v, it ended at %v", code, start.SandboxUntil, ended)
+		case want && (len(start.Beside) == 0 || !slices.Contains(start.Beside, w.newest("b").ID)), !want && len(start.Beside) > 0:
+			t.Errorf("exit code %d: it looks at %v beside it", code, start.Beside)
 		}
 	}
 }

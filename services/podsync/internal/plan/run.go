@@ -246,11 +246,13 @@ func (p *planner) start(due []*view) {
 			continue
 		}
 		_, backoff := p.restartTime(v)
-		p.emit(Action{
+		a := Action{
 			Key: Key{StartContainer, v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
 			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
-			VolumeRefs: p.volumeRefs(v.spec), SandboxUntil: p.sandboxUntil(v),
-		})
+			VolumeRefs: p.volumeRefs(v.spec),
+		}
+		p.watchSandbox(v, &a)
+		p.emit(a)
 		if v.class == regular && p.mayStillStart(v) {
 			return // one after the other: the next waits for this one's postStart
 		}
