@@ -129,7 +129,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	// Making it took a while, in which a sandbox on its way out has gone on.
 	if !t.Action.SandboxUntil.IsZero() && e.sandboxGoes(ctx, t) {
 		t.Hooked(id, plan.HookDone)
-		return "", "", e.takeBack(ctx, t, id, reasonRun, errSandboxGoes)
+		return "", "", e.notStarted(ctx, t, id, reasonRun, errSandboxGoes)
 	}
 	if err := e.deps.Runtime.StartContainer(ctx, id); err != nil {
 		t.Hooked(id, plan.HookDone)
@@ -178,18 +178,14 @@ func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) erro
 }
 
 // notStarted is for what the runtime did not make or start: a failure, unless
-// the sandbox went down meanwhile. That was no attempt.
+// the sandbox went down meanwhile. That was no attempt, and what was made for
+// it (id, may be empty) is removed, so that it is not counted. A container that
+// ran all the same, though the runtime's answer says otherwise, stays: its end
+// counts like any other.
 func (e *Executor) notStarted(ctx context.Context, t Task, id, reason string, err error) error {
 	if ctx.Err() != nil || !e.sandboxDown(ctx, t) {
 		return e.startFailed(ctx, t, reason, err)
 	}
-	return e.takeBack(ctx, t, id, reason, err)
-}
-
-// takeBack removes what was made (id, may be empty) for a start that is no
-// attempt, so that it is not counted. A container that ran all the same, though
-// the runtime's answer says otherwise, stays: its end counts like any other.
-func (e *Executor) takeBack(ctx context.Context, t Task, id, reason string, err error) error {
 	if id != "" {
 		switch ran, lookErr := e.hasRun(ctx, t, id); {
 		case lookErr != nil:
@@ -202,7 +198,7 @@ func (e *Executor) takeBack(ctx context.Context, t Task, id, reason string, err 
 		}
 		e.deps.Observer.Gone(id)
 	}
-	logr.FromContextOrDiscard(ctx).V(1).Info("A container was not started, for its sandbox goes down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "error", err.Error())
+	logr.FromContextOrDiscard(ctx).V(1).Info("A container was not started, for its sandbox went down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "error", err.Error())
 	return nil
 }
 

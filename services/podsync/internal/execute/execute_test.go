@@ -269,7 +269,6 @@ func TestTheProcessOfASandboxTellsBeforeTheRuntimeThatItGoes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pid    int
 		diesAt string        // the call by which the process is dead
-		endsAt string        // the call by which a container beside it has ended
 		downIn time.Duration // when the runtime says so; 0: never
 		fails  error         // of the question for the process
 		want   []string      // equal questions in a row are one
@@ -287,9 +286,7 @@ func TestTheProcessOfASandboxTellsBeforeTheRuntimeThatItGoes(t *testing.T) {
 			pid: 7, diesAt: "create", downIn: 50 * time.Millisecond,
 			want: append(slices.Clone(made), "pid sb", "saw sb", "saw made", "rm made", "gone made"),
 		},
-		"a container beside it had ended before":                 {pid: 7, endsAt: "now"},
-		"a container beside it ends while the container is made": {pid: 7, endsAt: "create", want: append(slices.Clone(made), "saw made", "rm made", "gone made")},
-		"it cannot be seen from here":                            {pid: 7, diesAt: "pid", want: []string{"pid sb", "saw sb", "create c/1 in sb", "pid sb", "saw sb", "start made", "saw made"}, after: 2 * time.Second},
+		"it cannot be seen from here": {pid: 7, diesAt: "pid", want: []string{"pid sb", "saw sb", "create c/1 in sb", "pid sb", "saw sb", "start made", "saw made"}, after: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -298,25 +295,17 @@ func TestTheProcessOfASandboxTellsBeforeTheRuntimeThatItGoes(t *testing.T) {
 					h.fail = map[string][]error{"pid": {tc.fails}}
 				}
 				h.alive = func() bool { return !dead }
-				beside := plan.Container{ID: "beside", Name: "b", SandboxID: "sb", State: plan.StateRunning}
-				if tc.endsAt == "now" {
-					beside.State = plan.StateExited
-				}
-				h.now.Containers = []plan.Container{beside}
 				h.called = func(name string) {
 					dead = dead || name == tc.diesAt
-					if name == tc.endsAt {
-						beside.State = plan.StateExited
-					}
 					if name == "create" {
-						h.now.Containers = []plan.Container{beside, {ID: "made", Name: "c", State: plan.StateCreated}}
+						h.now.Containers = []plan.Container{{ID: "made", Name: "c", State: plan.StateCreated}}
 					}
 					if dead && tc.downIn > 0 && time.Since(began) >= tc.downIn {
 						h.now.Sandboxes = []plan.Sandbox{{ID: "sb"}}
 					}
 				}
 				start := startC
-				start.SandboxUntil, start.Beside = began.Add(2*time.Second), []string{"beside"}
+				start.SandboxUntil = began.Add(2 * time.Second)
 				if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(start)); err != nil {
 					t.Error(err)
 				}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -127,8 +126,8 @@ func (e *Executor) sandboxDown(ctx context.Context, t Task) bool {
 
 var errSandboxGoes = errors.New("its sandbox went down")
 
-// sandboxGoes says whether the sandbox of a start is down or seems to be on its
-// way out; then nothing is to be started until that was planned anew. A runtime that takes a sandbox away ends its process a while before it says
+// sandboxGoes says whether the sandbox of a start is down or on its way out. A
+// runtime that takes a sandbox away ends its process a while before it says
 // that the sandbox is down; of a container that was killed from outside, the
 // process is asked first, and when it is dead the runtime is waited for, until
 // Action.SandboxUntil at most: a process that cannot be seen from here looks
@@ -136,9 +135,6 @@ var errSandboxGoes = errors.New("its sandbox went down")
 func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
 	if t.Action.SandboxUntil.IsZero() {
 		return e.sandboxDown(ctx, t)
-	}
-	if e.besideEnded(t) {
-		return true
 	}
 	pid, ready, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
 	switch {
@@ -160,17 +156,6 @@ func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
 		case <-time.After(sandboxAsked):
 		}
 	}
-}
-
-// besideEnded says whether a container has ended that lived beside the one that
-// is to start.
-func (e *Executor) besideEnded(t Task) bool {
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.State == plan.StateExited && slices.Contains(t.Action.Beside, c.ID) {
-			return true
-		}
-	}
-	return false
 }
 
 // sandboxAsked is how often a runtime is asked whether a sandbox whose process

@@ -79,10 +79,8 @@ type Action struct {
 	SandboxID string
 	// SandboxUntil is set when the container was killed from outside: until then
 	// its sandbox may be on its way out, which the sandbox's own process tells
-	// before the runtime does. Beside are the ids of the containers that live in
-	// it: when one of them has ended meanwhile, all is to be planned anew.
+	// before the runtime does.
 	SandboxUntil time.Time
-	Beside       []string
 	// Attempt of a sandbox, or restart count of a container.
 	Attempt int
 	// PodStarted is the pod's start time, for MakeSandbox to keep.

@@ -246,13 +246,11 @@ func (p *planner) start(due []*view) {
 			continue
 		}
 		_, backoff := p.restartTime(v)
-		a := Action{
+		p.emit(Action{
 			Key: Key{StartContainer, v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
 			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
-			VolumeRefs: p.volumeRefs(v.spec),
-		}
-		p.watchSandbox(v, &a)
-		p.emit(a)
+			VolumeRefs: p.volumeRefs(v.spec), SandboxUntil: p.sandboxUntil(v),
+		})
 		if v.class == regular && p.mayStillStart(v) {
 			return // one after the other: the next waits for this one's postStart
 		}
