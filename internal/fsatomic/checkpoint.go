@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
+	"path/filepath"
 )
 
 // Checkpoint is one value kept in one file as JSON with a checksum. Not safe
@@ -63,26 +63,43 @@ func (c *Checkpoint[T]) Write(value T) error {
 }
 
 // Read returns the value. A missing file gives an error that is os.ErrNotExist.
-// A damaged one is renamed to <path>.damaged-<time> and gives a *DamagedError;
-// the next Read then finds no file.
+// A damaged one, one that cannot be read, and what is no file at all, is renamed
+// to <path>.damaged-<time> and gives a *DamagedError; the next Read then finds no
+// file. No Write may be under way.
 func (c *Checkpoint[T]) Read() (T, error) {
 	var zero T
-	raw, err := os.ReadFile(c.path)
-	if err != nil {
+	Clean(filepath.Dir(c.path), filepath.Base(c.path))
+	raw, err := readRegular(c.path)
+	if errors.Is(err, os.ErrNotExist) {
 		return zero, fmt.Errorf("read checkpoint: %w", err)
 	}
-	value, err := decode[T](raw)
+	var value T
+	if err == nil {
+		value, err = decode[T](raw)
+	}
 	if err == nil {
 		return value, nil
 	}
 	damaged := &DamagedError{Path: c.path, Cause: err}
-	aside := c.path + ".damaged-" + time.Now().UTC().Format("20060102T150405.000000000")
-	if renameErr := os.Rename(c.path, aside); renameErr != nil {
-		damaged.Cause = errors.Join(err, renameErr)
+	aside, err := SetAside(c.path)
+	if err != nil {
+		damaged.Cause = errors.Join(damaged.Cause, err)
 	} else {
 		damaged.SetAside = aside
 	}
 	return zero, damaged
+}
+
+// readRegular reads a file; what is none, or cannot be read, is an error at once.
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is no file but %s", info.Mode().Type())
+	}
+	return os.ReadFile(path)
 }
 
 // Remove deletes the checkpoint; a missing one is no error.

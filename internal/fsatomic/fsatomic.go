@@ -4,9 +4,12 @@
 package fsatomic
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 )
 
 // WriteFile replaces path with data: temporary file in the same directory,
@@ -52,11 +55,60 @@ func write(path string, data []byte, mode os.FileMode, prepare func(*os.File) er
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := replace(f.Name(), path); err != nil {
 		return err
 	}
 	return SyncDir(dir)
 }
+
+// replace renames a file to path. A directory in its place is set aside.
+func replace(file, path string) error {
+	err := os.Rename(file, path)
+	if err == nil {
+		return nil
+	}
+	if info, statErr := os.Lstat(path); statErr != nil || !info.IsDir() {
+		return err
+	}
+	if _, asideErr := SetAside(path); asideErr != nil {
+		return errors.Join(err, asideErr)
+	}
+	return os.Rename(file, path)
+}
+
+// asideMark is in the name of what was set aside.
+const asideMark = ".damaged-"
+
+// AsideOf is a name, not taken yet, under which path can be set aside.
+func AsideOf(path string) string {
+	return path + asideMark + time.Now().UTC().Format("20060102T150405.000000000")
+}
+
+// IsAside says whether a name is of something that was set aside.
+func IsAside(name string) bool { return strings.Contains(name, asideMark) }
+
+// SetAside renames what cannot be used and says how it is called now.
+func SetAside(path string) (string, error) {
+	aside := AsideOf(path)
+	if err := os.Rename(path, aside); err != nil {
+		return "", err
+	}
+	return aside, nil
+}
+
+// Clean removes what writes have left in a directory that a crash cut short:
+// of the file of this name, or of all with "*". None may be under way.
+func Clean(dir, name string) {
+	if name != "*" {
+		name = globQuote.Replace(name)
+	}
+	left, _ := filepath.Glob(filepath.Join(globQuote.Replace(dir), "."+name+".tmp-*"))
+	for _, file := range left {
+		_ = os.Remove(file) // it takes room, nothing else
+	}
+}
+
+var globQuote = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 // SyncDir makes the names in dir durable.
 func SyncDir(dir string) error {

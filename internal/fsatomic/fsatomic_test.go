@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
@@ -116,6 +118,101 @@ func TestDamagedCheckpointIsSetAsideAndNamed(t *testing.T) {
 				t.Fatalf("second read: %v", err)
 			}
 		})
+	}
+}
+
+func TestWhatIsNoFileIsSetAsideAndNothingWaitsForIt(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"an empty directory": func(path string) error { return os.Mkdir(path, 0o755) },
+		"a full directory":   func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o755) },
+		"a pipe":             func(path string) error { return unix.Mkfifo(path, 0o644) },
+		"a loop":             func(path string) error { return os.Symlink(path, path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			if err := make(path); err != nil {
+				t.Fatal(err)
+			}
+			c := NewCheckpoint[state](path)
+			_, err := c.Read()
+			var damaged *DamagedError
+			if !errors.As(err, &damaged) || damaged.SetAside == "" || !IsAside(damaged.SetAside) {
+				t.Fatalf("read: %v", err)
+			}
+			if _, err := os.Lstat(damaged.SetAside); err != nil {
+				t.Errorf("set aside: %v", err)
+			}
+			if err := c.Write(state{Names: []string{"one"}}); err != nil {
+				t.Fatalf("rebuild: %v", err)
+			}
+			if got, err := c.Read(); err != nil || len(got.Names) != 1 {
+				t.Errorf("rebuilt as %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestADirectoryThatTakesTheFilesPlaceMeanwhileDoesNotStopWrites(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	if err := os.MkdirAll(filepath.Join(path, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(path, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "new" {
+		t.Errorf("it holds %q, %v", got, err)
+	}
+	entries, _ := os.ReadDir(dir)
+	if len(entries) != 2 || !IsAside(entries[1].Name()) {
+		t.Errorf("left are %v", entries)
+	}
+}
+
+func TestWhatCutShortWritesLeftIsRemovedByTheNextLife(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s[1].json")
+	for _, name := range []string{".s[1].json.tmp-123", ".s[1].json.tmp-9", ".other.tmp-1", "mine.tmp-1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := NewCheckpoint[state](path).Read(); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	entries, _ := os.ReadDir(dir)
+	if len(entries) != 2 {
+		t.Errorf("left are %v, want the files of others", entries)
+	}
+	Clean(dir, "*")
+	if entries, _ = os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("left are %v", entries)
+	}
+}
+
+func TestAFullDiskIsAnErrorThatKeepsTheOldStateAndLeavesNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("mount a small tmpfs: %v", err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	c := NewCheckpoint[state](filepath.Join(dir, "s"))
+	if err := c.Write(state{Names: []string{"one"}}); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Write(state{Names: []string{strings.Repeat("x", 128<<10)}})
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(dir, "s")) {
+		t.Errorf("write on a full disk: %v", err)
+	}
+	if got, err := c.Read(); err != nil || got.Names[0] != "one" {
+		t.Errorf("afterwards it holds %+v, %v", got, err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("left are %v", entries)
 	}
 }
 

@@ -95,6 +95,10 @@ func AddFlags(fs *pflag.FlagSet, f *Flags, c *kubeletv1beta1.KubeletConfiguratio
 	addEvictionFlags(fs, c)
 	addIgnoredFlags(fs)
 	logsapi.AddFlags(&c.Logging, fs)
+	// The library has these only where its own JSON encoder is linked.
+	split := &c.Logging.Options.JSON.OutputRoutingOptions
+	fs.BoolVar(&split.SplitStream, "log-json-split-stream", split.SplitStream, "Taken for the kubelet's sake: there is one stream of logs, stderr.")
+	fs.Var(&split.InfoBufferSize, "log-json-info-buffer-size", "Taken for the kubelet's sake: logs are not buffered.")
 }
 
 func addOwnFlags(fs *pflag.FlagSet, f *Flags) {

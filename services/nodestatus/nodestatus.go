@@ -106,7 +106,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		})
 	}
 	s.addresses = facts.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
-	s.server = server.New(s.keeper, s.lease, nodelog.NewDir(cfg.LogDir))
+	s.server = server.New(s.keeper, s.lease, s.events, nodelog.NewDir(cfg.LogDir))
 	return s, nil
 }
 

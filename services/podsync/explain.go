@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,7 +12,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/trace"
 )
 
-// trace makes what sends spans, when a collector is configured.
+// trace makes what sends spans, when a collector is configured. The connections
+// to the runtime then make a span of each call that an action makes.
 func (s *Service) trace() error {
 	if s.cfg.TraceEndpoint == nil {
 		return nil
@@ -23,7 +25,17 @@ func (s *Service) trace() error {
 		return err
 	}
 	s.lines.Tracer, s.sendTraces = tracer, tracer.Run
+	s.deps.Runtime, s.deps.Images = trace.Calls(s.deps.Runtime), trace.Calls(s.deps.Images)
 	return nil
+}
+
+// traceStatus opens the span of a status that is sent.
+func (s *Service) traceStatus(uid types.UID) (end func(error)) {
+	span := s.lines.Trace(uid, "write status", "")
+	if span == nil {
+		return func(error) {}
+	}
+	return func(err error) { span.End(time.Now(), err) }
 }
 
 // trouble says why the apiserver does not have a pod's status; nil when it has.

@@ -161,9 +161,20 @@ func (s *Service) nodeFacts() plan.Node {
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod, FirstContainerRestartPeriod: s.cfg.FirstContainerRestartPeriod,
 		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll,
 		Quotas:           resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},
-		NoPodLevelResize: s.cfg.Resize.NoPodLevel,
-		DeadContainers:   s.cfg.DeadContainers, DeadContainerTTL: s.cfg.DeadContainerTTL,
+		NoPodLevelResize: s.cfg.Resize.NoPodLevel, RecursiveReadOnly: canReadOnly(r.Status),
+		DeadContainers: s.cfg.DeadContainers, DeadContainerTTL: s.cfg.DeadContainerTTL,
 	}
+}
+
+// canReadOnly says whether the handler of pods without a runtime class makes
+// mounts recursively read-only.
+func canReadOnly(st *runtimeapi.StatusResponse) bool {
+	for _, h := range st.GetRuntimeHandlers() {
+		if h.GetName() == "" {
+			return h.GetFeatures().GetRecursiveReadOnlyMounts()
+		}
+	}
+	return false
 }
 
 // onDisk lists pods that left something outside of the runtime.

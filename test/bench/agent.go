@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/polylet/polylet/test/harness/cluster"
@@ -46,7 +47,7 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	if err := st.open(ctx, agent); err != nil {
 		return err
 	}
-	if !s.memory {
+	if !s.memory && !s.api {
 		if err := measureRuntime(ctx, s, st, r.column(runtimeAlone)); err != nil {
 			return fmt.Errorf("the runtime alone: %w", err)
 		}
@@ -56,6 +57,9 @@ func measureAgent(ctx context.Context, s settings, agent string, r *results) err
 	}
 	if s.memory {
 		return measureMemory(ctx, s, st, r.column(agent))
+	}
+	if s.api {
+		return measureAPI(ctx, s, st, r.column(agent))
 	}
 	return measureNode(ctx, s, st, r.column(agent))
 }
@@ -86,14 +90,19 @@ func (st *stage) open(ctx context.Context, agent string) error {
 	}
 	cfg := node.Config{
 		Instance: st.inst, Name: nodeName, RuntimeEndpoint: st.runtime.Endpoint(), Cluster: st.cluster,
-		Progress: os.Stderr,
+		Progress: os.Stderr, Overrides: map[string]any{"containerLogMaxSize": "1Gi"},
 	}
-	switch agent {
-	case "polylet":
+	_, given, named := strings.Cut(agent, "=")
+	switch {
+	case named:
+		cfg.Split, cfg.Binary = true, given
+	case agent == "polylet":
 		cfg.Split = true
 		cfg.Binary, err = builder.Polylet(ctx)
-	case "kubelet":
+	case agent == "kubelet":
 		cfg.Kubelet = true
+		// Its cAdvisor would know names from containerd's usual socket only.
+		cfg.Flags = []string{"--containerd=" + st.runtime.Socket}
 		cfg.Binary, err = builder.Binary(ctx, peers.Kubelet())
 	default:
 		err = fmt.Errorf("no agent is called %q", agent)

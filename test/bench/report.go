@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ type results struct {
 type column struct {
 	name   string
 	values map[string][]float64
+	shapes map[string]map[string]bool // by document
 	all    *results
 }
 
@@ -95,25 +97,36 @@ func report(s settings, r *results, now time.Time) string {
 				b.WriteString(" – |")
 				continue
 			}
-			fmt.Fprintf(&b, " %.0f / %.0f / %.0f |", quantile(values, 0.5), quantile(values, 0.9), values[len(values)-1])
+			last := values[len(values)-1]
+			fmt.Fprintf(&b, " %s / %s / %s |", figure(quantile(values, 0.5)), figure(quantile(values, 0.9)), figure(last))
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
 }
 
+// figure has as many digits as mean something.
+func figure(v float64) string {
+	if v < 20 {
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
 func store(s settings, text string, now time.Time) error {
 	path := s.out
 	if path == "" {
-		root, err := workspace.Root()
-		if err != nil {
+		kind := "bench"
+		switch {
+		case s.api:
+			kind = "api"
+		case s.rows:
+			kind = "rows"
+		}
+		var err error
+		if path, err = resultFile(kind, now); err != nil {
 			return err
 		}
-		kind := "bench-"
-		if s.rows {
-			kind = "rows-"
-		}
-		path = filepath.Join(root, "docs", "results", kind+now.UTC().Format("2006-01-02")+".md")
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -123,6 +136,15 @@ func store(s settings, text string, now time.Time) error {
 	}
 	fmt.Fprintln(os.Stderr, "written to", path)
 	return nil
+}
+
+// resultFile is where a report of this kind goes unless the command line says it.
+func resultFile(kind string, now time.Time) (string, error) {
+	root, err := workspace.Root()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, "docs", "results", kind+"-"+now.UTC().Format("2006-01-02")+".md"), nil
 }
 
 func commit() string {

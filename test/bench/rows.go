@@ -85,8 +85,8 @@ func (m *rows) all(ctx context.Context) error {
 	return nil
 }
 
-// rest waits, or returns why it could not.
-func rest(ctx context.Context, d time.Duration) error {
+// leaveAlone waits, or returns why it could not.
+func leaveAlone(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

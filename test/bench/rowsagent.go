@@ -17,7 +17,7 @@ import (
 func (m *rows) agentKilled(ctx context.Context, prefix string, pods int) error {
 	others := numbered(prefix, 0, pods)
 	for n := range restarts {
-		if err := rest(ctx, settle); err != nil {
+		if err := leaveAlone(ctx, settle); err != nil {
 			return err
 		}
 		if err := m.killAgent(ctx, fmt.Sprintf("after-%d", n), fmt.Sprintf("agent killed and started again with %d pods", pods), others); err != nil {

@@ -36,16 +36,16 @@ func probedPod(name string) *corev1.Pod {
 	return pod
 }
 
-// cost is what was used and asked since the agent's start.
-type cost struct {
+// idleCost is what was used and asked since the agent's start.
+type idleCost struct {
 	cpu      map[string]float64 // ms, by process
 	requests map[string]float64 // to the apiserver, by verb and resource
 	calls    map[string]float64 // to the runtime, by method
 	at       time.Time
 }
 
-func (m *rows) cost(ctx context.Context) (cost, error) {
-	now := cost{at: time.Now()}
+func (m *rows) cost(ctx context.Context) (idleCost, error) {
+	now := idleCost{at: time.Now()}
 	var err error
 	if now.cpu, err = cpuOfEach(m.st); err != nil {
 		return now, err
@@ -60,14 +60,14 @@ func (m *rows) cost(ctx context.Context) (cost, error) {
 // idle lets things settle and measures what nothing costs. Everything is given
 // per minute, however long it was measured.
 func (m *rows) idle(ctx context.Context, what string) error {
-	if err := rest(ctx, m.s.settle); err != nil {
+	if err := leaveAlone(ctx, m.s.settle); err != nil {
 		return err
 	}
 	before, err := m.cost(ctx)
 	if err != nil {
 		return err
 	}
-	if err := rest(ctx, m.s.idle); err != nil {
+	if err := leaveAlone(ctx, m.s.idle); err != nil {
 		return err
 	}
 	after, err := m.cost(ctx)

@@ -96,7 +96,7 @@ func (m *rows) flips(ctx context.Context) error {
 		if n > 0 {
 			m.c.add(rowFlips, ms(at.Sub(began)))
 		}
-		if err := rest(ctx, time.Second+rand.N(time.Second)); err != nil {
+		if err := leaveAlone(ctx, time.Second+rand.N(time.Second)); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func (m *rows) killed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := rest(ctx, time.Second+rand.N(time.Second)); err != nil {
+		if err := leaveAlone(ctx, time.Second+rand.N(time.Second)); err != nil {
 			return err
 		}
 		pid, err := m.pidOf(ctx, pod)
@@ -162,12 +162,12 @@ func (m *rows) files(ctx context.Context) error {
 	if _, err := each(names, func(name string) error { return m.fileUp(ctx, name) }); err != nil {
 		return err
 	}
-	if err := rest(ctx, settle); err != nil {
+	if err := leaveAlone(ctx, settle); err != nil {
 		return err
 	}
 	var mu sync.Mutex
 	if _, err := each(names, func(name string) error {
-		if err := rest(ctx, rand.N(10*time.Second)); err != nil {
+		if err := leaveAlone(ctx, rand.N(10*time.Second)); err != nil {
 			return err
 		}
 		return m.fileChange(ctx, name, &mu)
@@ -239,7 +239,7 @@ func waitFile(ctx context.Context, path, want string) error {
 		if err == nil && string(data) == want {
 			return nil
 		}
-		if rest(ctx, 5*time.Millisecond) != nil {
+		if leaveAlone(ctx, 5*time.Millisecond) != nil {
 			return fmt.Errorf("%s has not got its new content within %s (%v)", path, rowWithin, err)
 		}
 	}

@@ -79,6 +79,9 @@ func walkFields(path string, value any, found func(string)) {
 			name := ""
 			if object, ok := inner.(map[string]any); ok {
 				name, _ = object["name"].(string)
+				if name == "" {
+					name, _ = object["type"].(string) // of a condition
+				}
 			}
 			// Interfaces are the machine's, whatever they are called.
 			if strings.HasSuffix(path, ".interfaces") || strings.Contains(name, "kube-api-access") {

@@ -46,6 +46,12 @@ type Config struct {
 	// WriteLogs writes the containers' log files for real, in the CRI format, at the
 	// sandbox's log directory joined with the container's log path.
 	WriteLogs bool
+	// Forgetful keeps neither History nor CallLog, so that the runtime can serve for
+	// hours. Calls still counts.
+	Forgetful bool
+	// ImageDir is the mount point that ImageFsInfo and the containers' statistics
+	// name; containerd's snapshot directory when empty.
+	ImageDir string
 	// StreamURL is the base of the URLs that Exec, Attach and PortForward answer;
 	// "http://127.0.0.1:1" when empty.
 	StreamURL string
@@ -96,6 +102,9 @@ func (c *Config) applyDefaults() {
 	}
 	c.NoEvents = c.NoEvents || c.Containerd16
 	c.NoRuntimeConfig = c.NoRuntimeConfig || c.Containerd16
+	if c.ImageDir == "" {
+		c.ImageDir = snapshotDir
+	}
 	if c.StreamURL == "" {
 		c.StreamURL = "http://127.0.0.1:1"
 	}

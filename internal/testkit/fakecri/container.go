@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +99,7 @@ func (svc *runtimeService) CreateContainer(ctx context.Context, req *runtimeapi.
 		c.log = &logFile{path: c.logPath()}
 	}
 	r.containers[id] = c
+	s.members = append(s.members, c)
 	c.to(Created, "CreateContainer", Transition{})
 	r.emit(id, s, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
@@ -139,6 +141,7 @@ func (svc *runtimeService) RemoveContainer(ctx context.Context, req *runtimeapi.
 func (c *container) remove(cause string) {
 	c.log.close()
 	delete(c.r.containers, c.id)
+	c.sandbox.members = slices.DeleteFunc(c.sandbox.members, func(other *container) bool { return other == c })
 	delete(c.r.containerNames, c.uniq)
 	c.to(Removed, cause, Transition{})
 	c.r.emit(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)

@@ -239,7 +239,7 @@ func (svc *imageService) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoReq
 		used += img.size
 	}
 	fs := []*runtimeapi.FilesystemUsage{{
-		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: snapshotDir},
+		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: svc.r.cfg.ImageDir},
 		UsedBytes: &runtimeapi.UInt64Value{Value: used}, InodesUsed: &runtimeapi.UInt64Value{Value: uint64(len(svc.r.images))},
 	}}
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: fs, ContainerFilesystems: fs}, nil

@@ -188,7 +188,9 @@ func (r *Runtime) imageList() []*image {
 // transition records a change and shows it to the hook. The lock is held.
 func (r *Runtime) transition(tr Transition) {
 	tr.At = time.Now()
-	r.history = append(r.history, tr)
+	if !r.cfg.Forgetful {
+		r.history = append(r.history, tr)
+	}
 	if r.cfg.OnTransition != nil {
 		r.cfg.OnTransition(tr, View{r})
 	}

@@ -21,6 +21,7 @@ type sandbox struct {
 	state     string
 	createdAt time.Time
 	ip        string
+	members   []*container // oldest first
 }
 
 type runtimeService struct {
@@ -54,9 +55,7 @@ func (s *sandbox) to(state, cause string) {
 }
 
 // containers of the sandbox, oldest first.
-func (s *sandbox) containers() []*container {
-	return slices.DeleteFunc(s.r.containerList(), func(c *container) bool { return c.sandbox != s })
-}
+func (s *sandbox) containers() []*container { return slices.Clone(s.members) }
 
 // RunPodSandbox creates and starts a sandbox.
 func (svc *runtimeService) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {

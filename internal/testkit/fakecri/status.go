@@ -100,7 +100,7 @@ func (c *container) stats() *runtimeapi.ContainerStats {
 			Id: c.id, Metadata: c.cfg.GetMetadata(), Labels: c.cfg.GetLabels(), Annotations: c.cfg.GetAnnotations(),
 		},
 		WritableLayer: &runtimeapi.FilesystemUsage{
-			Timestamp: now, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: snapshotDir},
+			Timestamp: now, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: c.r.cfg.ImageDir},
 			UsedBytes: &runtimeapi.UInt64Value{Value: c.script.WritableBytes}, InodesUsed: &runtimeapi.UInt64Value{Value: 1},
 		},
 	}

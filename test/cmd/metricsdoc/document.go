@@ -22,6 +22,7 @@ Names, types, labels and buckets are those of a kubelet 1.36, so that its dashbo
 - ` + "`kubelet_volume_metric_collection_duration_seconds{metric_source}`" + ` is filesystem or directory: what was asked, not which plugin.
 - ` + "`storage_operation_duration_seconds`" + ` has volume_mount and volume_unmount; there is no attaching.
 - ` + "`kubernetes_build_info{git_commit}`" + ` is polylet's commit.
+- ` + "`container_cpu_load_average_10s`, `container_cpu_load_d_average_10s` and `container_tasks_state`" + ` of ` + "`/metrics/cadvisor`" + ` are not there: a kubelet serves them and never reads what they tell, they are 0 always.
 - Label values that a container, a pod or a client makes up have a bounded number of series: exit codes outside of 0 to 255 and unusual reasons are ` + "`other`" + `, so are unknown paths and methods of requests; at most 64 interfaces of one sandbox are shown.
 `
 

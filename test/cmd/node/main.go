@@ -15,6 +15,7 @@ import (
 	"github.com/polylet/polylet/test/harness/containerd"
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
+	"github.com/polylet/polylet/test/harness/services"
 )
 
 const usage = `usage: node [flags] COMMAND
@@ -69,6 +70,9 @@ func clean() error {
 		return fmt.Errorf("clean up a node: it unmounts and removes cgroups; run this as root")
 	}
 	if err := instance.CleanStale(); err != nil {
+		return err
+	}
+	if err := services.Clean(); err != nil {
 		return err
 	}
 	return instance.CleanKept(func(id string) { fmt.Printf("removed %s\n", id) })

@@ -69,6 +69,24 @@ func (i *Instance) Cgroups() ([]string, error) {
 	return found, nil
 }
 
+// MakeCgroups makes the instance's cgroup root in every hierarchy, as the upstream
+// kubelet wants to find it. A real runtime's first container makes it, too.
+func (i *Instance) MakeCgroups() error {
+	const top = "/sys/fs/cgroup"
+	hierarchies := []string{top}
+	if _, err := os.Stat(filepath.Join(top, "cgroup.controllers")); err != nil {
+		if hierarchies, err = filepath.Glob(top + "/*"); err != nil {
+			return err
+		}
+	}
+	for _, h := range hierarchies {
+		if err := os.MkdirAll(filepath.Join(h, i.CgroupRoot()), 0o755); err != nil {
+			return fmt.Errorf("make the cgroup root of instance %s: %w", i.ID, err)
+		}
+	}
+	return nil
+}
+
 func (i *Instance) removeCgroups() error {
 	roots, err := i.Cgroups()
 	if err != nil {

@@ -24,6 +24,8 @@ func (n *Node) configuration() map[string]any {
 		"resolvConf":               "/etc/resolv.conf",
 		"maxPods":                  250,
 		"serializeImagePulls":      false,
+		// The machine's own chains stay as they are.
+		"makeIPTablesUtilChains": false,
 		"evictionHard": map[string]any{
 			"memory.available": "50Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%",
 		},

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strconv"
 	"syscall"
 	"time"
@@ -62,6 +61,10 @@ func Start(ctx context.Context, cfg Config) (*Services, error) {
 		return nil, err
 	}
 	if s.release, err = lock(); err != nil {
+		return nil, err
+	}
+	if err := mark(s.binaries["kube-proxy"]); err != nil {
+		s.release()
 		return nil, err
 	}
 	fmt.Fprintln(cfg.Progress, "starting kube-proxy and CoreDNS …")
@@ -156,13 +159,8 @@ func (s *Services) Stop() error {
 	if s.dns != nil {
 		s.dns.Stop()
 	}
-	if s.proxy == nil {
-		return nil
+	if s.proxy != nil {
+		s.proxy.Stop()
 	}
-	s.proxy.Stop()
-	out, err := exec.Command(s.binaries["kube-proxy"], "--cleanup").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("remove kube-proxy's rules: %w: %s", err, out)
-	}
-	return nil
+	return cleanup()
 }

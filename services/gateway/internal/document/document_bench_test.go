@@ -40,7 +40,7 @@ func BenchmarkPodList(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				n++
-				if _, err := list.Write(io.Discard, rounds[n%2*changing]); err != nil {
+				if _, err := list.Write(io.Discard, rounds[n%2*changing], Version{}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -41,7 +41,7 @@ func TestPodsAreAPodList(t *testing.T) {
 	write := func() string {
 		t.Helper()
 		var out strings.Builder
-		if n, err := list.Write(&out, pods); err != nil || n != int64(out.Len()) {
+		if n, err := list.Write(&out, pods, Version{}); err != nil || n != int64(out.Len()) {
 			t.Fatalf("wrote %d: %v", n, err)
 		}
 		return out.String()
@@ -76,7 +76,7 @@ func TestAPodListKeepsABoundedPartForTheNext(t *testing.T) {
 		pods = append(pods, raw(t, fmt.Sprintf("%d-%s", i, strings.Repeat("x", 100<<10)), v1.PodRunning))
 	}
 	var list PodList
-	if _, err := list.Write(io.Discard, pods); err != nil {
+	if _, err := list.Write(io.Discard, pods, Version{}); err != nil {
 		t.Fatal(err)
 	}
 	kept := 0
@@ -95,10 +95,38 @@ func TestAPodListTellsWhetherAnythingIsWritten(t *testing.T) {
 		began bool
 	}{{[][]byte{bad, good}, false}, {[][]byte{good, bad}, true}} {
 		var out strings.Builder
-		n, err := new(PodList).Write(&out, c.pods)
+		n, err := new(PodList).Write(&out, c.pods, Version{})
 		if err == nil || (n > 0) != c.began || n != int64(out.Len()) {
 			t.Errorf("%d bytes, error %v, began %v", n, err, c.began)
 		}
+	}
+}
+
+func TestAListIsKeptForItsVersionAsLongAsAllOfItIsKnown(t *testing.T) {
+	var list PodList
+	if list.Kept() != nil {
+		t.Error("a list is kept before there is one")
+	}
+	pods := [][]byte{raw(t, "a", v1.PodRunning), raw(t, "b", v1.PodPending)}
+	for _, of := range [][][]byte{pods, nil} {
+		var first, again strings.Builder
+		if _, err := list.Write(&first, of, Version{Epoch: 7, Revision: 3}); err != nil {
+			t.Fatal(err)
+		}
+		kept := list.Kept()
+		if kept == nil || kept.Version != (Version{Epoch: 7, Revision: 3}) {
+			t.Fatalf("of %d pods %+v is kept", len(of), kept)
+		}
+		if n, err := kept.Write(&again); err != nil || n != int64(again.Len()) || again.String() != first.String() {
+			t.Errorf("%s is written as %s, %v", first.String(), again.String(), err)
+		}
+	}
+	if _, err := list.Write(io.Discard, pods, Version{}); err != nil || list.Kept() != nil {
+		t.Errorf("%v; a list without a version is kept: %v", err, list.Kept())
+	}
+	large := [][]byte{raw(t, strings.Repeat("x", keptBytes), v1.PodRunning)}
+	if _, err := list.Write(io.Discard, large, Version{Epoch: 7, Revision: 4}); err != nil || list.Kept() != nil {
+		t.Errorf("%v; a list that is not known whole is kept", err)
 	}
 }
 

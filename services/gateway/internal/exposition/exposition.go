@@ -4,6 +4,7 @@
 package exposition
 
 import (
+	"bufio"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -88,28 +89,59 @@ func encode(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily
 	}
 }
 
+// Sizes of what is put together before it goes on. Encoders write a few bytes at
+// a time, a compressor some hundred; each write to an HTTP/2 stream that does
+// not fit into its 4 kB becomes a frame, and each frame a record of TLS, a
+// system call and two changes of goroutine.
+const (
+	textBytes  = 16 << 10
+	frameBytes = 32 << 10
+)
+
 // compressors are kept: one takes a megabyte, more than most documents.
 type compressors struct{ pool sync.Pool }
 
-func (c *compressors) get(w io.Writer) *gzip.Writer {
-	if z, ok := c.pool.Get().(*gzip.Writer); ok {
-		z.Reset(w)
-		return z
-	}
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is a good one
-	return z
+// chain is what a document is written through. zip and text are not used for a
+// client that does not take gzip: there text would be a second copy.
+type chain struct {
+	frames, text *bufio.Writer
+	zip          *gzip.Writer
 }
 
-// compress wraps w when the client takes gzip.
-func (c *compressors) compress(w http.ResponseWriter, r *http.Request) (io.Writer, func()) {
+func (c *compressors) get(w io.Writer) *chain {
+	x, ok := c.pool.Get().(*chain)
+	if !ok {
+		x = &chain{frames: bufio.NewWriterSize(w, frameBytes)}
+		x.zip, _ = gzip.NewWriterLevel(x.frames, gzip.BestSpeed) // the level is a good one
+		x.text = bufio.NewWriterSize(x.zip, textBytes)
+		return x
+	}
+	x.frames.Reset(w)
+	x.zip.Reset(x.frames)
+	x.text.Reset(x.zip)
+	return x
+}
+
+// compress wraps w, and compresses when the client takes gzip. Errors are not
+// told by done: a client that went away needs no end.
+func (c *compressors) compress(w http.ResponseWriter, r *http.Request) (out *bufio.Writer, done func()) {
+	x := c.get(w)
+	release := func() {
+		x.frames.Reset(nil) // keeps no response alive
+		c.pool.Put(x)
+	}
 	if !acceptsGzip(r) {
-		return w, func() {}
+		return x.frames, func() {
+			_ = x.frames.Flush()
+			release()
+		}
 	}
 	w.Header().Set("Content-Encoding", "gzip")
-	z := c.get(w)
-	return z, func() {
-		_ = z.Close() // a client that went away needs no end
-		c.pool.Put(z)
+	return x.text, func() {
+		_ = x.text.Flush()
+		_ = x.zip.Close()
+		_ = x.frames.Flush()
+		release()
 	}
 }
 

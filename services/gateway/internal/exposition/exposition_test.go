@@ -154,3 +154,45 @@ func TestTextIsPassedThroughInPieces(t *testing.T) {
 	}()
 	get(Text("stats", cut))
 }
+
+// writes counts what reaches the client.
+type writes struct {
+	*httptest.ResponseRecorder
+	n int
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.n++
+	return w.ResponseRecorder.Write(p)
+}
+
+func TestADocumentLeavesInLargePieces(t *testing.T) {
+	values := map[string]float64{}
+	for i := range 4000 {
+		values[fmt.Sprintf("metric_%d_of_many", i)] = float64(i) / 7
+	}
+	for _, encoding := range []string{"gzip", "identity"} {
+		h := Merged(source(t, "podsync", values))
+		for range 2 { // the second time with what is kept
+			r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+			r.Header.Set("Accept-Encoding", encoding)
+			w := &writes{ResponseRecorder: httptest.NewRecorder()}
+			h.ServeHTTP(w, r)
+			size, most := w.Body.Len(), w.Body.Len()/frameBytes+1
+			if size < frameBytes || w.n > most {
+				t.Errorf("%s: %d bytes in %d writes, want at most %d", encoding, size, w.n, most)
+			}
+			var body io.Reader = w.Body
+			if encoding == "gzip" {
+				var err error
+				if body, err = gzip.NewReader(w.Body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text, err := io.ReadAll(body)
+			if err != nil || !strings.Contains(string(text), "metric_3999_of_many ") || !strings.HasSuffix(string(text), "\n") {
+				t.Errorf("%s: %d bytes of text, %v", encoding, len(text), err)
+			}
+		}
+	}
+}

@@ -89,9 +89,14 @@ func (p *page) askOverview(ctx context.Context) any {
 	}
 	ask("pods", func() (err error) { pods, err = p.pods.ListPods(ctx, &podsapi.ListPodsRequest{}); return err })
 	ask("waits", func() (err error) { waits, err = p.podsync.ListWaits(ctx, &podsyncv1.ListWaitsRequest{}); return err })
-	ask("events", func() error {
-		resp, err := p.podsync.ListRecentEvents(ctx, &podsyncv1.ListRecentEventsRequest{})
-		out.Events = eventsOf(resp)
+	var ofPods *podsyncv1.ListRecentEventsResponse
+	var ofNode *nodestatusv1.ListRecentEventsResponse
+	ask("events", func() (err error) {
+		ofPods, err = p.podsync.ListRecentEvents(ctx, &podsyncv1.ListRecentEventsRequest{})
+		return err
+	})
+	ask("events of the node", func() (err error) {
+		ofNode, err = p.node.ListRecentEvents(ctx, &nodestatusv1.ListRecentEventsRequest{})
 		return err
 	})
 	ask("node", func() error {
@@ -103,7 +108,7 @@ func (p *page) askOverview(ctx context.Context) any {
 	})
 	group.Go(func() { out.Services = p.askServices(ctx) })
 	group.Wait()
-	out.Pods = podsOf(pods, waits)
+	out.Pods, out.Events = podsOf(pods, waits), eventsOf(p.cfg.NodeName, ofPods, ofNode)
 	slices.Sort(out.Problems)
 	return out
 }
@@ -168,15 +173,21 @@ func boolOrder(b bool) int {
 	return 0
 }
 
-// eventsOf lists the newest first.
-func eventsOf(resp *podsyncv1.ListRecentEventsResponse) []event {
+// eventsOf lists what podsync and nodestatus recorded, the newest first.
+func eventsOf(nodeName string, ofPods *podsyncv1.ListRecentEventsResponse, ofNode *nodestatusv1.ListRecentEventsResponse) []event {
 	out := []event{}
-	for _, e := range slices.Backward(resp.GetEvents()) {
+	for _, e := range slices.Backward(ofNode.GetEvents()) {
+		out = append(out, event{
+			Time: e.GetTime().AsTime(), Kind: "Node", Name: nodeName, Type: e.GetType(), Reason: e.GetReason(), Message: e.GetMessage(), Count: e.GetCount(),
+		})
+	}
+	for _, e := range slices.Backward(ofPods.GetEvents()) {
 		out = append(out, event{
 			Time: e.GetTime().AsTime(), Kind: e.GetKind(), Namespace: e.GetNamespace(), Name: e.GetName(), Container: e.GetContainer(),
 			Type: e.GetType(), Reason: e.GetReason(), Message: e.GetMessage(), Count: e.GetCount(),
 		})
 	}
+	slices.SortStableFunc(out, func(a, b event) int { return b.Time.Compare(a.Time) })
 	return out
 }
 

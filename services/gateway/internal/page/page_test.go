@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
@@ -82,6 +83,18 @@ func (f *fakePeers) GetSummary(context.Context, *statsv1.GetSummaryRequest) (*st
 	return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"cpu":{"usageNanoCores":500000000}},"pods":[{"podRef":{"uid":"u"},"containers":[{"name":"c","memory":{"workingSetBytes":1024}}]}]}`)}, nil
 }
 
+// fakeNode knows the node's events and, yet, no Node.
+type fakeNode struct {
+	nodestatusv1.UnimplementedNodeStatusServiceServer
+}
+
+func (fakeNode) ListRecentEvents(context.Context, *nodestatusv1.ListRecentEventsRequest) (*nodestatusv1.ListRecentEventsResponse, error) {
+	return &nodestatusv1.ListRecentEventsResponse{Events: []*nodestatusv1.NodeEvent{
+		{Time: timestamppb.New(time.Unix(1, 0)), Type: "Normal", Reason: "Starting", Message: "Starting kubelet.", Count: 1},
+		{Time: timestamppb.New(time.Unix(3, 0)), Type: "Warning", Reason: "Rebooted", Message: "has been rebooted", Count: 2},
+	}}, nil
+}
+
 func start(t *testing.T) (*httptest.Server, *fakePeers) {
 	t.Helper()
 	fake := &fakePeers{}
@@ -90,6 +103,7 @@ func start(t *testing.T) (*httptest.Server, *fakePeers) {
 		podsyncv1.RegisterPodSyncServiceServer(s, fake)
 		probesv1.RegisterProbesServiceServer(s, fake)
 		statsv1.RegisterStatsServiceServer(s, fake)
+		nodestatusv1.RegisterNodeStatusServiceServer(s, fakeNode{})
 	})
 	conn, err := peers.Dial()
 	if err != nil {
@@ -207,6 +221,9 @@ func TestWhatIsAwayIsNamedAndTheRestIsShown(t *testing.T) {
 	if len(o.Pods) != 1 || len(o.Pods[0].Waits) != 1 || o.Pods[0].Waits[0].Advice != "push it" || len(o.Services) != 5 {
 		t.Errorf("%+v", o)
 	}
+	if len(o.Events) != 2 || o.Events[0].Reason != "Rebooted" || o.Events[0].Kind != "Node" || o.Events[0].Name != "node-1" || o.Events[0].Count != 2 || o.Events[1].Reason != "Starting" {
+		t.Errorf("events: %+v", o.Events)
+	}
 	_, body = get(t, server, "/api/usage", nil)
 	var u usage
 	if err := json.Unmarshal([]byte(body), &u); err != nil || u.Node.CPU != 0.5 || u.Containers["u/c"].Memory != 1024 {
@@ -226,5 +243,22 @@ func TestManyViewersCostAsMuchAsOne(t *testing.T) {
 	}
 	if n := fake.lists.Load(); n > 5 {
 		t.Errorf("podsync was asked %d times", n)
+	}
+}
+
+func TestEventsOfPodsAndOfTheNodeAreOneListTheNewestFirst(t *testing.T) {
+	at := func(second int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(second, 0)) }
+	got := eventsOf("n", &podsyncv1.ListRecentEventsResponse{Events: []*podsyncv1.RecentEvent{
+		{Time: at(1), Kind: "Pod", Name: "p", Reason: "Pulled"}, {Time: at(4), Kind: "Pod", Name: "p", Reason: "Started"},
+	}}, &nodestatusv1.ListRecentEventsResponse{Events: []*nodestatusv1.NodeEvent{{Time: at(2), Reason: "Starting"}, {Time: at(3), Reason: "NodeReady"}}})
+	var order []string
+	for _, e := range got {
+		order = append(order, e.Kind+" "+e.Name+" "+e.Reason)
+	}
+	if text := strings.Join(order, ", "); text != "Pod p Started, Node n NodeReady, Node n Starting, Pod p Pulled" {
+		t.Error(text)
+	}
+	if none := eventsOf("n", nil, nil); none == nil || len(none) != 0 {
+		t.Errorf("of nobody: %v, want an empty list", none)
 	}
 }

@@ -49,12 +49,6 @@ func (p *Podsync) Logs(ctx context.Context, namespace, pod, container string, op
 
 var _ logs.Open = (*Podsync)(nil).Logs
 
-// OpenExec implements session.Runtime.
-func (p *Podsync) OpenExec(ctx context.Context, t session.Target, command []string, s session.Streams) (string, error) {
-	res, err := p.client.OpenExec(ctx, &podsyncv1.OpenExecRequest{Pod: ref(t), Container: t.Container, Command: command, Streams: streams(s)})
-	return res.GetUrl(), err
-}
-
 // OpenAttach implements session.Runtime.
 func (p *Podsync) OpenAttach(ctx context.Context, t session.Target, s session.Streams) (string, error) {
 	res, err := p.client.OpenAttach(ctx, &podsyncv1.OpenAttachRequest{Pod: ref(t), Container: t.Container, Streams: streams(s)})

@@ -4,7 +4,10 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+
+	"github.com/polylet/polylet/services/gateway/internal/document"
 )
 
 // formBytes bounds a form that comes as a body.
@@ -14,8 +17,9 @@ const formBytes = 1 << 20
 // query, what the kubelet takes. grpc-gateway by itself passes on
 // Authorization, Host and the caller's address as metadata and takes deadlines
 // from Grpc-Timeout, whatever its header matcher says, and it reads a body to
-// its end; so there is none of these. An error is the query's.
-func narrow(ctx context.Context, w http.ResponseWriter, r *http.Request) (*http.Request, error) {
+// its end; so there is none of these. kept is what we have of /pods, which is
+// asked for only if it has changed; nil if nothing. An error is the query's.
+func narrow(ctx context.Context, w http.ResponseWriter, r *http.Request, kept *document.Kept) (*http.Request, error) {
 	method := http.MethodGet
 	if r.Method == http.MethodPost {
 		method = http.MethodPost
@@ -30,6 +34,10 @@ func narrow(ctx context.Context, w http.ResponseWriter, r *http.Request) (*http.
 		if values := r.Form[name]; len(values) == 1 && values[0] == yes {
 			form.Set(name, yes)
 		}
+	}
+	if kept != nil {
+		form.Set("known_epoch", strconv.FormatUint(kept.Epoch, 10))
+		form.Set("known_revision", strconv.FormatUint(kept.Revision, 10))
 	}
 	call := &http.Request{
 		Method: method, URL: &url.URL{Path: strings.TrimSuffix(r.URL.Path, "/")},

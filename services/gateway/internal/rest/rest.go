@@ -47,6 +47,7 @@ type Documents struct {
 	mux              *runtime.ServeMux
 	own              func() []byte
 	desired, running document.PodList
+	pieces           pieces
 }
 
 // New returns Documents; nothing is called before the first request.
@@ -78,6 +79,10 @@ func New(cfg Config) (*Documents, error) {
 
 func nothing(string) (string, bool) { return "", false }
 
+// keptKey is where a call carries the list that it asks to be newer than: what
+// is kept may be another one when the answer comes.
+type keptKey struct{}
+
 // ServeHTTP implements http.Handler.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	limit := timeout
@@ -86,7 +91,13 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	call, err := narrow(ctx, w, r)
+	var kept *document.Kept
+	if r.URL.Path == "/pods" {
+		if kept = d.desired.Kept(); kept != nil {
+			ctx = context.WithValue(ctx, keptKey{}, kept)
+		}
+	}
+	call, err := narrow(ctx, w, r, kept)
 	if err != nil {
 		answer.Text(w, http.StatusBadRequest, fmt.Sprintf("Unable to read the query: %v", err))
 		return

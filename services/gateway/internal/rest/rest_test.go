@@ -64,6 +64,52 @@ func rawPod(t *testing.T, name string) []byte {
 	return raw
 }
 
+func TestAnUnchangedPodListIsWrittenFromWhatIsKept(t *testing.T) {
+	pods, revision, epoch := [][]byte{rawPod(t, "a")}, uint64(5), uint64(9)
+	sent := 0
+	c := &conn{answer: func(request, reply any) error {
+		req, res := request.(*podsyncv1.ListDesiredPodsRequest), reply.(*podsyncv1.ListDesiredPodsResponse) //nolint:forcetypeassert // a test fails
+		res.Epoch, res.Revision = epoch, revision
+		if epoch != 0 && req.GetKnownEpoch() == epoch && req.GetKnownRevision() == revision {
+			res.Unchanged = true
+			return nil
+		}
+		sent++
+		res.Pods = pods
+		return nil
+	}}
+	d := documents(t, c)
+	ask := func(want string, wantSent int) {
+		t.Helper()
+		// What a client says it knows is none of podsync's business.
+		w := do(d, http.MethodGet, "/pods?known_epoch=9&known_revision=6", nil)
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"name":"`+want+`"`) || sent != wantSent {
+			t.Errorf("%d %s, pods were sent %d times; want %s and %d", w.Code, w.Body, sent, want, wantSent)
+		}
+	}
+	ask("a", 1)
+	ask("a", 1)
+	pods, revision = [][]byte{rawPod(t, "b")}, 6
+	ask("b", 2)
+	ask("b", 2)
+	epoch = 10
+	ask("b", 3)
+	// A process of the release before counts nothing.
+	pods, epoch, revision = [][]byte{rawPod(t, "c")}, 0, 0
+	ask("c", 4)
+	ask("c", 5)
+}
+
+func TestAListThatIsUnchangedThoughNoneIsKnownIsAnError(t *testing.T) {
+	d := documents(t, &conn{answer: func(_, reply any) error {
+		reply.(*podsyncv1.ListDesiredPodsResponse).Unchanged = true //nolint:forcetypeassert // a test fails
+		return nil
+	}})
+	if w := do(d, http.MethodGet, "/pods", nil); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "nothing has changed") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 func TestDocumentsAreTheFieldsThatTheMappingNames(t *testing.T) {
 	c := &conn{answer: func(_, reply any) error {
 		switch res := reply.(type) {

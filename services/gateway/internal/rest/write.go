@@ -1,12 +1,14 @@
 package rest
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/proto"
@@ -21,7 +23,12 @@ import (
 
 // Responses by what they hold: the mapping wraps them in types of its own.
 type (
-	podsResponse   interface{ GetPods() [][]byte }
+	podsResponse interface{ GetPods() [][]byte }
+	versioned    interface {
+		GetEpoch() uint64
+		GetRevision() uint64
+		GetUnchanged() bool
+	}
 	configResponse interface{ GetKubeletConfigurationJson() []byte }
 )
 
@@ -30,7 +37,10 @@ type fields struct{}
 
 var _ runtime.Marshaler = fields{}
 
-var errNoDocument = errors.New("the process sent no document")
+var (
+	errNoDocument = errors.New("the process sent no document")
+	errUnasked    = errors.New("podsync says that nothing has changed since a list that it was not told of; restart it if this goes on")
+)
 
 // Marshal implements runtime.Marshaler.
 func (fields) Marshal(v any) ([]byte, error) {
@@ -66,17 +76,37 @@ func (fields) NewDecoder(io.Reader) runtime.Decoder {
 // badPods is an answer of podsync that is no list of pods.
 type badPods struct{ error }
 
+// pieces are buffers between a list and its stream: one pod is a small part of a
+// frame.
+type pieces struct{ pool sync.Pool }
+
+const pieceBytes = 32 << 10
+
+func (p *pieces) get(w io.Writer) *bufio.Writer {
+	if b, ok := p.pool.Get().(*bufio.Writer); ok {
+		b.Reset(w)
+		return b
+	}
+	return bufio.NewWriterSize(w, pieceBytes)
+}
+
+func (p *pieces) put(b *bufio.Writer) {
+	b.Reset(nil) // keeps no response alive
+	p.pool.Put(b)
+}
+
 // streamPods writes a list of pods itself: the mapping would want it whole.
 func (d *Documents) streamPods(ctx context.Context, w http.ResponseWriter, m proto.Message) error {
 	res, ok := m.(podsResponse)
 	if !ok {
 		return nil
 	}
-	list := &d.desired
-	if method, _ := runtime.RPCMethod(ctx); method == podsyncv1.PodSyncService_ListRuntimePods_FullMethodName {
-		list = &d.running
+	out := d.pieces.get(w)
+	defer d.pieces.put(out)
+	n, err := d.writePods(ctx, out, res)
+	if err == nil {
+		err = out.Flush()
 	}
-	n, err := list.Write(w, res.GetPods())
 	switch {
 	case err == nil:
 		return nil
@@ -86,6 +116,26 @@ func (d *Documents) streamPods(ctx context.Context, w http.ResponseWriter, m pro
 		// The status is out: only a broken connection tells that this is not all.
 		panic(http.ErrAbortHandler)
 	}
+}
+
+func (d *Documents) writePods(ctx context.Context, w io.Writer, res podsResponse) (int64, error) {
+	if method, _ := runtime.RPCMethod(ctx); method == podsyncv1.PodSyncService_ListRuntimePods_FullMethodName {
+		return d.running.Write(w, res.GetPods(), document.Version{})
+	}
+	var version document.Version
+	if told, ok := res.(versioned); ok {
+		if told.GetUnchanged() {
+			kept, _ := ctx.Value(keptKey{}).(*document.Kept)
+			if kept == nil {
+				return 0, errUnasked
+			}
+			return kept.Write(w)
+		}
+		if told.GetEpoch() != 0 {
+			version = document.Version{Epoch: told.GetEpoch(), Revision: told.GetRevision()}
+		}
+	}
+	return d.desired.Write(w, res.GetPods(), version)
 }
 
 // rewrite gives what fields writes, where that is not the field as it came.

@@ -22,9 +22,9 @@ type asked struct {
 
 var errAsked = errors.New("asked")
 
-func (a *asked) OpenExec(_ context.Context, _ Target, command []string, s Streams) (string, error) {
+func (a *asked) OpenExec(_ context.Context, _ Target, command []string, s Streams) (Opened, error) {
 	a.command, a.streams, a.any = command, &s, true
-	return "", errAsked
+	return Opened{}, errAsked
 }
 
 func (a *asked) OpenAttach(_ context.Context, _ Target, s Streams) (string, error) {

@@ -34,9 +34,20 @@ type Target struct {
 // Streams are those that a session wants.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// Runtime opens sessions; each method returns a URL that is good for one use.
+// Opened is a session that is prepared.
+type Opened struct {
+	// URL is good for one use.
+	URL string
+	// Over, when not nil, is told once how the session ended. clientLeft: the
+	// client has gone before its command ended, which is to be ended then; Over
+	// returns when the connection to the runtime may be closed, after two seconds
+	// at the latest.
+	Over func(clientLeft bool)
+}
+
+// Runtime opens sessions; the URLs returned are good for one use.
 type Runtime interface {
-	OpenExec(ctx context.Context, t Target, command []string, s Streams) (string, error)
+	OpenExec(ctx context.Context, t Target, command []string, s Streams) (Opened, error)
 	OpenAttach(ctx context.Context, t Target, s Streams) (string, error)
 	OpenPortForward(ctx context.Context, t Target, ports []int32) (string, error)
 	// Run runs a command to its end and returns stdout and stderr, in this order.
@@ -69,19 +80,20 @@ func target(r *http.Request) Target {
 
 // Exec serves /exec.
 func (s Sessions) Exec() http.Handler {
-	return s.command("exec", func(ctx context.Context, t Target, r *http.Request, streams Streams) (string, error) {
+	return s.command("exec", func(ctx context.Context, t Target, r *http.Request, streams Streams) (Opened, error) {
 		return s.Runtime.OpenExec(ctx, t, r.Form["command"], streams)
 	})
 }
 
 // Attach serves /attach.
 func (s Sessions) Attach() http.Handler {
-	return s.command("attach", func(ctx context.Context, t Target, _ *http.Request, streams Streams) (string, error) {
-		return s.Runtime.OpenAttach(ctx, t, streams)
+	return s.command("attach", func(ctx context.Context, t Target, _ *http.Request, streams Streams) (Opened, error) {
+		url, err := s.Runtime.OpenAttach(ctx, t, streams)
+		return Opened{URL: url}, err
 	})
 }
 
-func (s Sessions) command(name string, open func(context.Context, Target, *http.Request, Streams) (string, error)) http.Handler {
+func (s Sessions) command(name string, open func(context.Context, Target, *http.Request, Streams) (Opened, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		options, err := remotecommand.NewOptions(r)
 		if err != nil {
@@ -91,22 +103,28 @@ func (s Sessions) command(name string, open func(context.Context, Target, *http.
 		if !upgrades(w, r) {
 			return
 		}
-		location := s.open(w, r, func(ctx context.Context) (string, error) {
-			return open(ctx, target(r), r, Streams{Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, TTY: options.TTY})
+		var opened Opened
+		location := s.open(w, r, func(ctx context.Context) (_ string, err error) {
+			opened, err = open(ctx, target(r), r, Streams{Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, TTY: options.TTY})
+			return opened.URL, err
 		})
+		end := &ending{tell: opened.Over}
+		defer end.over()
 		if location == nil {
 			return
 		}
+		w, r, cancel := end.watch(w, r)
+		defer cancel()
 		defer s.Meter.Begin()()
 		if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 			// The runtimes' servers do not know v5, which can close a stream.
 			s.Meter.Translated(name)
-			proxy.NewStreamTranslatorHandler(location, transport(), 0, proxy.Options{
+			proxy.NewStreamTranslatorHandler(location, end.transport(), 0, proxy.Options{
 				Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, Tty: options.TTY,
 			}).ServeHTTP(w, r)
 			return
 		}
-		passOn(location).ServeHTTP(w, r)
+		passOn(location, end.transport()).ServeHTTP(w, r)
 	})
 }
 
@@ -133,7 +151,7 @@ func (s Sessions) PortForward() http.Handler {
 			return
 		}
 		defer s.Meter.Begin()()
-		handler := passOn(location)
+		handler := passOn(location, transport())
 		if tunnel {
 			s.Meter.Translated("portforward")
 			handler = proxy.NewTunnelingHandler(handler)
@@ -186,15 +204,15 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // passOn proxies the upgraded connection as it is.
-func passOn(location *url.URL) http.Handler {
-	h := proxyutil.NewUpgradeAwareHandler(location, transport(), false, true, responder{})
+func passOn(location *url.URL, to http.RoundTripper) http.Handler {
+	h := proxyutil.NewUpgradeAwareHandler(location, to, false, true, responder{})
 	h.UseLocationHost = true
 	return h
 }
 
 // transport speaks with the runtime's streaming server: on this machine, never
 // through a proxy.
-func transport() http.RoundTripper {
+func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
 	t.Proxy = nil
 	t.DisableKeepAlives = true

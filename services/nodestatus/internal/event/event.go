@@ -5,6 +5,7 @@ package event
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,9 @@ type Sender struct {
 	client   client.EventInterface
 	queue    chan *v1.Event
 	sent     atomic.Int64 // Makes the names of Events of one instant differ.
+
+	mu     sync.Mutex
+	recent []Sent // oldest first
 }
 
 // New returns a Sender; client is nil without an apiserver, Events are logged then.
@@ -42,10 +46,11 @@ func New(nodeName string, client client.EventInterface) *Sender {
 func (s *Sender) Send(ctx context.Context, e node.Event) {
 	log := klog.FromContext(ctx)
 	log.Info("Node event", "type", e.Type, "reason", e.Reason, "message", e.Message)
+	now := metav1.Now()
+	s.keep(e, now.Time)
 	if s.client == nil {
 		return
 	}
-	now := metav1.Now()
 	event := &v1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", s.nodeName, now.UnixNano()+s.sent.Add(1)), Namespace: metav1.NamespaceDefault},
 		InvolvedObject: v1.ObjectReference{Kind: "Node", Name: s.nodeName},

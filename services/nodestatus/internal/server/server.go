@@ -9,6 +9,7 @@ import (
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/nodestatus/internal/event"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
@@ -19,14 +20,15 @@ type Server struct {
 	nodestatusv1.UnimplementedNodeStatusServiceServer
 	keeper *status.Keeper
 	lease  *lease.Keeper
+	events *event.Sender
 	logs   *nodelog.Dir
 	query  *nodelog.Reader
 }
 
 // New returns a Server; lease is nil without an apiserver. logs is where the
 // node's logs are.
-func New(keeper *status.Keeper, lease *lease.Keeper, logs *nodelog.Dir) *Server {
-	return &Server{keeper: keeper, lease: lease, logs: logs, query: nodelog.NewReader(logs, nil)}
+func New(keeper *status.Keeper, lease *lease.Keeper, events *event.Sender, logs *nodelog.Dir) *Server {
+	return &Server{keeper: keeper, lease: lease, events: events, logs: logs, query: nodelog.NewReader(logs, nil)}
 }
 
 // GetNode implements NodeStatusService.
@@ -55,6 +57,17 @@ func (s *Server) GetLease(context.Context, *nodestatusv1.GetLeaseRequest) (*node
 	out := &nodestatusv1.GetLeaseResponse{DurationSeconds: int32(s.lease.Duration().Seconds()), LastError: stands.LastError}
 	if !stands.RenewTime.IsZero() {
 		out.RenewTime = timestamppb.New(stands.RenewTime)
+	}
+	return out, nil
+}
+
+// ListRecentEvents implements NodeStatusService.
+func (s *Server) ListRecentEvents(context.Context, *nodestatusv1.ListRecentEventsRequest) (*nodestatusv1.ListRecentEventsResponse, error) {
+	out := &nodestatusv1.ListRecentEventsResponse{}
+	for _, e := range s.events.Recent() {
+		out.Events = append(out.Events, &nodestatusv1.NodeEvent{
+			Time: timestamppb.New(e.At), Type: e.Type, Reason: e.Reason, Message: e.Message, Count: uint32(e.Count),
+		})
 	}
 	return out, nil
 }

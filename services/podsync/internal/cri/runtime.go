@@ -11,17 +11,17 @@ import (
 
 // Version asks for the runtime's name and versions.
 func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
-	return call(ctx, c, "version", c.cfg.LookTimeout, &runtimeapi.VersionRequest{}, c.runtime.Version)
+	return look(ctx, c, opVersion, &runtimeapi.VersionRequest{}, c.runtime.Version)
 }
 
 // Status asks for the runtime's conditions, handlers and features.
 func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
-	return call(ctx, c, "status", c.cfg.LookTimeout, &runtimeapi.StatusRequest{}, c.runtime.Status)
+	return look(ctx, c, opStatus, &runtimeapi.StatusRequest{}, c.runtime.Status)
 }
 
 // RuntimeConfig asks for the runtime's cgroup driver; see IsUnimplemented.
 func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
-	return call(ctx, c, "runtime_config", c.cfg.LookTimeout, &runtimeapi.RuntimeConfigRequest{}, c.runtime.RuntimeConfig)
+	return look(ctx, c, "runtime_config", &runtimeapi.RuntimeConfigRequest{}, c.runtime.RuntimeConfig)
 }
 
 // UpdatePodCIDR tells the runtime the node's pod network.
@@ -56,7 +56,7 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 
 // SandboxStatus describes a sandbox.
 func (c *Client) SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
-	resp, err := call(ctx, c, "podsandbox_status", c.cfg.LookTimeout, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, c.runtime.PodSandboxStatus)
+	resp, err := look(ctx, c, "podsandbox_status", &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, c.runtime.PodSandboxStatus)
 	return resp.GetStatus(), err
 }
 
@@ -85,7 +85,7 @@ func (c *Client) ListSandboxes(ctx context.Context, uid string) ([]*runtimeapi.P
 	if uid != "" {
 		req.Filter = &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{LabelPodUID: uid}}
 	}
-	resp, err := call(ctx, c, "list_podsandbox", c.cfg.LookTimeout, req, c.runtime.ListPodSandbox)
+	resp, err := look(ctx, c, "list_podsandbox", req, c.runtime.ListPodSandbox)
 	return resp.GetItems(), err
 }
 
@@ -119,7 +119,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 
 // ContainerStatus describes a container.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
-	resp, err := call(ctx, c, "container_status", c.cfg.LookTimeout, &runtimeapi.ContainerStatusRequest{ContainerId: id}, c.runtime.ContainerStatus)
+	resp, err := look(ctx, c, "container_status", &runtimeapi.ContainerStatusRequest{ContainerId: id}, c.runtime.ContainerStatus)
 	return resp.GetStatus(), err
 }
 
@@ -129,7 +129,7 @@ func (c *Client) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.
 	if uid != "" {
 		req.Filter = &runtimeapi.ContainerFilter{LabelSelector: map[string]string{LabelPodUID: uid}}
 	}
-	resp, err := call(ctx, c, "list_containers", c.cfg.LookTimeout, req, c.runtime.ListContainers)
+	resp, err := look(ctx, c, "list_containers", req, c.runtime.ListContainers)
 	return resp.GetContainers(), err
 }
 

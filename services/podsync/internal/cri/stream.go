@@ -30,7 +30,7 @@ const longestExec = 24 * time.Hour
 func (r Raw) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	limit := longestExec
 	if req.GetTimeout() > 0 {
-		limit = time.Duration(req.GetTimeout())*time.Second + r.c.cfg.LookTimeout
+		limit = time.Duration(min(req.GetTimeout(), int64(longestExec/time.Second)))*time.Second + r.c.cfg.LookTimeout
 	}
 	return call(ctx, r.c, "exec_sync", limit, req, r.c.runtime.ExecSync)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
@@ -232,7 +233,7 @@ const shortestStop = 2 * time.Second
 // killContainer stops a container within its grace period.
 func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	a := t.Action
-	ends := time.Now().Add(time.Duration(a.GraceSeconds) * time.Second)
+	ends := time.Now().Add(plan.Seconds(a.GraceSeconds))
 	if !a.Announced {
 		e.announceStop(t)
 	}
@@ -336,8 +337,13 @@ func sandboxIDOf(o plan.Observed, id string) string {
 	return ""
 }
 
+// last is the place in the order of what nobody waits for, the removal of what
+// has ended: behind all pods that are there now. Later ones come after it, so
+// that it comes in the end.
+func last() pace.Order { return pace.Order{Created: time.Now()} }
+
 func (e *Executor) removeContainer(ctx context.Context, t Task) error {
-	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	leave, err := e.deps.Stops.Enter(ctx, last())
 	if err != nil {
 		return failed("FailedRemoveContainer", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -364,6 +365,55 @@ func TestPostStartIsKnownBeforeTheContainerRunsAndItsFailureIsToldOf(t *testing.
 	}
 }
 
+func TestASandboxIsLookedAtUnlessAnEventHasToldAllOfIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		told []plan.Sandbox
+		want []string
+	}{
+		"nothing is known":            {nil, []string{"run 0", "saw new"}},
+		"it has no address":           {[]plan.Sandbox{{ID: "new", Ready: true}}, []string{"run 0", "saw new"}},
+		"it is not ready":             {[]plan.Sandbox{{ID: "new", IPs: []string{"10.0.0.1"}}}, []string{"run 0", "saw new"}},
+		"all is known":                {[]plan.Sandbox{{ID: "new", Ready: true, IPs: []string{"10.0.0.1"}}}, []string{"run 0"}},
+		"it is on the host's network": {[]plan.Sandbox{{ID: "new", Ready: true, HostNetwork: true}}, []string{"run 0"}},
+	} {
+		h := &host{now: plan.Observed{Sandboxes: append([]plan.Sandbox{{ID: "old"}}, tc.told...)}}
+		if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}})); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := calls(h.log); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: calls %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// places notes in which order places are asked for.
+type places struct{ asked []pace.Order }
+
+func (p *places) Enter(_ context.Context, o pace.Order) (func(), error) {
+	p.asked = append(p.asked, o)
+	return func() {}, nil
+}
+
+func TestWhatHasEndedIsRemovedAfterAllPodsThatAreThere(t *testing.T) {
+	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.StateExited}}}}
+	e := newExecutor(h, Config{})
+	p := &places{}
+	e.deps.Stops = p
+	began := time.Now()
+	for _, a := range []plan.Action{
+		{Key: plan.Key{Kind: plan.RemoveContainer, Object: "c1"}, ID: "c1", Container: "c"},
+		{Key: plan.Key{Kind: plan.RemoveSandbox, Object: "sb"}, ID: "sb"},
+		{Key: plan.Key{Kind: plan.StopSandbox, Object: "sb"}, ID: "sb"},
+	} {
+		task := h.task(a)
+		task.Order = pace.Order{Critical: true, Created: began.Add(-time.Hour)}
+		_, _ = e.Do(t.Context(), t.Context(), task)
+	}
+	if len(p.asked) != 3 || p.asked[0].Critical || p.asked[0].Created.Before(began) || p.asked[1].Created.Before(began) || !p.asked[2].Critical {
+		t.Errorf("places were asked for with %+v", p.asked)
+	}
+}
+
 func TestASandboxWhoseAnswerWasLostIsAdopted(t *testing.T) {
 	h := &host{fail: map[string][]error{"run": {status.Error(codes.Unknown, `name "p" is reserved for "x"`)}}}
 	e := newExecutor(h, Config{})
@@ -429,6 +479,14 @@ func TestAStopHasTwoSecondsAtLeast(t *testing.T) {
 	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
 	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})
 	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r 2s") {
+		t.Errorf("error %v, log %q", err, h.log)
+	}
+}
+
+func TestAStopThatMayTakeForEverIsNotShort(t *testing.T) {
+	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
+	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: math.MaxInt64})
+	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r "+plan.Seconds(math.MaxInt64).String()) {
 		t.Errorf("error %v, log %q", err, h.log)
 	}
 }

@@ -38,10 +38,24 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 	if err != nil {
 		return e.sandboxFailed(ctx, t, "CreatePodSandboxError", err)
 	}
+	// An event may have told already that it is up.
+	if e.sandboxUp(t.UID, id) {
+		return nil
+	}
 	if err := e.deps.Observer.SawSandbox(ctx, id); err != nil {
 		return failed("CreatePodSandboxError", err)
 	}
 	return nil
+}
+
+// sandboxUp says whether all is known of a sandbox that containers need.
+func (e *Executor) sandboxUp(uid types.UID, id string) bool {
+	for _, s := range e.deps.Observer.Current(uid).Sandboxes {
+		if s.ID == id {
+			return s.Ready && (s.HostNetwork || len(s.IPs) > 0)
+		}
+	}
+	return false
 }
 
 // adoptSandbox deals with a sandbox of this attempt that exists or is being
@@ -223,7 +237,7 @@ func (e *Executor) seeContainersOf(ctx context.Context, t Task) error {
 }
 
 func (e *Executor) removeSandbox(ctx context.Context, t Task) error {
-	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	leave, err := e.deps.Stops.Enter(ctx, last())
 	if err != nil {
 		return failed("FailedRemoveSandbox", err)
 	}

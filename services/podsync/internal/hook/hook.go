@@ -21,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/metric"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
 
 // maxBody of a response is read, so that the connection ends in order.
@@ -83,7 +84,7 @@ func (r *Runner) Run(ctx context.Context, t Target, h *v1.LifecycleHandler) erro
 	case h.HTTPGet != nil:
 		return r.httpGet(ctx, t, h.HTTPGet)
 	case h.Sleep != nil:
-		err := sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		err := sleep(ctx, plan.Seconds(h.Sleep.Seconds))
 		if err != nil {
 			r.deps.Metrics.SleepCutShort()
 		}
@@ -99,7 +100,8 @@ func (r *Runner) exec(ctx context.Context, t Target, e *v1.ExecAction) error {
 	}
 	if resp.GetExitCode() != 0 {
 		out := strings.TrimSpace(string(resp.GetStdout()) + string(resp.GetStderr()))
-		return fmt.Errorf("command %q exited with %d: %s", e.Command, resp.GetExitCode(), out[:min(len(out), 1024)])
+		// What is no text, or half of a character, would change on its way to the apiserver.
+		return fmt.Errorf("command %q exited with %d: %s", e.Command, resp.GetExitCode(), strings.ToValidUTF8(out[:min(len(out), 1024)], "\uFFFD"))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -41,6 +42,7 @@ func TestExecHooks(t *testing.T) {
 	}{
 		"success":         {execs{resp: &runtimeapi.ExecSyncResponse{}}, ""},
 		"exit code":       {execs{resp: &runtimeapi.ExecSyncResponse{ExitCode: 3, Stderr: []byte("no\n")}}, `command ["a"] exited with 3: no`},
+		"no text":         {execs{resp: &runtimeapi.ExecSyncResponse{ExitCode: 1, Stderr: []byte("\xff!")}}, "command [\"a\"] exited with 1: \uFFFD!"},
 		"runtime failure": {execs{err: errors.New("gone")}, `run ["a"] in container c: gone`},
 	} {
 		err := New(Deps{Exec: tc.execs}).Run(t.Context(), target, h)
@@ -116,8 +118,11 @@ func TestSleepHookEndsWithItsTimeOrItsContext(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := r.Run(ctx, Target{}, h); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("cut sleep: %v", err)
+		for _, seconds := range []int64{5, math.MaxInt64} {
+			h.Sleep.Seconds = seconds
+			if err := r.Run(ctx, Target{}, h); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("cut sleep of %d s: %v", seconds, err)
+			}
 		}
 	})
 	if err := New(Deps{Transport: trip(nil)}).Run(t.Context(), Target{}, &v1.LifecycleHandler{}); err == nil {

@@ -48,13 +48,16 @@ type decoder struct {
 	scratch [40]byte
 }
 
+// longestAgo is how many seconds ago a line may be wanted from; no log is older.
+const longestAgo = 100 * 365 * 24 * 60 * 60
+
 func newDecoder(w io.Writer, o *v1.PodLogOptions, now time.Time) *decoder {
 	d := &decoder{w: w, in: make([]byte, readBlock), out: make([]byte, 0, writeBlock), timestamps: o.Timestamps, left: -1}
 	switch {
 	case o.SinceTime != nil:
 		d.since = o.SinceTime.Time
 	case o.SinceSeconds != nil:
-		d.since = now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+		d.since = now.Add(-time.Duration(min(*o.SinceSeconds, longestAgo)) * time.Second)
 	}
 	if o.LimitBytes != nil {
 		d.left = *o.LimitBytes

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,7 @@ func TestOptionsDecideWhatIsShown(t *testing.T) {
 		{"limit in the middle of a line", sample, v1.PodLogOptions{LimitBytes: ptr(int64(5))}, "one\nt"},
 		{"limit at the end of a line", sample, v1.PodLogOptions{LimitBytes: ptr(int64(4))}, "one\n"},
 		{"since seconds", sample, v1.PodLogOptions{SinceSeconds: ptr(int64(2))}, "three\n\n"},
+		{"since before all time", sample, v1.PodLogOptions{SinceSeconds: ptr(int64(math.MaxInt64))}, "one\ntwo\nthree\n\n"},
 		{"since a time", sample, v1.PodLogOptions{SinceTime: &metav1.Time{Time: now.Add(-3 * time.Second)}}, "two\nthree\n\n"},
 		{"one stream", sample, v1.PodLogOptions{Stream: ptr(v1.LogStreamStderr)}, "two\n"},
 		{"a last line without its end", "2026-11-20T10:00:00Z stdout F half", v1.PodLogOptions{}, "half"},

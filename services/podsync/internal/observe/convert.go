@@ -55,6 +55,11 @@ func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Con
 		Kernel:       convertResources(st.GetResources().GetLinux()),
 		Made:         cri.Resources(st.GetAnnotations()),
 	}
+	for _, m := range st.GetMounts() {
+		if m.GetRecursiveReadOnly() {
+			c.RecursiveReadOnly = append(c.RecursiveReadOnly, m.GetContainerPath())
+		}
+	}
 	if c.Name == "" {
 		c.Name = st.GetMetadata().GetName()
 	}

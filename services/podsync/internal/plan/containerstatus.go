@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +21,7 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 		ended.State, c = StateExited, &ended
 	}
 	p.containerResources(&cs, v, c)
+	cs.VolumeMounts = p.volumeMounts(v.spec, c)
 	if v.cur == nil && v.class == ordinaryInit && p.regularSeen() {
 		no := false
 		if c != nil {
@@ -61,6 +63,39 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs.Started = &started
 	cs.Ready = p.ready(v)
 	return cs
+}
+
+// volumeMounts shows the mounts of a container, whether it is made yet or not.
+// Source: KEP-3857.
+func (p *planner) volumeMounts(spec *v1.Container, c *Container) []v1.VolumeMountStatus {
+	if len(spec.VolumeMounts) == 0 {
+		return nil
+	}
+	out := make([]v1.VolumeMountStatus, len(spec.VolumeMounts))
+	for i := range spec.VolumeMounts {
+		m := &spec.VolumeMounts[i]
+		out[i] = v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := p.recursiveReadOnly(m, c)
+			out[i].RecursiveReadOnly = &mode
+		}
+	}
+	return out
+}
+
+// recursiveReadOnly says what became of a mount's wish: of one that may be
+// granted or not the runtime knows, and before it has made the container, what
+// its usual handler can do.
+func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *Container) v1.RecursiveReadOnlyMode {
+	switch {
+	case m.RecursiveReadOnly == nil:
+		return v1.RecursiveReadOnlyDisabled
+	case *m.RecursiveReadOnly != v1.RecursiveReadOnlyIfPossible:
+		return *m.RecursiveReadOnly
+	case c != nil && slices.Contains(c.RecursiveReadOnly, m.MountPath), c == nil && p.s.Node.RecursiveReadOnly:
+		return v1.RecursiveReadOnlyEnabled
+	}
+	return v1.RecursiveReadOnlyDisabled
 }
 
 // setState sets state and last state.

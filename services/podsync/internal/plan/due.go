@@ -99,8 +99,17 @@ func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
 	if v.class == ordinaryInit && c.ExitCode == 0 {
 		return time.Time{}, 0 // run again for a new sandbox
 	}
-	return restartAt(c, p.s.Node)
+	at, next := restartAt(c, p.s.Node)
+	if p.ahead(c.FinishedAt) {
+		return time.Time{}, next
+	}
+	return at, next
 }
+
+// ahead says whether a time at which something has happened is still to come:
+// the clock was set back meanwhile, and nobody knows how long ago it was. What
+// would wait from then on could wait for as long as the clock was wrong.
+func (p *planner) ahead(at time.Time) bool { return at.Sub(p.s.Now) > time.Second }
 
 // ImageChanged says whether the container was made from another definition.
 func (c *Container) ImageChanged(spec *v1.Container) bool {

@@ -45,12 +45,12 @@ func (p *planner) stopContainer(c *Container, left, total int64, reason string, 
 	}
 	begin := Action{Key: Key{BeginStop, c.ID}, Container: c.Name, ID: c.ID, Reason: reason, GraceTotalSeconds: total}
 	if left > 0 && !stop.PreStopDone && (held || p.hasPreStop(c)) {
-		p.wake(p.s.Now.Add(time.Duration(left) * time.Second))
+		p.wake(p.s.Now.Add(Seconds(left)))
 		p.emit(begin)
 		return
 	}
 	if left > 0 && held {
-		p.wake(p.s.Now.Add(time.Duration(left) * time.Second))
+		p.wake(p.s.Now.Add(Seconds(left)))
 		return
 	}
 	if p.running(BeginStop, c.ID) {

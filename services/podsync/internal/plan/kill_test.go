@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func (s *stopping) begin(a Action, at time.Duration) bool {
 		s.due[a.Key] = s.world.s.Now.Add(s.hooks[a.Container])
 	case KillContainer:
 		s.log = append(s.log, fmt.Sprintf("%gs stop %s within %ds", at.Seconds(), a.Container, a.GraceSeconds))
-		took := min(s.ends[a.Container], time.Duration(a.GraceSeconds)*time.Second)
+		took := min(s.ends[a.Container], Seconds(a.GraceSeconds))
 		s.due[a.Key] = s.world.s.Now.Add(took)
 	default:
 		return false
@@ -137,6 +138,28 @@ func TestTheEndOfAPodGoesByTheBook(t *testing.T) {
 				t.Fatalf("it went\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
 			}
 		})
+	}
+}
+
+func TestAGracePeriodWithoutEndDoesNotBecomeNone(t *testing.T) {
+	for _, grace := range []int64{math.MaxInt64, math.MaxInt64 / int64(time.Second), math.MaxInt32} {
+		pod := withPreStop(testPod(v1.RestartPolicyAlways, "a", "b"), "a")
+		pod.Spec.TerminationGracePeriodSeconds = &grace
+		w := newWorld(pod)
+		w.settle(time.Minute)
+		w.s.Stop = &Stop{Reason: "Evicted"}
+		p := &stopping{world: w, hooks: map[string]time.Duration{"a": 30 * time.Second}, ends: map[string]time.Duration{"b": time.Hour}, due: map[Key]time.Time{}}
+		p.play(20)
+		want := []string{"0s preStop a", fmt.Sprintf("0s stop b within %ds", grace)}
+		if got := slices.Sorted(slices.Values(p.log)); !slices.Equal(got, want) || w.out.Overdue {
+			t.Errorf("%d s: it went %q, overdue %v; want %q", grace, got, w.out.Overdue, want)
+		}
+		if d := Seconds(grace); d < 50*365*24*time.Hour || d+time.Hour < d || time.Until(time.Now().Add(d)) <= 0 {
+			t.Errorf("%d s are %v", grace, d)
+		}
+	}
+	if Seconds(-1) != 0 || Seconds(3) != 3*time.Second {
+		t.Error("seconds are not seconds")
 	}
 }
 

@@ -73,5 +73,6 @@ func (p *planner) sandboxUntil(v *view) time.Time {
 // which it was killed from outside.
 func (p *planner) killedInPlace(v *view) bool {
 	c := v.last
-	return c != nil && !v.lost && p.sandbox != nil && c.SandboxID == p.sandbox.ID && p.killedFromOutside(c) && !p.stale(v, c)
+	return c != nil && !v.lost && p.sandbox != nil && c.SandboxID == p.sandbox.ID && p.killedFromOutside(c) && !p.stale(v, c) &&
+		!p.ahead(c.FinishedAt)
 }

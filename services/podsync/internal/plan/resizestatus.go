@@ -111,21 +111,22 @@ func show(shown v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	shown[name] = q
 }
 
-// podResources shows what the pod as a whole was allocated, and, when its spec
-// says something of the pod as a whole, what is in effect of it.
+// podResources shows what the pod as a whole was allocated and what is in effect
+// of it: what its spec says of the pod as a whole, or else what its containers
+// come to together.
 func (p *planner) podResources(st *v1.PodStatus) {
 	if p.s.Node.NoPodLevelResize || p.end != nil && p.end.rejected {
 		return
 	}
-	own := p.s.Pod.Spec.Resources
-	if own == nil {
-		st.AllocatedResources = podresource.PodRequests(p.s.Pod, podresource.PodResourcesOptions{ExcludeOverhead: true})
-		return
+	whole := p.s.Pod.Spec.Resources
+	if whole == nil {
+		options := podresource.PodResourcesOptions{ExcludeOverhead: true}
+		whole = &v1.ResourceRequirements{Requests: podresource.PodRequests(p.s.Pod, options), Limits: podresource.PodLimits(p.s.Pod, options)}
 	}
-	st.AllocatedResources = own.Requests.DeepCopy()
+	st.AllocatedResources = whole.Requests.DeepCopy()
 	if p.s.Resize.Unfinished && p.s.Reported.Resources != nil {
 		st.Resources = p.s.Reported.Resources.DeepCopy()
 		return
 	}
-	st.Resources = own.DeepCopy()
+	st.Resources = &v1.ResourceRequirements{Requests: whole.Requests.DeepCopy(), Limits: whole.Limits.DeepCopy()}
 }

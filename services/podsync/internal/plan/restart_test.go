@@ -90,6 +90,20 @@ func TestAContainerThatCouldNotStartKeepsItsBackoff(t *testing.T) {
 	}
 }
 
+func TestAClockThatIsSetBackHoldsNoRestartUp(t *testing.T) {
+	for name, code := range map[string]int32{"it crashed": 1, "it was killed from outside": 137} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w.exits["a"] = []int32{code, code}
+		w.settle(5 * time.Second) // it waits for its second restart
+		w.s.Now = w.s.Now.Add(-time.Hour)
+		w.settle(10 * time.Second)
+		c := w.newest("a")
+		if c.State != StateRunning || c.RestartCount != 2 || c.Backoff != 20*time.Second {
+			t.Errorf("%s: an hour back in time it is %+v", name, c)
+		}
+	}
+}
+
 func TestTheNodeMayCapTheBackoff(t *testing.T) {
 	c := &Container{StartedAt: start, FinishedAt: start.Add(time.Second), Backoff: 160 * time.Second}
 	at, next := restartAt(c, Node{MaxContainerRestartPeriod: 20 * time.Second})

@@ -138,6 +138,9 @@ type Node struct {
 	NetworkMessage string
 	// MaxContainerRestartPeriod caps the crash-loop back-off; zero means 300 s.
 	MaxContainerRestartPeriod time.Duration
+	// RecursiveReadOnly: the runtime's usual handler can make the mounts below a
+	// read-only one read-only too.
+	RecursiveReadOnly bool
 	// Quotas says how cpu limits become quotas.
 	Quotas resources.Quotas
 	// NoPodLevelResize: what the pod as a whole has is not shown, for the gate
@@ -265,6 +268,9 @@ type Container struct {
 	Hook Hook
 	// User is shown in the status when the runtime reports it.
 	User *v1.ContainerUser
+	// RecursiveReadOnly are the paths in the container where the runtime made the
+	// mounts below a read-only one read-only too.
+	RecursiveReadOnly []string
 	// Kernel is what the runtime says that it applied; nil when it does not say.
 	Kernel *resources.Kernel
 	// Made are the resources that the container was made with, as an annotation

@@ -47,7 +47,7 @@ func (p *planner) deadline() *end {
 	if limit == nil {
 		return nil
 	}
-	at := p.podStarted().Add(time.Duration(*limit) * time.Second)
+	at := p.podStarted().Add(Seconds(*limit))
 	if p.s.Now.Before(at) {
 		p.wake(at)
 		return nil
@@ -90,7 +90,7 @@ func (p *planner) overdue() {
 		return
 	}
 	_, total := p.graceLeft()
-	at := p.s.EndSince.Add(max(10*time.Second, time.Duration(total)*3*time.Second/2))
+	at := p.s.EndSince.Add(max(10*time.Second, Seconds(total)*3/2))
 	if p.s.Now.Before(at) {
 		p.wake(at)
 		return
@@ -159,6 +159,18 @@ func (p *planner) orphanGrace() int64 {
 		grace = max(grace, p.s.Observed.Containers[i].GraceSeconds)
 	}
 	return grace
+}
+
+// forEver is what a number of seconds of a pod's spec stands for at most.
+const forEver = 100 * 365 * 24 * time.Hour
+
+// Seconds is so many seconds of a pod's spec, where any number may stand: a
+// grace period of all that fits an int64 ("never") does not become none.
+func Seconds(n int64) time.Duration {
+	if n > int64(forEver/time.Second) {
+		return forEver
+	}
+	return time.Duration(max(n, 0)) * time.Second
 }
 
 // secondsSince is how many whole seconds have passed since a time.

@@ -57,9 +57,14 @@ func equalContainers(a, b v1.ContainerStatus) bool {
 	return a.Image == b.Image && a.ImageID == b.ImageID && equalPointers(a.Started, b.Started) && equalPointers(a.StopSignal, b.StopSignal) &&
 		equalRest(len(a.AllocatedResources)+len(b.AllocatedResources) == 0, a.AllocatedResources, b.AllocatedResources) &&
 		equalRest(a.Resources == b.Resources, a.Resources, b.Resources) &&
-		equalRest(len(a.VolumeMounts)+len(b.VolumeMounts) == 0, a.VolumeMounts, b.VolumeMounts) &&
+		slices.EqualFunc(a.VolumeMounts, b.VolumeMounts, equalMounts) &&
 		equalRest(a.User == b.User, a.User, b.User) &&
 		equalRest(len(a.AllocatedResourcesStatus)+len(b.AllocatedResourcesStatus) == 0, a.AllocatedResourcesStatus, b.AllocatedResourcesStatus)
+}
+
+func equalMounts(a, b v1.VolumeMountStatus) bool {
+	return a.Name == b.Name && a.MountPath == b.MountPath && a.ReadOnly == b.ReadOnly && equalPointers(a.RecursiveReadOnly, b.RecursiveReadOnly) &&
+		equalRest(a.VolumeStatus == b.VolumeStatus, a.VolumeStatus, b.VolumeStatus)
 }
 
 func equalStates(a, b v1.ContainerState) bool {

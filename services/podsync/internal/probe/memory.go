@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -50,6 +51,10 @@ func (b *Board) remember(pod *v1.Pod) {
 	if b.deps.Memory == "" || pod == nil || !static(pod) {
 		return
 	}
+	b.wake()
+}
+
+func (b *Board) wake() {
 	select {
 	case b.changed <- struct{}{}:
 	default:
@@ -70,6 +75,7 @@ func (b *Board) Load(log logr.Logger) {
 	case err != nil:
 		log.Error(err, "What was kept of the probes of static pods is lost; they count as ready when their probes succeed again, nothing is to be done")
 		b.deps.Health.Set("probe results", false, err.Error())
+		b.wake() // a sound one takes its place
 		return
 	}
 	b.mu.Lock()
@@ -77,21 +83,32 @@ func (b *Board) Load(log logr.Logger) {
 	b.kept = m
 }
 
-// Run keeps the results of static pods on the disk until ctx is done.
+// saveAgain is how long after a failure it is tried again to write.
+const saveAgain = 30 * time.Second
+
+// Run keeps the results of static pods on the disk until ctx is done. What
+// cannot be written, on a full disk say, is tried again until it can.
 func (b *Board) Run(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-b.changed:
+		case <-again:
 		}
-		if err := b.save(); err != nil {
-			log.Error(err, "Could not keep the probe results of static pods; after a restart of podsync they count as ready only when their probes succeed again")
-			b.deps.Health.Set("probe results", false, err.Error())
+		err := b.save()
+		if err == nil {
+			again = nil
+			b.deps.Health.Set("probe results", true, "")
 			continue
 		}
-		b.deps.Health.Set("probe results", true, "")
+		if again == nil {
+			log.Error(err, "Could not keep the probe results of static pods; after a restart of podsync they count as ready only when their probes succeed again; it is tried again", "every", saveAgain.String())
+		}
+		again = time.After(saveAgain)
+		b.deps.Health.Set("probe results", false, err.Error())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -109,4 +110,37 @@ func TestWhatIsGoneIsNotKeptForEver(t *testing.T) {
 	if m := b.snapshot(); len(m) != 0 {
 		t.Fatalf("kept %v", m)
 	}
+}
+
+func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "in the way", "probe-results.json")
+	if err := os.WriteFile(filepath.Dir(file), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		health := reported{}
+		b := NewBoard(Deps{Memory: file, Health: health})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		b.Set(staticPod(), targets("1"))
+		b.Report([]Result{{Key: Key{"u", ready}, Known: true, ProbeResult: plan.ProbeResult{ContainerID: "1", Success: true}}}, nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !strings.Contains(health["probe results"], filepath.Dir(file)) {
+			t.Errorf("reported %v", health)
+		}
+		if err := os.Remove(filepath.Dir(file)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // nothing changes meanwhile
+		synctest.Wait()
+		next := NewBoard(Deps{Memory: file})
+		next.Load(logr.Discard())
+		if len(health) != 0 || !next.Results("u")[ready].Success {
+			t.Errorf("reported %v, kept %v", health, next.Results("u"))
+		}
+		cancel()
+		<-done
+	})
 }

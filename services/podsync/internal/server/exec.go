@@ -50,22 +50,28 @@ func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (v
 
 // OpenExec implements PodSyncService.
 func (s *Server) OpenExec(ctx context.Context, req *podsyncv1.OpenExecRequest) (*podsyncv1.OpenExecResponse, error) {
-	c, err := s.target(req.GetPod(), req.GetContainer(), req.GetCommand())
+	_, url, err := s.openExec(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	return &podsyncv1.OpenExecResponse{Url: url}, nil
+}
+
+// openExec returns the container's id and the runtime's URL.
+func (s *Server) openExec(ctx context.Context, req *podsyncv1.OpenExecRequest) (id, url string, err error) {
+	c, err := s.target(req.GetPod(), req.GetContainer(), req.GetCommand())
+	if err != nil {
+		return "", "", err
+	}
 	o := req.GetStreams()
 	if err := anyStream(o); err != nil {
-		return nil, err
+		return "", "", err
 	}
 	resp, err := s.deps.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
 		ContainerId: c.ID, Cmd: req.GetCommand(), Tty: o.GetTty(),
 		Stdin: o.GetStdin(), Stdout: o.GetStdout(), Stderr: o.GetStderr() && !o.GetTty(),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &podsyncv1.OpenExecResponse{Url: resp.GetUrl()}, nil
+	return c.ID, resp.GetUrl(), err
 }
 
 // OpenAttach implements PodSyncService.

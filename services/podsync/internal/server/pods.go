@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sort"
+	"time"
 
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
@@ -13,16 +15,24 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/source"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
 // ListDesiredPods implements PodSyncService.
-func (s *Server) ListDesiredPods(context.Context, *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
+func (s *Server) ListDesiredPods(_ context.Context, req *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
 	resp := &podsyncv1.ListDesiredPodsResponse{}
+	resp.Epoch, resp.Revision = s.deps.Pods.Version()
+	if req.GetKnownEpoch() == resp.Epoch && req.GetKnownRevision() == resp.Revision {
+		resp.Unchanged = true
+		return resp, nil
+	}
 	for _, pod := range s.deps.Pods.List() {
 		desired := pod.Pod
 		if pod.Static {
 			desired = pod.WithStatus()
+		} else {
+			desired = withSource(pod)
 		}
 		data, err := marshal(desired)
 		if err != nil {
@@ -31,6 +41,17 @@ func (s *Server) ListDesiredPods(context.Context, *podsyncv1.ListDesiredPodsRequ
 		resp.Pods = append(resp.Pods, data)
 	}
 	return resp, nil
+}
+
+// withSource returns a copy of a pod of the apiserver that says where it came
+// from and when it was first seen, as readers of a kubelet's pods expect.
+func withSource(pod view.Pod) *v1.Pod {
+	out := *pod.Pod
+	out.Annotations = make(map[string]string, len(pod.Pod.Annotations)+2)
+	maps.Copy(out.Annotations, pod.Pod.Annotations)
+	out.Annotations[source.AnnotationSource] = source.API
+	out.Annotations[source.AnnotationSeen] = pod.Seen.UTC().Format(time.RFC3339Nano)
+	return &out
 }
 
 // ListRuntimePods implements PodSyncService.

@@ -19,6 +19,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/explain"
 	"github.com/polylet/polylet/services/podsync/internal/logs"
 	"github.com/polylet/polylet/services/podsync/internal/probe"
+	"github.com/polylet/polylet/services/podsync/internal/session"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
@@ -81,6 +82,11 @@ type Deps struct {
 	// Events may be nil.
 	Events  Recent
 	Runtime Runtime
+	// Sessions ends commands whose client has left; nil: HoldExec is not served.
+	Sessions *session.Book
+	// ContainerRuns asks the runtime, not the table, which is empty at first. It
+	// is needed with Sessions.
+	ContainerRuns func(ctx context.Context, id string) (bool, error)
 	// State returns what is known of the runtime now.
 	State func() RuntimeState
 	Logs  LogReader

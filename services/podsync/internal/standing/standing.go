@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -76,6 +77,7 @@ func (k *Keeper) Load(log logr.Logger) {
 	case err != nil:
 		log.Error(err, "Since when the conditions of static pods stand is lost; they count from now, nothing is to be done")
 		k.deps.Health.Set(healthName, false, err.Error())
+		k.wake() // a sound one takes its place
 		return
 	}
 	k.mu.Lock()
@@ -138,24 +140,35 @@ func (k *Keeper) wake() {
 	}
 }
 
-// Run writes changes down until ctx is done.
+// saveAgain is how long after a failure it is tried again to write.
+const saveAgain = 30 * time.Second
+
+// Run writes changes down until ctx is done. What cannot be written, on a full
+// disk say, is tried again until it can.
 func (k *Keeper) Run(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-k.changed:
+		case <-again:
 		}
 		if k.deps.File == "" {
 			continue
 		}
-		if err := k.save(); err != nil {
-			log.Error(err, "After a restart of podsync the conditions of static pods will count from then")
-			k.deps.Health.Set(healthName, false, err.Error())
+		err := k.save()
+		if err == nil {
+			again = nil
+			k.deps.Health.Set(healthName, true, "")
 			continue
 		}
-		k.deps.Health.Set(healthName, true, "")
+		if again == nil {
+			log.Error(err, "After a restart of podsync the conditions of static pods will count from then; it is tried again", "every", saveAgain.String())
+		}
+		again = time.After(saveAgain)
+		k.deps.Health.Set(healthName, false, err.Error())
 	}
 }
 

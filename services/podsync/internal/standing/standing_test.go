@@ -94,8 +94,9 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 type said map[string]string
 
 func (s said) Set(name string, ready bool, message string) {
-	if !ready {
-		s[name] = message
+	s[name] = message
+	if ready {
+		delete(s, name)
 	}
 }
 
@@ -114,4 +115,58 @@ func TestADamagedFileIsSetAsideAndTold(t *testing.T) {
 	if loaded(file).Of("u") == nil {
 		t.Error("it is not kept anew")
 	}
+}
+
+func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "in the way", "conditions.json")
+	if err := os.WriteFile(filepath.Dir(file), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told := said{}
+	synctest.Test(t, func(t *testing.T) {
+		k := New(Deps{File: file, Health: told})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- k.Run(ctx) }()
+		k.Set("u", readySince(then))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !strings.Contains(told[healthName], filepath.Dir(file)) {
+			t.Errorf("told %v", told)
+		}
+		if err := os.Remove(filepath.Dir(file)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // nothing changes meanwhile
+		synctest.Wait()
+		if len(told) != 0 || loaded(file).Of("u") == nil {
+			t.Errorf("told %v, kept %v", told, loaded(file).Of("u"))
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestADamagedFileIsReplacedAtOnceByASoundOne(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "conditions.json")
+	if err := os.Mkdir(file, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	told := said{}
+	synctest.Test(t, func(t *testing.T) {
+		k := New(Deps{File: file, Health: told})
+		k.Load(logr.Discard())
+		if !strings.Contains(told[healthName], file) {
+			t.Errorf("told %v", told)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- k.Run(ctx) }()
+		synctest.Wait()
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || len(told) != 0 {
+			t.Errorf("the file: %v, told %v", err, told)
+		}
+		cancel()
+		<-done
+	})
 }

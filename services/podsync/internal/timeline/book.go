@@ -63,6 +63,21 @@ func (b *Book) Note(uid types.UID, e Entry) {
 	}
 }
 
+// Trace opens a span of a pod that is known, for what is done for it outside of
+// its actions; nil for other pods, or when nobody collects traces.
+func (b *Book) Trace(uid types.UID, what, object string) Span {
+	if b.Tracer == nil {
+		return nil
+	}
+	b.mu.Lock()
+	l := b.lines[uid]
+	b.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return l.span(nil, what, object, "", time.Now())
+}
+
 // Close says that nothing of the pod is left; its line is kept for some time.
 func (b *Book) Close(uid types.UID) {
 	b.mu.Lock()

@@ -77,6 +77,19 @@ func (s *Step) End(now time.Time, err error) {
 	l.add(e)
 }
 
+// Trace opens a span within the action that ctx belongs to, for what is too small
+// for a line of the timeline, such as one call of the runtime. It returns the
+// span and what it is done within; nil and ctx where ctx belongs to no action or
+// nobody collects traces.
+func Trace(ctx context.Context, what, object string) (context.Context, Span) {
+	parent, _ := ctx.Value(stepKey{}).(*Step)
+	if parent == nil || parent.span == nil {
+		return ctx, nil
+	}
+	s := &Step{line: parent.line, parent: parent, span: parent.line.span(parent, what, object, "", time.Now()), what: what}
+	return Within(ctx, s), s.span
+}
+
 // span opens the span of a step; nil while nobody collects traces.
 func (l *Line) span(parent *Step, what, object, detail string, now time.Time) Span {
 	if l.tracer == nil {

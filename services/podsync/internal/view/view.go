@@ -8,6 +8,7 @@ import (
 	"context"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,6 +28,8 @@ type Pod struct {
 	Status v1.PodStatus
 	// Static is true for pods from a file or URL.
 	Static bool
+	// Seen is when this process first showed the pod; Set sets it.
+	Seen time.Time
 }
 
 // WithStatus returns a copy of the pod with podsync's own status.
@@ -45,33 +48,53 @@ type Key struct {
 // Pods is the set of pods that are shown. Safe for concurrent use.
 type Pods struct {
 	store *watch.Store[Key, Pod]
+	// revision counts changes, each after it was made.
+	revision atomic.Uint64
 
 	mu   sync.RWMutex
-	uids map[types.UID]Key
+	uids map[types.UID]shown
+}
+
+// shown is a pod that is shown, since when.
+type shown struct {
+	Key
+	seen time.Time
 }
 
 // NewPods returns an empty set of a process with this epoch.
 func NewPods(epoch uint64) *Pods {
-	return &Pods{store: watch.NewStore[Key, Pod](epoch, nil), uids: map[types.UID]Key{}}
+	return &Pods{store: watch.NewStore[Key, Pod](epoch, nil), uids: map[types.UID]shown{}}
 }
 
 // Set shows a pod, new or changed. Pod.Pod must not be nil.
 func (p *Pods) Set(pod Pod) {
 	key := Key{UID: pod.Pod.UID, Namespace: pod.Pod.Namespace, Name: pod.Pod.Name}
 	p.mu.Lock()
-	p.uids[key.UID] = key
+	known, ok := p.uids[key.UID]
+	if !ok {
+		known.seen = time.Now()
+	}
+	known.Key, pod.Seen = key, known.seen
+	p.uids[key.UID] = known
 	p.mu.Unlock()
 	p.store.Set(key, pod)
+	p.revision.Add(1)
 }
+
+// Version is the epoch of the process and the number of changes so far. Ask for
+// it before List: what is listed then has all of these changes, and perhaps
+// more. The number is never zero.
+func (p *Pods) Version() (epoch, revision uint64) { return p.store.Epoch(), p.revision.Load() + 1 }
 
 // Remove shows the pod no more.
 func (p *Pods) Remove(uid types.UID) {
 	p.mu.Lock()
-	key, ok := p.uids[uid]
+	known, ok := p.uids[uid]
 	delete(p.uids, uid)
 	p.mu.Unlock()
 	if ok {
-		p.store.Delete(key)
+		p.store.Delete(known.Key)
+		p.revision.Add(1)
 	}
 }
 
@@ -89,12 +112,12 @@ func (p *Pods) List() []Pod {
 // Get returns the pod with this UID.
 func (p *Pods) Get(uid types.UID) (Pod, bool) {
 	p.mu.RLock()
-	key, ok := p.uids[uid]
+	known, ok := p.uids[uid]
 	p.mu.RUnlock()
 	if !ok {
 		return Pod{}, false
 	}
-	return p.store.Get(key)
+	return p.store.Get(known.Key)
 }
 
 // ByName returns the pod of this name. When an old one of the name still ends,
@@ -102,9 +125,9 @@ func (p *Pods) Get(uid types.UID) (Pod, bool) {
 func (p *Pods) ByName(namespace, name string) (Pod, bool) {
 	p.mu.RLock()
 	var keys []Key
-	for _, key := range p.uids {
-		if key.Name == name && key.Namespace == namespace {
-			keys = append(keys, key)
+	for _, known := range p.uids {
+		if known.Name == name && known.Namespace == namespace {
+			keys = append(keys, known.Key)
 		}
 	}
 	p.mu.RUnlock()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/cri"
@@ -71,13 +71,28 @@ func (w *worker) stopBegins(a plan.Action) {
 	}
 }
 
-// forgetStops forgets the stops of containers that are gone.
-func (w *worker) forgetStops() {
-	for id := range w.state.Stops {
-		if !slices.ContainsFunc(w.state.Observed.Containers, func(c plan.Container) bool { return c.ID == id }) {
-			delete(w.state.Stops, id)
-		}
+// forgetGone forgets the stops of containers that are gone, and what failed of
+// them and of sandboxes that are.
+func (w *worker) forgetGone() {
+	there := map[string]bool{}
+	for i := range w.state.Observed.Containers {
+		there[w.state.Observed.Containers[i].ID] = true
 	}
+	for i := range w.state.Observed.Sandboxes {
+		there[w.state.Observed.Sandboxes[i].ID] = true
+	}
+	maps.DeleteFunc(w.state.Stops, func(id string, _ plan.ContainerStop) bool { return !there[id] })
+	maps.DeleteFunc(w.state.Failures, func(k plan.Key, _ plan.Failure) bool { return aboutID(k.Kind) && !there[k.Object] })
+}
+
+// aboutID says whether actions of a kind are about one container or sandbox of
+// the runtime, which they name by its id.
+func aboutID(k plan.Kind) bool {
+	switch k {
+	case plan.BeginStop, plan.KillContainer, plan.ResizeContainer, plan.RemoveContainer, plan.StopSandbox, plan.RemoveSandbox:
+		return true
+	}
+	return false
 }
 
 // hooked is told by actions how a postStart hook stands.

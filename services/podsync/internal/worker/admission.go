@@ -57,6 +57,9 @@ func (w *worker) admit() {
 		}
 		return
 	}
+	if w.ending() {
+		return // nobody is to make room for it
+	}
 	if w.admitAt.IsZero() {
 		w.admitAt = time.Now()
 	}
@@ -80,6 +83,11 @@ func (w *worker) admit() {
 		w.log.Info("Pod waits for admission", "reason", a.Reason, "message", a.Message)
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, "AdmissionPending", a.Message)
 	}
+}
+
+// ending says whether a pod that has not begun is wanted no more.
+func (w *worker) ending() bool {
+	return w.state.Removed || w.state.Stop != nil || w.state.Pod.DeletionTimestamp != nil
 }
 
 // admitAgain is when admission that could not decide is asked again.

@@ -66,3 +66,24 @@ func TestACriticalPodTakesThePlaceOfAnotherAndNobodyElseDoes(t *testing.T) {
 		}
 	})
 }
+
+func TestNobodyMakesRoomForACriticalPodThatIsWantedNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
+		r.reg.deps.Admit = oneAtATime
+		r.reg.Ready("api")
+		victim := newPod("victim", v1.Container{Image: "app:1"})
+		r.reg.Set(victim, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(victim.UID)) })
+
+		critical := newPod("critical", v1.Container{Image: "app:1"})
+		highest := int32(systemCritical)
+		critical.Spec.Priority = &highest
+		r.reg.Set(deleted(critical, 0), "api")
+		r.until("its object is deleted", time.Minute, func() bool { return r.e.isFinished(critical.UID) })
+		time.Sleep(time.Minute)
+		if !isReady(r.status(victim.UID)) || len(r.eventsWith("Preempting")) > 0 {
+			t.Errorf("the other pod: %+v, events %q", r.status(victim.UID), r.e.said())
+		}
+	})
+}

@@ -246,10 +246,15 @@ func (r *Registry) Remove(uid types.UID, src string) {
 	defer r.mu.Unlock()
 	delete(r.ended, uid)
 	w := r.workers[uid]
-	if w == nil || w.source != src {
+	switch {
+	case w == nil:
+		return
+	case w.again != nil && w.againSource == src:
+		w.again = nil // it is being ended, and does not come back
+		return
+	case w.again != nil || w.source != src:
 		return
 	}
-	w.again = nil
 	w.gone = true
 	w.tell(func(in *inbox) { in.removed = true })
 }

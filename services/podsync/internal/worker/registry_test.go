@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
 
 var latency = map[string]time.Duration{
@@ -231,6 +232,75 @@ func TestStaticPodsOfOneNameRunOneAfterTheOther(t *testing.T) {
 			t.Errorf("the second one was ready after %v, the first ended after 5s", took)
 		}
 	})
+}
+
+func TestAPodThatIsTakenBackWhileItsFormerLifeEndsDoesNotComeBack(t *testing.T) {
+	for name, before := range map[string]string{"its source had it": "file", "nobody knew it": ""} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}, OnTerm: fakecri.Term{After: 5 * time.Second}}}})
+				pod := newPod("p", v1.Container{Image: "app:1"})
+				r.reg.Set(pod, "file")
+				r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+				if before == "" { // its manifest went while podsync was away
+					r.stop()
+					r.start()
+					r.reg.Ready("api")
+				} else {
+					r.reg.Ready("api")
+					r.reg.Remove(pod.UID, before)
+				}
+				time.Sleep(time.Second) // it is being ended
+				r.reg.Set(pod, "file")
+				time.Sleep(500 * time.Millisecond)
+				r.reg.Remove(pod.UID, "api") // says nothing of it
+				r.reg.Remove(pod.UID, "file")
+				r.until("gone", time.Minute, func() bool { return len(r.rt.Snapshot().Sandboxes) == 0 })
+				time.Sleep(time.Minute)
+				if s := r.rt.Snapshot(); len(s.Sandboxes)+len(s.Containers) > 0 {
+					t.Errorf("it runs again though nobody wants it: %+v", s.Containers)
+				}
+			})
+		})
+	}
+}
+
+func TestAPodThatComesBackWhileItsFormerLifeEndsRunsAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}, OnTerm: fakecri.Term{After: 5 * time.Second}}}})
+		r.reg.Ready("api")
+		pod := newPod("p", v1.Container{Image: "app:1"})
+		r.reg.Set(pod, "file")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r.reg.Remove(pod.UID, "file")
+		r.reg.Set(pod, "http")
+		r.reg.Remove(pod.UID, "file") // once more: it is the other source's by now
+		time.Sleep(6 * time.Second)
+		if s := r.rt.Snapshot(); len(s.Sandboxes) != 1 || s.Sandboxes[0].State != fakecri.Ready {
+			t.Errorf("it has %+v", s.Sandboxes)
+		}
+	})
+}
+
+func TestWhatFailedOfAContainerIsForgottenWithIt(t *testing.T) {
+	r := &Registry{deps: Deps{Timelines: timeline.NewBook()}}
+	w := newWorker(r, "u", 1)
+	w.state.Observed = plan.Observed{
+		Sandboxes: []plan.Sandbox{{ID: "s"}}, Containers: []plan.Container{{ID: "c"}},
+	}
+	stay := []plan.Key{{Kind: plan.KillContainer, Object: "c"}, {Kind: plan.StopSandbox, Object: "s"}, {Kind: plan.PullImage, Object: "app"}, {Kind: plan.SetupVolumes}}
+	for _, k := range append(stay, plan.Key{Kind: plan.KillContainer, Object: "gone"}, plan.Key{Kind: plan.RemoveSandbox, Object: "gone"}) {
+		w.state.Failures[k] = plan.Failure{Count: 1}
+	}
+	w.forgetGone()
+	if len(w.state.Failures) != len(stay) {
+		t.Errorf("left are %v, want %v", w.state.Failures, stay)
+	}
+	for _, k := range stay {
+		if w.state.Failures[k].Count != 1 {
+			t.Errorf("%v was forgotten", k)
+		}
+	}
 }
 
 func TestAPodWhoseVolumesFailSaysSoAndGoesOnWhenTheyWork(t *testing.T) {

@@ -217,7 +217,7 @@ func (w *worker) takeIn() {
 	if in.observed != nil {
 		w.noteObserved(&w.state.Observed, in.observed)
 		w.state.Observed = *in.observed
-		w.forgetStops()
+		w.forgetGone()
 	}
 	if in.excess != nil {
 		w.state.Excess = *in.excess

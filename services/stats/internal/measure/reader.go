@@ -90,8 +90,15 @@ func (r *reader) limits(row *Row) {
 		row.StartTime = known.created
 	}
 	row.MemoryLimit, row.SwapLimit = known.memory, known.swap
-	if row.Kind == Machine {
+	switch row.Kind {
+	case Machine:
 		row.MemoryLimit, row.SwapLimit = r.machine.MemoryCapacity, &r.machine.SwapCapacity
+	case Container:
+		// Nothing swaps to what the machine does not have, whatever its cgroup
+		// allows, or if it does not say.
+		if row.SwapLimit == nil || *row.SwapLimit > r.machine.SwapCapacity {
+			row.SwapLimit = &r.machine.SwapCapacity
+		}
 	}
 }
 

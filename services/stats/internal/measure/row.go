@@ -64,8 +64,8 @@ type Row struct {
 	NanoCores *uint64
 	// Spec is set at level Full.
 	Spec model.ContainerSpec
-	// MemoryLimit is in bytes, 0 for none; SwapLimit too, nil for none. Not
-	// set at level Basic.
+	// MemoryLimit is in bytes, 0 for none; SwapLimit too, nil for none, and of a
+	// container no more than the machine has. Not set at level Basic.
 	MemoryLimit uint64
 	SwapLimit   *uint64
 }

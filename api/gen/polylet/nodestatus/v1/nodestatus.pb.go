@@ -648,6 +648,171 @@ func (x *QueryNodeLogsResponse) GetData() []byte {
 	return nil
 }
 
+// Request of ListRecentEvents.
+type ListRecentEventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRecentEventsRequest) Reset() {
+	*x = ListRecentEventsRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRecentEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRecentEventsRequest) ProtoMessage() {}
+
+func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
+func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{11}
+}
+
+// Response of ListRecentEvents.
+type ListRecentEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Oldest first.
+	Events        []*NodeEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRecentEventsResponse) Reset() {
+	*x = ListRecentEventsResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRecentEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRecentEventsResponse) ProtoMessage() {}
+
+func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
+func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListRecentEventsResponse) GetEvents() []*NodeEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// NodeEvent is a Kubernetes event about the Node.
+type NodeEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it was sent last.
+	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Normal or Warning.
+	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	// Reason, e.g. NodeReady.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Message, up to 1 KiB.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// How often the same was sent in a row, at least 1.
+	Count         uint32 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeEvent) Reset() {
+	*x = NodeEvent{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeEvent) ProtoMessage() {}
+
+func (x *NodeEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeEvent.ProtoReflect.Descriptor instead.
+func (*NodeEvent) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *NodeEvent) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *NodeEvent) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *NodeEvent) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NodeEvent) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *NodeEvent) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 var File_polylet_nodestatus_v1_nodestatus_proto protoreflect.FileDescriptor
 
 const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
@@ -698,10 +863,20 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\v_tail_linesB\a\n" +
 	"\x05_boot\"+\n" +
 	"\x15QueryNodeLogsResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\x86\x04\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x19\n" +
+	"\x17ListRecentEventsRequest\"T\n" +
+	"\x18ListRecentEventsResponse\x128\n" +
+	"\x06events\x18\x01 \x03(\v2 .polylet.nodestatus.v1.NodeEventR\x06events\"\x97\x01\n" +
+	"\tNodeEvent\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
+	"\x05count\x18\x05 \x01(\rR\x05count2\xfb\x04\n" +
 	"\x11NodeStatusService\x12X\n" +
 	"\aGetNode\x12%.polylet.nodestatus.v1.GetNodeRequest\x1a&.polylet.nodestatus.v1.GetNodeResponse\x12[\n" +
-	"\bGetLease\x12&.polylet.nodestatus.v1.GetLeaseRequest\x1a'.polylet.nodestatus.v1.GetLeaseResponse\x12d\n" +
+	"\bGetLease\x12&.polylet.nodestatus.v1.GetLeaseRequest\x1a'.polylet.nodestatus.v1.GetLeaseResponse\x12s\n" +
+	"\x10ListRecentEvents\x12..polylet.nodestatus.v1.ListRecentEventsRequest\x1a/.polylet.nodestatus.v1.ListRecentEventsResponse\x12d\n" +
 	"\vStatNodeLog\x12).polylet.nodestatus.v1.StatNodeLogRequest\x1a*.polylet.nodestatus.v1.StatNodeLogResponse\x12f\n" +
 	"\vReadNodeLog\x12).polylet.nodestatus.v1.ReadNodeLogRequest\x1a*.polylet.nodestatus.v1.ReadNodeLogResponse0\x01\x12l\n" +
 	"\rQueryNodeLogs\x12+.polylet.nodestatus.v1.QueryNodeLogsRequest\x1a,.polylet.nodestatus.v1.QueryNodeLogsResponse0\x01BGZEgithub.com/polylet/polylet/api/gen/polylet/nodestatus/v1;nodestatusv1b\x06proto3"
@@ -718,44 +893,51 @@ func file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP() []byte {
 	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescData
 }
 
-var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_polylet_nodestatus_v1_nodestatus_proto_goTypes = []any{
-	(*GetNodeRequest)(nil),        // 0: polylet.nodestatus.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),       // 1: polylet.nodestatus.v1.GetNodeResponse
-	(*GetLeaseRequest)(nil),       // 2: polylet.nodestatus.v1.GetLeaseRequest
-	(*GetLeaseResponse)(nil),      // 3: polylet.nodestatus.v1.GetLeaseResponse
-	(*StatNodeLogRequest)(nil),    // 4: polylet.nodestatus.v1.StatNodeLogRequest
-	(*StatNodeLogResponse)(nil),   // 5: polylet.nodestatus.v1.StatNodeLogResponse
-	(*NodeLogFile)(nil),           // 6: polylet.nodestatus.v1.NodeLogFile
-	(*ReadNodeLogRequest)(nil),    // 7: polylet.nodestatus.v1.ReadNodeLogRequest
-	(*ReadNodeLogResponse)(nil),   // 8: polylet.nodestatus.v1.ReadNodeLogResponse
-	(*QueryNodeLogsRequest)(nil),  // 9: polylet.nodestatus.v1.QueryNodeLogsRequest
-	(*QueryNodeLogsResponse)(nil), // 10: polylet.nodestatus.v1.QueryNodeLogsResponse
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*GetNodeRequest)(nil),           // 0: polylet.nodestatus.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),          // 1: polylet.nodestatus.v1.GetNodeResponse
+	(*GetLeaseRequest)(nil),          // 2: polylet.nodestatus.v1.GetLeaseRequest
+	(*GetLeaseResponse)(nil),         // 3: polylet.nodestatus.v1.GetLeaseResponse
+	(*StatNodeLogRequest)(nil),       // 4: polylet.nodestatus.v1.StatNodeLogRequest
+	(*StatNodeLogResponse)(nil),      // 5: polylet.nodestatus.v1.StatNodeLogResponse
+	(*NodeLogFile)(nil),              // 6: polylet.nodestatus.v1.NodeLogFile
+	(*ReadNodeLogRequest)(nil),       // 7: polylet.nodestatus.v1.ReadNodeLogRequest
+	(*ReadNodeLogResponse)(nil),      // 8: polylet.nodestatus.v1.ReadNodeLogResponse
+	(*QueryNodeLogsRequest)(nil),     // 9: polylet.nodestatus.v1.QueryNodeLogsRequest
+	(*QueryNodeLogsResponse)(nil),    // 10: polylet.nodestatus.v1.QueryNodeLogsResponse
+	(*ListRecentEventsRequest)(nil),  // 11: polylet.nodestatus.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil), // 12: polylet.nodestatus.v1.ListRecentEventsResponse
+	(*NodeEvent)(nil),                // 13: polylet.nodestatus.v1.NodeEvent
+	(*timestamppb.Timestamp)(nil),    // 14: google.protobuf.Timestamp
 }
 var file_polylet_nodestatus_v1_nodestatus_proto_depIdxs = []int32{
-	11, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
-	11, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
+	14, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
+	14, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
 	6,  // 2: polylet.nodestatus.v1.StatNodeLogResponse.file:type_name -> polylet.nodestatus.v1.NodeLogFile
 	6,  // 3: polylet.nodestatus.v1.StatNodeLogResponse.entries:type_name -> polylet.nodestatus.v1.NodeLogFile
-	11, // 4: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
-	11, // 5: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	11, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
-	0,  // 7: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
-	2,  // 8: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
-	4,  // 9: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
-	7,  // 10: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
-	9,  // 11: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
-	1,  // 12: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
-	3,  // 13: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
-	5,  // 14: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
-	8,  // 15: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
-	10, // 16: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	14, // 4: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
+	14, // 5: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	14, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
+	13, // 7: polylet.nodestatus.v1.ListRecentEventsResponse.events:type_name -> polylet.nodestatus.v1.NodeEvent
+	14, // 8: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 9: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
+	2,  // 10: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
+	11, // 11: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
+	4,  // 12: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
+	7,  // 13: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
+	9,  // 14: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
+	1,  // 15: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
+	3,  // 16: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
+	12, // 17: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
+	5,  // 18: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
+	8,  // 19: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
+	10, // 20: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
+	15, // [15:21] is the sub-list for method output_type
+	9,  // [9:15] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_polylet_nodestatus_v1_nodestatus_proto_init() }
@@ -770,7 +952,7 @@ func file_polylet_nodestatus_v1_nodestatus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc), len(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,11 +21,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeStatusService_GetNode_FullMethodName       = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
-	NodeStatusService_GetLease_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
-	NodeStatusService_StatNodeLog_FullMethodName   = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
-	NodeStatusService_ReadNodeLog_FullMethodName   = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
-	NodeStatusService_QueryNodeLogs_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
+	NodeStatusService_GetNode_FullMethodName          = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
+	NodeStatusService_GetLease_FullMethodName         = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
+	NodeStatusService_ListRecentEvents_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/ListRecentEvents"
+	NodeStatusService_StatNodeLog_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
+	NodeStatusService_ReadNodeLog_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
+	NodeStatusService_QueryNodeLogs_FullMethodName    = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
 )
 
 // NodeStatusServiceClient is the client API for NodeStatusService service.
@@ -40,6 +41,9 @@ type NodeStatusServiceClient interface {
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
 	// GetLease says how the node's heartbeat stands.
 	GetLease(ctx context.Context, in *GetLeaseRequest, opts ...grpc.CallOption) (*GetLeaseResponse, error)
+	// ListRecentEvents returns the newest events about the Node that nodestatus
+	// sent, a bounded number of them, oldest first. Also without an apiserver.
+	ListRecentEvents(ctx context.Context, in *ListRecentEventsRequest, opts ...grpc.CallOption) (*ListRecentEventsResponse, error)
 	// StatNodeLog describes a file or directory of the node's log directory.
 	// NOT_FOUND: it is not there, or it is neither a file nor a directory, or a
 	// link leads out of the log directory.
@@ -75,6 +79,16 @@ func (c *nodeStatusServiceClient) GetLease(ctx context.Context, in *GetLeaseRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetLeaseResponse)
 	err := c.cc.Invoke(ctx, NodeStatusService_GetLease_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeStatusServiceClient) ListRecentEvents(ctx context.Context, in *ListRecentEventsRequest, opts ...grpc.CallOption) (*ListRecentEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRecentEventsResponse)
+	err := c.cc.Invoke(ctx, NodeStatusService_ListRecentEvents_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +155,9 @@ type NodeStatusServiceServer interface {
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
 	// GetLease says how the node's heartbeat stands.
 	GetLease(context.Context, *GetLeaseRequest) (*GetLeaseResponse, error)
+	// ListRecentEvents returns the newest events about the Node that nodestatus
+	// sent, a bounded number of them, oldest first. Also without an apiserver.
+	ListRecentEvents(context.Context, *ListRecentEventsRequest) (*ListRecentEventsResponse, error)
 	// StatNodeLog describes a file or directory of the node's log directory.
 	// NOT_FOUND: it is not there, or it is neither a file nor a directory, or a
 	// link leads out of the log directory.
@@ -167,6 +184,9 @@ func (UnimplementedNodeStatusServiceServer) GetNode(context.Context, *GetNodeReq
 }
 func (UnimplementedNodeStatusServiceServer) GetLease(context.Context, *GetLeaseRequest) (*GetLeaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetLease not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) ListRecentEvents(context.Context, *ListRecentEventsRequest) (*ListRecentEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRecentEvents not implemented")
 }
 func (UnimplementedNodeStatusServiceServer) StatNodeLog(context.Context, *StatNodeLogRequest) (*StatNodeLogResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StatNodeLog not implemented")
@@ -234,6 +254,24 @@ func _NodeStatusService_GetLease_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeStatusService_ListRecentEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRecentEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeStatusServiceServer).ListRecentEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeStatusService_ListRecentEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeStatusServiceServer).ListRecentEvents(ctx, req.(*ListRecentEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeStatusService_StatNodeLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatNodeLogRequest)
 	if err := dec(in); err != nil {
@@ -288,6 +326,10 @@ var NodeStatusService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetLease",
 			Handler:    _NodeStatusService_GetLease_Handler,
+		},
+		{
+			MethodName: "ListRecentEvents",
+			Handler:    _NodeStatusService_ListRecentEvents_Handler,
 		},
 		{
 			MethodName: "StatNodeLog",

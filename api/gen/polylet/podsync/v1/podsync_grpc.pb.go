@@ -31,6 +31,7 @@ const (
 	PodSyncService_ReadLogs_FullMethodName            = "/polylet.podsync.v1.PodSyncService/ReadLogs"
 	PodSyncService_ExecSync_FullMethodName            = "/polylet.podsync.v1.PodSyncService/ExecSync"
 	PodSyncService_OpenExec_FullMethodName            = "/polylet.podsync.v1.PodSyncService/OpenExec"
+	PodSyncService_HoldExec_FullMethodName            = "/polylet.podsync.v1.PodSyncService/HoldExec"
 	PodSyncService_OpenAttach_FullMethodName          = "/polylet.podsync.v1.PodSyncService/OpenAttach"
 	PodSyncService_OpenPortForward_FullMethodName     = "/polylet.podsync.v1.PodSyncService/OpenPortForward"
 	PodSyncService_CheckpointContainer_FullMethodName = "/polylet.podsync.v1.PodSyncService/CheckpointContainer"
@@ -70,6 +71,16 @@ type PodSyncServiceClient interface {
 	ExecSync(ctx context.Context, in *ExecSyncRequest, opts ...grpc.CallOption) (*ExecSyncResponse, error)
 	// OpenExec prepares an exec session and returns the runtime's streaming URL.
 	OpenExec(ctx context.Context, in *OpenExecRequest, opts ...grpc.CallOption) (*OpenExecResponse, error)
+	// HoldExec is OpenExec with a stream that lives as long as the session, so that
+	// podsync ends the command when the client goes without it. The first message
+	// opens or resumes, and podsync answers it; the last says how the session
+	// ended, podsync answers when it is a client that has left, and ends the stream
+	// when nothing is left to do. A stream that
+	// breaks without a last message counts as a client that has left; a podsync
+	// that stops or dies ends no command, and the caller resumes with the next one.
+	// Errors of the first message are OpenExec's. Bound to root and the gateway.
+	// UNIMPLEMENTED: an older podsync; use OpenExec.
+	HoldExec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldExecRequest, HoldExecResponse], error)
 	// OpenAttach prepares an attach session and returns the runtime's streaming URL.
 	OpenAttach(ctx context.Context, in *OpenAttachRequest, opts ...grpc.CallOption) (*OpenAttachResponse, error)
 	// OpenPortForward prepares port forwarding and returns the runtime's streaming URL.
@@ -210,6 +221,19 @@ func (c *podSyncServiceClient) OpenExec(ctx context.Context, in *OpenExecRequest
 	return out, nil
 }
 
+func (c *podSyncServiceClient) HoldExec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldExecRequest, HoldExecResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_HoldExec_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[HoldExecRequest, HoldExecResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PodSyncService_HoldExecClient = grpc.BidiStreamingClient[HoldExecRequest, HoldExecResponse]
+
 func (c *podSyncServiceClient) OpenAttach(ctx context.Context, in *OpenAttachRequest, opts ...grpc.CallOption) (*OpenAttachResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(OpenAttachResponse)
@@ -242,7 +266,7 @@ func (c *podSyncServiceClient) CheckpointContainer(ctx context.Context, in *Chec
 
 func (c *podSyncServiceClient) SyncProbes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SyncProbesRequest, SyncProbesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_SyncProbes_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[3], PodSyncService_SyncProbes_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -313,6 +337,16 @@ type PodSyncServiceServer interface {
 	ExecSync(context.Context, *ExecSyncRequest) (*ExecSyncResponse, error)
 	// OpenExec prepares an exec session and returns the runtime's streaming URL.
 	OpenExec(context.Context, *OpenExecRequest) (*OpenExecResponse, error)
+	// HoldExec is OpenExec with a stream that lives as long as the session, so that
+	// podsync ends the command when the client goes without it. The first message
+	// opens or resumes, and podsync answers it; the last says how the session
+	// ended, podsync answers when it is a client that has left, and ends the stream
+	// when nothing is left to do. A stream that
+	// breaks without a last message counts as a client that has left; a podsync
+	// that stops or dies ends no command, and the caller resumes with the next one.
+	// Errors of the first message are OpenExec's. Bound to root and the gateway.
+	// UNIMPLEMENTED: an older podsync; use OpenExec.
+	HoldExec(grpc.BidiStreamingServer[HoldExecRequest, HoldExecResponse]) error
 	// OpenAttach prepares an attach session and returns the runtime's streaming URL.
 	OpenAttach(context.Context, *OpenAttachRequest) (*OpenAttachResponse, error)
 	// OpenPortForward prepares port forwarding and returns the runtime's streaming URL.
@@ -371,6 +405,9 @@ func (UnimplementedPodSyncServiceServer) ExecSync(context.Context, *ExecSyncRequ
 }
 func (UnimplementedPodSyncServiceServer) OpenExec(context.Context, *OpenExecRequest) (*OpenExecResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method OpenExec not implemented")
+}
+func (UnimplementedPodSyncServiceServer) HoldExec(grpc.BidiStreamingServer[HoldExecRequest, HoldExecResponse]) error {
+	return status.Error(codes.Unimplemented, "method HoldExec not implemented")
 }
 func (UnimplementedPodSyncServiceServer) OpenAttach(context.Context, *OpenAttachRequest) (*OpenAttachResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method OpenAttach not implemented")
@@ -562,6 +599,13 @@ func _PodSyncService_OpenExec_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PodSyncService_HoldExec_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PodSyncServiceServer).HoldExec(&grpc.GenericServerStream[HoldExecRequest, HoldExecResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PodSyncService_HoldExecServer = grpc.BidiStreamingServer[HoldExecRequest, HoldExecResponse]
+
 func _PodSyncService_OpenAttach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(OpenAttachRequest)
 	if err := dec(in); err != nil {
@@ -747,6 +791,12 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "ReadLogs",
 			Handler:       _PodSyncService_ReadLogs_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "HoldExec",
+			Handler:       _PodSyncService_HoldExec_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 		{
 			StreamName:    "SyncProbes",

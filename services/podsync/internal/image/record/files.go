@@ -98,7 +98,7 @@ func list[T any](dir, kind string) (out []T, err error) {
 	}
 	errs := []error{err}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), filePrefix) {
+		if !isRecord(e.Name()) {
 			continue
 		}
 		value, err := decode[T](filepath.Join(dir, e.Name()), kind)
@@ -111,11 +111,16 @@ func list[T any](dir, kind string) (out []T, err error) {
 	return out, errors.Join(errs...)
 }
 
+// isRecord says whether a file's name is a record's, not of one that was set aside.
+func isRecord(name string) bool {
+	return strings.HasPrefix(name, filePrefix) && !fsatomic.IsAside(name)
+}
+
 func count(dir string) int {
 	entries, _ := os.ReadDir(dir)
 	n := 0
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), filePrefix) {
+		if isRecord(e.Name()) {
 			n++
 		}
 	}

@@ -11,6 +11,7 @@ package record
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,9 +23,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/services/podsync/internal/image/imagename"
 )
 
@@ -218,6 +221,10 @@ func (l *Ledger) intended(image string) bool {
 // It also brings records of older versions up to date.
 func (l *Ledger) Recover(log logr.Logger, present func(image string) (ref string, err error)) error {
 	var errs []error
+	l.mu.Lock()
+	fsatomic.Clean(l.pulling, "*")
+	fsatomic.Clean(l.pulled, "*")
+	l.mu.Unlock()
 	intents, err := list[kubeletv1beta1.ImagePullIntent](l.pulling, kindIntent)
 	errs = append(errs, err)
 	for _, intent := range intents {
@@ -262,13 +269,63 @@ func (l *Ledger) Prune(refs []string, until time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	records, err := list[kubeletv1beta1.ImagePulledRecord](l.pulled, kindPulled)
-	errs := []error{err}
+	var errs []error
+	if err != nil {
+		errs = append(errs, l.mend(refs))
+	}
 	for _, rec := range records {
 		if !slices.Contains(refs, rec.ImageRef) && rec.LastUpdatedTime.Time.Before(until) {
 			errs = append(errs, remove(l.pulled, rec.ImageRef))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// mend sets the records aside that cannot be read. One of an image that is
+// present is replaced at the same moment by one that grants nothing: without
+// any, the image would pass for a preloaded one. The lock is held.
+func (l *Ledger) mend(refs []string) error {
+	of := make(map[string]string, len(refs))
+	for _, ref := range refs {
+		of[file(l.pulled, ref)] = ref
+	}
+	entries, err := os.ReadDir(l.pulled)
+	errs := []error{err}
+	for _, e := range entries {
+		path := filepath.Join(l.pulled, e.Name())
+		if !isRecord(e.Name()) {
+			continue
+		}
+		_, cause := decode[kubeletv1beta1.ImagePulledRecord](path, kindPulled)
+		if cause == nil {
+			continue
+		}
+		aside := fsatomic.AsideOf(path)
+		if ref := of[path]; ref != "" {
+			err = l.swap(path, aside, ref)
+		} else {
+			err = os.Rename(path, aside)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the record of an image's pull is damaged and could not be set aside: %w; remove %s and the image by hand", errors.Join(cause, err), path))
+			continue
+		}
+		errs = append(errs, fmt.Errorf("the record of an image's pull is damaged and was set aside as %s; the image is verified before it is used: %w", aside, cause))
+	}
+	return errors.Join(errs...)
+}
+
+// swap puts a record that grants nothing in the place of a damaged one, which is
+// called aside then: at no moment is there none.
+func (l *Ledger) swap(path, aside, ref string) error {
+	fresh, err := json.Marshal(&kubeletv1beta1.ImagePulledRecord{TypeMeta: typeMeta(kindPulled), ImageRef: ref, LastUpdatedTime: metav1.Now()})
+	if err != nil {
+		return err
+	}
+	if err := fsatomic.WriteFile(aside, append(fresh, '\n'), 0o600); err != nil {
+		return err
+	}
+	return unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 }
 
 // Count is how many intents and records are on the disk.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -255,4 +256,60 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("took a %q", rec.Kind)
 		}
 	})
+}
+
+func TestDamagedRecordsAreSetAsideAndGrantNothingMeanwhile(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"cut":   func(path string) error { return os.Truncate(path, 20) },
+		"empty": func(path string) error { return os.Truncate(path, 0) },
+		"a directory": func(path string) error {
+			return errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "x"), 0o755))
+		},
+		"a pipe": func(path string) error { return errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(Config{RootDir: t.TempDir()})
+			pulled(t, l, Grant{NodePodsAccessible: true})
+			if err := errors.Join(l.Begin("gone:1"), l.Pulled("gone:1", "sha256:2", Grant{}), damage(file(l.pulled, ref)), damage(file(l.pulled, "sha256:2"))); err != nil {
+				t.Fatal(err)
+			}
+			verified := func(when string) {
+				if !l.MustPull(logr.Discard(), image, ref, func() Grant { return secret("1", "h") }) {
+					t.Errorf("%s: it grants access", when)
+				}
+			}
+			verified("damaged")
+			err := l.Prune([]string{ref}, time.Now().Add(-time.Hour))
+			for _, want := range []string{file(l.pulled, ref), file(l.pulled, "sha256:2"), "set aside as", "verified"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not in %v", want, err)
+				}
+			}
+			verified("set aside")
+			if err := l.Prune([]string{ref}, time.Now().Add(-time.Hour)); err != nil {
+				t.Errorf("it is told again: %v", err)
+			}
+			if aside, _ := filepath.Glob(filepath.Join(l.pulled, "*.damaged-*")); len(aside) != 2 {
+				t.Errorf("set aside are %q", aside)
+			}
+			if _, n := l.Count(); n != 1 {
+				t.Errorf("%d records are left, want that of the image that is present", n)
+			}
+			pulled(t, l, Grant{NodePodsAccessible: true})
+			if l.MustPull(logr.Discard(), image, ref, func() Grant { return Grant{} }) {
+				t.Error("it is not rebuilt by a pull")
+			}
+		})
+	}
+}
+
+func TestADirectoryInTheIntentsPlaceStopsNoPull(t *testing.T) {
+	l := New(Config{RootDir: t.TempDir()})
+	if err := os.MkdirAll(filepath.Join(file(l.pulling, image), "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pulled(t, l, Grant{NodePodsAccessible: true})
+	if l.MustPull(logr.Discard(), image, ref, func() Grant { return Grant{} }) {
+		t.Error("the image is still verified")
+	}
 }

@@ -36,6 +36,8 @@ var (
 	_ = metadata.Join
 )
 
+var filter_PodSyncService_ListDesiredPods_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
+
 func request_PodSyncService_ListDesiredPods_0(ctx context.Context, marshaler runtime.Marshaler, client extPodsyncv1.PodSyncServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq extPodsyncv1.ListDesiredPodsRequest
@@ -43,6 +45,12 @@ func request_PodSyncService_ListDesiredPods_0(ctx context.Context, marshaler run
 	)
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_PodSyncService_ListDesiredPods_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	msg, err := client.ListDesiredPods(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
 	return msg, metadata, err
@@ -53,6 +61,12 @@ func local_request_PodSyncService_ListDesiredPods_0(ctx context.Context, marshal
 		protoReq extPodsyncv1.ListDesiredPodsRequest
 		metadata runtime.ServerMetadata
 	)
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_PodSyncService_ListDesiredPods_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
 	msg, err := server.ListDesiredPods(ctx, &protoReq)
 	return msg, metadata, err
 }

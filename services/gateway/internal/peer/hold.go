@@ -1,0 +1,187 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/gateway/internal/session"
+)
+
+// holdFor is how long a podsync that is away is waited for after a client has
+// left, so that its command is ended.
+const holdFor = 10 * time.Minute
+
+// OpenExec implements session.Runtime. A podsync that does not know HoldExec
+// opens the session without it.
+func (p *Podsync) OpenExec(ctx context.Context, t session.Target, command []string, s session.Streams) (session.Opened, error) {
+	open := &podsyncv1.OpenExecRequest{Pod: ref(t), Container: t.Container, Command: command, Streams: streams(s)}
+	h, url, err := p.holdExec(ctx, open)
+	if errors.Is(err, rpcerr.ErrUnimplemented) {
+		res, err := p.client.OpenExec(ctx, open)
+		return session.Opened{URL: res.GetUrl()}, err
+	}
+	if err != nil {
+		return session.Opened{}, err
+	}
+	return session.Opened{URL: url, Over: h.over}, nil
+}
+
+// noteWithin is how long podsync may take to look at a command whose client has
+// left, before the connection to the runtime is closed all the same.
+const noteWithin = 2 * time.Second
+
+// hold is the stream that tells podsync of a session, opened again whenever
+// podsync was away. See HoldExec in podsync.proto.
+type hold struct {
+	client podsyncv1.PodSyncServiceClient
+	resume *podsyncv1.ResumeExec
+	ctx    context.Context // the stream's; it outlives the request
+	cancel context.CancelFunc
+	// noted is closed when podsync has answered the last word, or cannot.
+	noted chan struct{}
+	once  sync.Once
+
+	mu     sync.Mutex
+	stream podsyncv1.PodSyncService_HoldExecClient // nil while podsync is away
+	last   *podsyncv1.ExecOver                     // nil while the session goes on
+}
+
+func (p *Podsync) holdExec(ctx context.Context, open *podsyncv1.OpenExecRequest) (*hold, string, error) {
+	h := &hold{client: p.client, noted: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	tied := context.AfterFunc(ctx, h.cancel)
+	res, err := h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Open{Open: open}})
+	if !tied() {
+		err = rpcerr.FromStatus(context.Cause(ctx))
+	}
+	if err != nil {
+		h.cancel()
+		return nil, "", err
+	}
+	h.resume = &podsyncv1.ResumeExec{ContainerId: res.GetContainerId(), Command: open.GetCommand(), BeganTicks: res.GetBeganTicks()}
+	go h.keep()
+	return h, res.GetUrl(), nil
+}
+
+// begin opens the stream and returns podsync's answer; io.EOF says that there is
+// nothing to hold.
+func (h *hold) begin(first *podsyncv1.HoldExecRequest, opts ...grpc.CallOption) (*podsyncv1.HoldExecResponse, error) {
+	stream, err := h.client.HoldExec(h.ctx, opts...)
+	if err != nil {
+		return nil, err
+	}
+	// A stream that cannot be written to tells why when it is read.
+	if err := stream.Send(first); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	res, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stream = stream
+	h.sendLast()
+	return res, nil
+}
+
+// over is session.Opened's Over.
+func (h *hold) over(clientLeft bool) {
+	if !h.said(clientLeft) || !clientLeft {
+		return
+	}
+	timer := time.NewTimer(noteWithin)
+	defer timer.Stop()
+	select {
+	case <-h.noted:
+	case <-timer.C:
+	case <-h.ctx.Done():
+	}
+}
+
+// said says the last word, and whether podsync listens.
+func (h *hold) said(clientLeft bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = &podsyncv1.ExecOver{ClientLeft: clientLeft}
+	if clientLeft {
+		time.AfterFunc(holdFor, h.cancelAway)
+	}
+	h.sendLast()
+	if h.stream == nil && !clientLeft {
+		h.cancel() // nobody knows of it, and nothing is to be done
+	}
+	return h.stream != nil
+}
+
+// cancelAway gives up on a podsync that has not come back.
+func (h *hold) cancelAway() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stream == nil {
+		h.cancel()
+	}
+}
+
+// sendLast says the last word if there is one and podsync listens; under mu.
+func (h *hold) sendLast() {
+	if h.stream == nil || h.last == nil {
+		return
+	}
+	// Whether it has arrived shows when the stream ends.
+	_ = h.stream.Send(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Over{Over: h.last}})
+	_ = h.stream.CloseSend()
+}
+
+// keep holds the stream until podsync ends it or nothing is to be said any more.
+func (h *hold) keep() {
+	defer h.cancel()
+	pause := backoff.New(backoff.Config{Max: time.Second, Jitter: 0.2, ResetAfter: time.Minute})
+	err := h.wait()
+	for h.again(err) {
+		select {
+		case <-time.After(pause.Next()):
+		case <-h.ctx.Done():
+			return
+		}
+		_, err = h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Resume{Resume: h.resume}}, grpc.WaitForReady(true))
+		if err == nil {
+			err = h.wait()
+		}
+	}
+	if err != nil && !errors.Is(err, io.EOF) && h.ctx.Err() == nil {
+		logr.FromContextOrDiscard(h.ctx).Error(err, "A command whose client has left may be left in its container",
+			"containerID", h.resume.GetContainerId(), "program", h.resume.GetCommand()[0])
+	}
+}
+
+// wait returns when the stream has ended, io.EOF if podsync is done with it.
+func (h *hold) wait() error {
+	var err error
+	for err == nil {
+		_, err = h.stream.Recv()
+		h.once.Do(func() { close(h.noted) })
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stream = nil
+	return err
+}
+
+// again says whether podsync is to be told once more: it is away, and the
+// command is not known to have ended.
+func (h *hold) again(err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	away := errors.Is(err, rpcerr.ErrUnavailable) || errors.Is(err, rpcerr.ErrTimeout)
+	return away && (h.last == nil || h.last.GetClientLeft())
+}

@@ -1,0 +1,182 @@
+package session
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ticksPerSecond is USER_HZ, in which Linux counts when a process started.
+const ticksPerSecond = 100
+
+// Windows after a session began. A command starts within milliseconds; a busy
+// machine and a runtime that waits for its client's streams make it longer.
+const (
+	// claimWithin is how late a process may have started to be ended as the
+	// session's.
+	claimWithin = uint64(time.Minute/time.Second) * ticksPerSecond
+	// spareWithin is how late a process may have started to be spared because
+	// it may be that of a session that goes on.
+	spareWithin = 3 * claimWithin
+)
+
+// Session is what is known of one session.
+type Session struct {
+	// Began is in ticks since the machine's start; the command starts then or
+	// later.
+	Began uint64
+	// Argv is the command as it was asked for.
+	Argv []string
+	// Left says that the client has left; one that ended is not there at all.
+	Left bool
+}
+
+// Root is a process in a container that was started from outside of it.
+type Root struct {
+	// Start is in ticks since the machine's start.
+	Start uint64
+	// Argv is the command as it is now: a program may have taken its place.
+	Argv []string
+}
+
+// Ruling is what becomes of one Root.
+type Ruling struct {
+	// Claims are the sessions without a client whose command it may be.
+	Claims []int
+	// Spared says that it may be the command of a session that goes on: it is to
+	// be judged again when one has ended. Otherwise it is to be ended if anybody
+	// claims it.
+	Spared bool
+}
+
+// How well a process fits a session.
+const (
+	fitsNot = iota
+	fitsInTime
+	// fitsAkin: what runs is named in the command, as sleep in sh -c 'exec sleep 9'.
+	fitsAkin
+	fitsEqual
+)
+
+// Judge says for each root whose command it is. A session has one root at most,
+// and may have none: its command has not started yet, or has ended just now.
+//
+// A root may be the command of any session that had begun by its start; if it is
+// just what some of them asked for, only of those and of such as name its
+// program. It belongs to a session for certain when no other that has none for
+// certain may have it. What may belong to a session that goes on is spared.
+func Judge(sessions []Session, roots []Root) []Ruling {
+	m := match{sessions: sessions, roots: roots, owner: make([]int, len(roots)), settled: make([]bool, len(sessions))}
+	m.possible = make([][]bool, len(roots))
+	for r := range roots {
+		m.owner[r], m.possible[r] = -1, possible(sessions, roots[r])
+	}
+	for m.settle() {
+	}
+	out := make([]Ruling, len(roots))
+	for r := range roots {
+		for s := range sessions {
+			switch {
+			case !m.may(s, r):
+			case !sessions[s].Left:
+				out[r].Spared = true
+			case fits(sessions[s], roots[r]) >= fitsAkin && roots[r].Start-sessions[s].Began <= claimWithin:
+				out[r].Claims = append(out[r].Claims, s)
+			}
+		}
+	}
+	return out
+}
+
+// possible says which of the sessions may have started a root.
+func possible(sessions []Session, root Root) []bool {
+	least := fitsInTime
+	for _, s := range sessions {
+		if fits(s, root) == fitsEqual {
+			least = fitsAkin
+		}
+	}
+	out := make([]bool, len(sessions))
+	for i, s := range sessions {
+		out[i] = fits(s, root) >= least
+	}
+	return out
+}
+
+// match assigns roots to sessions.
+type match struct {
+	sessions []Session
+	roots    []Root
+	possible [][]bool // by root and session
+	owner    []int    // of each root; -1 is not certain
+	settled  []bool   // sessions that own a root for certain
+}
+
+// may says whether a root may be a session's command.
+func (m match) may(s, r int) bool {
+	return m.possible[r][s] && (m.owner[r] == s || m.owner[r] < 0 && !m.settled[s])
+}
+
+// settle gives a root to the only session that may have it, and says whether
+// there was one.
+func (m match) settle() bool {
+	for r := range m.roots {
+		only, n := -1, 0
+		for s := range m.sessions {
+			if m.may(s, r) {
+				only, n = s, n+1
+			}
+		}
+		if n == 1 && m.owner[r] < 0 {
+			m.owner[r], m.settled[only] = only, true
+			return true
+		}
+	}
+	return false
+}
+
+func fits(s Session, r Root) int {
+	switch {
+	case r.Start < s.Began || r.Start-s.Began > spareWithin:
+		return fitsNot
+	case slices.Equal(s.Argv, r.Argv):
+		return fitsEqual
+	case akin(s.Argv, r.Argv):
+		return fitsAkin
+	}
+	return fitsInTime
+}
+
+// akin says whether a command that was asked for may have become what runs: its
+// text names the program, or it is a script and the program its interpreter.
+func akin(asked, runs []string) bool {
+	if len(asked) == 0 || len(runs) == 0 {
+		return false
+	}
+	program := name(runs[0])
+	for _, arg := range asked {
+		for word := range strings.FieldsFuncSeq(arg, notInName) {
+			if program != "" && word == program {
+				return true
+			}
+		}
+	}
+	for i := 1; i < len(runs); i++ {
+		if name(runs[i]) == name(asked[0]) && slices.Equal(runs[i+1:], asked[1:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// name is a program's without its directory; a login shell's begins with "-",
+// and a program that titles itself writes "name: what it does".
+func name(arg0 string) string {
+	word, _, _ := strings.Cut(arg0, " ")
+	return strings.TrimSuffix(strings.TrimPrefix(path.Base(word), "-"), ":")
+}
+
+func notInName(r rune) bool {
+	return r <= ' ' || strings.ContainsRune(`/'"`+"`"+`|&;<>()$={}[]\,:`, r)
+}
