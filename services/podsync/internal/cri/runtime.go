@@ -64,7 +64,7 @@ func (c *Client) SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodS
 // CRI-O say it beside the status; 0 when the runtime does not say.
 func (c *Client) SandboxProcess(ctx context.Context, id string) (int, error) {
 	req := &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true}
-	resp, err := call(ctx, c, "podsandbox_status", c.cfg.LookTimeout, req, c.runtime.PodSandboxStatus)
+	resp, err := look(ctx, c, "podsandbox_status", req, c.runtime.PodSandboxStatus)
 	if err != nil {
 		return 0, err
 	}
