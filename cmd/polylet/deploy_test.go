@@ -74,3 +74,21 @@ func TestEveryUnitStartsACommandThatExists(t *testing.T) {
 		}
 	}
 }
+
+// TestStatsIsBoundedWhereverItRuns: what measures must not become what is to be measured.
+func TestStatsIsBoundedWhereverItRuns(t *testing.T) {
+	for file, limits := range map[string][]string{
+		"../../deploy/systemd/polylet-stats.service": {"\nMemoryMax=256M\n", "\nCPUQuota=100%\n", "\nEnvironment=GOMEMLIMIT=200MiB\n"},
+		"../../deploy/compose/compose.yaml":          {"\n    mem_limit: 256m\n", "\n    cpus: 1.0\n", "GOMEMLIMIT=200MiB"},
+	} {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range limits {
+			if !strings.Contains(string(raw), limit) {
+				t.Errorf("%s does not have %q", file, strings.TrimSpace(limit))
+			}
+		}
+	}
+}

@@ -18,7 +18,7 @@ import (
 	"github.com/polylet/polylet/services/nodestatus"
 )
 
-// noRateLimit lets heartbeats out whatever else the process sends.
+// noRateLimit lets requests out at any rate, heartbeats for one.
 const noRateLimit = -1
 
 // newNodestatusCommand is `polylet nodestatus`: it keeps the Node object and

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
@@ -64,7 +65,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	addTracing(&config, loaded.Config.Tracing)
 	deps := podsyncservice.Deps{Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()}
-	if deps.Client, err = podsyncClient(loaded); err != nil {
+	if err := podsyncClients(loaded, &deps); err != nil {
 		return err
 	}
 	runtime, err := podsyncservice.DialRuntime(loaded.Config.ContainerRuntimeEndpoint)
@@ -116,14 +117,28 @@ func podsyncAccess(loaded *kubeletconfig.Loaded) map[string]daemon.Access {
 	}
 }
 
-// podsyncClient is the client for the apiserver; nil in standalone mode.
-func podsyncClient(loaded *kubeletconfig.Loaded) (kubernetes.Interface, error) {
+// podsyncClients makes the clients of the apiserver; none standalone. Events
+// have a rate of their own, so that they never hold a status up.
+func podsyncClients(loaded *kubeletconfig.Loaded, deps *podsyncservice.Deps) error {
 	if loaded.Standalone {
-		return nil, nil
+		return nil
 	}
-	_, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*loaded.Config.KubeAPIQPS), int(loaded.Config.KubeAPIBurst),
+	c := loaded.Config
+	cfg, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*c.KubeAPIQPS), int(c.KubeAPIBurst),
 		"polylet-podsync/"+buildinfo.Get().Version)
-	return client, err
+	if err != nil {
+		return err
+	}
+	deps.Client = client
+	events := rest.CopyConfig(cfg)
+	events.QPS, events.Burst = float32(*c.EventRecordQPS), int(c.EventBurst)
+	if events.QPS == 0 {
+		events.QPS = noRateLimit
+	}
+	if deps.Events, err = kubernetes.NewForConfig(events); err != nil {
+		return fmt.Errorf("client for events to apiserver %s: %w", events.Host, err)
+	}
+	return nil
 }
 
 // restartsOf says how containers are restarted. A cap that is configured stands

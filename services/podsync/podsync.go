@@ -41,6 +41,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/probe"
 	"github.com/polylet/polylet/services/podsync/internal/rotate"
+	"github.com/polylet/polylet/services/podsync/internal/rush"
 	"github.com/polylet/polylet/services/podsync/internal/server"
 	"github.com/polylet/polylet/services/podsync/internal/session"
 	"github.com/polylet/polylet/services/podsync/internal/source"
@@ -63,8 +64,9 @@ type Deps struct {
 	Epoch   uint64
 	// Runtime and Images are connections to the container runtime; see DialRuntime.
 	Runtime, Images grpc.ClientConnInterface
-	// Client is nil in standalone mode.
-	Client kubernetes.Interface
+	// Client is nil in standalone mode. Events is the client for events, which
+	// have a rate limit of their own; nil is Client.
+	Client, Events kubernetes.Interface
 
 	// The rest stands in for the host where podsync runs on none, as in the
 	// simulation; nil is the host's own.
@@ -84,6 +86,13 @@ type HostsGuard interface {
 	Run(ctx context.Context) error
 }
 
+func (d *Deps) eventClient() kubernetes.Interface {
+	if d.Events != nil {
+		return d.Events
+	}
+	return d.Client
+}
+
 // DialRuntime returns a connection to a runtime's endpoint; it connects when it
 // is used, and again within a second when the runtime comes back.
 func DialRuntime(endpoint string) (*grpc.ClientConn, error) { return cri.Dial(endpoint) }
@@ -99,6 +108,7 @@ type Service struct {
 	volumes  *volume.Set
 	cgroups  cgroup.Manager
 	events   *event.Recorder
+	rush     *rush.Gate
 	mirrors  *mirror.Keeper
 	statuses *status.Writer
 	metrics  *metric.Metrics // nil without a registry
@@ -147,7 +157,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
-	s := &Service{cfg: cfg, deps: deps, nodeKick: make(chan struct{}, 1), lines: timeline.NewBook()}
+	s := &Service{cfg: cfg, deps: deps, nodeKick: make(chan struct{}, 1), lines: timeline.NewBook(), rush: rush.New()}
 	var metrics *cri.Metrics
 	var counts *worker.Metrics
 	if deps.Metrics != nil {
@@ -195,12 +205,14 @@ func (s *Service) edges() {
 	cfg, deps := s.cfg, s.deps
 	s.objects = object.New(object.Config{NodeName: cfg.NodeName}, object.Deps{Client: deps.Client})
 	s.objects.Subscribe(s.objectChanged)
-	s.events = event.New(event.Config{NodeName: cfg.NodeName}, event.Deps{Client: deps.Client})
+	s.events = event.New(event.Config{NodeName: cfg.NodeName}, event.Deps{Client: deps.eventClient(), Lull: s.rush.Lull})
 	s.mirrors = mirror.New(mirror.Config{NodeName: cfg.NodeName}, mirror.Deps{
 		Client: deps.Client, Node: s.objects.Node,
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
-	s.statuses = status.New(status.Config{}, status.Deps{Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Trace: s.traceStatus, Metrics: s.metrics})
+	s.statuses = status.New(status.Config{}, status.Deps{
+		Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Sending: s.rush.Begin, Trace: s.traceStatus, Metrics: s.metrics,
+	})
 	if s.hosts = deps.HostsGuard; s.hosts == nil {
 		s.hosts = hostsguard.New(filepath.Join(cfg.RootDir, "pods"))
 	}
@@ -269,7 +281,8 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 	}, execute.Deps{
 		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: s.cgroups,
 		Materials: builder, Hooks: hook.New(hook.Deps{Exec: heldHooks{s.runtime, s.sessions}, Events: s.events, Metrics: s.metrics}), Finisher: s.statuses,
-		Allocations: s.allocations, Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
+		Allocations: s.allocations, Starts: pace.New(pace.Config{Taken: s.rush.Begin}), Stops: pace.New(pace.Config{Taken: s.rush.Begin}),
+		Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
 	})
 }
 

@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // cost is what has been spent and counted so far. None of it depends much on
@@ -46,18 +48,52 @@ func costOf(ctx context.Context, st *stage) (cost, error) {
 			return c, fmt.Errorf("read the CPU time of %s: %w", name, err)
 		}
 	}
-	// Shims and what they and containerd run begin in containerd's cgroup; what
-	// has ended is counted there too. The pods' cgroups stand beside it.
-	for name, path := range map[string]string{"containerd": "/runtime", "containerd and pods": ""} {
-		if c.cpu[name], err = cgroupCPU(st.inst.CgroupRoot() + path); err != nil {
-			return c, fmt.Errorf("read the CPU time of %s: %w", name, err)
-		}
-	}
 	if c.requests, err = counters(ctx, st, "/metrics", "apiserver_request_total", "verb", "resource", "subresource"); err != nil {
 		return c, err
 	}
 	c.calls, err = counters(ctx, st, "/api/v1/nodes/"+nodeName+"/proxy/metrics", "kubelet_runtime_operations_total", "operation_type")
 	return c, err
+}
+
+// cpuOfRuntime is what containerd, its shims and all that they ran have used, in
+// milliseconds: they begin in containerd's cgroup, and what has ended is counted
+// there too. With the pods' processes, whose cgroups stand beside it, it is all.
+func cpuOfRuntime(st *stage) (map[string]float64, error) {
+	used := map[string]float64{}
+	for name, path := range map[string]string{"the runtime": "/runtime", "the runtime and the pods": ""} {
+		var err error
+		if used[name], err = cgroupCPU(st.inst.CgroupRoot() + path); err != nil {
+			return nil, fmt.Errorf("read the CPU time of %s: %w", name, err)
+		}
+	}
+	return used, nil
+}
+
+const (
+	// removedSoon is how long an agent is waited for that removes at once what
+	// its pods have left, before its own costs are read.
+	removedSoon = 5 * time.Second
+	// removedAtLast is the same for one that collects once a minute, before the
+	// runtime's are.
+	removedAtLast = 100 * time.Second
+)
+
+// waitUntilEmpty waits until the runtime has no sandbox any more, at most so long.
+func waitUntilEmpty(ctx context.Context, st *stage, most time.Duration) (empty bool, err error) {
+	for end := time.Now().Add(most); ; {
+		list, err := st.runtime.Runtime().ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil || len(list.Items) == 0 {
+			return err == nil, err
+		}
+		if time.Now().After(end) {
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(500 * time.Millisecond): // the question costs the runtime too
+		}
+	}
 }
 
 // cgroupCPU is what a cgroup and all below it have used, ended processes too.
@@ -112,6 +148,17 @@ func sums(text []byte, family string, labels ...string) (map[string]float64, err
 		out[strings.Join(key, " ")] += m.GetCounter().GetValue()
 	}
 	return out, nil
+}
+
+// addRuntimeCost adds what the runtime has spent per pod, from the sandbox to its
+// removal.
+func addRuntimeCost(st *stage, c *column, before map[string]float64, pods int) error {
+	after, err := cpuOfRuntime(st)
+	if err != nil {
+		return err
+	}
+	addCost(c, cost{cpu: before}, cost{cpu: after}, pods)
+	return nil
 }
 
 // addCost adds rows for what was spent per pod between two readings. Requests

@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&s.trouble, "runtime-flags", "", "with -scale: flags of the fake runtime, such as \"-delay=2s -hang-share=0.5\"; see test/cmd/fakeruntime")
 	flag.DurationVar(&s.settle, "settle", 30*time.Second, "with -rows or -scale: how long the pods are left alone before the idle figures are taken")
 	flag.DurationVar(&s.idle, "idle", time.Minute, "with -rows or -scale: how long those are taken")
-	flag.StringVar(&s.profiles, "profiles", "", "with -memory, -api or -scale: directory for profiles of polylet's processes")
+	flag.StringVar(&s.profiles, "profiles", "", "directory for profiles of polylet's processes: heaps with -memory, podsync's CPU in a burst, what -api and -scale say")
 	flag.StringVar(&s.out, "out", "", "file for the report; empty is docs/results/bench-DATE.md of the checkout, and api-, rows- or scale-DATE.md with these")
 	flag.Parse()
 	s.agents = strings.Split(*agents, ",")
@@ -74,23 +74,27 @@ func main() {
 
 func run(ctx context.Context, s settings) error {
 	results := newResults()
-	measure, report := measureAgent, report
-	if s.rows {
-		measure, report = measureRows, rowsReport
+	measure, write := measureAgent, report
+	switch {
+	case s.rows:
+		measure, write = measureRows, rowsReport
+	case s.api:
+		write = apiReport
 	}
 	for round := range s.rounds {
 		for _, agent := range s.agents {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s …\n", round+1, s.rounds, agent)
 			if err := measure(ctx, s, agent, results); err != nil {
+				// What was measured until then is worth seeing.
+				fmt.Fprint(os.Stderr, write(s, results, time.Now()))
 				return fmt.Errorf("measure %s: %w", agent, err)
+			}
+			// A later round may fail, or be stopped.
+			if err := store(s, write(s, results, time.Now()), time.Now()); err != nil {
+				return err
 			}
 		}
 	}
-	write := report
-	if s.api {
-		write = apiReport
-	}
-	text := write(s, results, time.Now())
-	fmt.Print(text)
-	return store(s, text, time.Now())
+	fmt.Print(write(s, results, time.Now()))
+	return nil
 }

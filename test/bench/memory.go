@@ -14,6 +14,7 @@ import (
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/test/harness/node"
 )
 
 // settled is after how long an agent has given back what its start needed.
@@ -112,22 +113,42 @@ func saveProfiles(ctx context.Context, s settings, st *stage, when string) error
 	}
 	for name := range st.node.Processes {
 		path := filepath.Join(s.profiles, name+"-"+when+".heap")
-		if err := saveProfile(ctx, filepath.Join(st.node.SocketDir, name+".sock"), "heap", 0, path); err != nil {
+		request := &commonv1.GetProfileRequest{Name: "heap", Gc: true}
+		if err := saveProfile(ctx, filepath.Join(st.node.SocketDir, name+".sock"), path, request); err != nil {
 			return fmt.Errorf("heap profile of %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// saveProfile writes one profile of the process behind the socket; seconds is how
-// long it is measured, 0 for one as it stands.
-func saveProfile(ctx context.Context, socket, name string, seconds int32, path string) error {
+// burstProfile is how many seconds of a burst podsync's CPU profile covers.
+const burstProfile = 20
+
+// profileBurst takes podsync's CPU profile meanwhile, as podsync.cpu, when the
+// command line names a directory; wait returns once it is written.
+func profileBurst(ctx context.Context, s settings, st *stage) (wait func() error, err error) {
+	if s.profiles == "" || st.node.Processes[node.Podsync] == nil {
+		return func() error { return nil }, nil
+	}
+	if err := os.MkdirAll(s.profiles, 0o755); err != nil {
+		return nil, err
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- saveProfile(ctx, filepath.Join(st.node.SocketDir, node.Podsync+".sock"), filepath.Join(s.profiles, "podsync.cpu"),
+			&commonv1.GetProfileRequest{Name: "profile", Seconds: burstProfile})
+	}()
+	return func() error { return <-done }, nil
+}
+
+// saveProfile writes one profile of the process behind the socket.
+func saveProfile(ctx context.Context, socket, path string, request *commonv1.GetProfileRequest) error {
 	conn, err := rpc.Dial(socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	stream, err := commonv1.NewCommonServiceClient(conn).GetProfile(ctx, &commonv1.GetProfileRequest{Name: name, Seconds: seconds, Gc: name == "heap"})
+	stream, err := commonv1.NewCommonServiceClient(conn).GetProfile(ctx, request)
 	if err != nil {
 		return err
 	}

@@ -115,10 +115,18 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 	if err != nil {
 		return err
 	}
+	runtimeSpent, err := cpuOfRuntime(st)
+	if err != nil {
+		return err
+	}
 	for n := range s.samples {
 		if err := life(ctx, st, o, []string{fmt.Sprintf("single-%d", n)}, c, "one pod", nil); err != nil {
 			return err
 		}
+	}
+	profiled, err := profileBurst(ctx, s, st)
+	if err != nil {
+		return err
 	}
 	if err := life(ctx, st, o, burstNames(s.burst), c, fmt.Sprintf("%d pods", s.burst), func() error {
 		during, err := usageOf(st)
@@ -127,12 +135,27 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 	}); err != nil {
 		return err
 	}
+	empty, err := waitUntilEmpty(ctx, st, removedSoon)
+	if err != nil {
+		return err
+	}
 	now, err := costOf(ctx, st)
 	if err != nil {
 		return err
 	}
 	addCost(c, spent, now, s.samples+s.burst)
-	return nil
+	if !empty {
+		if empty, err = waitUntilEmpty(ctx, st, removedAtLast); err != nil {
+			return err
+		}
+	}
+	if !empty {
+		return fmt.Errorf("sandboxes of pods that are gone are still there after %v", removedSoon+removedAtLast)
+	}
+	if err := addRuntimeCost(st, c, runtimeSpent, s.samples+s.burst); err != nil {
+		return err
+	}
+	return profiled()
 }
 
 // life creates the pods, waits until all are Ready, deletes them and waits until

@@ -18,12 +18,19 @@ func measureRuntime(ctx context.Context, s settings, st *stage, c *column) error
 	if _, err := st.runtime.Images().PullImage(ctx, &runtimeapi.PullImageRequest{Image: image}); err != nil {
 		return fmt.Errorf("pull %s: %w", images.TestApp, err)
 	}
+	before, err := cpuOfRuntime(st)
+	if err != nil {
+		return err
+	}
 	for n := range s.samples {
 		if err := runtimeLife(ctx, st, []string{fmt.Sprintf("single-%d", n)}, 1, c, "one pod"); err != nil {
 			return err
 		}
 	}
-	return runtimeLife(ctx, st, burstNames(s.burst), s.parallel, c, fmt.Sprintf("%d pods", s.burst))
+	if err := runtimeLife(ctx, st, burstNames(s.burst), s.parallel, c, fmt.Sprintf("%d pods", s.burst)); err != nil {
+		return err
+	}
+	return addRuntimeCost(st, c, before, s.samples+s.burst)
 }
 
 func runtimeLife(ctx context.Context, st *stage, names []string, parallel int, c *column, what string) error {

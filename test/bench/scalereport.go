@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+
 	"github.com/polylet/polylet/test/harness/node"
 )
 
@@ -123,7 +125,7 @@ func profileCPU(ctx context.Context, s settings, st *scaleStage, when string) er
 	}
 	path := filepath.Join(s.profiles, node.Podsync+"-"+when+".cpu")
 	socket := filepath.Join(st.node.SocketDir, node.Podsync+".sock")
-	if err := saveProfile(ctx, socket, "profile", cpuProfileSeconds, path); err != nil {
+	if err := saveProfile(ctx, socket, path, &commonv1.GetProfileRequest{Name: "profile", Seconds: cpuProfileSeconds}); err != nil {
 		return fmt.Errorf("CPU profile of podsync: %w", err)
 	}
 	return nil

@@ -37,6 +37,7 @@ func TestThePageShowsInABrowserWhatRunsAndWhatWaits(t *testing.T) {
 	page := &view{h, b}
 
 	page.shows("the node, its pods and what waits", nodeName, "Ready", "web", "unknown-image", "image registry.polylet.test/nobody/knows:v9", "never-ready", "crashing", "Recent events", "Started")
+	page.shows("the events of the node", "Starting kubelet.")
 	page.shows("charts of what was used", "peak")
 	page.counts("a chart of each pod's CPU and memory", "#rows .spark svg path.line", 4)
 	if os.Getenv("POLYLET_PAGE_SHOTS") != "" {

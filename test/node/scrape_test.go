@@ -187,3 +187,41 @@ func (h *house) lint() {
 		}
 	}
 }
+
+// documentsOf are the documents that only one process has.
+var documentsOf = map[string][]string{"stats": {"/metrics/cadvisor", "/metrics/resource"}, "probes": {"/metrics/probes"}}
+
+func TestADeadProcessFailsNoScrapeAndShows(t *testing.T) {
+	if onKubelet() {
+		t.Skip("the kubelet is one process")
+	}
+	h := build(t, plan{standalone: true})
+	services := []string{"podsync", "probes", "stats", "nodestatus"}
+	up := func(dead string) error {
+		var errs []error
+		for _, path := range metricPaths {
+			body, err := h.tryGet(h.node.ReadOnlyURL + path)
+			if own := slices.Contains(documentsOf[dead], path); own == (err == nil) {
+				errs = append(errs, fmt.Errorf("%s: it belongs to %q: %t; error %v", path, dead, own, err))
+			}
+			if path != "/metrics" {
+				continue
+			}
+			for _, service := range services {
+				want := fmt.Sprintf("polylet_up{service=%q} %d\n", service, map[bool]int{true: 0, false: 1}[service == dead])
+				if !strings.Contains(body, want) {
+					errs = append(errs, fmt.Errorf("/metrics does not say %s", want))
+				}
+			}
+		}
+		return errors.Join(errs...)
+	}
+	h.eventually(time.Minute, "all scrapes are well", func() error { return up("") })
+	for _, service := range services {
+		process := h.node.Processes[service]
+		process.Stop()
+		h.eventually(time.Minute, "without "+service+" the scrapes go on and show it", func() error { return up(service) })
+		h.must(process.Start(h.ctx))
+		h.eventually(time.Minute, service+" is back in the scrapes", func() error { return up("") })
+	}
+}

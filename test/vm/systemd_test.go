@@ -29,6 +29,9 @@ func TestTheFiveUnitsRunInTheirSliceAndTheNodeIsHealthy(t *testing.T) {
 		if got := property(t, unit, "Slice"); got != "polylet.slice" {
 			t.Errorf("%s runs in %s", unit, got)
 		}
+		if s == "stats" && (property(t, unit, "MemoryMax") != "268435456" || property(t, unit, "CPUQuotaPerSecUSec") != "1s") {
+			t.Errorf("%s is bounded by %s bytes and %s of CPU a second", unit, property(t, unit, "MemoryMax"), property(t, unit, "CPUQuotaPerSecUSec"))
+		}
 		if got := property(t, unit, "NRestarts"); got != "0" {
 			t.Errorf("%s was restarted %s times", unit, got)
 		}

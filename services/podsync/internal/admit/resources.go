@@ -36,9 +36,7 @@ func shortages(in Input, active []*v1.Pod) []shortage {
 		if pod.UID == in.Pod.UID {
 			continue
 		}
-		for name, n := range requests(pod) {
-			used[name] += n
-		}
+		addUse(used, want, pod)
 	}
 	var out []shortage
 	for _, name := range inOrder(want) {
@@ -69,6 +67,32 @@ func requests(pod *v1.Pod) map[v1.ResourceName]int64 {
 		out[name] = value(name, q)
 	}
 	return out
+}
+
+// addUse adds what a pod asks for of the resources that are wanted. Admission
+// asks that of every pod for every pod, so the plain ones, which are most, take
+// the short way.
+func addUse(used, want map[v1.ResourceName]int64, pod *v1.Pod) {
+	plain := len(pod.Spec.InitContainers) == 0 && pod.Spec.Resources == nil && pod.Spec.Overhead == nil
+	if !plain {
+		for name, n := range requests(pod) {
+			used[name] += n
+		}
+		return
+	}
+	for name := range want {
+		if name == v1.ResourcePods {
+			used[name]++
+			continue
+		}
+		var sum resource.Quantity
+		for i := range pod.Spec.Containers {
+			if q, ok := pod.Spec.Containers[i].Resources.Requests[name]; ok {
+				sum.Add(q)
+			}
+		}
+		used[name] += value(name, sum)
+	}
 }
 
 // inOrder are the names in the order in which shortages are told.

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -15,6 +16,7 @@ import (
 	"github.com/opencontainers/cgroups/fs2"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/cgroups/systemd"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -218,7 +220,7 @@ func (t *tree) remove(ctx context.Context, n name) error {
 		return err
 	}
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		if !existsAny(m) {
+		if t.empty(m) || !existsAny(m) {
 			break
 		}
 		killed := kill(m)
@@ -240,6 +242,20 @@ func (t *tree) remove(ctx context.Context, n name) error {
 	delete(t.applied, n.path())
 	t.mu.Unlock()
 	return nil
+}
+
+// empty removes a cgroup in which nothing is, as it mostly is by then, and says
+// whether that was all. It spares the search for processes in every hierarchy.
+func (t *tree) empty(m cgroups.Manager) bool {
+	if t.cfg.Driver != Cgroupfs {
+		return false // systemd wants to be told
+	}
+	for _, dir := range m.GetPaths() {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			return false
+		}
+	}
+	return true
 }
 
 // existsAny says whether the cgroup is there in any hierarchy.

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/pace"
 )
 
 // maxMessage bounds an answer: lists with many containers, and the output of ExecSync.
@@ -29,7 +31,8 @@ type Config struct {
 	// 2 minutes when zero. Making a sandbox may take twice as long, stopping a
 	// container the grace period more.
 	RequestTimeout time.Duration
-	// LookTimeout bounds calls that only look; 10 s when zero.
+	// LookTimeout bounds calls that only look; 10 s when zero. While the runtime
+	// is too slow for that, it grows up to RequestTimeout; see patience.
 	LookTimeout time.Duration
 	// PullTimeout bounds the pull of one image; 15 times RequestTimeout when
 	// zero. What was pulled until then is not lost: the next try goes on.
@@ -42,6 +45,8 @@ type Client struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 	metrics *Metrics
+	looks   *patience
+	places  *pace.Pacer // among the looks
 }
 
 // New returns a Client; it makes no call. images may be runtime when one socket
@@ -61,6 +66,8 @@ func New(cfg Config, runtime, images grpc.ClientConnInterface, metrics *Metrics)
 		runtime: runtimeapi.NewRuntimeServiceClient(runtime),
 		images:  runtimeapi.NewImageServiceClient(images),
 		metrics: metrics,
+		looks:   &patience{least: cfg.LookTimeout},
+		places:  pace.New(pace.Config{Least: parallelLooks, Initial: parallelLooks, Most: parallelLooks, HungAfter: lookPlace, MostHung: parallelLooks}),
 	}
 }
 
@@ -79,6 +86,49 @@ func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time
 	c.metrics.observe(op, began, err)
 	return resp, err
 }
+
+// parallelLooks is how many looks the runtime gets at once: an overloaded one
+// would answer none in time if it were asked about every pod at the same time.
+// lookPlace is when one that hangs no longer counts, unless as many hang already.
+const (
+	parallelLooks = 16
+	lookPlace     = time.Second
+)
+
+// look runs one call that only looks, with the deadline that experience says.
+// What says whether the runtime is well waits for no other.
+func look[Req, Resp any](ctx context.Context, c *Client, op string, req Req,
+	do func(context.Context, Req, ...grpc.CallOption) (Resp, error),
+) (Resp, error) {
+	if op != opVersion && op != opStatus {
+		leave, err := c.places.Enter(ctx, pace.Order{})
+		if err != nil {
+			var none Resp
+			return none, status.FromContextError(err).Err()
+		}
+		defer leave()
+	}
+	asked, began := c.looks.of(op), time.Now()
+	resp, err := call(ctx, c, op, asked, req, do)
+	took := time.Since(began)
+	givenUp := ctx.Err() == nil && status.Code(err) == codes.DeadlineExceeded && took >= asked
+	if givenUp || err == nil {
+		c.looks.ended(op, asked, took, givenUp, c.mostPatience(op))
+	}
+	return resp, err
+}
+
+// mostPatience bounds how long a look is waited for. What says whether the
+// runtime is well must be asked again soon after it was not.
+func (c *Client) mostPatience(op string) time.Duration {
+	if op == opVersion || op == opStatus {
+		return min(4*c.cfg.LookTimeout, c.cfg.RequestTimeout)
+	}
+	return c.cfg.RequestTimeout
+}
+
+// The operations that say whether the runtime is well, as metrics name them.
+const opVersion, opStatus = "version", "status"
 
 // IsNotFound tells that the thing is not there.
 func IsNotFound(err error) bool { return status.Code(err) == codes.NotFound }

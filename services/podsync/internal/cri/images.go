@@ -10,7 +10,7 @@ import (
 // Image describes an image; nil without an error when it is not present.
 func (c *Client) Image(ctx context.Context, name string) (*runtimeapi.Image, error) {
 	req := &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}}
-	resp, err := call(ctx, c, "image_status", c.cfg.LookTimeout, req, c.images.ImageStatus)
+	resp, err := look(ctx, c, "image_status", req, c.images.ImageStatus)
 	if IsNotFound(err) {
 		return nil, nil
 	}
@@ -27,7 +27,7 @@ func (c *Client) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth
 
 // ListImages lists the images that are present.
 func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
-	resp, err := call(ctx, c, "list_images", c.cfg.LookTimeout, &runtimeapi.ListImagesRequest{}, c.images.ListImages)
+	resp, err := look(ctx, c, "list_images", &runtimeapi.ListImagesRequest{}, c.images.ListImages)
 	return resp.GetImages(), err
 }
 
@@ -41,7 +41,7 @@ func (c *Client) RemoveImage(ctx context.Context, id string) error {
 // ImageDirectory is where on the host the images lie; empty when the runtime
 // does not say.
 func (c *Client) ImageDirectory(ctx context.Context) (string, error) {
-	resp, err := call(ctx, c, "image_fs_info", c.cfg.LookTimeout, &runtimeapi.ImageFsInfoRequest{}, c.images.ImageFsInfo)
+	resp, err := look(ctx, c, "image_fs_info", &runtimeapi.ImageFsInfoRequest{}, c.images.ImageFsInfo)
 	if err != nil || len(resp.GetImageFilesystems()) == 0 {
 		return "", err
 	}
@@ -53,7 +53,7 @@ func (c *Client) ImageDirectory(ctx context.Context) (string, error) {
 // pin it, containerd 1.6 does not.
 func (c *Client) SandboxImage(ctx context.Context) (string, error) {
 	req := &runtimeapi.StatusRequest{Verbose: true}
-	resp, err := call(ctx, c, "status", c.cfg.LookTimeout, req, c.runtime.Status)
+	resp, err := look(ctx, c, opStatus, req, c.runtime.Status)
 	if err != nil {
 		return "", err
 	}

@@ -27,7 +27,7 @@ func (c *Client) UpdateSandbox(ctx context.Context, id string, overhead, contain
 // ContainerMemory is how many bytes of memory a running container uses, the
 // page cache included.
 func (c *Client) ContainerMemory(ctx context.Context, id string) (uint64, error) {
-	resp, err := call(ctx, c, "container_stats", c.cfg.LookTimeout, &runtimeapi.ContainerStatsRequest{ContainerId: id}, c.runtime.ContainerStats)
+	resp, err := look(ctx, c, "container_stats", &runtimeapi.ContainerStatsRequest{ContainerId: id}, c.runtime.ContainerStats)
 	if err != nil {
 		return 0, err
 	}

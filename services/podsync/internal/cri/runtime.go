@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"google.golang.org/grpc"
@@ -10,17 +11,17 @@ import (
 
 // Version asks for the runtime's name and versions.
 func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
-	return call(ctx, c, "version", c.cfg.LookTimeout, &runtimeapi.VersionRequest{}, c.runtime.Version)
+	return look(ctx, c, opVersion, &runtimeapi.VersionRequest{}, c.runtime.Version)
 }
 
 // Status asks for the runtime's conditions, handlers and features.
 func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
-	return call(ctx, c, "status", c.cfg.LookTimeout, &runtimeapi.StatusRequest{}, c.runtime.Status)
+	return look(ctx, c, opStatus, &runtimeapi.StatusRequest{}, c.runtime.Status)
 }
 
 // RuntimeConfig asks for the runtime's cgroup driver; see IsUnimplemented.
 func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
-	return call(ctx, c, "runtime_config", c.cfg.LookTimeout, &runtimeapi.RuntimeConfigRequest{}, c.runtime.RuntimeConfig)
+	return look(ctx, c, "runtime_config", &runtimeapi.RuntimeConfigRequest{}, c.runtime.RuntimeConfig)
 }
 
 // UpdatePodCIDR tells the runtime the node's pod network.
@@ -55,8 +56,25 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 
 // SandboxStatus describes a sandbox.
 func (c *Client) SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
-	resp, err := call(ctx, c, "podsandbox_status", c.cfg.LookTimeout, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, c.runtime.PodSandboxStatus)
+	resp, err := look(ctx, c, "podsandbox_status", &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, c.runtime.PodSandboxStatus)
 	return resp.GetStatus(), err
+}
+
+// SandboxProcess is the process id of a sandbox's own process, as containerd and
+// CRI-O say it beside the status; 0 when the runtime does not say.
+func (c *Client) SandboxProcess(ctx context.Context, id string) (int, error) {
+	req := &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true}
+	resp, err := call(ctx, c, "podsandbox_status", c.cfg.LookTimeout, req, c.runtime.PodSandboxStatus)
+	if err != nil {
+		return 0, err
+	}
+	var info struct {
+		PID int `json:"pid"`
+	}
+	if json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) != nil {
+		return 0, nil
+	}
+	return info.PID, nil
 }
 
 // ListSandboxes lists the sandboxes of one pod, or all when uid is empty.
@@ -65,7 +83,7 @@ func (c *Client) ListSandboxes(ctx context.Context, uid string) ([]*runtimeapi.P
 	if uid != "" {
 		req.Filter = &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{LabelPodUID: uid}}
 	}
-	resp, err := call(ctx, c, "list_podsandbox", c.cfg.LookTimeout, req, c.runtime.ListPodSandbox)
+	resp, err := look(ctx, c, "list_podsandbox", req, c.runtime.ListPodSandbox)
 	return resp.GetItems(), err
 }
 
@@ -99,7 +117,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 
 // ContainerStatus describes a container.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
-	resp, err := call(ctx, c, "container_status", c.cfg.LookTimeout, &runtimeapi.ContainerStatusRequest{ContainerId: id}, c.runtime.ContainerStatus)
+	resp, err := look(ctx, c, "container_status", &runtimeapi.ContainerStatusRequest{ContainerId: id}, c.runtime.ContainerStatus)
 	return resp.GetStatus(), err
 }
 
@@ -109,7 +127,7 @@ func (c *Client) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.
 	if uid != "" {
 		req.Filter = &runtimeapi.ContainerFilter{LabelSelector: map[string]string{LabelPodUID: uid}}
 	}
-	resp, err := call(ctx, c, "list_containers", c.cfg.LookTimeout, req, c.runtime.ListContainers)
+	resp, err := look(ctx, c, "list_containers", req, c.runtime.ListContainers)
 	return resp.GetContainers(), err
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,7 +30,14 @@ type Config struct {
 type Deps struct {
 	// Client is nil when there is no apiserver: events are logged only.
 	Client kubernetes.Interface
+	// Lull waits until the node has nothing to do that somebody waits for, in a
+	// moment that began no sooner than since, at most until the time is up. Nil:
+	// events are sent at once.
+	Lull func(ctx context.Context, since, until time.Time)
 }
+
+// patience is how long an event is held back on a busy node.
+const patience = 2 * time.Second
 
 // kept is how many events are kept until Run; later ones are dropped.
 const kept = 1000
@@ -66,7 +74,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	if r.deps.Client != nil {
-		broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: r.deps.Client.CoreV1().Events("")})
+		broadcaster.StartRecordingToSink(r.patient(ctx, &typedv1.EventSinkImpl{Interface: r.deps.Client.CoreV1().Events("")}))
 	}
 	r.mu.Lock()
 	r.logger = klog.FromContext(ctx).WithName("event")

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+	"github.com/polylet/polylet/services/podsync/internal/rush"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,5 +80,47 @@ func TestWithoutAnApiserverEventsHurtNobody(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
+	})
+}
+
+func TestEventsWaitForAQuietMomentInTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := fakeapiserver.New(fakeapiserver.Config{Seed: 1})
+		defer server.Close()
+		busy := rush.New()
+		r := New(Config{NodeName: "n"}, Deps{Client: server.Client(), Lull: busy.Lull})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		time.Sleep(time.Millisecond)
+		end := busy.Begin()
+		began := metav1.Now()
+		r.Container(testPod(), "c", v1.EventTypeNormal, "Pulled", "first")
+		time.Sleep(10 * time.Millisecond)
+		r.Container(testPod(), "c", v1.EventTypeNormal, "Created", "second")
+		time.Sleep(time.Second)
+		if n := len(server.Events()); n != 0 {
+			t.Errorf("%d events were sent while the node was busy", n)
+		}
+		end()
+		time.Sleep(100 * time.Millisecond)
+		got := server.Writes()
+		if len(got) != 2 || got[0].New.(*v1.Event).Reason != "Pulled" || got[1].New.(*v1.Event).Reason != "Created" {
+			t.Fatalf("%d events were sent in the quiet moment: %+v", len(got), got)
+		}
+		if at := got[0].New.(*v1.Event).FirstTimestamp; at.Unix() != began.Unix() {
+			t.Errorf("it is said to be of %v, and was of %v", at, began)
+		}
+		defer busy.Begin()()
+		r.Container(testPod(), "c", v1.EventTypeNormal, "Started", "third")
+		time.Sleep(patience + 100*time.Millisecond)
+		if n := len(server.Events()); n != 3 {
+			t.Errorf("%d events after as long as one waits", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
 	})
 }

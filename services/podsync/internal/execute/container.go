@@ -11,6 +11,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/material"
+	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 )
@@ -84,7 +85,7 @@ func (e *Executor) clear(ctx context.Context, t Task) (busy bool, err error) {
 // is observed; an id with an error that the container runs, but could not be
 // looked at.
 func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) (id, ip string, err error) {
-	if t.Action.Attempt > 0 && e.sandboxDown(ctx, t) {
+	if t.Action.Attempt > 0 && e.sandboxGoes(ctx, t) {
 		return "", "", nil // why the container has ended, and nothing to start it in
 	}
 	sandbox, sandboxConfig, err := e.sandboxOf(ctx, t.Pod, t.Action.SandboxID)
@@ -125,6 +126,11 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		t.Hooked(id, plan.HookRunning)
+	}
+	// Making it took a while, in which a sandbox on its way out has gone on.
+	if !t.Action.SandboxUntil.IsZero() && e.sandboxGoes(ctx, t) {
+		t.Hooked(id, plan.HookDone)
+		return "", "", e.notStarted(ctx, t, id, reasonRun, errSandboxGoes)
 	}
 	if err := e.deps.Runtime.StartContainer(ctx, id); err != nil {
 		t.Hooked(id, plan.HookDone)
@@ -331,8 +337,13 @@ func sandboxIDOf(o plan.Observed, id string) string {
 	return ""
 }
 
+// last is the place in the order of what nobody waits for, the removal of what
+// has ended: behind all pods that are there now. Later ones come after it, so
+// that it comes in the end.
+func last() pace.Order { return pace.Order{Created: time.Now()} }
+
 func (e *Executor) removeContainer(ctx context.Context, t Task) error {
-	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	leave, err := e.deps.Stops.Enter(ctx, last())
 	if err != nil {
 		return failed("FailedRemoveContainer", err)
 	}

@@ -35,6 +35,7 @@ type Runtime interface {
 	RunSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
 	StopSandbox(ctx context.Context, id string) error
 	RemoveSandbox(ctx context.Context, id string) error
+	SandboxProcess(ctx context.Context, id string) (int, error)
 	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
@@ -127,7 +128,7 @@ type Config struct {
 	SetupTimeout time.Duration
 }
 
-// Deps are what an Executor is given; all but Metrics must be set.
+// Deps are what an Executor is given; all but ProcessAlive and Metrics must be set.
 type Deps struct {
 	Runtime     Runtime
 	Observer    Observer
@@ -143,6 +144,8 @@ type Deps struct {
 	Events      Events
 	// HostIPs are the node's addresses, primary first.
 	HostIPs func() []string
+	// ProcessAlive says whether a process of the host runs; /proc does when nil.
+	ProcessAlive func(pid int) bool
 	// Metrics may be nil.
 	Metrics prometheus.Registerer
 }
@@ -168,6 +171,9 @@ type madeSandbox struct {
 func New(cfg Config, deps Deps) *Executor {
 	if cfg.SetupTimeout <= 0 {
 		cfg.SetupTimeout = 2*time.Minute + 3*time.Second
+	}
+	if deps.ProcessAlive == nil {
+		deps.ProcessAlive = processAlive
 	}
 	deps.Starts, deps.Stops = shownPlaces{deps.Starts}, shownPlaces{deps.Stops}
 	return &Executor{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sandboxes: map[types.UID]madeSandbox{}}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -40,6 +42,8 @@ type host struct {
 	memory   uint64
 	target   string // of the container made last
 	called   func(name string)
+	pid      int
+	alive    func() bool
 }
 
 func (h *host) call(format string, args ...any) error {
@@ -61,6 +65,9 @@ func (h *host) RunSandbox(_ context.Context, c *runtimeapi.PodSandboxConfig, _ s
 }
 func (h *host) StopSandbox(_ context.Context, id string) error   { return h.call("stopsandbox %s", id) }
 func (h *host) RemoveSandbox(_ context.Context, id string) error { return h.call("rmsandbox %s", id) }
+func (h *host) SandboxProcess(_ context.Context, id string) (int, error) {
+	return h.pid, h.call("pid %s", id)
+}
 func (h *host) CreateContainer(_ context.Context, sb string, c *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	return "made", h.call("create %s/%d in %s", c.GetMetadata().GetName(), c.GetMetadata().GetAttempt(), sb)
 }
@@ -140,6 +147,7 @@ func newExecutor(h *host, cfg Config) *Executor {
 	return New(cfg, Deps{
 		Runtime: h, Observer: h, Images: h, Volumes: h, Cgroups: h, Materials: h, Hooks: h, Finisher: h, Allocations: h, Starts: places, Stops: places,
 		Events: events{h}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+		ProcessAlive: func(int) bool { return h.alive() },
 	})
 }
 
@@ -255,6 +263,82 @@ func TestAStartInASandboxThatGoesDownIsNoAttempt(t *testing.T) {
 	}
 }
 
+func TestTheProcessOfASandboxTellsBeforeTheRuntimeThatItGoes(t *testing.T) {
+	began := []string{"pid sb", "saw sb"}
+	started := []string{"create c/1 in sb", "pid sb", "saw sb", "start made", "saw made"}
+	for name, tc := range map[string]struct {
+		pid    int
+		diesAt string        // the call by which the process is dead
+		downIn time.Duration // when the runtime says so; 0: never
+		fails  error         // of the question for the process
+		want   []string      // further questions for the sandbox left out
+		after  time.Duration // the least that it took
+	}{
+		"it lives":                     {pid: 7, want: append(slices.Clone(began), started...)},
+		"the runtime names no process": {diesAt: "pid", want: append(slices.Clone(began), started...)},
+		"the runtime does not answer":  {pid: 7, diesAt: "pid", fails: errors.New("away"), want: append(slices.Clone(began), "create c/1 in sb", "pid sb", "saw sb", "saw sb", "saw made", "rm made", "gone made"), downIn: 50 * time.Millisecond},
+		"it is dead":                   {pid: 7, diesAt: "pid", downIn: 50 * time.Millisecond, want: began},
+		"it dies while the container is made": {
+			pid: 7, diesAt: "create", downIn: 50 * time.Millisecond,
+			want: append(slices.Clone(began), "create c/1 in sb", "pid sb", "saw sb", "saw made", "rm made", "gone made"),
+		},
+		"it cannot be seen from here": {pid: 7, diesAt: "pid", want: append(slices.Clone(began), started...), after: 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, dead, began := &host{pid: tc.pid}, false, time.Now()
+				if tc.fails != nil {
+					h.fail = map[string][]error{"pid": {tc.fails}}
+				}
+				h.alive = func() bool { return !dead }
+				h.called = func(name string) {
+					dead = dead || name == tc.diesAt
+					if name == "create" {
+						h.now.Containers = []plan.Container{{ID: "made", Name: "c", State: plan.StateCreated}}
+					}
+					if dead && tc.downIn > 0 && time.Since(began) >= tc.downIn {
+						h.now.Sandboxes = []plan.Sandbox{{ID: "sb"}}
+					}
+				}
+				start := startC
+				start.SandboxUntil = began.Add(2 * time.Second)
+				if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(start)); err != nil {
+					t.Error(err)
+				}
+				if got := slices.Compact(calls(h.log)); !slices.Equal(got, slices.Compact(tc.want)) {
+					t.Errorf("calls %q, want %q", got, tc.want)
+				}
+				if took := time.Since(began); took < tc.after {
+					t.Errorf("it started after %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestAProcessThatHasEndedIsNotAlive(t *testing.T) {
+	if !processAlive(os.Getpid()) {
+		t.Error("this process is not alive")
+	}
+	child := exec.Command("true")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// It has ended and is not reaped yet.
+	if err := unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if processAlive(child.Process.Pid) {
+		t.Error("a zombie is alive")
+	}
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if processAlive(child.Process.Pid) {
+		t.Error("a process that was reaped is alive")
+	}
+}
+
 func TestPostStartIsKnownBeforeTheContainerRunsAndItsFailureIsToldOf(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		h := &host{hook: func(context.Context) error {
@@ -273,6 +357,55 @@ func TestPostStartIsKnownBeforeTheContainerRunsAndItsFailureIsToldOf(t *testing.
 		if !slices.Equal(h.hooks["made"], want) || (err != nil) != fails {
 			t.Errorf("hook fails %v: told %v, error %v", fails, h.hooks["made"], err)
 		}
+	}
+}
+
+func TestASandboxIsLookedAtUnlessAnEventHasToldAllOfIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		told []plan.Sandbox
+		want []string
+	}{
+		"nothing is known":            {nil, []string{"run 0", "saw new"}},
+		"it has no address":           {[]plan.Sandbox{{ID: "new", Ready: true}}, []string{"run 0", "saw new"}},
+		"it is not ready":             {[]plan.Sandbox{{ID: "new", IPs: []string{"10.0.0.1"}}}, []string{"run 0", "saw new"}},
+		"all is known":                {[]plan.Sandbox{{ID: "new", Ready: true, IPs: []string{"10.0.0.1"}}}, []string{"run 0"}},
+		"it is on the host's network": {[]plan.Sandbox{{ID: "new", Ready: true, HostNetwork: true}}, []string{"run 0"}},
+	} {
+		h := &host{now: plan.Observed{Sandboxes: append([]plan.Sandbox{{ID: "old"}}, tc.told...)}}
+		if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}})); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := calls(h.log); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: calls %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// places notes in which order places are asked for.
+type places struct{ asked []pace.Order }
+
+func (p *places) Enter(_ context.Context, o pace.Order) (func(), error) {
+	p.asked = append(p.asked, o)
+	return func() {}, nil
+}
+
+func TestWhatHasEndedIsRemovedAfterAllPodsThatAreThere(t *testing.T) {
+	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.StateExited}}}}
+	e := newExecutor(h, Config{})
+	p := &places{}
+	e.deps.Stops = p
+	began := time.Now()
+	for _, a := range []plan.Action{
+		{Key: plan.Key{Kind: plan.RemoveContainer, Object: "c1"}, ID: "c1", Container: "c"},
+		{Key: plan.Key{Kind: plan.RemoveSandbox, Object: "sb"}, ID: "sb"},
+		{Key: plan.Key{Kind: plan.StopSandbox, Object: "sb"}, ID: "sb"},
+	} {
+		task := h.task(a)
+		task.Order = pace.Order{Critical: true, Created: began.Add(-time.Hour)}
+		_, _ = e.Do(t.Context(), t.Context(), task)
+	}
+	if len(p.asked) != 3 || p.asked[0].Critical || p.asked[0].Created.Before(began) || p.asked[1].Created.Before(began) || !p.asked[2].Critical {
+		t.Errorf("places were asked for with %+v", p.asked)
 	}
 }
 

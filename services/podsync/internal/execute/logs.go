@@ -71,7 +71,7 @@ func (e *Executor) removeDirectories(t Task) error {
 		return err
 	}
 	if e.cfg.PodLogsDir != "" {
-		dirs, err := filepath.Glob(filepath.Join(e.cfg.PodLogsDir, "*_"+globQuote(string(t.UID))))
+		dirs, err := e.logDirsOf(t)
 		if err != nil {
 			return fmt.Errorf("find the logs of pod %s: %w", t.UID, err)
 		}
@@ -86,6 +86,22 @@ func (e *Executor) removeDirectories(t Task) error {
 	return nil
 }
 
+// logDirsOf finds the directories of a pod's logs. Of one that no source knows
+// only the UID is known.
+func (e *Executor) logDirsOf(t Task) ([]string, error) {
+	if t.Pod != nil {
+		return []string{e.PodLogDir(t.Pod)}, nil
+	}
+	names, err := namesIn(e.cfg.PodLogsDir)
+	var dirs []string
+	for _, name := range names {
+		if strings.HasSuffix(name, "_"+string(t.UID)) {
+			dirs = append(dirs, filepath.Join(e.cfg.PodLogsDir, name))
+		}
+	}
+	return dirs, err
+}
+
 // removeLinks removes the links that point into a pod's log directory.
 func (e *Executor) removeLinks(dir string) {
 	if e.cfg.ContainerLogsDir == "" {
@@ -95,16 +111,30 @@ func (e *Executor) removeLinks(dir string) {
 	if len(parts) != 3 {
 		return
 	}
-	links, _ := filepath.Glob(filepath.Join(e.cfg.ContainerLogsDir, globQuote(parts[1]+"_"+parts[0]+"_")+"*"))
-	for _, link := range links {
+	names, _ := namesIn(e.cfg.ContainerLogsDir)
+	for _, name := range names {
+		if !strings.HasPrefix(name, parts[1]+"_"+parts[0]+"_") {
+			continue
+		}
+		link := filepath.Join(e.cfg.ContainerLogsDir, name)
 		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
 			_ = os.Remove(link)
 		}
 	}
 }
 
-func globQuote(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
+// namesIn lists a directory without looking at what is in it; one that is not
+// there is empty.
+func namesIn(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
 }
 
 // LogCounts finds the highest <n>.log of each of a pod's containers.

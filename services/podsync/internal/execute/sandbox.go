@@ -1,8 +1,11 @@
 package execute
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -35,10 +38,24 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 	if err != nil {
 		return e.sandboxFailed(ctx, t, "CreatePodSandboxError", err)
 	}
+	// An event may have told already that it is up.
+	if e.sandboxUp(t.UID, id) {
+		return nil
+	}
 	if err := e.deps.Observer.SawSandbox(ctx, id); err != nil {
 		return failed("CreatePodSandboxError", err)
 	}
 	return nil
+}
+
+// sandboxUp says whether all is known of a sandbox that containers need.
+func (e *Executor) sandboxUp(uid types.UID, id string) bool {
+	for _, s := range e.deps.Observer.Current(uid).Sandboxes {
+		if s.ID == id {
+			return s.Ready && (s.HostNetwork || len(s.IPs) > 0)
+		}
+	}
+	return false
 }
 
 // adoptSandbox deals with a sandbox of this attempt that exists or is being
@@ -121,6 +138,53 @@ func (e *Executor) sandboxDown(ctx context.Context, t Task) bool {
 	return true
 }
 
+var errSandboxGoes = errors.New("its sandbox went down")
+
+// sandboxGoes says whether the sandbox of a start is down or on its way out. A
+// runtime that takes a sandbox away ends its process a while before it says
+// that the sandbox is down; of a container that was killed from outside, the
+// process is asked first, and when it is dead the runtime is waited for, until
+// Action.SandboxUntil at most: a process that cannot be seen from here looks
+// the same.
+func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
+	if t.Action.SandboxUntil.IsZero() {
+		return e.sandboxDown(ctx, t)
+	}
+	pid, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
+	if err != nil || pid <= 0 || e.deps.ProcessAlive(pid) {
+		return e.sandboxDown(ctx, t)
+	}
+	for {
+		if e.sandboxDown(ctx, t) {
+			return true
+		}
+		if !time.Now().Before(t.Action.SandboxUntil) {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(sandboxAsked):
+		}
+	}
+}
+
+// sandboxAsked is how often a runtime is asked whether a sandbox whose process
+// is dead is down.
+const sandboxAsked = 20 * time.Millisecond
+
+// processAlive says whether a process runs: one that has ended and was not
+// reaped does not.
+func processAlive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// The state follows the name, which may hold anything, and a space.
+	end := bytes.LastIndexByte(stat, ')')
+	return end >= 0 && end+2 < len(stat) && stat[end+2] != 'Z' && stat[end+2] != 'X'
+}
+
 func (e *Executor) forget(uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,7 +234,7 @@ func (e *Executor) seeContainersOf(ctx context.Context, t Task) error {
 }
 
 func (e *Executor) removeSandbox(ctx context.Context, t Task) error {
-	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	leave, err := e.deps.Stops.Enter(ctx, last())
 	if err != nil {
 		return failed("FailedRemoveSandbox", err)
 	}

@@ -108,20 +108,6 @@ func find(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// imageUser asks the runtime whom the image runs as.
-func (b *Builder) imageUser(ctx context.Context, ref string) (security.ImageUser, error) {
-	image, err := b.deps.Images.Image(ctx, ref)
-	switch {
-	case err != nil:
-		return security.ImageUser{}, fmt.Errorf("look up the user of image %q: %w", ref, err)
-	case image == nil:
-		return security.ImageUser{}, fmt.Errorf("image %q is not present any more", ref)
-	case image.Uid != nil:
-		return security.ImageUser{UID: &image.Uid.Value}, nil
-	}
-	return security.ImageUser{Name: image.Username}, nil
-}
-
 func keyValues(vars map[string]string) []*runtimeapi.KeyValue {
 	list := make([]*runtimeapi.KeyValue, 0, len(vars))
 	for _, name := range env.Sorted(vars) {

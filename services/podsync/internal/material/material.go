@@ -118,6 +118,7 @@ type Builder struct {
 	cfg     Config
 	deps    Deps
 	machine machine
+	users   imageUsers
 }
 
 // New makes a Builder; it touches no file.

@@ -20,8 +20,9 @@ type gauge struct {
 	hold       int
 }
 
-// adapt is called when work has ended. It climbs: more places for as long as
-// they give a better rate, back by one step when they do not. The lock is held.
+// adapt is called when work has ended, in its place or without one. It climbs:
+// more places for as long as they give a better rate, back by one step when they
+// do not. The lock is held.
 func (p *Pacer) adapt() {
 	g := &p.gauge
 	if len(p.waiting) == 0 {

@@ -38,24 +38,36 @@ func (a Order) before(b Order) bool {
 type Config struct {
 	// Least, Initial and Most bound the number of places: 1, 2 and 8 per core.
 	Least, Initial, Most int
-	// HungAfter is when work that has not ended gives its place up; 5 s.
+	// HungAfter is when work that has not ended gives its place up; 5 s. It is
+	// longer while more work does so than ends in its place: a runtime that is
+	// slow as a whole must not get everything at once.
 	HungAfter time.Duration
+	// MostHung is how much work may go on without a place; beyond that it keeps
+	// its place. No bound when 0.
+	MostHung int
+	// Taken is told when a place is taken, and free when it is given back; may be nil.
+	Taken func() (free func())
 }
 
 // Pacer gives out places. Safe for concurrent use.
 type Pacer struct {
 	cfg Config
 
-	mu      sync.Mutex
-	limit   int
-	taken   int
+	mu    sync.Mutex
+	limit int
+	taken int
+	hung  int // work that goes on without a place
+	// late is by how much more work has become hung than has ended in its place
+	// lately, hung at most.
+	late    int
 	waiting []*waiter
 	gauge   gauge
 }
 
 type waiter struct {
-	order Order
-	ready chan struct{}
+	order    Order
+	ready    chan struct{}
+	patience time.Duration // set before ready is closed
 }
 
 // New returns a Pacer with all places free.
@@ -69,6 +81,9 @@ func New(cfg Config) *Pacer {
 	def(&cfg.Least, cores)
 	def(&cfg.Initial, 2*cores)
 	def(&cfg.Most, 8*cores)
+	if cfg.Taken == nil {
+		cfg.Taken = func() func() { return func() {} }
+	}
 	if cfg.HungAfter <= 0 {
 		cfg.HungAfter = 5 * time.Second
 	}
@@ -88,8 +103,9 @@ func (p *Pacer) Enter(ctx context.Context, order Order) (leave func(), err error
 	p.mu.Lock()
 	if p.taken < p.limit && len(p.waiting) == 0 {
 		p.taken++
+		patience := p.patience()
 		p.mu.Unlock()
-		return p.place(), nil
+		return p.place(patience), nil
 	}
 	w := &waiter{order: order, ready: make(chan struct{})}
 	at, _ := slices.BinarySearchFunc(p.waiting, w, func(a, b *waiter) int {
@@ -102,7 +118,7 @@ func (p *Pacer) Enter(ctx context.Context, order Order) (leave func(), err error
 	p.mu.Unlock()
 	select {
 	case <-w.ready:
-		return p.place(), nil
+		return p.place(w.patience), nil
 	case <-ctx.Done():
 		p.giveUp(w)
 		return nil, ctx.Err()
@@ -121,24 +137,53 @@ func (p *Pacer) giveUp(w *waiter) {
 	p.admit()
 }
 
-// place is a place that was taken.
-func (p *Pacer) place() func() {
-	var once sync.Once
-	free := func(finished bool) {
-		once.Do(func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.taken--
-			if finished {
-				p.adapt()
-			}
-			p.admit()
-		})
-	}
-	hung := time.AfterFunc(p.cfg.HungAfter, func() { free(false) })
+// patience is how long work that begins now may keep its place. The lock is held.
+func (p *Pacer) patience() time.Duration {
+	return p.cfg.HungAfter * time.Duration(p.limit+p.late) / time.Duration(p.limit)
+}
+
+// place is a place that was taken, to be kept so long at most.
+func (p *Pacer) place(patience time.Duration) (leave func()) {
+	const working, hung, left = 0, 1, 2
+	state, free := working, p.cfg.Taken()
+	p.mu.Lock() // timer is set before its function looks at it
+	defer p.mu.Unlock()
+	var timer *time.Timer
+	timer = time.AfterFunc(patience, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch {
+		case state != working:
+			return
+		case p.cfg.MostHung > 0 && p.hung >= p.cfg.MostHung:
+			timer.Reset(patience)
+			return
+		}
+		state = hung
+		free()
+		p.taken--
+		p.hung++
+		p.late++
+		p.admit()
+	})
 	return func() {
-		hung.Stop()
-		free(true)
+		timer.Stop()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch state {
+		case working:
+			free()
+			p.taken--
+			p.late = max(0, p.late-1)
+			p.adapt()
+			p.admit()
+		case hung:
+			p.hung--
+			p.late = min(p.late, p.hung)
+			p.adapt()
+			p.admit()
+		}
+		state = left
 	}
 }
 
@@ -148,6 +193,7 @@ func (p *Pacer) admit() {
 		w := p.waiting[0]
 		p.waiting = slices.Delete(p.waiting, 0, 1)
 		p.taken++
+		w.patience = p.patience()
 		close(w.ready)
 	}
 }

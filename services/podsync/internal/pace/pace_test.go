@@ -79,6 +79,33 @@ func TestHungWorkGivesItsPlaceUp(t *testing.T) {
 	})
 }
 
+func TestPlacesThatAreTakenAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken := 0
+		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: 5 * time.Second, Taken: func() func() {
+			taken++
+			return func() { taken-- }
+		}})
+		leave, err := p.Enter(t.Context(), Order{})
+		if err != nil || taken != 1 {
+			t.Fatalf("%d taken, %v", taken, err)
+		}
+		time.Sleep(6 * time.Second)
+		if taken != 0 {
+			t.Errorf("%d taken after the work hung", taken)
+		}
+		leave()
+		if leave, err = p.Enter(t.Context(), Order{}); err != nil || taken != 1 {
+			t.Fatalf("%d taken, %v", taken, err)
+		}
+		leave()
+		leave()
+		if taken != 0 {
+			t.Errorf("%d taken in the end", taken)
+		}
+	})
+}
+
 func TestWhoGivesUpWaitingLeavesNoPlaceBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: time.Hour})
@@ -128,6 +155,93 @@ func TestPlacesGrowOnlyWhileTheyHelp(t *testing.T) {
 		machine(t, p, 32, 2000, 100*time.Millisecond)
 		if p.Limit() < 24 {
 			t.Errorf("%d places on a machine that does 32 at once", p.Limit())
+		}
+	})
+}
+
+// slow enters n times at once and keeps each place for as long as work lasts.
+func slow(t *testing.T, p *Pacer, n int, work time.Duration) (inside func() int) {
+	var mu sync.Mutex
+	in := 0
+	for i := range n {
+		go func() {
+			leave, err := p.Enter(t.Context(), Order{Seq: uint64(i)})
+			if err != nil {
+				return // the test is over
+			}
+			mu.Lock()
+			in++
+			mu.Unlock()
+			time.Sleep(work)
+			leave()
+			mu.Lock()
+			in--
+			mu.Unlock()
+		}()
+	}
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return in
+	}
+}
+
+func TestWhereAllWorkHangsPlacesAreGivenUpEverMoreSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 4, Initial: 4, Most: 4, HungAfter: 5 * time.Second})
+		inside := slow(t, p, 200, 10*time.Minute)
+		time.Sleep(16 * time.Second)
+		if got := inside(); got != 12 {
+			t.Errorf("%d at work after 16s, want 12: four more after 5s and after 10s", got)
+		}
+		time.Sleep(3 * time.Minute)
+		if got := inside(); got > 40 {
+			t.Errorf("%d at work after three minutes: the runtime is flooded", got)
+		} else if got <= 12 {
+			t.Errorf("%d at work after three minutes: nobody gets a turn any more", got)
+		}
+		time.Sleep(time.Hour) // lets all end
+	})
+}
+
+func TestAFewThatHangDoNotMakeOthersWaitLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 2, Initial: 2, Most: 2, HungAfter: 5 * time.Second})
+		slow(t, p, 4, time.Hour)
+		time.Sleep(time.Minute) // all four hang
+		for range 20 {
+			leave, err := p.Enter(t.Context(), Order{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave()
+		}
+		slow(t, p, 2, time.Hour)
+		synctest.Wait()
+		began := time.Now()
+		leave, err := p.Enter(t.Context(), Order{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+		if waited := time.Since(began); waited != 5*time.Second {
+			t.Errorf("waited %v for a place behind two that hang, want 5s: others end as they should", waited)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestNoMoreThanAskedForGoOnWithoutAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 4, Initial: 4, Most: 4, HungAfter: time.Second, MostHung: 4})
+		inside := slow(t, p, 100, time.Minute)
+		time.Sleep(59 * time.Second)
+		if got := inside(); got != 8 {
+			t.Errorf("%d at work, want 4 in their places and 4 without", got)
+		}
+		time.Sleep(time.Hour)
+		if got := inside(); got != 0 {
+			t.Errorf("%d still at work: their ends gave no place back", got)
 		}
 	})
 }

@@ -77,6 +77,10 @@ type Action struct {
 	ID string
 	// SandboxID is the sandbox to start the container in.
 	SandboxID string
+	// SandboxUntil is set when the container was killed from outside: until then
+	// its sandbox may be on its way out, which the sandbox's own process tells
+	// before the runtime does.
+	SandboxUntil time.Time
 	// Attempt of a sandbox, or restart count of a container.
 	Attempt int
 	// PodStarted is the pod's start time, for MakeSandbox to keep.

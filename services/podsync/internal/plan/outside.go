@@ -2,9 +2,14 @@ package plan
 
 import "time"
 
-// sandboxMayFollow is how long after a container's violent end its sandbox may
-// go down, too.
-const sandboxMayFollow = 2 * time.Second
+const (
+	// sandboxMayFollow is how long after the violent ends of containers their
+	// sandbox may go down, too.
+	sandboxMayFollow = 2 * time.Second
+	// nextFollows is how soon after one of them the next process of a sandbox
+	// that is taken away has ended: another container's, or the sandbox's own.
+	nextFollows = 30 * time.Millisecond
+)
 
 // Exit codes of a process that a signal ended: 128 and the signal's number.
 const (
@@ -24,13 +29,49 @@ func (p *planner) killedFromOutside(c *Container) bool {
 
 // afterSandbox is the earliest start of a container that was killed from
 // outside while its sandbox still stands. Who takes a sandbox away ends its
-// containers first: one that is started again at once starts in what is about
-// to go, and counts two restarts for one loss. Zero when there is nothing to
-// wait for, also as soon as the sandbox is seen to be down.
+// containers first, one after the other, and then the sandbox: one that is
+// started again at once starts in what is about to go, and counts two restarts
+// for one loss. A container that ends alone waits only for as long as the next
+// process would need to end; from then on the sandbox's own process tells (see
+// Action.SandboxUntil). When several end, this is most likely the end of all.
+// Zero when there is nothing to wait for, also as soon as the sandbox is seen
+// to be down.
 func (p *planner) afterSandbox(v *view) time.Time {
-	c := v.last
-	if c == nil || v.lost || p.sandbox == nil || c.SandboxID != p.sandbox.ID || !p.killedFromOutside(c) || p.stale(v, c) || p.ahead(c.FinishedAt) {
+	if !p.killedInPlace(v) {
 		return time.Time{}
 	}
-	return c.FinishedAt.Add(sandboxMayFollow)
+	last, alone, live := v.last.FinishedAt, true, 0
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		switch apart := c.FinishedAt.Sub(v.last.FinishedAt).Abs(); {
+		case c.SandboxID != v.last.SandboxID || c.Name == v.last.Name:
+		case c.live():
+			live++
+		case p.killedFromOutside(c) && apart < sandboxMayFollow:
+			alone = false
+			if c.FinishedAt.After(last) {
+				last = c.FinishedAt
+			}
+		}
+	}
+	if !alone {
+		return last.Add(sandboxMayFollow)
+	}
+	return last.Add(min(nextFollows*time.Duration(1+live), sandboxMayFollow))
+}
+
+// sandboxUntil is Action.SandboxUntil of a start of the container.
+func (p *planner) sandboxUntil(v *view) time.Time {
+	if !p.killedInPlace(v) {
+		return time.Time{}
+	}
+	return v.last.FinishedAt.Add(sandboxMayFollow)
+}
+
+// killedInPlace says whether the container is to start again in the sandbox in
+// which it was killed from outside.
+func (p *planner) killedInPlace(v *view) bool {
+	c := v.last
+	return c != nil && !v.lost && p.sandbox != nil && c.SandboxID == p.sandbox.ID && p.killedFromOutside(c) && !p.stale(v, c) &&
+		!p.ahead(c.FinishedAt)
 }

@@ -18,7 +18,7 @@ func TestAContainerKilledFromOutsideWaitsForWhatBecomesOfItsSandbox(t *testing.T
 		{"it failed by itself", func(_ *world, c *Container) { c.ExitCode = 1 }, false},
 		{"it took too much memory", func(_ *world, c *Container) { c.Reason = "OOMKilled" }, false},
 		{"we have stopped it", func(w *world, c *Container) { w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now} }, false},
-		{"its end is a while ago", func(w *world, _ *Container) { w.s.Now = w.s.Now.Add(sandboxMayFollow) }, false},
+		{"its end is a while ago", func(w *world, _ *Container) { w.s.Now = w.s.Now.Add(nextFollows) }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
@@ -34,13 +34,68 @@ func TestAContainerKilledFromOutsideWaitsForWhatBecomesOfItsSandbox(t *testing.T
 			if !tc.waits {
 				return
 			}
-			if out.Wake.Sub(ended) != sandboxMayFollow || len(out.Waits) != 1 || out.Waits[0].Kind != "container" || out.Waits[0].Object != "a" {
+			if out.Wake.Sub(ended) != nextFollows || len(out.Waits) != 1 || out.Waits[0].Kind != "container" || out.Waits[0].Object != "a" {
 				t.Errorf("wake-up after %v, waits %+v", out.Wake.Sub(ended), out.Waits)
 			}
 			if s := out.Status.ContainerStatuses[0].State; s.Terminated == nil || s.Terminated.ExitCode != c.ExitCode {
 				t.Errorf("state %+v, want that it has ended", s)
 			}
 		})
+	}
+}
+
+func TestHowLongAContainerWaitsForItsSandboxIsToldByTheOthers(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		others func(w *world, b, c *Container)
+		want   time.Duration // after the end of a
+	}{
+		{"the others live: each could be the next to end", func(*world, *Container, *Container) {}, 3 * nextFollows},
+		{"another was killed, too", func(w *world, b, _ *Container) { w.s.Now = w.s.Now.Add(10 * time.Millisecond); w.end(b, 137) }, 10*time.Millisecond + sandboxMayFollow},
+		{"another was killed before", func(w *world, b, _ *Container) { w.end(b, 137); b.FinishedAt = b.FinishedAt.Add(-time.Second) }, sandboxMayFollow},
+		{"another was killed long before", func(w *world, b, _ *Container) { w.end(b, 137); b.FinishedAt = b.FinishedAt.Add(-sandboxMayFollow) }, 2 * nextFollows},
+		{"another failed by itself", func(w *world, b, _ *Container) { w.end(b, 1) }, 2 * nextFollows},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b", "c"))
+			w.settle(time.Minute)
+			ended := w.s.Now
+			w.end(w.newest("a"), 137)
+			tc.others(w, w.newest("b"), w.newest("c"))
+			p := &planner{s: &w.s, sandbox: usableSandbox(&w.s), views: views(&w.s)}
+			if got := p.afterSandbox(p.viewOf("a")).Sub(ended); got != tc.want {
+				t.Errorf("it starts after %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestTheStartOfAContainerThatWasKilledFromOutsideLooksAtItsSandbox(t *testing.T) {
+	for code, want := range map[int32]bool{137: true, 143: true, 1: false} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		w.settle(time.Minute)
+		ended := w.s.Now
+		w.end(w.newest("a"), code)
+		var start *Action
+		for range 10 {
+			w.s.Now = w.s.Now.Add(nextFollows)
+			out := Plan(w.s)
+			for i := range out.Actions {
+				if out.Actions[i].Kind == StartContainer {
+					start = &out.Actions[i]
+				}
+			}
+			if start != nil {
+				break
+			}
+			w.step()
+		}
+		switch {
+		case start == nil:
+			t.Errorf("exit code %d: it was not started", code)
+		case want && start.SandboxUntil.Sub(ended) != sandboxMayFollow, !want && !start.SandboxUntil.IsZero():
+			t.Errorf("exit code %d: its sandbox is looked at until %v, it ended at %v", code, start.SandboxUntil, ended)
+		}
 	}
 }
 

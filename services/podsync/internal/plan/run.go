@@ -249,7 +249,7 @@ func (p *planner) start(due []*view) {
 		p.emit(Action{
 			Key: Key{StartContainer, v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
 			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
-			VolumeRefs: p.volumeRefs(v.spec),
+			VolumeRefs: p.volumeRefs(v.spec), SandboxUntil: p.sandboxUntil(v),
 		})
 		if v.class == regular && p.mayStillStart(v) {
 			return // one after the other: the next waits for this one's postStart

@@ -93,6 +93,10 @@ func (w *Writer) look(e *entry) {
 func (w *Writer) schedule(e *entry) {
 	switch {
 	case e.queued:
+		if q := queueOf(e); q < e.queue {
+			w.queues[e.queue] = slices.DeleteFunc(w.queues[e.queue], func(o *entry) bool { return o == e })
+			w.enqueue(e)
+		}
 	case e.retrying && e.timer != nil && (e.tries > 0 || w.away):
 		// The retry takes the newest status along.
 	case e.accepted == e.version && (e.tries > 0 || !w.local(e)):
@@ -103,14 +107,28 @@ func (w *Writer) schedule(e *entry) {
 	case e.hurry || w.cfg.MinorDelay < 0 || urgent(e.desired, e.known):
 		e.stopTimer()
 		w.enqueue(e)
-	case e.timer == nil:
-		w.after(e, w.cfg.MinorDelay, false)
+	default:
+		if d := w.patience(e); e.timer == nil || time.Now().Add(d).Before(e.due) {
+			w.after(e, d, false)
+		}
+	}
+}
+
+// patience is how long a change that nobody can act on waits for the next one.
+func (w *Writer) patience(e *entry) time.Duration {
+	switch d := w.cfg.MinorDelay; {
+	case e.obj.DeletionTimestamp != nil && same(withoutGeneration(e.desired), withoutGeneration(e.known)):
+		return 20 * d
+	case e.desired.Phase == v1.PodPending && e.known.Phase == v1.PodPending && e.known.StartTime != nil && e.desired.ObservedGeneration == e.known.ObservedGeneration:
+		return 4 * d
+	default:
+		return d
 	}
 }
 
 func (w *Writer) after(e *entry, d time.Duration, retrying bool) {
 	e.stopTimer()
-	e.retrying = retrying
+	e.retrying, e.due = retrying, time.Now().Add(d)
 	var self *time.Timer
 	self = time.AfterFunc(d, func() {
 		w.mu.Lock()
@@ -134,28 +152,32 @@ func retryDelay(tries int) time.Duration {
 	return d
 }
 
-func (w *Writer) enqueue(e *entry) {
-	e.queued = true
-	if e.hurry || terminal(e.desired.Phase) {
-		w.first = append(w.first, e)
-	} else {
-		w.rest = append(w.rest, e)
+// queueOf is the queue for what the entry has to say.
+func queueOf(e *entry) int {
+	switch {
+	case e.hurry || terminal(e.desired.Phase):
+		return ends
+	case urgent(e.desired, e.known):
+		return news
 	}
+	return minors
+}
+
+func (w *Writer) enqueue(e *entry) {
+	e.queued, e.queue = true, queueOf(e)
+	w.queues[e.queue] = append(w.queues[e.queue], e)
 	w.pump()
 }
 
 // pump starts requests while there is room. Called with the lock held.
 func (w *Writer) pump() {
 	for w.ctx != nil && w.running < w.cfg.Workers {
-		queue := &w.first
-		if len(*queue) == 0 {
-			queue = &w.rest
-		}
-		if len(*queue) == 0 {
+		q := slices.IndexFunc(w.queues[:], func(q []*entry) bool { return len(q) > 0 })
+		if q < 0 {
 			return
 		}
-		e := (*queue)[0]
-		*queue = slices.Delete(*queue, 0, 1)
+		e := w.queues[q][0]
+		w.queues[q] = slices.Delete(w.queues[q], 0, 1)
 		e.queued = false
 		target, ok := w.target(e)
 		if e.busy || !ok {
@@ -177,6 +199,7 @@ type request struct {
 
 func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	defer w.idle.Done()
+	defer w.deps.Sending()()
 	ended := w.deps.Trace(e.uid)
 	object, err := w.patch(ctx, r)
 	ended(err)

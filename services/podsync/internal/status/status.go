@@ -22,9 +22,10 @@ type Config struct {
 	Workers int
 	// RequestTimeout bounds one request; 10 s when zero.
 	RequestTimeout time.Duration
-	// MinorDelay is how long a change that nobody can act on (a first Pending,
-	// a sandbox that is up) waits for what follows it; 250 ms when zero, none
-	// when negative.
+	// MinorDelay is how long a change that nobody can act on, such as a first
+	// Pending, waits for what follows it; 250 ms when zero, none when negative.
+	// A change between the first Pending and the start waits four times as
+	// long, and that a pod is being deleted twenty times: its end says more.
 	MinorDelay time.Duration
 }
 
@@ -52,6 +53,9 @@ type Deps struct {
 	// Trace opens the span of one request for a pod and returns what ends it; nil
 	// when nobody collects traces. It must not block.
 	Trace func(uid types.UID) (end func(error))
+	// Sending is told when a request begins, and sent when it has ended; may be
+	// nil, must not block.
+	Sending func() (sent func())
 	// Metrics may be nil.
 	Metrics *metric.Metrics
 }
@@ -64,12 +68,19 @@ type Writer struct {
 	mu      sync.Mutex
 	ctx     context.Context // set while Run runs; nil: nothing is sent
 	entries map[types.UID]*entry
-	first   []*entry // ends of pods go first
-	rest    []*entry
+	queues  [queues][]*entry
 	running int
 	idle    sync.WaitGroup
 	away    bool // the last request failed as if the apiserver were away
 }
+
+// The queues, those that are emptied first in front.
+const (
+	ends   = iota // of pods
+	news          // that a client may act on
+	minors        // what nobody can act on
+	queues        // how many there are
+)
 
 // entry is one pod. Guarded by Writer.mu, except obj, which is never changed.
 type entry struct {
@@ -86,10 +97,12 @@ type entry struct {
 	gone     types.UID // the object that is found to be gone
 	busy     bool      // a request or a notification runs
 	queued   bool
+	queue    int  // where, when queued
 	hurry    bool // Finish waits
 	timer    *time.Timer
-	retrying bool // the timer is that of a retry
-	tries    int  // requests for this version that failed or did not last
+	due      time.Time // when the timer fires
+	retrying bool      // the timer is that of a retry
+	tries    int       // requests for this version that failed or did not last
 	waiters  []chan struct{}
 	// failure is why the last request failed, nil when it did not; failing since.
 	failure error
@@ -114,6 +127,9 @@ func New(cfg Config, deps Deps) *Writer {
 	}
 	if deps.OnAccepted == nil {
 		deps.OnAccepted = func(types.UID, v1.PodStatus) {}
+	}
+	if deps.Sending == nil {
+		deps.Sending = func() func() { return func() {} }
 	}
 	if deps.OnRefused == nil {
 		deps.OnRefused = func(types.UID, error) {}

@@ -40,6 +40,7 @@ func start(t *testing.T, cfg fakeapiserver.Config, mirrors Mirrors) *bench {
 		defer close(done)
 		_ = b.w.Run(ctx)
 	}()
+	synctest.Wait() // what is set before Run goes out in no order
 	t.Cleanup(func() {
 		cancel()
 		<-done

@@ -1,165 +1,20 @@
 package volume
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/polylet/polylet/services/podsync/internal/token"
-	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
 )
-
-// objects is an Objects over maps.
-type objects struct {
-	mu      sync.Mutex
-	maps    map[string]*v1.ConfigMap
-	secrets map[string]*v1.Secret
-	held    map[types.UID]int
-}
-
-func (o *objects) Hold(pod *v1.Pod) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.held[pod.UID]++
-}
-
-func (o *objects) Release(uid types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.held, uid)
-}
-
-func (o *objects) ConfigMap(_ context.Context, ns, name string) (*v1.ConfigMap, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if cm := o.maps[ns+"/"+name]; cm != nil {
-		return cm, nil
-	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmap"}, name)
-}
-
-func (o *objects) Secret(_ context.Context, ns, name string) (*v1.Secret, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if s := o.secrets[ns+"/"+name]; s != nil {
-		return s, nil
-	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secret"}, name)
-}
-
-func (o *objects) setMap(name string, data map[string]string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.maps["ns/"+name] = &v1.ConfigMap{Data: data}
-}
-
-// tokens hands out numbered tokens that are due after an hour.
-type tokens struct {
-	mu       sync.Mutex
-	n        int
-	requests []token.Request
-}
-
-func (t *tokens) Get(_ context.Context, r token.Request) (token.Token, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.n++
-	t.requests = append(t.requests, r)
-	return token.Token{Value: fmt.Sprintf("token-%d", t.n), Refresh: time.Now().Add(time.Hour)}, nil
-}
-
-func (t *tokens) Forget(types.UID) {}
-
-type fixture struct {
-	set     *Set
-	objects *objects
-	tokens  *tokens
-	mounts  *mount.Fake
-	root    string
-	changed chan types.UID
-}
-
-func newFixture(t *testing.T) *fixture {
-	t.Helper()
-	f := &fixture{
-		objects: &objects{maps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, held: map[types.UID]int{}},
-		tokens:  &tokens{}, mounts: mount.NewFake(), root: t.TempDir(), changed: make(chan types.UID, 10),
-	}
-	f.set = f.restarted()
-	return f
-}
-
-// restarted is the Set after a restart: the same disk, nothing in memory.
-func (f *fixture) restarted() *Set {
-	return New(Config{RootDir: f.root}, Deps{
-		Objects: f.objects, Tokens: f.tokens, Mounter: f.mounts,
-		Changed: func(uid types.UID) { f.changed <- uid },
-	})
-}
-
-func podWith(volumes ...v1.Volume) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-1", Labels: map[string]string{"app": "x"}},
-		Spec:       v1.PodSpec{ServiceAccountName: "sa", Volumes: volumes, Containers: []v1.Container{{Name: "c"}}},
-	}
-}
-
-func configMapVolume(name, from string) v1.Volume {
-	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
-		LocalObjectReference: v1.LocalObjectReference{Name: from},
-	}}}
-}
-
-func emptyDirVolume(name string) v1.Volume {
-	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
-}
-
-// files reads a volume as a container sees it.
-func (f *fixture) files(t *testing.T, volume string) map[string]string {
-	t.Helper()
-	dir, ok := f.set.HostPath("uid-1", volume)
-	if !ok {
-		t.Fatalf("volume %s is not set up", volume)
-	}
-	return readFiles(t, dir)
-}
-
-func readFiles(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	seen := map[string]string{}
-	data, err := filepath.EvalSymlinks(filepath.Join(dir, "..data"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = filepath.WalkDir(data, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		raw, err := os.ReadFile(path)
-		rel, _ := filepath.Rel(data, path)
-		seen[rel] = string(raw)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return seen
-}
 
 func TestEveryContentVolumeHoldsWhatItsSourcesSay(t *testing.T) {
 	f := newFixture(t)
@@ -253,98 +108,6 @@ func TestAFailureNamesTheVolumeAndLeavesTheOthersUp(t *testing.T) {
 	}
 	if _, ok := f.set.HostPath("uid-1", "bad"); ok {
 		t.Error("the failed volume counts as up")
-	}
-}
-
-func TestAChangedObjectReachesItsFileAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.set.Run(ctx) }()
-		f.objects.setMap("cm", map[string]string{"k": "old"})
-		if err := f.set.Setup(ctx, podWith(configMapVolume("v", "cm"))); err != nil {
-			t.Fatal(err)
-		}
-		start := time.Now()
-		f.objects.setMap("cm", map[string]string{"k": "new"})
-		f.set.ObjectChanged([]types.UID{"uid-1", "unknown"})
-		synctest.Wait()
-		if got := f.files(t, "v"); got["k"] != "new" || time.Since(start) != 0 {
-			t.Errorf("after %v the file holds %q", time.Since(start), got["k"])
-		}
-		if len(f.changed) != 0 {
-			t.Error("a pod whose set-up went well was told to try again")
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestAPodThatWaitsForAnObjectIsToldWhenItComes(t *testing.T) {
-	f := newFixture(t)
-	if err := f.set.Setup(t.Context(), podWith(configMapVolume("v", "cm"))); err == nil {
-		t.Fatal("set up without the object")
-	}
-	f.objects.setMap("cm", map[string]string{"k": "v"})
-	f.set.ObjectChanged([]types.UID{"uid-1"})
-	select {
-	case uid := <-f.changed:
-		if uid != "uid-1" {
-			t.Errorf("told %s", uid)
-		}
-	default:
-		t.Fatal("nobody was told")
-	}
-	if err := f.set.Setup(t.Context(), podWith(configMapVolume("v", "cm"))); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestATokenIsRenewedWhenItIsDue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.set.Run(ctx) }()
-		pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
-		}}}})
-		if err := f.set.Setup(ctx, pod); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(59 * time.Minute)
-		synctest.Wait()
-		if got := f.files(t, "v")["token"]; got != "token-1" {
-			t.Errorf("after 59 minutes: %s", got)
-		}
-		time.Sleep(time.Minute + time.Second)
-		synctest.Wait()
-		if got := f.files(t, "v")["token"]; got != "token-2" {
-			t.Errorf("after an hour: %s", got)
-		}
-		cancel()
-		<-done
-	})
-}
-
-func TestNewLabelsReachTheDownwardFiles(t *testing.T) {
-	f := newFixture(t)
-	pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
-		{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
-	}}}})
-	if err := f.set.Setup(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	pod = pod.DeepCopy()
-	pod.Labels["app"] = "y"
-	if err := f.set.Setup(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	if got := f.files(t, "v")["labels"]; got != `app="y"` {
-		t.Errorf("labels = %s", got)
 	}
 }
 
@@ -514,56 +277,4 @@ func TestATokenBelongsToTheUserThatAllContainersShare(t *testing.T) {
 	if commonUser(pod) != nil {
 		t.Error("an init container with another user was overlooked")
 	}
-}
-
-func TestWhatChangedBeforeRunIsRefreshedByIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		f.objects.setMap("cm", map[string]string{"k": "old"})
-		if err := f.set.Setup(t.Context(), podWith(configMapVolume("v", "cm"))); err != nil {
-			t.Fatal(err)
-		}
-		f.objects.setMap("cm", map[string]string{"k": "new"})
-		f.set.ObjectChanged([]types.UID{"uid-1"})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.set.Run(ctx) }()
-		synctest.Wait()
-		if got := f.files(t, "v")["k"]; got != "new" {
-			t.Errorf("the file holds %q", got)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestAFailedRefreshKeepsTheOldFilesAndIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.set.Run(ctx) }()
-		f.objects.setMap("cm", map[string]string{"k": "old"})
-		if err := f.set.Setup(ctx, podWith(configMapVolume("v", "cm"))); err != nil {
-			t.Fatal(err)
-		}
-		f.objects.mu.Lock()
-		delete(f.objects.maps, "ns/cm")
-		f.objects.mu.Unlock()
-		f.set.ObjectChanged([]types.UID{"uid-1"})
-		synctest.Wait()
-		if got := f.files(t, "v")["k"]; got != "old" {
-			t.Errorf("without the object the file holds %q", got)
-		}
-		f.objects.setMap("cm", map[string]string{"k": "back"})
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if got := f.files(t, "v")["k"]; got != "back" {
-			t.Errorf("a second later the file holds %q", got)
-		}
-		cancel()
-		<-done
-	})
 }

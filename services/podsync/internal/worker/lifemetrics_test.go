@@ -37,3 +37,15 @@ func TestExitCodesAndReasonsMakeABoundedNumberOfSeries(t *testing.T) {
 		t.Errorf("%d series; want one per exit code at most", got)
 	}
 }
+
+func TestReasonsOfRejectionsMakeABoundedNumberOfSeries(t *testing.T) {
+	m := NewMetrics(prometheus.NewRegistry())
+	for i := range 1000 {
+		m.rejected(fmt.Sprintf("OutOfvendor.example/thing%d", i))
+		m.rejected(fmt.Sprintf("Reason%d", i))
+		m.rejected("OutOfcpu")
+	}
+	if got := testutil.CollectAndCount(m.rejections); got != 3 {
+		t.Errorf("%d series; want one for what is known, one for resources and one for the rest", got)
+	}
+}

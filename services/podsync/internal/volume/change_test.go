@@ -1,0 +1,155 @@
+package volume
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestAChangedObjectReachesItsFileAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.set.Run(ctx) }()
+		f.objects.setMap("cm", map[string]string{"k": "old"})
+		if err := f.set.Setup(ctx, podWith(configMapVolume("v", "cm"))); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		f.objects.setMap("cm", map[string]string{"k": "new"})
+		f.set.ObjectChanged([]types.UID{"uid-1", "unknown"})
+		synctest.Wait()
+		if got := f.files(t, "v"); got["k"] != "new" || time.Since(start) != 0 {
+			t.Errorf("after %v the file holds %q", time.Since(start), got["k"])
+		}
+		if len(f.changed) != 0 {
+			t.Error("a pod whose set-up went well was told to try again")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAPodThatWaitsForAnObjectIsToldWhenItComes(t *testing.T) {
+	f := newFixture(t)
+	if err := f.set.Setup(t.Context(), podWith(configMapVolume("v", "cm"))); err == nil {
+		t.Fatal("set up without the object")
+	}
+	f.objects.setMap("cm", map[string]string{"k": "v"})
+	f.set.ObjectChanged([]types.UID{"uid-1"})
+	select {
+	case uid := <-f.changed:
+		if uid != "uid-1" {
+			t.Errorf("told %s", uid)
+		}
+	default:
+		t.Fatal("nobody was told")
+	}
+	if err := f.set.Setup(t.Context(), podWith(configMapVolume("v", "cm"))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestATokenIsRenewedWhenItIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.set.Run(ctx) }()
+		pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+		}}}})
+		if err := f.set.Setup(ctx, pod); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(59 * time.Minute)
+		synctest.Wait()
+		if got := f.files(t, "v")["token"]; got != "token-1" {
+			t.Errorf("after 59 minutes: %s", got)
+		}
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		if got := f.files(t, "v")["token"]; got != "token-2" {
+			t.Errorf("after an hour: %s", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestNewLabelsReachTheDownwardFiles(t *testing.T) {
+	f := newFixture(t)
+	pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+		{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+	}}}})
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	pod = pod.DeepCopy()
+	pod.Labels["app"] = "y"
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.files(t, "v")["labels"]; got != `app="y"` {
+		t.Errorf("labels = %s", got)
+	}
+}
+
+func TestWhatChangedBeforeRunIsRefreshedByIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.objects.setMap("cm", map[string]string{"k": "old"})
+		if err := f.set.Setup(t.Context(), podWith(configMapVolume("v", "cm"))); err != nil {
+			t.Fatal(err)
+		}
+		f.objects.setMap("cm", map[string]string{"k": "new"})
+		f.set.ObjectChanged([]types.UID{"uid-1"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.set.Run(ctx) }()
+		synctest.Wait()
+		if got := f.files(t, "v")["k"]; got != "new" {
+			t.Errorf("the file holds %q", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAFailedRefreshKeepsTheOldFilesAndIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.set.Run(ctx) }()
+		f.objects.setMap("cm", map[string]string{"k": "old"})
+		if err := f.set.Setup(ctx, podWith(configMapVolume("v", "cm"))); err != nil {
+			t.Fatal(err)
+		}
+		f.objects.mu.Lock()
+		delete(f.objects.maps, "ns/cm")
+		f.objects.mu.Unlock()
+		f.set.ObjectChanged([]types.UID{"uid-1"})
+		synctest.Wait()
+		if got := f.files(t, "v")["k"]; got != "old" {
+			t.Errorf("without the object the file holds %q", got)
+		}
+		f.objects.setMap("cm", map[string]string{"k": "back"})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := f.files(t, "v")["k"]; got != "back" {
+			t.Errorf("a second later the file holds %q", got)
+		}
+		cancel()
+		<-done
+	})
+}

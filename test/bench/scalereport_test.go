@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheScaleReportComparesColumnsThatDifferByTheAgentOnly(t *testing.T) {
+	r := newResults()
+	for name, rate := range map[string]float64{"kubelet, limits raised": 10, "polylet, limits raised": 42, "polylet, limits default": 20} {
+		r.column(name).add(rowStartRate, rate)
+	}
+	text := scaleReport(settings{scale: 500, rounds: 1, trouble: "-delay=2s"}, r, time.Unix(0, 0))
+	if !strings.Contains(text, "share, limits raised |") || strings.Contains(text, "share, limits default |") {
+		t.Errorf("the shares are not those of the pairs:\n%s", text)
+	}
+	if !strings.Contains(text, "| 4.20 | ≥ 4 |") || !strings.Contains(text, "-delay=2s") {
+		t.Errorf("share, wanted value or the runtime's flags are missing:\n%s", text)
+	}
+}
+
+func TestLimitsThatDoNotExistAreRefused(t *testing.T) {
+	if got, err := limitsOf("raised,default"); err != nil || len(got) != 2 || got[0].qps == 0 || got[1].qps != 0 {
+		t.Errorf("raised,default: %+v, %v", got, err)
+	}
+	if _, err := limitsOf("none"); err == nil {
+		t.Error("none was accepted")
+	}
+}
