@@ -62,9 +62,14 @@ func measureAPI(ctx context.Context, s settings, st *stage, c *column) error {
 			return fmt.Errorf("wait for Ready: %w%s", err, st.node.Logs(30))
 		}
 	}
-	if err := a.measure(ctx, o); err != nil {
+	if err := a.measure(ctx); err != nil {
 		return fmt.Errorf("%w%s", err, st.node.Logs(30))
 	}
+	// On a busy machine a watch does not outlive minutes without an event.
+	if o, err = observe(ctx, st); err != nil {
+		return err
+	}
+	defer o.watch.Stop()
 	if _, err := each(a.names, func(name string) error { return pods.Delete(ctx, name, metav1.DeleteOptions{}) }); err != nil {
 		return fmt.Errorf("delete pods: %w", err)
 	}
@@ -74,7 +79,7 @@ func measureAPI(ctx context.Context, s settings, st *stage, c *column) error {
 	return nil
 }
 
-func (a *apiStage) measure(ctx context.Context, o *observer) error {
+func (a *apiStage) measure(ctx context.Context) error {
 	if err := sleep(ctx, apiSettle); err != nil {
 		return err
 	}
@@ -94,7 +99,7 @@ func (a *apiStage) measure(ctx context.Context, o *observer) error {
 	if !a.s.streams {
 		return nil
 	}
-	return a.streams(ctx, o)
+	return a.streams(ctx)
 }
 
 // document asks for one document again and again.

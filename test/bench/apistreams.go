@@ -43,7 +43,12 @@ func ways() []way {
 }
 
 // streams measures exec, logs and port-forward on a pod of its own.
-func (a *apiStage) streams(ctx context.Context, o *observer) error {
+func (a *apiStage) streams(ctx context.Context) error {
+	o, err := observe(ctx, a.stage)
+	if err != nil {
+		return err
+	}
+	defer o.watch.Stop()
 	pods := a.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault)
 	if _, err := pods.Create(ctx, filePod(), metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create pod %s: %w", streamsPod, err)
@@ -72,7 +77,7 @@ func (a *apiStage) streams(ctx context.Context, o *observer) error {
 	if err := pods.Delete(ctx, streamsPod, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete pod %s: %w", streamsPod, err)
 	}
-	_, err := o.wait(ctx, []string{streamsPod}, func(m moments) bool { return !m.gone.IsZero() })
+	_, err = o.wait(ctx, []string{streamsPod}, func(m moments) bool { return !m.gone.IsZero() })
 	return err
 }
 
