@@ -46,17 +46,15 @@ type hold struct {
 	resume *podsyncv1.ResumeExec
 	ctx    context.Context // the stream's; it outlives the request
 	cancel context.CancelFunc
-	// noted is closed when podsync has answered the last word, or cannot.
-	noted chan struct{}
-	once  sync.Once
 
 	mu     sync.Mutex
 	stream podsyncv1.PodSyncService_HoldExecClient // nil while podsync is away
+	noted  chan struct{}                           // closed when podsync has answered the last word on stream, or cannot
 	last   *podsyncv1.ExecOver                     // nil while the session goes on
 }
 
 func (p *Podsync) holdExec(ctx context.Context, open *podsyncv1.OpenExecRequest) (*hold, string, error) {
-	h := &hold{client: p.client, noted: make(chan struct{})}
+	h := &hold{client: p.client}
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	tied := context.AfterFunc(ctx, h.cancel)
 	res, err := h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Open{Open: open}})
@@ -89,27 +87,29 @@ func (h *hold) begin(first *podsyncv1.HoldExecRequest, opts ...grpc.CallOption) 
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stream = stream
+	h.stream, h.noted = stream, make(chan struct{})
 	h.sendLast()
 	return res, nil
 }
 
 // over is session.Opened's Over.
 func (h *hold) over(clientLeft bool) {
-	if !h.said(clientLeft) || !clientLeft {
+	noted := h.said(clientLeft)
+	if noted == nil || !clientLeft {
 		return
 	}
 	timer := time.NewTimer(noteWithin)
 	defer timer.Stop()
 	select {
-	case <-h.noted:
+	case <-noted:
 	case <-timer.C:
 	case <-h.ctx.Done():
 	}
 }
 
-// said says the last word, and whether podsync listens.
-func (h *hold) said(clientLeft bool) bool {
+// said says the last word. What it returns is closed when podsync has answered;
+// nil: nobody listens.
+func (h *hold) said(clientLeft bool) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = &podsyncv1.ExecOver{ClientLeft: clientLeft}
@@ -117,10 +117,13 @@ func (h *hold) said(clientLeft bool) bool {
 		time.AfterFunc(holdFor, h.cancelAway)
 	}
 	h.sendLast()
-	if h.stream == nil && !clientLeft {
+	if h.stream != nil {
+		return h.noted
+	}
+	if !clientLeft {
 		h.cancel() // nobody knows of it, and nothing is to be done
 	}
-	return h.stream != nil
+	return nil
 }
 
 // cancelAway gives up on a podsync that has not come back.
@@ -158,7 +161,7 @@ func (h *hold) keep() {
 			err = h.wait()
 		}
 	}
-	if err != nil && !errors.Is(err, io.EOF) && h.ctx.Err() == nil {
+	if !errors.Is(err, io.EOF) && h.ctx.Err() == nil && h.pending() {
 		logr.FromContextOrDiscard(h.ctx).Error(err, "A command whose client has left may be left in its container",
 			"containerID", h.resume.GetContainerId(), "program", h.resume.GetCommand()[0])
 	}
@@ -166,10 +169,10 @@ func (h *hold) keep() {
 
 // wait returns when the stream has ended, io.EOF if podsync is done with it.
 func (h *hold) wait() error {
-	var err error
+	_, err := h.stream.Recv()
+	close(h.noted)
 	for err == nil {
 		_, err = h.stream.Recv()
-		h.once.Do(func() { close(h.noted) })
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,8 +183,13 @@ func (h *hold) wait() error {
 // again says whether podsync is to be told once more: it is away, and the
 // command is not known to have ended.
 func (h *hold) again(err error) bool {
+	away := errors.Is(err, rpcerr.ErrUnavailable) || errors.Is(err, rpcerr.ErrTimeout)
+	return away && h.pending()
+}
+
+// pending says that the command is not known to have ended.
+func (h *hold) pending() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	away := errors.Is(err, rpcerr.ErrUnavailable) || errors.Is(err, rpcerr.ErrTimeout)
-	return away && (h.last == nil || h.last.GetClientLeft())
+	return h.last == nil || h.last.GetClientLeft()
 }

@@ -85,8 +85,9 @@ type Hold struct {
 	// Under book.mu. left: the client has left. watched: the end of this session
 	// may make certain what another's command is.
 	left, watched bool
-	// seen are the container's processes when the client left.
-	seen []Process
+	// seen are the container's processes when the client left, and certain those
+	// that were this session's command: it may end before it is looked for.
+	seen, certain []Process
 }
 
 // New returns a Book. Nothing is ended before Run.
@@ -179,6 +180,18 @@ func (h *Hold) Left(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.left, h.seen = true, seen
+	select {
+	case <-b.since:
+	default:
+		return // others may have sessions that are not named yet
+	}
+	candidates := roots(seen, b.deps.Host.Level())
+	sessions, self := b.sessions(h)
+	for i, ruling := range Judge(sessions, asRoots(candidates)) {
+		if !ruling.Spared && slices.Contains(ruling.Claims, self) {
+			h.certain = append(h.certain, candidates[i])
+		}
+	}
 }
 
 // Settle ends the command of a session that has been Left. It returns when
@@ -265,7 +278,7 @@ func (h *Hold) look(ctx context.Context) (found []Process, spared bool, changed 
 	if err != nil {
 		return nil, false, nil, err
 	}
-	candidates := roots(append(all, gone(h.seen, all)...), b.deps.Host.Level())
+	candidates := append(roots(all, b.deps.Host.Level()), gone(h.certain, all)...)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	candidates = slices.DeleteFunc(candidates, func(p Process) bool { start, ok := b.ending[p.PID]; return ok && start == p.Start })

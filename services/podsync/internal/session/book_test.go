@@ -114,7 +114,7 @@ func TestACommandGetsAMomentAHangupAndAtLastAKill(t *testing.T) {
 		if got := h.sent(); len(got) != 0 {
 			t.Errorf("before the moment is over: %v", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if got := h.sent(); !slices.Equal(got, []string{"SIGHUP 20"}) {
 			t.Errorf("after the moment: %v", got)
@@ -183,6 +183,26 @@ func TestWhatMayBeAnothersWaitsForTheOther(t *testing.T) {
 		second.End()
 		if err := <-done; err != nil || !slices.Equal(h.sent(), []string{"SIGHUP 20"}) {
 			t.Errorf("when the other has ended: %v, %v", err, h.sent())
+		}
+	})
+}
+
+// A command that ended well keeps what it has started, also when it was seen
+// while another could have been it.
+func TestWhatAnEqualCommandThatEndedHasStartedStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host, b *Book) {
+		first, second := b.Begin("c", []string{"sh"}), b.Begin("c", []string{"sh"})
+		h.add(20, "sh")
+		h.add(21, "sh")
+		h.mu.Lock()
+		h.all = append(h.all, Process{PID: 22, Parent: 21, SID: 21, Start: h.now(), Argv: []string{"job"}, Level: 2, ParentLevel: 2})
+		h.mu.Unlock()
+		done := leave(t, first)
+		time.Sleep(time.Hour)
+		h.remove(21)
+		second.End()
+		if err := <-done; err != nil || !slices.Equal(h.sent(), []string{"SIGHUP 20"}) {
+			t.Errorf("%v, %v", err, h.sent())
 		}
 	})
 }
