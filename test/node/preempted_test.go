@@ -88,7 +88,8 @@ func (h *house) end(name string) (text string) {
 	return text
 }
 
-// warnings are the events of a pod but those of its start.
+// warnings are the events of a pod but those of its start, at which an apiserver
+// under load may not know a pod yet that asks for its token.
 func (h *house) warnings(name string) string {
 	h.Helper()
 	events, err := h.cluster.Client.CoreV1().Events(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
@@ -96,7 +97,7 @@ func (h *house) warnings(name string) string {
 	var parts []string
 	for _, e := range events.Items {
 		switch e.Reason {
-		case "Scheduled", "Pulling", "Pulled", "Created", "Started", "MissingClusterDNS":
+		case "Scheduled", "Pulling", "Pulled", "Created", "Started", "MissingClusterDNS", "FailedMount":
 		default:
 			parts = append(parts, fmt.Sprintf("%s %s %s", e.Type, e.Reason, e.Message))
 		}
