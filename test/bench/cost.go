@@ -70,9 +70,9 @@ func cpuOfRuntime(st *stage) (map[string]float64, error) {
 }
 
 const (
-	// removedSoon is how long an agent is waited for that removes at once what
-	// its pods have left, before its own costs are read.
-	removedSoon = 5 * time.Second
+	// afterwards is what an agent gets to remove what its pods have left, and to
+	// send the events that it holds back, before its own costs are read.
+	afterwards = 5 * time.Second
 	// removedAtLast is the same for one that collects once a minute, before the
 	// runtime's are.
 	removedAtLast = 100 * time.Second

@@ -135,7 +135,12 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 	}); err != nil {
 		return err
 	}
-	empty, err := waitUntilEmpty(ctx, st, removedSoon)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(afterwards):
+	}
+	empty, err := waitUntilEmpty(ctx, st, 0)
 	if err != nil {
 		return err
 	}
@@ -150,7 +155,7 @@ func measureNode(ctx context.Context, s settings, st *stage, c *column) error {
 		}
 	}
 	if !empty {
-		return fmt.Errorf("sandboxes of pods that are gone are still there after %v", removedSoon+removedAtLast)
+		return fmt.Errorf("sandboxes of pods that are gone are still there after %v", afterwards+removedAtLast)
 	}
 	if err := addRuntimeCost(st, c, runtimeSpent, s.samples+s.burst); err != nil {
 		return err

@@ -3,6 +3,7 @@ package pace
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,27 +82,27 @@ func TestHungWorkGivesItsPlaceUp(t *testing.T) {
 
 func TestPlacesThatAreTakenAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		taken := 0
+		var taken atomic.Int32
 		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: 5 * time.Second, Taken: func() func() {
-			taken++
-			return func() { taken-- }
+			taken.Add(1)
+			return func() { taken.Add(-1) }
 		}})
 		leave, err := p.Enter(t.Context(), Order{})
-		if err != nil || taken != 1 {
-			t.Fatalf("%d taken, %v", taken, err)
+		if err != nil || taken.Load() != 1 {
+			t.Fatalf("%d taken, %v", taken.Load(), err)
 		}
 		time.Sleep(6 * time.Second)
-		if taken != 0 {
-			t.Errorf("%d taken after the work hung", taken)
+		if taken.Load() != 0 {
+			t.Errorf("%d taken after the work hung", taken.Load())
 		}
 		leave()
-		if leave, err = p.Enter(t.Context(), Order{}); err != nil || taken != 1 {
-			t.Fatalf("%d taken, %v", taken, err)
+		if leave, err = p.Enter(t.Context(), Order{}); err != nil || taken.Load() != 1 {
+			t.Fatalf("%d taken, %v", taken.Load(), err)
 		}
 		leave()
 		leave()
-		if taken != 0 {
-			t.Errorf("%d taken in the end", taken)
+		if taken.Load() != 0 {
+			t.Errorf("%d taken in the end", taken.Load())
 		}
 	})
 }
