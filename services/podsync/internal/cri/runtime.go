@@ -65,7 +65,7 @@ func (c *Client) SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodS
 // the sandbox is ready.
 func (c *Client) SandboxProcess(ctx context.Context, id string) (pid int, ready bool, err error) {
 	req := &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true}
-	resp, err := call(ctx, c, "podsandbox_status", c.cfg.LookTimeout, req, c.runtime.PodSandboxStatus)
+	resp, err := look(ctx, c, "podsandbox_status", req, c.runtime.PodSandboxStatus)
 	if err != nil {
 		return 0, false, err
 	}
