@@ -65,7 +65,7 @@ func measureAPI(ctx context.Context, s settings, st *stage, c *column) error {
 	if err := a.measure(ctx); err != nil {
 		return fmt.Errorf("%w%s", err, st.node.Logs(30))
 	}
-	// On a busy machine a watch does not outlive minutes without an event.
+	// A watch may have ended unseen in minutes without an event.
 	if o, err = observe(ctx, st); err != nil {
 		return err
 	}
