@@ -28,11 +28,9 @@ func (s *Server) ListDesiredPods(_ context.Context, req *podsyncv1.ListDesiredPo
 		return resp, nil
 	}
 	for _, pod := range s.deps.Pods.List() {
-		desired := pod.Pod
+		desired := withSource(pod)
 		if pod.Static {
 			desired = pod.WithStatus()
-		} else {
-			desired = withSource(pod)
 		}
 		data, err := marshal(desired)
 		if err != nil {
