@@ -113,9 +113,9 @@ fuzz-short:
 vm: ## systemd as PID 1 and cgroup v2, in a virtual machine (root, qemu, about 15 min)
 	$(call step,virtual machine)
 	@go run ./test/cmd/vm
-bench: ## How long pods take to be Ready, and the same for the runtime alone (root); ROWS=1 what else a node notices and costs, beside a kubelet
+bench: ## How long pods take to be Ready, and the same for the runtime alone (root); ROWS=1 what else a node notices and costs, API=1 what its API gives, beside a kubelet
 	$(call step,benchmark)
-	@go run ./test/bench $(if $(ROWS),-rows -agents polylet$(comma)kubelet)
+	@go run ./test/bench $(if $(ROWS),-rows -agents polylet$(comma)kubelet)$(if $(API),-api -burst 20 -agents polylet$(comma)kubelet)
 
 ##@ Code
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -19,6 +20,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/daemon"
+	"github.com/polylet/polylet/internal/rpcerr"
 )
 
 // execFlags are the flags of `polylet exec`, as kubectl's.
@@ -59,16 +61,21 @@ func newExecCommand() *cobra.Command {
 
 // exec runs a command and returns a daemon.ExitError for its exit code.
 func (p *podsyncPeer) exec(cmd *cobra.Command, pod *v1.Pod, container string, command []string, flags execFlags) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), openWithin)
-	defer cancel()
-	resp, err := p.sync.OpenExec(ctx, &podsyncv1.OpenExecRequest{
+	held, err := p.holdExec(cmd.Context(), &podsyncv1.OpenExecRequest{
 		Pod: refOf(pod), Container: container, Command: command,
 		Streams: &podsyncv1.StreamOptions{Stdin: flags.stdin, Stdout: true, Stderr: !flags.tty, Tty: flags.tty},
 	})
 	if err != nil {
 		return explainCall("podsync", err)
 	}
-	to, err := url.Parse(resp.GetUrl())
+	err = p.stream(cmd, held.url, flags)
+	held.over(err)
+	return exitOf(err)
+}
+
+// stream connects a session to this process's own streams until it is over.
+func (p *podsyncPeer) stream(cmd *cobra.Command, at string, flags execFlags) error {
+	to, err := url.Parse(at)
 	if err != nil {
 		return fmt.Errorf("the runtime's streaming URL: %w", err)
 	}
@@ -85,7 +92,54 @@ func (p *podsyncPeer) exec(cmd *cobra.Command, pod *v1.Pod, container string, co
 	} else if stop := terminal(&options, cmd.InOrStdin()); stop != nil {
 		defer stop()
 	}
-	return exitOf(executor.StreamWithContext(cmd.Context(), options))
+	return executor.StreamWithContext(cmd.Context(), options)
+}
+
+// heldExec is a session that podsync follows, so that its command does not stay
+// when this process goes without it. It is not resumed with a podsync that was
+// restarted meanwhile.
+type heldExec struct {
+	url    string
+	stream podsyncv1.PodSyncService_HoldExecClient // nil with a podsync that does not follow
+	cancel context.CancelFunc
+}
+
+func (p *podsyncPeer) holdExec(ctx context.Context, open *podsyncv1.OpenExecRequest) (*heldExec, error) {
+	// The last word is said after a signal too.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	late := time.AfterFunc(openWithin, cancel)
+	defer late.Stop()
+	stream, err := p.sync.HoldExec(ctx)
+	if err == nil {
+		// A stream that cannot be written to tells why when it is read.
+		_ = stream.Send(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Open{Open: open}})
+		var res *podsyncv1.HoldExecResponse
+		if res, err = stream.Recv(); err == nil {
+			return &heldExec{url: res.GetUrl(), stream: stream, cancel: cancel}, nil
+		}
+	}
+	if !errors.Is(err, rpcerr.ErrUnimplemented) {
+		cancel()
+		return nil, err
+	}
+	res, err := p.sync.OpenExec(ctx, open)
+	return &heldExec{url: res.GetUrl(), cancel: cancel}, err
+}
+
+// over tells how the session ended: with the command's exit code, or without.
+func (h *heldExec) over(err error) {
+	defer h.cancel()
+	if h.stream == nil {
+		return
+	}
+	var code utilexec.CodeExitError
+	left := err != nil && !errors.As(err, &code)
+	late := time.AfterFunc(openWithin, h.cancel)
+	defer late.Stop()
+	// Whether podsync has heard it shows when it answers; one that is away ends
+	// nothing.
+	_ = h.stream.Send(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Over{Over: &podsyncv1.ExecOver{ClientLeft: left}}})
+	_, _ = h.stream.Recv()
 }
 
 // exitOf makes of how a session ended how the command ends.

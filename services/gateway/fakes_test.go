@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,6 +105,10 @@ type fakePodsync struct {
 	pods [][]byte
 	// logBytes is how long the log is; 0 is two lines.
 	logBytes int64
+	// old is a podsync that does not know HoldExec.
+	old bool
+	// held is what was said of sessions, in its order.
+	held []string
 }
 
 // setPods makes so many pods of a usual size.
@@ -226,6 +231,68 @@ func (f *fakePodsync) OpenExec(_ context.Context, req *podsyncv1.OpenExecRequest
 		ContainerId: "id", Cmd: req.GetCommand(), Stdin: s.GetStdin(), Stdout: s.GetStdout(), Stderr: s.GetStderr(), Tty: s.GetTty(),
 	})
 	return &podsyncv1.OpenExecResponse{Url: res.GetUrl()}, err
+}
+
+// HoldExec notes what it is told. It has nothing to end.
+func (f *fakePodsync) HoldExec(stream podsyncv1.PodSyncService_HoldExecServer) error {
+	f.mu.Lock()
+	old := f.old
+	f.mu.Unlock()
+	if old {
+		return f.UnimplementedPodSyncServiceServer.HoldExec(stream)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	res := &podsyncv1.HoldExecResponse{ContainerId: "id", BeganTicks: 4711}
+	if open := first.GetOpen(); open != nil {
+		opened, err := f.OpenExec(stream.Context(), open)
+		if err != nil {
+			return err
+		}
+		res.Url = opened.GetUrl()
+		f.hold("open %v", open.GetCommand())
+	} else {
+		r := first.GetResume()
+		f.hold("resume %s %v %d", r.GetContainerId(), r.GetCommand(), r.GetBeganTicks())
+	}
+	if err := stream.Send(res); err != nil {
+		return err
+	}
+	last, err := stream.Recv()
+	switch {
+	case err != nil:
+		f.hold("broken")
+		return err
+	case last.GetOver() == nil:
+		f.hold("nonsense %v", last)
+	case last.GetOver().GetClientLeft():
+		f.hold("left")
+		return stream.Send(&podsyncv1.HoldExecResponse{})
+	default:
+		f.hold("ended")
+	}
+	return nil
+}
+
+func (f *fakePodsync) hold(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = append(f.held, fmt.Sprintf(format, args...))
+}
+
+// told returns what was said of sessions since forget.
+func (f *fakePodsync) told() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.held)
+}
+
+func (f *fakePodsync) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = nil
 }
 
 func (f *fakePodsync) OpenAttach(_ context.Context, req *podsyncv1.OpenAttachRequest) (*podsyncv1.OpenAttachResponse, error) {

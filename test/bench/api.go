@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
-	// requests is how often each document is asked for over a warm connection.
-	requests = 100
+	// together is how many pods are created at a time: a busy machine does not
+	// start a hundred within the time that is waited for them.
+	together = 20
 	// warm is how long an agent has to measure in the background what it was
 	// asked for the first time.
 	warm = 2 * time.Second
@@ -45,17 +49,37 @@ func measureAPI(ctx context.Context, s settings, st *stage, c *column) error {
 	if err != nil {
 		return err
 	}
-	names := burstNames(s.burst)
-	return life(ctx, st, o, names, c, fmt.Sprintf("%d pods", s.burst), func() error {
-		a := &apiStage{stage: st, s: s, c: c, node: asker, names: names}
-		if err := a.measure(ctx, o); err != nil {
-			return fmt.Errorf("%w%s", err, st.node.Logs(30))
+	a := &apiStage{stage: st, s: s, c: c, node: asker, names: burstNames(s.burst)}
+	pods := st.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	for names := range slices.Chunk(a.names, together) {
+		if _, err := each(names, func(name string) error {
+			_, err := pods.Create(ctx, benchPod(name), metav1.CreateOptions{})
+			return err
+		}); err != nil {
+			return fmt.Errorf("create pods: %w", err)
 		}
-		return nil
-	})
+		if _, err := o.wait(ctx, names, func(m moments) bool { return !m.ready.IsZero() }); err != nil {
+			return fmt.Errorf("wait for Ready: %w%s", err, st.node.Logs(30))
+		}
+	}
+	if err := a.measure(ctx); err != nil {
+		return fmt.Errorf("%w%s", err, st.node.Logs(30))
+	}
+	// On a busy machine a watch does not outlive minutes without an event.
+	if o, err = observe(ctx, st); err != nil {
+		return err
+	}
+	defer o.watch.Stop()
+	if _, err := each(a.names, func(name string) error { return pods.Delete(ctx, name, metav1.DeleteOptions{}) }); err != nil {
+		return fmt.Errorf("delete pods: %w", err)
+	}
+	if _, err := o.wait(ctx, a.names, func(m moments) bool { return !m.gone.IsZero() }); err != nil {
+		return fmt.Errorf("wait for gone: %w", err)
+	}
+	return nil
 }
 
-func (a *apiStage) measure(ctx context.Context, o *observer) error {
+func (a *apiStage) measure(ctx context.Context) error {
 	if err := sleep(ctx, apiSettle); err != nil {
 		return err
 	}
@@ -75,7 +99,7 @@ func (a *apiStage) measure(ctx context.Context, o *observer) error {
 	if !a.s.streams {
 		return nil
 	}
-	return a.streams(ctx, o)
+	return a.streams(ctx)
 }
 
 // document asks for one document again and again.
@@ -93,7 +117,7 @@ func (a *apiStage) document(ctx context.Context, d document) error {
 		return err
 	}
 	var last answer
-	for range requests {
+	for range a.s.requests {
 		got, took, err := a.node.get(ctx, d.path)
 		if err != nil {
 			return err
@@ -108,7 +132,7 @@ func (a *apiStage) document(ctx context.Context, d document) error {
 	if err != nil {
 		return err
 	}
-	a.c.add(d.path+", CPU of 100 requests, ms", (after.cpu-before.cpu)*100/requests)
+	a.c.add(d.path+", CPU of 100 requests, ms", (after.cpu-before.cpu)*100/float64(a.s.requests))
 	if err := a.inspect(d, last); err != nil {
 		return err
 	}

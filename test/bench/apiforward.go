@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 )
@@ -103,12 +102,8 @@ func fillLog(file string) (sum uint32, length int64, err error) {
 
 // portForward downloads a file from the pod.
 func (a *apiStage) portForward(ctx context.Context, w way) error {
-	dialer, err := a.forwardDialer(w)
-	if err != nil {
-		return err
-	}
 	stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
+	forwarder, err := a.forwarder(w, stop, ready)
 	if err != nil {
 		return err
 	}
@@ -138,19 +133,26 @@ func (a *apiStage) portForward(ctx context.Context, w way) error {
 	})
 }
 
-func (a *apiStage) forwardDialer(w way) (httpstream.Dialer, error) {
+// forwarder forwards a port of loopback to 8080 of the pod until stop is closed.
+func (a *apiStage) forwarder(w way, stop, ready chan struct{}) (*portforward.PortForwarder, error) {
 	u, config, err := a.reach(w, "/portForward/default/"+streamsPod, "portforward", url.Values{})
 	if err != nil {
 		return nil, err
 	}
+	addresses, ports := []string{"127.0.0.1"}, []string{"0:8080"}
 	if w.webSocket {
-		return portforward.NewSPDYOverWebsocketDialer(u, config)
+		dialer, err := portforward.NewSPDYOverWebsocketDialer(u, config)
+		if err != nil {
+			return nil, err
+		}
+		return portforward.NewOnAddresses(dialer, addresses, ports, stop, ready, io.Discard, io.Discard)
 	}
 	transport, upgrader, err := spdy.RoundTripperFor(config)
 	if err != nil {
 		return nil, err
 	}
-	return spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u), nil
+	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u)
+	return portforward.NewOnAddresses(dialer, addresses, ports, stop, ready, io.Discard, io.Discard)
 }
 
 func download(ctx context.Context, from string, want uint32) (int64, error) {

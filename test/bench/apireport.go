@@ -44,7 +44,7 @@ func apiReport(s settings, r *results, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The node's API per agent with %d pods, %s\n\n", s.burst, now.UTC().Format("2006-01-02 15:04 UTC"))
 	fmt.Fprintf(&b, "Commit %s. %s. %d rounds in turn, each on a fresh node; containerd 2.4.2, kube-apiserver 1.36.3 and etcd 3.6.8 on the same machine. Columns are p50 / max.\n", commit(), machine(), s.rounds)
-	fmt.Fprintf(&b, "Documents: %d requests each over one warm HTTP/2 connection, gzip accepted, times until the last byte. CPU is that of all the agent's processes, and includes what they do meanwhile of their own accord. What is read is checked: every pod in every document, every byte of every stream.\n\n", requests)
+	fmt.Fprintf(&b, "Documents: %d requests each over one warm HTTP/2 connection, gzip accepted, times until the last byte. CPU is that of all the agent's processes, and includes what they do meanwhile of their own accord. What is read is checked: every pod in every document, every byte of every stream.\n\n", s.requests)
 	b.WriteString("| what |")
 	for _, c := range r.columns {
 		fmt.Fprintf(&b, " %s |", c.name)

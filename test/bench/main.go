@@ -25,6 +25,7 @@ type settings struct {
 	memory   bool
 	api      bool
 	streams  bool
+	requests int
 	bodies   string
 	rows     bool
 	idle     time.Duration
@@ -47,6 +48,7 @@ func main() {
 	flag.IntVar(&s.parallel, "parallel", 4, "pods at a time when the runtime alone starts a burst")
 	flag.BoolVar(&s.memory, "memory", false, "measure only memory, of each process; this can be done on a busy machine")
 	flag.BoolVar(&s.api, "api", false, "measure only the node's API with a burst of pods: documents, exec, logs, port-forward")
+	flag.IntVar(&s.requests, "requests", 100, "with -api: how often each document is asked for over a warm connection")
 	flag.BoolVar(&s.streams, "streams", true, "with -api: exec, logs and port-forward too")
 	flag.StringVar(&s.bodies, "bodies", "", "with -api: directory for the last of each document")
 	flag.BoolVar(&s.rows, "rows", false, "measure instead how soon probes, kills and changed files are noticed, what a restart of the agent takes, and what an idle node costs")
@@ -74,25 +76,27 @@ func main() {
 
 func run(ctx context.Context, s settings) error {
 	results := newResults()
-	measure, report := measureAgent, report
-	if s.rows {
-		measure, report = measureRows, rowsReport
+	measure, write := measureAgent, report
+	switch {
+	case s.rows:
+		measure, write = measureRows, rowsReport
+	case s.api:
+		write = apiReport
 	}
 	for round := range s.rounds {
 		for _, agent := range s.agents {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s …\n", round+1, s.rounds, agent)
 			if err := measure(ctx, s, agent, results); err != nil {
 				// What was measured until then is worth seeing.
-				fmt.Fprint(os.Stderr, report(s, results, time.Now()))
+				fmt.Fprint(os.Stderr, write(s, results, time.Now()))
 				return fmt.Errorf("measure %s: %w", agent, err)
+			}
+			// A later round may fail, or be stopped.
+			if err := store(s, write(s, results, time.Now()), time.Now()); err != nil {
+				return err
 			}
 		}
 	}
-	write := report
-	if s.api {
-		write = apiReport
-	}
-	text := write(s, results, time.Now())
-	fmt.Print(text)
-	return store(s, text, time.Now())
+	fmt.Print(write(s, results, time.Now()))
+	return nil
 }

@@ -57,7 +57,7 @@ func measureRows(ctx context.Context, s settings, agent string, r *results) erro
 }
 
 // all measures the costs without pods first, then what is timed, then the costs
-// with pods, and the restart of the agent among the first half of them.
+// with pods, and at last the restart of the agent.
 func (m *rows) all(ctx context.Context) error {
 	many, half := m.s.idlePods, m.s.idlePods/2
 	for _, part := range []struct {
@@ -70,11 +70,12 @@ func (m *rows) all(ctx context.Context) error {
 		{"killed containers", m.killed},
 		{"changed files", m.files},
 		{"idle with half of the pods", func(ctx context.Context) error { return m.idleWith(ctx, "idle", 0, half, false) }},
-		{"the agent killed", func(ctx context.Context) error { return m.agentKilled(ctx, half) }},
 		{"idle with all pods", func(ctx context.Context) error { return m.idleWith(ctx, "idle", half, many, false) }},
 		{"their end", func(ctx context.Context) error { return m.remove(ctx, "idle", many) }},
 		{"idle with half of the pods, probed", func(ctx context.Context) error { return m.idleWith(ctx, "probed", 0, half, true) }},
 		{"idle with all pods, probed", func(ctx context.Context) error { return m.idleWith(ctx, "probed", half, many, true) }},
+		// Last, for an agent that has just been started holds less.
+		{"the agent killed", func(ctx context.Context) error { return m.agentKilled(ctx, "probed", many) }},
 	} {
 		fmt.Fprintf(os.Stderr, "%s %s: %s …\n", time.Now().Format(time.TimeOnly), m.c.name, part.name)
 		if err := part.do(ctx); err != nil {

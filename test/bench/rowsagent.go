@@ -14,19 +14,20 @@ import (
 
 // agentKilled kills the whole agent while pods run and starts it again, with a
 // new pod waiting.
-func (m *rows) agentKilled(ctx context.Context, pods int) error {
+func (m *rows) agentKilled(ctx context.Context, prefix string, pods int) error {
+	others := numbered(prefix, 0, pods)
 	for n := range restarts {
 		if err := leaveAlone(ctx, settle); err != nil {
 			return err
 		}
-		if err := m.killAgent(ctx, fmt.Sprintf("after-%d", n), fmt.Sprintf("agent killed and started again with %d pods", pods)); err != nil {
+		if err := m.killAgent(ctx, fmt.Sprintf("after-%d", n), fmt.Sprintf("agent killed and started again with %d pods", pods), others); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *rows) killAgent(ctx context.Context, name, what string) error {
+func (m *rows) killAgent(ctx context.Context, name, what string, others []string) error {
 	var killed sync.WaitGroup
 	for _, p := range m.st.node.Processes {
 		killed.Go(p.Kill)
@@ -55,7 +56,7 @@ func (m *rows) killAgent(ctx context.Context, name, what string) error {
 		return err
 	}
 	m.c.add(what+": new pod Ready, ms", ms(at.Sub(began)))
-	for _, other := range numbered("idle", 0, m.s.idlePods/2) {
+	for _, other := range others {
 		if p := m.pods.pod(other); !ready(p) || restartsOf(p) > 0 {
 			return fmt.Errorf("pod %s did not survive the agent's end: %+v", other, p)
 		}

@@ -189,13 +189,15 @@ func scaleLife(ctx context.Context, s settings, st *scaleStage, agent string, c 
 	if err := measureIdle(ctx, s, st, agent, c); err != nil {
 		return err
 	}
+	var restarts []float64
 	for _, name := range names[:min(scaleRestarts, len(names))] {
 		took, err := st.fake.Exit(ctx, name)
 		if err != nil {
 			return fmt.Errorf("end a container of pod %s: %w", name, err)
 		}
-		c.add(rowRestart, ms(took))
+		restarts = append(restarts, ms(took))
 	}
+	c.add(rowRestart, median(restarts))
 	stop := phase{rate: rowStopRate, cpu: rowStopCPU, profile: "stop", do: func(name string) error {
 		return pods.Delete(ctx, name, metav1.DeleteOptions{})
 	}, until: func() bool { return int(t.gone.Load()) == s.scale }}

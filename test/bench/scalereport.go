@@ -42,7 +42,7 @@ func scaleReport(s settings, r *results, now time.Time) string {
 	if s.trouble != "" {
 		fmt.Fprintf(&b, " The runtime ran with %s.", s.trouble)
 	}
-	b.WriteString(" Figures are medians over the rounds; the share is polylet's figure by the kubelet's.\n\n| what |")
+	b.WriteString(" Figures are medians over the rounds, each round's in parentheses; the share is polylet's figure by the kubelet's.\n\n| what |")
 	for _, c := range r.columns {
 		fmt.Fprintf(&b, " %s |", c.name)
 	}
@@ -54,7 +54,7 @@ func scaleReport(s settings, r *results, now time.Time) string {
 	for _, row := range r.rows {
 		fmt.Fprintf(&b, "| %s |", row)
 		for _, c := range r.columns {
-			fmt.Fprintf(&b, " %s |", scaleFigure(median(c.values[row])))
+			fmt.Fprintf(&b, " %s%s |", scaleFigure(median(c.values[row])), rounds(c.values[row]))
 		}
 		for _, p := range shares {
 			fmt.Fprintf(&b, " %s |", share(median(p.polylet.values[row]), median(p.kubelet.values[row])))
@@ -87,7 +87,24 @@ func shares(r *results) []pair {
 }
 
 func median(values []float64) float64 {
-	return quantile(slices.Sorted(slices.Values(values)), 0.5)
+	sorted := slices.Sorted(slices.Values(values))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// rounds lists what each of them gave, where there were several: on a machine that
+// others use they may lie far apart.
+func rounds(values []float64) string {
+	if len(values) < 2 {
+		return ""
+	}
+	var text []string
+	for _, v := range values {
+		text = append(text, scaleFigure(v))
+	}
+	return " (" + strings.Join(text, ", ") + ")"
 }
 
 // scaleFigure has three digits that count.

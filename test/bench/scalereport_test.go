@@ -28,3 +28,12 @@ func TestLimitsThatDoNotExistAreRefused(t *testing.T) {
 		t.Error("none was accepted")
 	}
 }
+
+func TestTheMedianOfTwoRoundsLiesBetweenThemAndBothAreShown(t *testing.T) {
+	r := newResults()
+	r.column("polylet, limits raised").add(rowPSS, 100)
+	r.column("polylet, limits raised").add(rowPSS, 120)
+	if text := scaleReport(settings{scale: 500, rounds: 2}, r, time.Unix(0, 0)); !strings.Contains(text, "| 110 (100, 120) |") {
+		t.Errorf("want 110 (100, 120):\n%s", text)
+	}
+}

@@ -141,12 +141,13 @@ func leftTwin(h *house, environment []string) {
 
 // leftDaemon: what was told to stay stays, whether its shell ended or was left.
 func leftDaemon(h *house, environment []string) {
-	got := h.kubectlRan(nil, environment, "exec", "victim", "--", "sh", "-c", "nohup sleep 1006 >/dev/null 2>&1 & exit 0")
+	got := h.kubectlRan(nil, environment, "exec", "victim", "--", "sh", "-c", "(trap '' HUP; exec sleep 1006) >/dev/null 2>&1 & exit 0")
 	if got.code != 0 {
 		h.Errorf("a command that starts a daemon: %+v", got)
 	}
 	h.runs("sleep 1006", 1)
-	h.left(environment, "sleep 1008", "exec", "victim", "--", "sh", "-c", "nohup sleep 1007 >/dev/null 2>&1 & sleep 1008; echo over")
+	h.left(environment, "sleep 1008", "exec", "victim", "--", "sh", "-c",
+		"(trap '' HUP; exec sleep 1007) >/dev/null 2>&1 & sleep 1008; echo over")
 	h.runs("sleep 1008", 0)
 	daemons := append(h.runs("sleep 1006", 1), h.runs("sleep 1007", 1)...)
 	got = h.kubectlRan(nil, nil, "exec", "victim", "--", "kill", strconv.Itoa(daemons[0]), strconv.Itoa(daemons[1]))

@@ -7,8 +7,8 @@ import (
 )
 
 // kubectlKilled kills kubectl in the middle of sessions and looks for what it
-// has left in the container. A process that neither reads its input nor notices
-// that its output is gone stays: docs/design/node-api.md says which and why.
+// has left in the container. exec_left_test.go has the commands that take no
+// notice of their client.
 func kubectlKilled(h *house) {
 	p := webApp("victim")
 	shell := shellPod("", idle).Spec.Containers[0]

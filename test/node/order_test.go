@@ -27,7 +27,8 @@ func TestTheLifecycleByTheBook(t *testing.T) {
 		{"an exit that a rule names restarts all containers from the first init container on", restartsAll},
 		{"a removed static pod keeps its mirror until it has ended", staticKeepsMirror},
 		{"a static pod past its deadline does not run again after a restart", staticDeadline},
-		{"a pod whose sandbox is taken away starts again in a new one", sandboxTaken},
+		{"a pod whose sandbox is taken away starts again in a new one", func(h *house) { sandboxTaken(h, "robbed", 1) }},
+		{"a pod of three containers whose sandbox is taken away starts each once more", func(h *house) { sandboxTaken(h, "robbed-of-three", 3) }},
 		{"a debug container sees the processes of the container that it names", debugContainer},
 		{"a container says its last words from its log and why it ended", lastWords},
 		{"a deletion cuts a postStart hook that hangs", hangingPostStart},
@@ -294,17 +295,25 @@ func staticDeadline(h *house) {
 	}
 }
 
-func sandboxTaken(h *house) {
-	p := webApp("robbed")
+func sandboxTaken(h *house, name string, containers int) {
+	p := webApp(name)
+	for n := 1; n < containers; n++ {
+		other := app(name, "sleep").Spec.Containers[0]
+		other.Name = fmt.Sprintf("other-%d", n)
+		p.Spec.Containers = append(p.Spec.Containers, other)
+	}
 	h.create(p)
-	was := h.waitReady(p.Name, time.Minute).Status.ContainerStatuses[0]
+	was := map[string]string{}
+	for _, cs := range h.waitReady(p.Name, time.Minute).Status.ContainerStatuses {
+		was[cs.Name] = cs.ContainerID
+	}
 	list, err := h.sandboxes(p.Name)
 	h.must(err)
 	_, err = h.runtime.Runtime().StopPodSandbox(h.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: list[0].GetId()})
 	h.must(err)
 	_, err = h.runtime.Runtime().RemovePodSandbox(h.ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: list[0].GetId()})
 	h.must(err)
-	h.eventually(time.Minute, "it is Ready in a new sandbox; one restart is counted, and how its container ended is kept", func() error {
+	h.eventually(time.Minute, "it is Ready in a new sandbox; one restart is counted of each, and how its containers ended is kept", func() error {
 		now, err := h.pod(p.Name)
 		if err != nil {
 			return err
@@ -313,10 +322,14 @@ func sandboxTaken(h *house) {
 		if err != nil {
 			return err
 		}
-		cs := now.Status.ContainerStatuses[0]
-		last := cs.LastTerminationState.Terminated
-		ok := isReady(now) && len(list) > 0 && cs.RestartCount == 1 && last != nil && last.ContainerID == was.ContainerID && last.ExitCode == 137
-		return boolError(ok, "%s, last state %+v; was %s", describe(now), cs.LastTerminationState, was.ContainerID)
+		ok := isReady(now) && len(list) > 0 && len(now.Status.ContainerStatuses) == containers
+		for _, cs := range now.Status.ContainerStatuses {
+			last := cs.LastTerminationState.Terminated
+			if ok = ok && cs.RestartCount == 1 && last != nil && last.ContainerID == was[cs.Name] && last.ExitCode == 137; !ok {
+				return fmt.Errorf("%s, last state of %s %+v; was %s", describe(now), cs.Name, cs.LastTerminationState, was[cs.Name])
+			}
+		}
+		return boolError(ok, "%s", describe(now))
 	})
 	h.delete(p.Name)
 	h.waitGone(p.Name, 40*time.Second)

@@ -149,28 +149,34 @@ func (h *house) rejection(name string) (text string) {
 }
 
 // deferral is what the node says of a resize that has to wait: condition and event.
-func (h *house) deferral(name string) (text string) {
+func (h *house) deferral(name string) string {
 	h.Helper()
-	h.quietly(time.Minute, "the resize of "+name+" waits", func() error {
-		if err := h.deferred(name); err != nil {
-			return err
-		}
+	h.quietly(time.Minute, "the resize of "+name+" waits", func() error { return h.deferred(name) })
+	return h.pendingResize(name, corev1.PodReasonDeferred)
+}
+
+// pendingResize is what the node says of a resize that is not allocated for a
+// reason: condition and event.
+func (h *house) pendingResize(name, reason string) (text string) {
+	h.Helper()
+	h.quietly(time.Minute, "the resize of "+name+" is "+reason, func() error {
 		p, err := h.pod(name)
 		if err != nil {
 			return err
 		}
-		events, err := h.cluster.Client.CoreV1().Events(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=ResizeDeferred,involvedObject.name=" + name})
+		events, err := h.cluster.Client.CoreV1().Events(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=Resize" + reason + ",involvedObject.name=" + name})
 		if err != nil || len(events.Items) == 0 {
-			return fmt.Errorf("no event ResizeDeferred: %v", err)
+			return fmt.Errorf("no event Resize%s: %v", reason, err)
 		}
 		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodResizePending {
+			if c.Type == corev1.PodResizePending && c.Reason == reason {
 				text = fmt.Sprintf("%s | %s | %s %s | %s", c.Reason, c.Message, events.Items[0].Type, events.Items[0].Reason, events.Items[0].Message)
+				return nil
 			}
 		}
-		return nil
+		return fmt.Errorf("no such condition: %+v", p.Status.Conditions)
 	})
 	return machineNumbers.ReplaceAllString(text, "$1: N")
 }
 
-var machineNumbers = regexp.MustCompile(`(used|capacity): \d+`)
+var machineNumbers = regexp.MustCompile(`(used|capacity|q): \d+`)

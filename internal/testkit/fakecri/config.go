@@ -84,6 +84,8 @@ type RemoteImage struct {
 	User string
 	// NeedAuth refuses pulls without a user name or token in the request.
 	NeedAuth bool
+	// Password, if not empty, is the only one with which a pull gets through.
+	Password string
 	// Content distinguishes versions under one tag: another Content is another digest.
 	Content string
 	// Pinned images are reported as such.

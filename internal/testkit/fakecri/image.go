@@ -171,6 +171,8 @@ func (svc *imageService) PullImage(ctx context.Context, req *runtimeapi.PullImag
 		return nil, status.Errorf(codes.NotFound, "failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", name, name, name)
 	case remote.Err != nil:
 		return nil, toStatus(remote.Err)
+	case remote.Password != "" && a.GetPassword() != remote.Password:
+		return nil, status.Errorf(codes.Unknown, "failed to pull and unpack image %q: failed to resolve reference %q: unexpected status from HEAD request: 401 Unauthorized", name, name)
 	case remote.NeedAuth && a.GetUsername() == "" && a.GetAuth() == "" && a.GetIdentityToken() == "" && a.GetRegistryToken() == "":
 		return nil, status.Errorf(codes.Unknown, "failed to pull and unpack image %q: failed to resolve reference %q: pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials", name, name)
 	}

@@ -8,21 +8,36 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // ending notes which side of a session was the first to go. Its connections
-// only look at errors, so they cost nothing while bytes flow.
+// look at errors, and at who spoke last, so they cost nothing while bytes flow.
+//
+// A runtime that closes its connection has told how the command ended just
+// before. If the client spoke last it may have said goodbye, which the runtime
+// answers so: it counts as one that has left. To look for the command of one
+// that has not finds nothing; not to look would leave something.
 type ending struct {
 	// tell is Opened.Over; it may be nil.
 	tell   func(clientLeft bool)
 	cancel context.CancelFunc
 
+	clientSpoke atomic.Bool // last
+
 	first      sync.Once
 	clientLeft bool // after first
 }
 
-// ended notes that the runtime, or this side, was the first.
-func (e *ending) ended() { e.first.Do(func() {}) }
+// end notes that the session has ended, if the client was not first.
+func (e *ending) end() { e.first.Do(func() {}) }
+
+// spoke notes who did. Most often that is who did before.
+func (e *ending) spoke(client bool) {
+	if e.clientSpoke.Load() != client {
+		e.clientSpoke.Store(client)
+	}
+}
 
 // left notes that the client was the first, tells so, and ends the session: the
 // translator does not look for its client while the command says nothing. It
@@ -40,7 +55,7 @@ func (e *ending) left() {
 
 // over tells how the session ended, unless that is told already.
 func (e *ending) over() {
-	e.ended()
+	e.end()
 	if !e.clientLeft && e.tell != nil {
 		e.tell(false)
 	}
@@ -107,6 +122,8 @@ func (c clientSide) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
 		c.end.left()
+	} else {
+		c.end.spoke(true)
 	}
 	return n, err
 }
@@ -120,9 +137,9 @@ func (c clientSide) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close notes that the session has ended, if the client was not first.
+// Close comes after the runtime's end, or after a WebSocket's goodbye.
 func (c clientSide) Close() error {
-	c.end.ended()
+	c.end.left()
 	return c.Conn.Close()
 }
 
@@ -135,14 +152,19 @@ type runtimeSide struct {
 // Read notes the end of the command.
 func (c runtimeSide) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil {
-		c.end.ended()
+	switch {
+	case err == nil:
+		c.end.spoke(false)
+	case c.end.clientSpoke.Load():
+		c.end.left()
+	default:
+		c.end.end()
 	}
 	return n, err
 }
 
 // Close notes the end of the session, if the client was not first.
 func (c runtimeSide) Close() error {
-	c.end.ended()
+	c.end.end()
 	return c.Conn.Close()
 }

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -152,6 +153,9 @@ func New(cfg Config, deps Deps) *Collector {
 // byUsage tells that the disk's usage matters.
 func (c *Collector) byUsage() bool { return c.cfg.HighPercent > 0 && c.cfg.HighPercent < 100 }
 
+// looks tells that the images are looked at from time to time.
+func (c *Collector) looks() bool { return c.byUsage() || c.cfg.MaxAge > 0 }
+
 // Run looks at the images from time to time until ctx is done.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -161,7 +165,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	defer cancel()
 	p := &pass{c: c, began: time.Now(), images: map[string]*record{}}
 	var ticks, looks <-chan time.Time // none when there is nothing to look for
-	if c.byUsage() || c.cfg.MaxAge > 0 {
+	if c.looks() {
 		ticker, looker := time.NewTicker(c.cfg.Interval), time.NewTicker(c.cfg.LookInterval)
 		defer ticker.Stop()
 		defer looker.Stop()
@@ -251,6 +255,14 @@ func (c *Collector) saw(changed map[view.EntryKey]view.Entry, removed []view.Ent
 			c.used[name] = now
 			delete(c.of, key.ID)
 		}
+	}
+	if len(removed) > 0 && !c.looks() {
+		// Nobody will ask which was used last, nor forget those that are gone.
+		there := map[string]bool{}
+		for _, name := range c.of {
+			there[name] = true
+		}
+		maps.DeleteFunc(c.used, func(name string, _ time.Time) bool { return !there[name] })
 	}
 }
 

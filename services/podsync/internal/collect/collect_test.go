@@ -414,3 +414,17 @@ func TestUsageAndWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+func TestWithoutCollectionNoImageIsRememberedLongerThanItsContainers(t *testing.T) {
+	c := New(Config{HighPercent: 100}, Deps{})
+	for i := range 100 {
+		key := view.EntryKey{ID: fmt.Sprint(i)}
+		c.saw(map[view.EntryKey]view.Entry{key: {Container: &view.Container{ID: key.ID, Image: image(i / 2)}}}, nil, time.Now())
+		if i != 50 {
+			c.saw(nil, []view.EntryKey{key}, time.Now())
+		}
+	}
+	if len(c.used) != 1 || len(c.of) != 1 || c.used[canonical(image(25))].IsZero() {
+		t.Errorf("remembered are %v", c.used)
+	}
+}

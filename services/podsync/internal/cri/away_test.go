@@ -24,3 +24,14 @@ func TestOnlyALostConnectionMeansThatTheRuntimeIsAway(t *testing.T) {
 		}
 	}
 }
+
+func TestNobodyIsSureOfACallWhoseAnswerWasLost(t *testing.T) {
+	for code, want := range map[codes.Code]bool{
+		codes.Canceled: true, codes.DeadlineExceeded: true, codes.Unavailable: true, codes.Internal: true, codes.ResourceExhausted: true,
+		codes.Unknown: false, codes.NotFound: false, codes.PermissionDenied: false, codes.Unauthenticated: false, codes.InvalidArgument: false,
+	} {
+		if got := IsUnsure(status.Error(code, "x")); got != want {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+}

@@ -140,10 +140,15 @@ func IsUnimplemented(err error) bool { return status.Code(err) == codes.Unimplem
 func IsUnavailable(err error) bool { return status.Code(err) == codes.Unavailable }
 
 // IsUnsure tells that a call may have been carried out though it failed: nobody
-// waited for its end, or the connection broke.
+// waited for its end, the connection broke, or the answer was lost on its way. A
+// runtime may use some of these codes itself; where that cannot be told apart,
+// nobody is sure.
 func IsUnsure(err error) bool {
-	code := status.Code(err)
-	return code == codes.Canceled || code == codes.DeadlineExceeded || IsAway(err)
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.ResourceExhausted, codes.Aborted, codes.DataLoss:
+		return true
+	}
+	return false
 }
 
 // IsAway tells that the connection to the runtime failed, so that the call may

@@ -61,20 +61,22 @@ func (c *Client) SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodS
 }
 
 // SandboxProcess is the process id of a sandbox's own process, as containerd and
-// CRI-O say it beside the status; 0 when the runtime does not say.
-func (c *Client) SandboxProcess(ctx context.Context, id string) (int, error) {
+// CRI-O say it beside the status (0 when the runtime does not say), and whether
+// the sandbox is ready.
+func (c *Client) SandboxProcess(ctx context.Context, id string) (pid int, ready bool, err error) {
 	req := &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true}
-	resp, err := call(ctx, c, "podsandbox_status", c.cfg.LookTimeout, req, c.runtime.PodSandboxStatus)
+	resp, err := look(ctx, c, "podsandbox_status", req, c.runtime.PodSandboxStatus)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
+	ready = resp.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	var info struct {
 		PID int `json:"pid"`
 	}
 	if json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) != nil {
-		return 0, nil
+		return 0, ready, nil
 	}
-	return info.PID, nil
+	return info.PID, ready, nil
 }
 
 // ListSandboxes lists the sandboxes of one pod, or all when uid is empty.

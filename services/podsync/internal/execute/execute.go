@@ -35,7 +35,7 @@ type Runtime interface {
 	RunSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
 	StopSandbox(ctx context.Context, id string) error
 	RemoveSandbox(ctx context.Context, id string) error
-	SandboxProcess(ctx context.Context, id string) (int, error)
+	SandboxProcess(ctx context.Context, id string) (pid int, ready bool, err error)
 	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error

@@ -65,8 +65,9 @@ func (h *host) RunSandbox(_ context.Context, c *runtimeapi.PodSandboxConfig, _ s
 }
 func (h *host) StopSandbox(_ context.Context, id string) error   { return h.call("stopsandbox %s", id) }
 func (h *host) RemoveSandbox(_ context.Context, id string) error { return h.call("rmsandbox %s", id) }
-func (h *host) SandboxProcess(_ context.Context, id string) (int, error) {
-	return h.pid, h.call("pid %s", id)
+func (h *host) SandboxProcess(_ context.Context, id string) (pid int, ready bool, err error) {
+	err = h.call("pid %s", id)
+	return h.pid, h.now.Sandboxes[0].Ready, err
 }
 func (h *host) CreateContainer(_ context.Context, sb string, c *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	return "made", h.call("create %s/%d in %s", c.GetMetadata().GetName(), c.GetMetadata().GetAttempt(), sb)
@@ -264,25 +265,29 @@ func TestAStartInASandboxThatGoesDownIsNoAttempt(t *testing.T) {
 }
 
 func TestTheProcessOfASandboxTellsBeforeTheRuntimeThatItGoes(t *testing.T) {
-	began := []string{"pid sb", "saw sb"}
-	started := []string{"create c/1 in sb", "pid sb", "saw sb", "start made", "saw made"}
+	made := []string{"pid sb", "create c/1 in sb"}
+	started := append(slices.Clone(made), "pid sb", "start made", "saw made")
 	for name, tc := range map[string]struct {
 		pid    int
 		diesAt string        // the call by which the process is dead
 		downIn time.Duration // when the runtime says so; 0: never
 		fails  error         // of the question for the process
-		want   []string      // further questions for the sandbox left out
+		want   []string      // equal questions in a row are one
 		after  time.Duration // the least that it took
 	}{
-		"it lives":                     {pid: 7, want: append(slices.Clone(began), started...)},
-		"the runtime names no process": {diesAt: "pid", want: append(slices.Clone(began), started...)},
-		"the runtime does not answer":  {pid: 7, diesAt: "pid", fails: errors.New("away"), want: append(slices.Clone(began), "create c/1 in sb", "pid sb", "saw sb", "saw sb", "saw made", "rm made", "gone made"), downIn: 50 * time.Millisecond},
-		"it is dead":                   {pid: 7, diesAt: "pid", downIn: 50 * time.Millisecond, want: began},
+		"it lives":                     {pid: 7, want: started},
+		"the runtime names no process": {diesAt: "pid", want: started},
+		"the runtime does not answer": {
+			pid: 7, diesAt: "create", downIn: 50 * time.Millisecond, fails: errors.New("away"),
+			want: []string{"pid sb", "saw sb", "create c/1 in sb", "pid sb", "saw sb", "saw made", "rm made", "gone made"},
+		},
+		"the sandbox is down": {pid: 7, diesAt: "pid", downIn: time.Nanosecond, want: []string{"pid sb", "saw sb"}},
+		"it is dead":          {pid: 7, diesAt: "pid", downIn: 50 * time.Millisecond, want: []string{"pid sb", "saw sb"}},
 		"it dies while the container is made": {
 			pid: 7, diesAt: "create", downIn: 50 * time.Millisecond,
-			want: append(slices.Clone(began), "create c/1 in sb", "pid sb", "saw sb", "saw made", "rm made", "gone made"),
+			want: append(slices.Clone(made), "pid sb", "saw sb", "saw made", "rm made", "gone made"),
 		},
-		"it cannot be seen from here": {pid: 7, diesAt: "pid", want: append(slices.Clone(began), started...), after: 2 * time.Second},
+		"it cannot be seen from here": {pid: 7, diesAt: "pid", want: []string{"pid sb", "saw sb", "create c/1 in sb", "pid sb", "saw sb", "start made", "saw made"}, after: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -150,9 +150,12 @@ func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
 	if t.Action.SandboxUntil.IsZero() {
 		return e.sandboxDown(ctx, t)
 	}
-	pid, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
-	if err != nil || pid <= 0 || e.deps.ProcessAlive(pid) {
+	pid, ready, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
+	switch {
+	case err != nil || !ready:
 		return e.sandboxDown(ctx, t)
+	case pid <= 0 || e.deps.ProcessAlive(pid):
+		return false
 	}
 	for {
 		if e.sandboxDown(ctx, t) {

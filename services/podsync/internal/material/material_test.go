@@ -446,6 +446,25 @@ func TestTheHostsFileIsRewrittenInPlace(t *testing.T) {
 	}
 }
 
+func TestAHostsFileThatAContainerHasBlownUpIsNotRead(t *testing.T) {
+	f := newFixture(t)
+	p := pod(v1.Container{})
+	first, err := f.container(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := first.Mounts[0].HostPath
+	if err := os.Truncate(file, 1<<43); err != nil { // holes only; more than fits into memory
+		t.Skipf("no file of this size here: %v", err)
+	}
+	if _, err := f.container(t, p); err != nil {
+		t.Fatal(err)
+	}
+	if raw, _ := os.ReadFile(file); !strings.Contains(string(raw), "10.0.0.9\tp\n") || len(raw) > 1000 {
+		t.Errorf("it holds %.100q", raw)
+	}
+}
+
 func TestEnvironmentFilesCannotBeTraps(t *testing.T) {
 	f := newFixture(t)
 	dir := t.TempDir()

@@ -3,12 +3,14 @@ package material
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -204,7 +206,7 @@ func (b *Builder) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a file: %w", file, fs.ErrInvalid)
 	}
-	if have, err := os.ReadFile(file); err == nil && string(have) == content {
+	if holds(file, content) {
 		return file, nil
 	}
 	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
@@ -217,4 +219,19 @@ func (b *Builder) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 		b.deps.HostsWritten(file)
 	}
 	return file, nil
+}
+
+// holds says whether a file has this content. Containers write to it and may
+// make it as large as they like, so no more is read than can be right.
+func holds(file, content string) bool {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || info.Size() != int64(len(content)) {
+		return false
+	}
+	have, err := io.ReadAll(io.LimitReader(f, int64(len(content))+1))
+	return err == nil && string(have) == content
 }

@@ -6,9 +6,10 @@ const (
 	// sandboxMayFollow is how long after the violent ends of containers their
 	// sandbox may go down, too.
 	sandboxMayFollow = 2 * time.Second
-	// nextFollows is how soon after one of them the next process of a sandbox
-	// that is taken away has ended: another container's, or the sandbox's own.
-	nextFollows = 30 * time.Millisecond
+	// nextFollows is how soon after the last of them the process of a sandbox
+	// that is taken away is dead, as a rule; what is left of the way to a new
+	// container is as much again.
+	nextFollows = 40 * time.Millisecond
 )
 
 // Exit codes of a process that a signal ended: 128 and the signal's number.
@@ -31,33 +32,33 @@ func (p *planner) killedFromOutside(c *Container) bool {
 // outside while its sandbox still stands. Who takes a sandbox away ends its
 // containers first, one after the other, and then the sandbox: one that is
 // started again at once starts in what is about to go, and counts two restarts
-// for one loss. A container that ends alone waits only for as long as the next
-// process would need to end; from then on the sandbox's own process tells (see
-// Action.SandboxUntil). When several end, this is most likely the end of all.
+// for one loss. After the only container the sandbox's own process is the next
+// to end, and by the time a container is made anew it tells (see
+// Action.SandboxUntil). Of several nothing tells which is the next and when.
 // Zero when there is nothing to wait for, also as soon as the sandbox is seen
 // to be down.
 func (p *planner) afterSandbox(v *view) time.Time {
 	if !p.killedInPlace(v) {
 		return time.Time{}
 	}
-	last, alone, live := v.last.FinishedAt, true, 0
+	last, alone := v.last.FinishedAt, true
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
-		switch apart := c.FinishedAt.Sub(v.last.FinishedAt).Abs(); {
+		switch {
 		case c.SandboxID != v.last.SandboxID || c.Name == v.last.Name:
 		case c.live():
-			live++
-		case p.killedFromOutside(c) && apart < sandboxMayFollow:
+			alone = false
+		case p.killedFromOutside(c) && c.FinishedAt.Sub(v.last.FinishedAt).Abs() < sandboxMayFollow:
 			alone = false
 			if c.FinishedAt.After(last) {
 				last = c.FinishedAt
 			}
 		}
 	}
-	if !alone {
-		return last.Add(sandboxMayFollow)
+	if alone {
+		return last.Add(nextFollows)
 	}
-	return last.Add(min(nextFollows*time.Duration(1+live), sandboxMayFollow))
+	return last.Add(sandboxMayFollow)
 }
 
 // sandboxUntil is Action.SandboxUntil of a start of the container.

@@ -50,11 +50,16 @@ func TestHowLongAContainerWaitsForItsSandboxIsToldByTheOthers(t *testing.T) {
 		others func(w *world, b, c *Container)
 		want   time.Duration // after the end of a
 	}{
-		{"the others live: each could be the next to end", func(*world, *Container, *Container) {}, 3 * nextFollows},
+		{"the others live: each could be the next to end", func(*world, *Container, *Container) {}, sandboxMayFollow},
+		{"the others have done their work", func(w *world, b, c *Container) { w.end(b, 0); w.end(c, 0) }, nextFollows},
 		{"another was killed, too", func(w *world, b, _ *Container) { w.s.Now = w.s.Now.Add(10 * time.Millisecond); w.end(b, 137) }, 10*time.Millisecond + sandboxMayFollow},
 		{"another was killed before", func(w *world, b, _ *Container) { w.end(b, 137); b.FinishedAt = b.FinishedAt.Add(-time.Second) }, sandboxMayFollow},
-		{"another was killed long before", func(w *world, b, _ *Container) { w.end(b, 137); b.FinishedAt = b.FinishedAt.Add(-sandboxMayFollow) }, 2 * nextFollows},
-		{"another failed by itself", func(w *world, b, _ *Container) { w.end(b, 1) }, 2 * nextFollows},
+		{"the others were killed long before", func(w *world, b, c *Container) {
+			w.end(b, 137)
+			w.end(c, 1)
+			b.FinishedAt = b.FinishedAt.Add(-sandboxMayFollow)
+		}, nextFollows},
+		{"the others failed by themselves", func(w *world, b, c *Container) { w.end(b, 1); w.end(c, 1) }, nextFollows},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b", "c"))

@@ -23,8 +23,8 @@ type Policies struct {
 // The messages of resizes that this node can never carry out.
 const (
 	messageStatic   = "In-place resize of static-pods is not supported"
-	messageCPU      = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy"
-	messageMemory   = "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"
+	messageCPU      = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\""
+	messageMemory   = "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\""
 	messageSwap     = "In-place resize of containers with swap is not supported."
 	messagePodLevel = "In-place resize of pod-level resources is not supported: the feature gate InPlacePodLevelResourcesVerticalScaling is off"
 	messageInit     = "In-place resize of init containers is not supported: the feature gate InPlacePodVerticalScalingInitContainers is off"

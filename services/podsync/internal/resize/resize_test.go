@@ -116,11 +116,11 @@ func TestWhatANodeCanNeverDoIsInfeasible(t *testing.T) {
 	}{
 		{"a plain resize", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, more), false, Policies{}, ""},
 		{"a static pod", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, more), true, Policies{}, "static-pods"},
-		{"exclusive cpus", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, more), false, Policies{StaticCPU: true}, "CPU Manager static policy"},
+		{"exclusive cpus", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, more), false, Policies{StaticCPU: true}, `CPU Manager policy "static"`},
 		{"exclusive cpus that may change", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, more), false, Policies{StaticCPU: true, ExclusiveCPUs: true}, ""},
 		{"memory beside exclusive cpus", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, memory), false, Policies{StaticCPU: true}, ""},
 		{"a burstable pod has none", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, more), false, Policies{StaticCPU: true, StaticMemory: true}, ""},
-		{"pinned memory", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, memory), false, Policies{StaticMemory: true}, "Memory Manager static policy"},
+		{"pinned memory", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, memory), false, Policies{StaticMemory: true}, `Memory Manager policy "Static"`},
 		{"pinned memory that may change", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, memory), false, Policies{StaticMemory: true, ExclusiveMemory: true}, ""},
 		{"memory that may be swapped", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, memory), false, Policies{Swap: true}, "swap"},
 		{"cpu beside swap", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, more), false, Policies{Swap: true}, ""},

@@ -155,7 +155,14 @@ func akin(asked, runs []string) bool {
 		return false
 	}
 	program := name(runs[0])
-	for _, arg := range asked {
+	if program == name(asked[0]) {
+		// A wrapper hands its arguments on; who has a title shows none.
+		rest, own := runs[1:], asked[1:]
+		if strings.Contains(runs[0], ":") || len(rest) >= len(own) && slices.Equal(rest[len(rest)-len(own):], own) {
+			return true
+		}
+	}
+	for _, arg := range asked[1:] {
 		for word := range strings.FieldsFuncSeq(arg, notInName) {
 			if program != "" && word == program {
 				return true

@@ -31,7 +31,7 @@ func TestACommandIsEndedWhenItIsCertainlyThatOfASessionWhoseClientLeft(t *testin
 			root 6101 sleep 9 -> stay`},
 		{"another command is not the session's", `
 			left 100 sleep 9
-			root 105 sleep 8 x -> end
+			root 105 sleep 8 -> stay
 			root 105 yes -> stay`},
 		{"a shell that has become its command", `
 			left 100 sh -c 'exec /bin/sleep 9'
@@ -42,6 +42,10 @@ func TestACommandIsEndedWhenItIsCertainlyThatOfASessionWhoseClientLeft(t *testin
 		{"a script with other arguments is another", `
 			left 100 /opt/run.sh a b
 			root 105 /bin/bash /opt/run.sh a c -> stay`},
+		{"a wrapper that hands its arguments on", `
+			left 100 app a b
+			root 105 /opt/bin/app --fast a b -> end
+			root 105 /opt/bin/app --fast a c -> stay`},
 		{"a login shell and a program with a title", `
 			left 100 bash
 			left 200 /usr/bin/postgres -D x

@@ -30,6 +30,7 @@ type judge struct {
 	ready      map[string]map[string]bool
 	disturbed  map[string]bool // pod UIDs that chaos has touched
 	forgotten  map[string]bool // pod UIDs whose containers the runtime has forgotten
+	critical   bool            // a critical pod was asked for
 	violations []string
 }
 
@@ -48,8 +49,9 @@ type facts struct {
 	// roundAt when it did so last.
 	rounds  int
 	roundAt time.Time
-	// phase in the apiserver.
+	// phase in the apiserver, and whether its object is gone from there.
 	phase v1.PodPhase
+	gone  bool
 }
 
 // reason is why a container may be ended: from a time on, and by force when the
@@ -120,6 +122,7 @@ func (j *judge) want(sub *subject) {
 		f.because("its active deadline", "", time.Now().Add(time.Duration(*limit)*time.Second).Truncate(time.Second), sub.grace())
 	}
 	j.facts[sub.pod.Name] = f
+	j.makesRoom(f)
 }
 
 // because adds a reason.
@@ -250,9 +253,11 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 		for _, c := range v.Live(tr.PodUID, tr.Name) {
 			if c.ID == tr.ID {
 				made = madeOf(c)
+				j.entitled(tr, f, c.Config.GetImage().GetUserSpecifiedImage())
 			}
 		}
 		j.started(tr, f, r, made)
+		j.fits(tr, f)
 	case tr.To == fakecri.Exited:
 		j.exited(tr, f, r)
 	case tr.To == fakecri.Removed && len(r.live) > 0 && r.live[tr.ID]:

@@ -217,7 +217,7 @@ func (w *world) live(l *life, n int) error {
 	service, err := podsync.New(podsync.Config{
 		NodeName: nodeName, RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs", "pods"),
 		StaticPodPath: filepath.Join(w.dir, "manifests"), RuntimeEndpoint: "fake", RuntimeRequestTimeout: 15 * time.Second,
-		MaxParallelPulls: 2, Resize: podsync.ResizePolicies{StaticCPU: true},
+		MaxParallelPulls: 2, VerifyPulls: true, VerifyPolicy: w.scenario.verification(), Resize: podsync.ResizePolicies{StaticCPU: true},
 	}, podsync.Deps{
 		Epoch: uint64(n + 1), Runtime: conn, Images: conn, Client: client, Mounter: mounter{l, w.mounts}, Cgroups: cgroup.Off{},
 		Notifier: w.notifier, LogNotifier: w.notifier, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{hostIP} },

@@ -92,8 +92,8 @@ func (w *world) missed(sub *subject, pod *v1.Pod, f *facts) string {
 	if w.judge.touched(uidOf(pod)) && sub.pod.Spec.RestartPolicy != v1.RestartPolicyAlways && ended(pod) {
 		return "" // a process that was killed may end such a pod otherwise than it would have ended
 	}
-	if pod.Status.Reason == "OutOfcpu" && len(sub.sizes) > 1 && len(pod.Status.ContainerStatuses) == 0 {
-		return "" // it asked for more than there is before it was admitted
+	if ok, why := w.gaveWay(sub, pod); ok || why != "" {
+		return why
 	}
 	if pod.Status.Phase != want {
 		return "should be " + string(want)

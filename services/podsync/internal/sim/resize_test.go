@@ -88,6 +88,9 @@ func (w *world) wrongSizes(pods map[*subject]*v1.Pod, snapshot fakecri.Snapshot)
 	all := int64(0)
 	allocated := map[*subject]size{}
 	for sub, pod := range pods {
+		if !ended(pod) {
+			all += sub.cpu
+		}
 		if len(sub.sizes) == 0 || ended(pod) || len(pod.Status.ContainerStatuses) == 0 {
 			continue
 		}

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -47,6 +49,25 @@ func only(name string, deleted time.Duration) func(int64) *scenario {
 		s.add(0, "create p0", func(w *world) { w.create(sub) })
 		if deleted > 0 {
 			s.add(deleted, "delete p0", func(w *world) { w.remove(sub, -1) })
+		}
+		return s
+	}
+}
+
+// pair is a scenario without faults of two pods, one after the other; what they
+// ask for together is more than the node has, for one that is critical.
+func pair(first, second string) func(int64) *scenario {
+	return func(seed int64) *scenario {
+		s := only(first, 0)(seed)
+		grace := int64(2)
+		sub := newPod(second, "p1", &grace, rand.New(rand.NewPCG(uint64(seed), 6)))
+		s.put(sub)
+		s.add(5*time.Second, "create p1", func(w *world) { w.create(sub) })
+		for _, each := range s.subjects {
+			if each.cpu > 0 && second == critical {
+				each.cpu = 40
+				each.pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("40")}}
+			}
 		}
 		return s
 	}
@@ -321,6 +342,46 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 				return err
 			}},
 			"is not true: container c0 has ended",
+		},
+		{"a stranger to a private image", sabotage{scenario: pair(private, stranger)}, ""},
+		{
+			"a stranger who is let in",
+			sabotage{scenario: pair(private, stranger), cri: func(_ *world, m string, req, reply any, do func() error) error {
+				if pull, ok := req.(*runtimeapi.PullImageRequest); ok {
+					pull.Auth = &runtimeapi.AuthConfig{Username: "me", Password: rightPassword}
+				}
+				return do()
+			}},
+			"runs from a private image that others have pulled",
+		},
+		{"a critical pod on a full node", sabotage{scenario: pair(filler, critical)}, ""},
+		{
+			"a critical pod that does not get its place",
+			sabotage{scenario: pair(filler, critical), cri: func(_ *world, m string, _, _ any, do func() error) error {
+				if m == "StopContainer" && time.Since(start()) < 25*time.Minute {
+					return status.Error(codes.Unknown, "not now")
+				}
+				return do()
+			}},
+			"pod p1 (critical) should be Running",
+		},
+		{
+			"a place that is given away twice",
+			sabotage{scenario: pair(filler, filler), cri: again("StartContainer", func(w *world, _ any) {
+				w.judge.mu.Lock()
+				defer w.judge.mu.Unlock()
+				for _, sub := range w.scenario.subjects {
+					sub.cpu = nodeCPU // as if podsync had not seen what they ask for
+				}
+			})},
+			"cpus of 64 are asked for by pods that run",
+		},
+		{
+			"a preemption for nobody",
+			sabotage{scenario: pair(filler, private), cri: again("StartContainer", func(w *world, _ any) {
+				time.AfterFunc(20*time.Second, func() { patchStatus(w, `{"status":{"phase":"Failed","reason":"Preempting"}}`) })
+			})},
+			"was preempted, for nobody or for nothing",
 		},
 		{"a restart of all containers", sabotage{scenario: only(together, 0)}, ""},
 		{

@@ -41,6 +41,8 @@ type scenario struct {
 	crashes   int
 	crashRate float64
 	noEvents  bool
+	// alwaysVerify: images that were there before are verified, too.
+	alwaysVerify bool
 }
 
 func newScenario(seed int64) *scenario {
@@ -65,6 +67,8 @@ func newScenario(seed int64) *scenario {
 	}
 	s.chaos(rng, heavy)
 	s.extra(seed)
+	s.crowd(seed)
+	s.secrecy(seed)
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }

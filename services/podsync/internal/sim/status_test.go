@@ -47,6 +47,9 @@ func (j *judge) created(pod *v1.Pod) {
 func (j *judge) deleted(pod *v1.Pod, agent string) {
 	j.w.tell("OBJECT gone", "pod", pod.Name, "by", agent)
 	f := j.owners[uidOf(pod)]
+	if f != nil {
+		f.gone = true
+	}
 	if f == nil || f.sub.static || agent != "podsync" {
 		return
 	}
@@ -101,6 +104,7 @@ func (j *judge) moved(old, now *v1.Pod) {
 	if now.Status.ObservedGeneration < old.Status.ObservedGeneration {
 		j.violation("the observed generation of pod %s fell from %d to %d", now.Name, old.Status.ObservedGeneration, now.Status.ObservedGeneration)
 	}
+	j.preempted(old, now)
 	before := map[string]v1.ContainerStatus{}
 	for _, st := range statuses(old) {
 		before[st.Name] = st

@@ -28,6 +28,8 @@ type subject struct {
 	// it has no size. guaranteed: cpus are limited, too.
 	sizes      []size
 	guaranteed bool
+	// cpu is what it asks for always; zero for nothing, or for sizes.
+	cpu int64
 	// end is what the pod must come to if nothing disturbs it.
 	end outcome
 }
@@ -69,8 +71,15 @@ func newPod(shape, name string, grace *int64, rng *rand.Rand) *subject {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec:       v1.PodSpec{NodeName: nodeName, RestartPolicy: v1.RestartPolicyAlways, TerminationGracePeriodSeconds: grace},
 	}
-	if shape == together {
-		allTogether(&maker{sub, rng, &sub.pod.Spec})
+	switch m := (&maker{sub, rng, &sub.pod.Spec}); shape {
+	case together:
+		allTogether(m)
+		return sub
+	case filler, critical:
+		m.asking()
+		return sub
+	case private, stranger:
+		m.ofPrivate()
 		return sub
 	}
 	for _, s := range shapes() {

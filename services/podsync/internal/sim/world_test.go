@@ -66,7 +66,7 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 	criFaults := fakecri.RandomFaults(seed, w.scenario.cri)
 	w.rt = fakecri.New(fakecri.Config{
 		Seed: seed, NoEvents: w.scenario.noEvents, Script: w.script, Latency: latency(), OnTransition: w.judge.transition,
-		Registry: map[string]fakecri.RemoteImage{goodImage: {PullDelay: 700 * time.Millisecond}, newImage: {PullDelay: 300 * time.Millisecond}},
+		Registry: map[string]fakecri.RemoteImage{goodImage: {PullDelay: 700 * time.Millisecond}, newImage: {PullDelay: 300 * time.Millisecond}, privateImage: {PullDelay: 500 * time.Millisecond, Password: rightPassword}},
 		Faults: func(ctx context.Context, method string, req any) fakecri.Fault {
 			if !w.noisy.Load() {
 				return fakecri.Fault{}
@@ -201,6 +201,10 @@ func (w *world) prepare() {
 	w.must(w.configMap("config", "1"))
 	_, err = admin.Secrets(namespace).Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}, Data: map[string][]byte{"b": []byte("2")}}, metav1.CreateOptions{})
 	w.must(err)
+	for name, password := range pullSecrets() {
+		_, err = admin.Secrets(namespace).Create(ctx, pullSecret(name, password), metav1.CreateOptions{})
+		w.must(err)
+	}
 }
 
 func (w *world) must(err error) {

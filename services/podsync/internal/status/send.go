@@ -62,10 +62,15 @@ func newer(a, b string) bool {
 	return order > 0
 }
 
+// forgotten says whether nobody wants the entry any more: of the same UID there
+// may be another by now, a static pod that has come back, whose status this one
+// must not overwrite. Called with the lock held.
+func (w *Writer) forgotten(e *entry) bool { return w.entries[e.uid] != e }
+
 // look decides what is to be done for a pod now. Called with the lock held
 // after each change of its entry.
 func (w *Writer) look(e *entry) {
-	if w.ctx == nil || e.busy || e.version == 0 {
+	if w.ctx == nil || e.busy || e.version == 0 || w.forgotten(e) {
 		return
 	}
 	if w.local(e) && e.notified < e.version {
@@ -137,7 +142,7 @@ func (w *Writer) after(e *entry, d time.Duration, retrying bool) {
 			return
 		}
 		e.timer = nil
-		if w.ctx != nil && !e.busy && !e.queued {
+		if w.ctx != nil && !e.busy && !e.queued && !w.forgotten(e) {
 			w.enqueue(e)
 		}
 	})
@@ -180,7 +185,7 @@ func (w *Writer) pump() {
 		w.queues[q] = slices.Delete(w.queues[q], 0, 1)
 		e.queued = false
 		target, ok := w.target(e)
-		if e.busy || !ok {
+		if e.busy || !ok || w.forgotten(e) {
 			continue // whoever is busy looks again
 		}
 		e.busy = true
@@ -224,7 +229,7 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	default:
 		e.tries++
 		w.away = w.away || isAway(err)
-		if w.ctx != nil {
+		if w.ctx != nil && !w.forgotten(e) {
 			delay := max(retryDelay(e.tries), suggested(err))
 			e.retryAt = time.Now().Add(delay)
 			w.after(e, delay, true)

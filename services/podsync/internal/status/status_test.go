@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -349,6 +350,43 @@ func TestTheStatusOfAStaticPodGoesToItsMirror(t *testing.T) {
 		}
 		if err := b.w.Finish(t.Context(), static); err != nil || b.api.Pod("default", "m") == nil {
 			t.Fatalf("Finish of a static pod: %v", err)
+		}
+	})
+}
+
+func TestTheLastStatusOfAFormerLifeIsNotWrittenOverTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mirrors := mirrorMap{}
+		var broken atomic.Bool // asked in the apiserver's goroutine
+		b := start(t, fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+			if broken.Load() && q.Verb == "patch" {
+				return fakeapiserver.Fault{Delay: 2 * time.Second, Status: 503}
+			}
+			return fakeapiserver.Fault{}
+		}}, mirrors)
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		mirror := b.create("m").DeepCopy()
+		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
+		mirrors["static"] = mirror
+		broken.Store(true)
+		ended := running("10.0.0.1")
+		ended.Phase = v1.PodFailed
+		b.w.Set(static, ended)
+		synctest.Wait()
+		time.Sleep(time.Second) // the request is under way, and will fail
+		broken.Store(false)
+		b.w.Forget(static.UID) // nothing of it is left
+		b.w.Set(static, running("10.0.0.2"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if st := b.api.Pod("default", "m").Status; st.Phase != v1.PodRunning || st.PodIP != "10.0.0.2" {
+			t.Errorf("the mirror shows %s, %s", st.Phase, st.PodIP)
+		}
+		written := b.patches()
+		b.w.Forget(static.UID)
+		time.Sleep(time.Minute)
+		if n := b.patches(); n != written {
+			t.Errorf("%d statuses of a pod that is gone were written", n-written)
 		}
 	})
 }

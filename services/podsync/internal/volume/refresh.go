@@ -115,6 +115,9 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	for name := range st.paths {
 		up[name] = true
 	}
+	if pod == nil {
+		s.drop(uid, st)
+	}
 	s.mu.Unlock()
 	if pod == nil {
 		return nil, nil

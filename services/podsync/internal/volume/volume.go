@@ -128,6 +128,15 @@ func (s *Set) state(uid types.UID) *podState {
 	return st
 }
 
+// drop forgets the state of a pod that has no volumes, whose turn the caller
+// has: it was made by entering after the pod's end. The lock is held.
+func (s *Set) drop(uid types.UID, st *podState) {
+	st.gone = true
+	if s.pods[uid] == st {
+		delete(s.pods, uid)
+	}
+}
+
 // HostPath is where a volume of a pod lies on the host; false when the pod has
 // no such volume or it is not set up.
 func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {

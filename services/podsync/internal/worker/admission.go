@@ -151,7 +151,9 @@ func (w *worker) counts() bool {
 		return w.admission == plan.Admitted
 	}
 	phase := w.pod.Status.Phase
-	began := w.pod.Status.StartTime != nil || len(w.reg.observed[w.uid].Sandboxes) > 0
+	o, there := w.reg.observed[w.uid]
+	// What a list has named and nobody has looked at yet is a sandbox, too.
+	began := w.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
 	return began && phase != v1.PodFailed && phase != v1.PodSucceeded
 }
 

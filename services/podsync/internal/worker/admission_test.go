@@ -87,3 +87,28 @@ func TestNobodyMakesRoomForACriticalPodThatIsWantedNoMore(t *testing.T) {
 		}
 	})
 }
+
+func TestAPodWhoseSandboxIsListedAndNotLookedAtYetCounts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		observed *plan.Observed
+		phase    v1.PodPhase
+		want     bool
+	}{
+		"nothing is there":    {nil, "", false},
+		"not looked at yet":   {&plan.Observed{}, "", true},
+		"its sandbox":         {&plan.Observed{Known: true, Sandboxes: []plan.Sandbox{{ID: "s"}}}, "", true},
+		"its container alone": {&plan.Observed{Known: true, Containers: []plan.Container{{ID: "c"}}}, "", false},
+		"it has ended":        {&plan.Observed{}, v1.PodFailed, false},
+	} {
+		r := New(Config{}, Deps{})
+		w := newWorker(r, "u", 1)
+		w.pod = newPod("p", v1.Container{})
+		w.pod.Status.Phase = tc.phase
+		if tc.observed != nil {
+			r.observed["u"] = *tc.observed
+		}
+		if got := w.counts(); got != tc.want {
+			t.Errorf("%s: it counts: %v", name, got)
+		}
+	}
+}

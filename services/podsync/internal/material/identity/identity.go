@@ -37,6 +37,10 @@ func PodLabels(pod *v1.Pod) map[string]string {
 func PodAnnotations(pod *v1.Pod) (map[string]string, error) {
 	annotations := make(map[string]string, len(pod.Annotations)+1)
 	maps.Copy(annotations, pod.Annotations)
+	// What this node writes down on a sandbox is not the user's to say.
+	for _, own := range []string{cri.AnnotationAllocated, cri.AnnotationPodStarted, cri.AnnotationCgroupParent} {
+		delete(annotations, own)
+	}
 	allocated, err := resize.Of(pod).Encode()
 	if err != nil {
 		return nil, fmt.Errorf("write down what pod %s/%s is allocated: %w", pod.Namespace, pod.Name, err)

@@ -17,7 +17,10 @@ func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "p", Namespace: "ns", UID: "u", DeletionGracePeriodSeconds: ptr.To[int64](5),
-			Labels: map[string]string{"app": "x", "io.kubernetes.pod.name": "liar"}, Annotations: map[string]string{"a": "b"},
+			Labels: map[string]string{"app": "x", "io.kubernetes.pod.name": "liar"},
+			Annotations: map[string]string{
+				"a": "b", "polylet.dev/allocated": "all", "polylet.dev/pod-started": "2999-01-01T00:00:00Z", "polylet.dev/cgroup-parent": "/system.slice",
+			},
 		},
 		Spec: v1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](30)},
 	}

@@ -6,6 +6,7 @@ package security
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -166,6 +167,9 @@ func user(pod *v1.Pod, c *v1.Container, eff *v1.SecurityContext, out *runtimeapi
 	switch {
 	case nonRoot && u.UID != nil && *u.UID == 0:
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
+	case nonRoot && u.UID != nil && (*u.UID < 0 || *u.UID > math.MaxInt32):
+		// A runtime may cut such a number down, to root's for one (CVE-2024-40635).
+		return fmt.Errorf("container has runAsNonRoot and image has user %d, which is beyond %d, cannot verify user is non-root %s", *u.UID, math.MaxInt32, who)
 	case nonRoot && u.UID == nil:
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", u.Name, who)
 	}

@@ -81,6 +81,8 @@ func TestNonRootIsKept(t *testing.T) {
 		{"pod's demand, spec's root", pod(&v1.PodSecurityContext{RunAsNonRoot: ptr.To(true)}, &v1.SecurityContext{RunAsUser: ptr.To[int64](0)}), ImageUser{}, "breaks non-root policy", 0, ""},
 		{"root image", pod(nil, nonRoot), ImageUser{}, "container has runAsNonRoot and image will run as root", 0, ""},
 		{"image of uid 0", pod(nil, nonRoot), ImageUser{UID: ptr.To[int64](0)}, "image will run as root", 0, ""},
+		{"image with a number that runtimes cut to root's", pod(nil, nonRoot), ImageUser{UID: ptr.To(int64(1 << 32))}, "container has runAsNonRoot and image has user 4294967296, which is beyond 2147483647", 0, ""},
+		{"image with a negative number", pod(nil, nonRoot), ImageUser{UID: ptr.To(int64(-1))}, "cannot verify user is non-root", 0, ""},
 		{"named image", pod(nil, nonRoot), ImageUser{Name: "app"}, "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root", 0, ""},
 		{"numbered image", pod(nil, nonRoot), ImageUser{UID: ptr.To[int64](5)}, "", 5, ""},
 	} {
