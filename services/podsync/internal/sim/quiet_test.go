@@ -117,6 +117,11 @@ func (w *world) missed(sub *subject, pod *v1.Pod, f *facts) string {
 				return "has a container that does not run"
 			}
 		}
+		for _, st := range pod.Status.EphemeralContainerStatuses {
+			if st.State.Waiting != nil { // for its image, say: what has failed is tried again for minutes
+				return "has a debug container that is still to come"
+			}
+		}
 	case waits:
 		for _, st := range pod.Status.ContainerStatuses {
 			if r := st.State.Waiting; r != nil && (strings.Contains(r.Reason, "ImagePull") || r.Reason == "InvalidImageName") {
