@@ -207,6 +207,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 func passOn(location *url.URL, to http.RoundTripper) http.Handler {
 	h := proxyutil.NewUpgradeAwareHandler(location, to, false, true, responder{})
 	h.UseLocationHost = true
+	h.RejectForwardingRedirects = true // no client is sent on to where a runtime likes
 	return h
 }
 
@@ -216,6 +217,7 @@ func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
 	t.Proxy = nil
 	t.DisableKeepAlives = true
+	listen(t)
 	return t
 }
 
