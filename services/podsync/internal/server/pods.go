@@ -28,9 +28,11 @@ func (s *Server) ListDesiredPods(_ context.Context, req *podsyncv1.ListDesiredPo
 		return resp, nil
 	}
 	for _, pod := range s.deps.Pods.List() {
-		desired := withSource(pod)
+		var desired *v1.Pod
 		if pod.Static {
 			desired = pod.WithStatus()
+		} else {
+			desired = withSource(pod)
 		}
 		data, err := marshal(desired)
 		if err != nil {
