@@ -64,10 +64,10 @@ func TestPodsyncIsToldWhoLeftASession(t *testing.T) {
 		for command, query := range map[string]url.Values{
 			"end": {"command": {"end"}, "output": {"1"}}, "fail": {"command": {"fail"}, "output": {"1"}, "error": {"1"}},
 		} {
-			var out bytes.Buffer
+			var out, failed bytes.Buffer
 			options := remotecommand.StreamOptions{Stdout: &out}
 			if query.Get("error") != "" {
-				options.Stderr = &out
+				options.Stderr = &failed
 			}
 			_ = executors(t, sessionURL(s, "/exec/ns/p/c", query), "admin-token")[transport].StreamWithContext(t.Context(), options)
 			// A client that is told the end closes its connection as fast as it can,

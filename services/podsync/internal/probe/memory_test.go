@@ -12,16 +12,18 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
 
-type reported map[string]string
-
-func (r reported) Set(name string, ready bool, message string) {
-	r[name] = message
-	if ready {
-		delete(r, name)
+// wrong returns what the tracker has heard that is not well.
+func wrong(h *health.Tracker) (messages []string) {
+	for _, d := range h.Dependencies() {
+		if !d.Ready {
+			messages = append(messages, d.Message)
+		}
 	}
+	return messages
 }
 
 func staticPod() *v1.Pod {
@@ -31,10 +33,10 @@ func staticPod() *v1.Pod {
 }
 
 // life is one life of a process: a Board on the file that saw one result.
-func life(t *testing.T, file string, health reported, pod *v1.Pod) {
+func life(t *testing.T, file string, told *health.Tracker, pod *v1.Pod) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBoard(Deps{Memory: file, Health: health})
+		b := NewBoard(Deps{Memory: file, Health: told})
 		b.Load(logr.Discard())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -51,7 +53,7 @@ func life(t *testing.T, file string, health reported, pod *v1.Pod) {
 
 func TestResultsOfStaticPodsOutliveTheProcess(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "polylet", "probe-results.json")
-	life(t, file, reported{}, staticPod())
+	life(t, file, health.NewTracker(logr.Discard()), staticPod())
 	b := NewBoard(Deps{Memory: file})
 	b.Load(logr.Discard())
 	if r := b.Results("u")[ready]; !r.Success || r.ContainerID != "1" {
@@ -69,7 +71,7 @@ func TestResultsOfStaticPodsOutliveTheProcess(t *testing.T) {
 
 func TestResultsOfTheApiserversPodsAreNotKeptTwice(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "probe-results.json")
-	life(t, file, reported{}, probedPod())
+	life(t, file, health.NewTracker(logr.Discard()), probedPod())
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Fatalf("the file is there: %v", err)
 	}
@@ -77,7 +79,7 @@ func TestResultsOfTheApiserversPodsAreNotKeptTwice(t *testing.T) {
 
 func TestADamagedMemoryIsSetAsideAndNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "probe-results.json")
-	life(t, file, reported{}, staticPod())
+	life(t, file, health.NewTracker(logr.Discard()), staticPod())
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -85,25 +87,25 @@ func TestADamagedMemoryIsSetAsideAndNamed(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "true", "null", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	health := reported{}
-	b := NewBoard(Deps{Memory: file, Health: health})
+	told := health.NewTracker(logr.Discard())
+	b := NewBoard(Deps{Memory: file, Health: told})
 	b.Load(logr.Discard())
-	if len(b.Results("u")) != 0 || !strings.Contains(health["probe results"], file) {
-		t.Fatalf("results %v, reported %q", b.Results("u"), health)
+	if len(b.Results("u")) != 0 || !strings.Contains(strings.Join(wrong(told), " "), file) {
+		t.Fatalf("results %v, reported %q", b.Results("u"), wrong(told))
 	}
 	aside, err := filepath.Glob(file + ".damaged-*")
 	if err != nil || len(aside) != 1 {
 		t.Fatalf("set aside: %v, %v", aside, err)
 	}
-	life(t, file, health, staticPod())
-	if len(health) != 0 {
-		t.Fatalf("still reported after a new one was written: %v", health)
+	life(t, file, told, staticPod())
+	if len(wrong(told)) != 0 {
+		t.Fatalf("still reported after a new one was written: %v", wrong(told))
 	}
 }
 
 func TestWhatIsGoneIsNotKeptForEver(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "probe-results.json")
-	life(t, file, reported{}, staticPod())
+	life(t, file, health.NewTracker(logr.Discard()), staticPod())
 	b := NewBoard(Deps{Memory: file})
 	b.Load(logr.Discard())
 	b.Remove("u")
@@ -118,8 +120,8 @@ func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		health := reported{}
-		b := NewBoard(Deps{Memory: file, Health: health})
+		told := health.NewTracker(logr.Discard())
+		b := NewBoard(Deps{Memory: file, Health: told})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- b.Run(ctx) }()
@@ -127,8 +129,8 @@ func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
 		b.Report([]Result{{Key: Key{"u", ready}, Known: true, ProbeResult: plan.ProbeResult{ContainerID: "1", Success: true}}}, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !strings.Contains(health["probe results"], filepath.Dir(file)) {
-			t.Errorf("reported %v", health)
+		if !strings.Contains(strings.Join(wrong(told), " "), filepath.Dir(file)) {
+			t.Errorf("reported %v", wrong(told))
 		}
 		if err := os.Remove(filepath.Dir(file)); err != nil {
 			t.Fatal(err)
@@ -137,8 +139,8 @@ func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
 		synctest.Wait()
 		next := NewBoard(Deps{Memory: file})
 		next.Load(logr.Discard())
-		if len(health) != 0 || !next.Results("u")[ready].Success {
-			t.Errorf("reported %v, kept %v", health, next.Results("u"))
+		if len(wrong(told)) != 0 || !next.Results("u")[ready].Success {
+			t.Errorf("reported %v, kept %v", wrong(told), next.Results("u"))
 		}
 		cancel()
 		<-done

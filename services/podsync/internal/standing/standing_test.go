@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/health"
 )
 
 var then = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC))
@@ -91,13 +93,14 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	}
 }
 
-type said map[string]string
-
-func (s said) Set(name string, ready bool, message string) {
-	s[name] = message
-	if ready {
-		delete(s, name)
+// wrong returns what the tracker has heard that is not well.
+func wrong(h *health.Tracker) (messages []string) {
+	for _, d := range h.Dependencies() {
+		if !d.Ready {
+			messages = append(messages, d.Message)
+		}
 	}
+	return messages
 }
 
 func TestADamagedFileIsSetAsideAndTold(t *testing.T) {
@@ -105,11 +108,11 @@ func TestADamagedFileIsSetAsideAndTold(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{half of"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	told := said{}
+	told := health.NewTracker(logr.Discard())
 	k := New(Deps{File: file, Health: told})
 	k.Load(logr.Discard())
-	if k.Of("u") != nil || !strings.Contains(told[healthName], file) {
-		t.Errorf("kept %v, told %v", k.Of("u"), told)
+	if k.Of("u") != nil || !strings.Contains(strings.Join(wrong(told), " "), file) {
+		t.Errorf("kept %v, told %v", k.Of("u"), wrong(told))
 	}
 	life(t, file, func(k *Keeper) { k.Set("u", readySince(then)) })
 	if loaded(file).Of("u") == nil {
@@ -122,7 +125,7 @@ func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
 	if err := os.WriteFile(filepath.Dir(file), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	told := said{}
+	told := health.NewTracker(logr.Discard())
 	synctest.Test(t, func(t *testing.T) {
 		k := New(Deps{File: file, Health: told})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -131,16 +134,16 @@ func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
 		k.Set("u", readySince(then))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !strings.Contains(told[healthName], filepath.Dir(file)) {
-			t.Errorf("told %v", told)
+		if !strings.Contains(strings.Join(wrong(told), " "), filepath.Dir(file)) {
+			t.Errorf("told %v", wrong(told))
 		}
 		if err := os.Remove(filepath.Dir(file)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // nothing changes meanwhile
 		synctest.Wait()
-		if len(told) != 0 || loaded(file).Of("u") == nil {
-			t.Errorf("told %v, kept %v", told, loaded(file).Of("u"))
+		if len(wrong(told)) != 0 || loaded(file).Of("u") == nil {
+			t.Errorf("told %v, kept %v", wrong(told), loaded(file).Of("u"))
 		}
 		cancel()
 		<-done
@@ -152,19 +155,19 @@ func TestADamagedFileIsReplacedAtOnceByASoundOne(t *testing.T) {
 	if err := os.Mkdir(file, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	told := said{}
+	told := health.NewTracker(logr.Discard())
 	synctest.Test(t, func(t *testing.T) {
 		k := New(Deps{File: file, Health: told})
 		k.Load(logr.Discard())
-		if !strings.Contains(told[healthName], file) {
-			t.Errorf("told %v", told)
+		if !strings.Contains(strings.Join(wrong(told), " "), file) {
+			t.Errorf("told %v", wrong(told))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- k.Run(ctx) }()
 		synctest.Wait()
-		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || len(told) != 0 {
-			t.Errorf("the file: %v, told %v", err, told)
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || len(wrong(told)) != 0 {
+			t.Errorf("the file: %v, told %v", err, wrong(told))
 		}
 		cancel()
 		<-done
