@@ -265,7 +265,9 @@ func readyPod(ctx context.Context, port int) (v1.Pod, error) {
 	}
 	pod := list.Items[0]
 	for _, c := range pod.Status.Conditions {
-		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
+		// A podsync that has just started knows of a static pod that it was ready,
+		// and of its containers once it has looked at the runtime.
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue && len(pod.Status.ContainerStatuses) > 0 {
 			return pod, nil
 		}
 	}
