@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/cri"
 )
 
 // judge checks the invariants at each step. It knows what was asked for, sees
@@ -74,8 +76,10 @@ type record struct {
 	id        string // of the container that ended
 	endedAt   time.Time
 	code      int32
-	// round is the facts' rounds at the last start; stopped: podsync ended it.
+	// round is the facts' rounds at the last start, madeFor the round that podsync
+	// made it for; stopped: podsync ended it.
 	round   int
+	madeFor int
 	stopped bool
 	// wait is how long the next start waits after the end.
 	wait time.Duration
@@ -249,14 +253,14 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 	case tr.To == fakecri.Created:
 		j.made[tr.ID] = tr
 	case tr.To == fakecri.Running:
-		made := ""
+		made, round := "", 0
 		for _, c := range v.Live(tr.PodUID, tr.Name) {
 			if c.ID == tr.ID {
-				made = madeOf(c)
+				made, round = madeOf(c), roundOf(c)
 				j.entitled(tr, f, c.Config.GetImage().GetUserSpecifiedImage())
 			}
 		}
-		j.started(tr, f, r, made)
+		j.started(tr, f, r, made, round)
 		j.fits(tr, f)
 	case tr.To == fakecri.Exited:
 		j.exited(tr, f, r)
@@ -321,8 +325,17 @@ func madeOf(c fakecri.ContainerInfo) string {
 	return fmt.Sprint(c.Config.GetImage().GetUserSpecifiedImage(), r.GetCpuShares(), r.GetMemoryLimitInBytes())
 }
 
+// roundOf is for which restart of all its pod's containers one was made.
+func roundOf(c fakecri.ContainerInfo) int {
+	round, err := strconv.Atoi(c.Config.GetAnnotations()[cri.AnnotationRound])
+	if err != nil {
+		return 0
+	}
+	return round
+}
+
 // started checks a start.
-func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string) {
+func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string, round int) {
 	r.live[tr.ID] = true
 	if len(r.live) > 1 {
 		j.violation("%d live containers %s of pod %s", len(r.live), tr.Name, tr.Pod)
@@ -338,21 +351,22 @@ func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string)
 	j.furnished(tr, f)
 	fresh := r.made != "" && made != r.made
 	if r.ended {
-		j.restarted(tr, f, r, fresh)
+		j.restarted(tr, f, r, fresh, round)
 	}
 	r.starts++
-	r.round, r.stopped = f.rounds, false
+	r.round, r.madeFor, r.stopped = f.rounds, round, false
 	r.made, r.sandbox, r.startedAt, r.ended = made, tr.SandboxID, tr.At, false
 }
 
 // restarted checks that a start after an end is allowed, and not too early.
-func (j *judge) restarted(tr fakecri.Transition, f *facts, r *record, fresh bool) {
+func (j *judge) restarted(tr fakecri.Transition, f *facts, r *record, fresh bool, round int) {
 	spec := &f.sub.pod.Spec
 	again, init := restarts(spec, tr.Name, r.code)
 	anew := init && r.code == 0 && r.sandbox != tr.SandboxID // a new sandbox begins with the init containers
 	// What a restart of all containers ended is not to blame for it; a start that
 	// was under way when it was asked for may be of either round.
-	byRound := f.rounds > 0 && (r.round < f.rounds || r.stopped) && !restartsAll(spec, tr.Name, r.code)
+	earlier := r.round < f.rounds || r.madeFor < round && round <= f.rounds
+	byRound := f.rounds > 0 && (earlier || r.stopped) && !restartsAll(spec, tr.Name, r.code)
 	switch {
 	case byRound:
 		return

@@ -108,7 +108,7 @@ func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
 	}
 	q.Leaving = map[types.UID]bool{}
 	for uid, other := range r.workers {
-		if other == w || other.pod == nil || other.stopped || !other.counts() && !(other.claiming && !critical(w)) {
+		if other == w || other.pod == nil || other.stopped && !other.mayComeBack(w) || !other.counts() && !(other.claiming && !critical(w)) {
 			continue
 		}
 		q.Active = append(q.Active, other.allocated())
@@ -130,9 +130,21 @@ func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
 		w.log.Info("Stopping a pod to make room for this one", "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
 		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
 		r.deps.Metrics.preempted(p.Signal)
+		other.preempted = true
 		other.stop(p.Stop)
 	}
 	return answer.Admission, true
+}
+
+// mayComeBack says whether a pod that was stopped to make room would be started
+// again by the next podsync: the apiserver does not know its end yet, and nobody
+// else does. Its room is not given away until then. A static pod does not wait
+// for that: it may be the apiserver. The Registry's lock is held.
+func (w *worker) mayComeBack(instead *worker) bool {
+	if !w.preempted || w.source != apiSource || instead.source != apiSource || !critical(instead) {
+		return false
+	}
+	return w.pod.Status.Phase != v1.PodFailed && w.pod.Status.Phase != v1.PodSucceeded
 }
 
 // reasonPreempting is why a critical pod waits for others to end. What comes

@@ -50,8 +50,16 @@ func TestACriticalPodTakesThePlaceOfAnotherAndNobodyElseDoes(t *testing.T) {
 		}
 		late := newPod("late", v1.Container{Image: "app:1"})
 		r.reg.Set(late, "api")
-		r.until("the critical pod is ready", time.Minute, func() bool { return isReady(r.status(critical.UID)) })
+		r.until("the victim has ended", time.Minute, func() bool { return r.status(victim.UID).Phase == v1.PodFailed })
+		time.Sleep(10 * time.Second)
+		if isReady(r.status(critical.UID)) {
+			t.Error("the critical pod was started before the apiserver knew of the victim's end: after a crash both would run")
+		}
 		st := r.status(victim.UID)
+		known := victim.DeepCopy()
+		known.Status = st
+		r.reg.Set(known, "api")
+		r.until("the critical pod is ready", time.Minute, func() bool { return isReady(r.status(critical.UID)) })
 		if st.Phase != v1.PodFailed || st.Reason != "Preempting" || st.Message != "makes room" || st.Conditions[0].Type != v1.DisruptionTarget {
 			t.Errorf("the victim's status is %+v", st)
 		}

@@ -81,8 +81,15 @@ func (r *Registry) note(w *worker, stopped bool) {
 		r.deps.Mirrors.Ended(w.uid)
 		r.settle(nil, triggerRemoved)
 	}
+	if stopped {
+		r.askAgain()
+	}
+}
+
+// askAgain lets pods that wait for admission ask again. The lock is held.
+func (r *Registry) askAgain() {
 	for _, other := range r.workers {
-		if stopped && other.admission == plan.AdmissionPending && !other.held {
+		if other.admission == plan.AdmissionPending && !other.held {
 			other.tell(func(*inbox) {})
 		}
 	}

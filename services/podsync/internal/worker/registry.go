@@ -236,6 +236,9 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 	default:
 		w.pod = pod
 		w.regrant()
+		if w.preempted && w.stopped {
+			r.askAgain() // whoever needs its room may have waited for this
+		}
 	}
 	w.tell(func(in *inbox) { in.pod = pod })
 }

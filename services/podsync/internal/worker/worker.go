@@ -32,6 +32,7 @@ type worker struct {
 	held        bool
 	admission   plan.Decision
 	leaving     bool // it was told to stop
+	preempted   bool // for another pod's sake
 	claiming    bool // others are being stopped to make room for it
 	stopped     bool // nothing of it runs any more
 	grant       grant
