@@ -85,12 +85,12 @@ func (p *planner) startable(v *view) bool {
 func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
 	c := v.last
 	if c != nil && c.State == StateCreated {
+		if v.previous == nil && !p.redefined(v, c) {
+			return time.Time{}, c.Backoff // the one before it is lost, what it earned is written on this one
+		}
 		c = v.previous // a start that came to nothing leaves the back-off as it is
 	}
-	if c == nil || c.State != StateExited {
-		return time.Time{}, 0
-	}
-	if c.ImageChanged(v.spec) || p.resized(v, c) || c.BackoffKey != "" && c.BackoffKey != BackoffKey(v.spec) {
+	if c == nil || c.State != StateExited || p.redefined(v, c) {
 		return time.Time{}, 0
 	}
 	if p.endedByRound(c) {
@@ -104,6 +104,12 @@ func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
 		return time.Time{}, next
 	}
 	return at, next
+}
+
+// redefined says whether the container was made from other than what is asked
+// for now: its back-off is not the next one's.
+func (p *planner) redefined(v *view, c *Container) bool {
+	return c.ImageChanged(v.spec) || p.resized(v, c) || c.BackoffKey != "" && c.BackoffKey != BackoffKey(v.spec)
 }
 
 // ahead says whether a time at which something has happened is still to come:

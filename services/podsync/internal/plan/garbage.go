@@ -6,6 +6,9 @@ package plan
 func (p *planner) collectGarbage() {
 	keep := p.kept()
 	used := map[string]bool{}
+	for _, a := range p.s.InFlight {
+		used[a.SandboxID] = true // what a start made in it may not have been seen yet
+	}
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		used[c.SandboxID] = true

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,5 +63,28 @@ func TestADeadContainerTooManyOnTheNodeGoesUnlessADecisionNeedsIt(t *testing.T) 
 	st := w.s.Reported.ContainerStatuses[0]
 	if now := st.LastTerminationState.Terminated; now == nil || now.ExitCode != 3 || now.ContainerID != before.Terminated.ContainerID || st.RestartCount != 3 {
 		t.Errorf("its last state is %+v after %d restarts, was %+v", st.LastTerminationState, st.RestartCount, before)
+	}
+}
+
+// The container may have run and ended with its sandbox before anybody has seen
+// it: its record says how long the next start waits.
+func TestASandboxIsNotRemovedWhileAContainerIsBeingStartedInIt(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	down := w.s.Observed.Sandboxes[0]
+	down.ID, down.Ready, down.Attempt = "down", false, 0
+	w.s.Observed.Sandboxes[0].Attempt = 1
+	w.s.Observed.Sandboxes = append(w.s.Observed.Sandboxes, down)
+	removes := func() bool {
+		return slices.ContainsFunc(Plan(w.s).Actions, func(a Action) bool { return a.Kind == RemoveSandbox && a.ID == "down" })
+	}
+	start := Key{StartContainer, "a"}
+	w.s.InFlight = map[Key]Action{start: {Key: start, Container: "a", SandboxID: "down"}}
+	if removes() {
+		t.Error("the sandbox is removed under the start")
+	}
+	w.s.InFlight = nil
+	if !removes() {
+		t.Error("the sandbox stays when the start is over")
 	}
 }

@@ -226,6 +226,34 @@ func TestAStartThatCameToNothingKeepsTheBackoff(t *testing.T) {
 	t.Fatal("it does not start")
 }
 
+// What a back-off was earned with may be known to the apiserver alone: the
+// runtime was wiped, or the sandbox went with all its containers.
+func TestAStartThatCameToNothingKeepsTheBackoffOfAContainerThatIsLost(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	made := *w.newest("a")
+	made.ID, made.State, made.StartedAt, made.RestartCount, made.Backoff = "made", StateCreated, time.Time{}, 3, 40*time.Second
+	w.s.Observed.Containers = []Container{made}
+	w.s.Images["a"] = Image{Spec: "img", Ref: "sha256:1", RestartCount: made.RestartCount}
+	again := func() Action {
+		t.Helper()
+		for _, a := range Plan(w.s).Actions {
+			if a.Kind == StartContainer {
+				return a
+			}
+		}
+		t.Fatal("it does not start")
+		return Action{}
+	}
+	if a := again(); a.Attempt != 3 || a.Backoff != 40*time.Second {
+		t.Errorf("it starts with attempt %d and back-off %v, want 3 and 40s", a.Attempt, a.Backoff)
+	}
+	w.s.Observed.Containers[0].BackoffKey = "earned with another image"
+	if a := again(); a.Backoff != 0 {
+		t.Errorf("another image starts with a back-off of %v", a.Backoff)
+	}
+}
+
 func TestARuntimeThatIsAwayIsNoFailureOfTheImage(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	away := 3
