@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 )
@@ -44,7 +45,8 @@ func New(cfg Config, client kubernetes.Interface, ca dynamiccertificates.CAConte
 	if err != nil {
 		return nil, nil, err
 	}
-	return authn, newAuthorizer(cfg, client), nil
+	authz, err := newAuthorizer(cfg, client)
+	return authn, authz, err
 }
 
 func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertificates.CAContentProvider) (authenticator.Request, error) {
@@ -72,17 +74,24 @@ func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertifi
 	return authn, nil
 }
 
-func newAuthorizer(cfg Config, client kubernetes.Interface) authorizer.Authorizer {
+func newAuthorizer(cfg Config, client kubernetes.Interface) (authorizer.Authorizer, error) {
 	if cfg.AlwaysAllow {
-		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		})
+		return authorizerfactory.NewAlwaysAllowAuthorizer(), nil
 	}
 	if client == nil {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionNoOpinion, "", errors.New("authorization.mode is Webhook and there is no apiserver to ask " +
 				"(standalone): set authorization.mode AlwaysAllow, or run with --kubeconfig")
-		})
+		}), nil
 	}
-	return newReviewer(cfg, client.AuthorizationV1().SubjectAccessReviews())
+	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		AllowCacheTTL:             cfg.AllowTTL,
+		DenyCacheTTL:              cfg.DenyTTL,
+		WebhookRetryBackoff:       webhookBackoff(),
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("building the authorizer of the secure port: %w", err)
+	}
+	return authz, nil
 }

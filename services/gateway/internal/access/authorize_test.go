@@ -1,40 +1,58 @@
 package access
 
 import (
-	"context"
+	"bytes"
+	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
-// judge answers reviews and remembers them.
+// judge is an apiserver that answers SubjectAccessReviews and remembers them.
 type judge struct {
-	authorizationclient.SubjectAccessReviewInterface
 	asked  []authorizationv1.SubjectAccessReviewSpec
 	status authorizationv1.SubjectAccessReviewStatus
-	errs   []error
+	// busy is how many of the next questions are refused for its load, away how
+	// many find no apiserver.
+	busy, away int
 }
 
-func (j *judge) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
-	j.asked = append(j.asked, r.Spec)
-	if len(j.errs) > 0 {
-		err := j.errs[0]
-		j.errs = j.errs[1:]
-		if err != nil {
-			return nil, err
+// RoundTrip implements http.RoundTripper.
+func (j *judge) RoundTrip(req *http.Request) (*http.Response, error) {
+	var review authorizationv1.SubjectAccessReview
+	if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
+		return nil, err
+	}
+	if req.Method != http.MethodPost || req.URL.Path != "/apis/authorization.k8s.io/v1/subjectaccessreviews" {
+		return nil, errors.New("not a review: " + req.Method + " " + req.URL.Path)
+	}
+	j.asked = append(j.asked, review.Spec)
+	if j.away > 0 {
+		j.away--
+		return nil, errors.New("no route")
+	}
+	code, answer := http.StatusCreated, any(&review)
+	review.Status = j.status
+	if j.busy > 0 {
+		j.busy--
+		code, answer = http.StatusTooManyRequests, &metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Message: "busy",
 		}
 	}
-	return &authorizationv1.SubjectAccessReview{Status: j.status}, nil
+	body, err := json.Marshal(answer)
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Body: io.NopCloser(bytes.NewReader(body)), Request: req}, err
 }
 
 func wants(name, subresource string) authorizer.AttributesRecord {
@@ -44,13 +62,23 @@ func wants(name, subresource string) authorizer.AttributesRecord {
 	}
 }
 
-func newJudged(j *judge) *reviewer {
-	return newReviewer(Config{AllowTTL: 5 * time.Minute, DenyTTL: 30 * time.Second}, j)
+func newJudged(t *testing.T, j *judge) authorizer.Authorizer {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://apiserver", Transport: j, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, authz, err := New(Config{Anonymous: true, AllowTTL: 5 * time.Minute, DenyTTL: 30 * time.Second}, client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authz
 }
 
 func TestAReviewSaysWhoWantsWhat(t *testing.T) {
 	j := &judge{}
-	if _, _, err := newJudged(j).Authorize(t.Context(), wants("eve", "proxy")); err != nil {
+	authz := newJudged(t, j)
+	if _, _, err := authz.Authorize(t.Context(), wants("eve", "proxy")); err != nil {
 		t.Fatal(err)
 	}
 	got := j.asked[0]
@@ -61,7 +89,7 @@ func TestAReviewSaysWhoWantsWhat(t *testing.T) {
 	if got.NonResourceAttributes != nil || got.ResourceAttributes == nil || *got.ResourceAttributes != want {
 		t.Errorf("what: %+v", got)
 	}
-	if _, _, err := newJudged(j).Authorize(t.Context(), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}); err != nil {
+	if _, _, err := authz.Authorize(t.Context(), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := j.asked[1]; got.ResourceAttributes != nil || got.NonResourceAttributes == nil || got.NonResourceAttributes.Path != "/metrics" {
@@ -81,7 +109,7 @@ func TestOnlyAnUncontradictedAllowAllows(t *testing.T) {
 		{authorizationv1.SubjectAccessReviewStatus{Denied: true, Allowed: true}, authorizer.DecisionDeny, true},
 		{authorizationv1.SubjectAccessReviewStatus{EvaluationError: "no role"}, authorizer.DecisionNoOpinion, false},
 	} {
-		got, _, err := newJudged(&judge{status: c.status}).Authorize(t.Context(), wants("eve", "proxy"))
+		got, _, err := newJudged(t, &judge{status: c.status}).Authorize(t.Context(), wants("eve", "proxy"))
 		if got != c.want || (err != nil) != c.fails {
 			t.Errorf("%+v: %v, %v; want %v", c.status, got, err, c.want)
 		}
@@ -92,10 +120,10 @@ func TestAnswersAreKeptForTheirTimeAndForTheirQuestionOnly(t *testing.T) {
 	for _, allowed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			j := &judge{status: authorizationv1.SubjectAccessReviewStatus{Allowed: allowed}}
-			r := newJudged(j)
+			authz := newJudged(t, j)
 			ask := func(who, what string, asked int) {
 				t.Helper()
-				decision, _, err := r.Authorize(t.Context(), wants(who, what))
+				decision, _, err := authz.Authorize(t.Context(), wants(who, what))
 				if err != nil || (decision == authorizer.DecisionAllow) != allowed || len(j.asked) != asked {
 					t.Errorf("allowed %v: %v, %v after %d reviews, want %d", allowed, decision, err, len(j.asked), asked)
 				}
@@ -115,34 +143,21 @@ func TestAnswersAreKeptForTheirTimeAndForTheirQuestionOnly(t *testing.T) {
 	}
 }
 
-func TestAQuestionTooLargeToKeepIsAskedEachTime(t *testing.T) {
-	j := &judge{status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}
-	r := newJudged(j)
-	for range 2 {
-		if decision, _, err := r.Authorize(t.Context(), wants(strings.Repeat("e", longestQuestion), "proxy")); err != nil || decision != authorizer.DecisionAllow {
-			t.Errorf("%v, %v", decision, err)
-		}
-	}
-	if len(j.asked) != 2 || len(r.answers.Keys()) != 0 {
-		t.Errorf("%d reviews, %d answers kept", len(j.asked), len(r.answers.Keys()))
-	}
-}
-
 func TestAnErrorAllowsNobodyAndIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		busy := apierrors.NewTooManyRequests("busy", 0)
-		j := &judge{status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}, errs: []error{errors.New("no route")}}
-		r := newJudged(j)
-		if decision, _, err := r.Authorize(t.Context(), wants("eve", "proxy")); err == nil || decision != authorizer.DecisionNoOpinion || len(j.asked) != 1 {
-			t.Errorf("no route: %v, %v after %d reviews", decision, err, len(j.asked))
+		j := &judge{status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}, away: 1}
+		authz := newJudged(t, j)
+		ask := func(what, who string, want authorizer.Decision, asked int) {
+			t.Helper()
+			decision, _, err := authz.Authorize(t.Context(), wants(who, "proxy"))
+			if decision != want || (err == nil) != (want == authorizer.DecisionAllow) || len(j.asked) != asked {
+				t.Errorf("%s: %v, %v after %d reviews, want %v after %d", what, decision, err, len(j.asked), want, asked)
+			}
 		}
-		j.errs = []error{busy, busy, nil}
-		if decision, _, err := r.Authorize(t.Context(), wants("eve", "proxy")); err != nil || decision != authorizer.DecisionAllow || len(j.asked) != 4 {
-			t.Errorf("busy, then an answer: %v, %v after %d reviews", decision, err, len(j.asked))
-		}
-		j.errs = []error{busy, busy, busy, busy, busy, busy}
-		if decision, _, err := r.Authorize(t.Context(), wants("adam", "proxy")); err == nil || decision != authorizer.DecisionNoOpinion || len(j.asked) != 9 {
-			t.Errorf("busy five times: %v, %v after %d reviews", decision, err, len(j.asked))
-		}
+		ask("no route", "eve", authorizer.DecisionNoOpinion, 1)
+		j.busy = 2
+		ask("busy, then an answer", "eve", authorizer.DecisionAllow, 4)
+		j.busy = 6
+		ask("busy five times", "adam", authorizer.DecisionNoOpinion, 9)
 	})
 }
