@@ -87,6 +87,15 @@ func AsideOf(path string) string {
 // IsAside says whether a name is of something that was set aside.
 func IsAside(name string) bool { return strings.Contains(name, asideMark) }
 
+// Asides are the names under which path was set aside before.
+func Asides(path string) ([]string, error) {
+	found, err := filepath.Glob(globQuote.Replace(path) + asideMark + "*")
+	if err != nil {
+		return nil, fmt.Errorf("look for what was set aside of %s: %w", path, err)
+	}
+	return found, nil
+}
+
 // SetAside renames what cannot be used and says how it is called now.
 func SetAside(path string) (string, error) {
 	aside := AsideOf(path)

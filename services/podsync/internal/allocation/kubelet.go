@@ -57,7 +57,7 @@ func (s *Store) Adopt(path string) (pods int, err error) {
 	for uid, a := range found {
 		s.entries[uid] = Entry{Allocation: a}
 	}
-	if err := s.file.Write(s.entries); err != nil {
+	if err := s.file.Write(contents{Pods: s.entries}); err != nil {
 		return 0, fmt.Errorf("keep what %s says that pods were allocated: %w; check that the disk has room", path, err)
 	}
 	return len(found), nil

@@ -32,45 +32,71 @@ type Entry struct {
 // Store keeps entries. Safe for concurrent use; the nil *Store has none and
 // keeps none.
 type Store struct {
-	file *fsatomic.Checkpoint[map[types.UID]Entry]
+	path string
+	file *fsatomic.Checkpoint[contents]
 
 	mu      sync.Mutex
 	entries map[types.UID]Entry
-	loaded  bool // there was a file, whatever it held
-	damaged bool // and it could not be used
+	loaded  bool      // there was a file, whatever it held
+	lost    time.Time // when one was found that could not be used
 	// turn lets one write at a time; what one has written others need not.
 	turn             chan struct{}
 	changed, written uint64
 }
 
+// contents is what the file holds.
+type contents struct {
+	Pods map[types.UID]Entry `json:"pods"`
+	// Lost is when an earlier file was found damaged: later lives need to know,
+	// until no pod is left that may have been resized before.
+	Lost time.Time `json:"lost,omitzero"`
+}
+
 // New names the file; nothing is touched yet.
 func New(path string) *Store {
-	return &Store{file: fsatomic.NewCheckpoint[map[types.UID]Entry](path), entries: map[types.UID]Entry{}, turn: make(chan struct{}, 1)}
+	return &Store{path: path, file: fsatomic.NewCheckpoint[contents](path), entries: map[types.UID]Entry{}, turn: make(chan struct{}, 1)}
 }
 
 // Load reads the file; call it before the first Get. A damaged one is set aside
-// and told as an error: Damaged is true then.
+// and told as an error; that it was is written down for later lives.
 func (s *Store) Load() error {
 	if s == nil {
 		return nil
 	}
-	entries, err := s.file.Read()
-	if errors.Is(err, os.ErrNotExist) {
+	found, err := s.file.Read()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil && found.Pods != nil:
+		s.loaded, s.lost = true, found.Lost
+		maps.Copy(s.entries, found.Pods)
 		return nil
+	case err == nil:
+		err = fmt.Errorf("%s holds no pods: it is not what this version writes", s.path)
+	case errors.Is(err, os.ErrNotExist):
+		aside, asideErr := fsatomic.Asides(s.path)
+		if asideErr != nil || len(aside) == 0 {
+			return asideErr
+		}
+		err = nil // it was told; a crash came before it was written down
 	}
-	s.loaded, s.damaged = true, err != nil
-	if err != nil {
-		return err
+	s.loaded, s.lost = true, time.Now()
+	if writeErr := s.file.Write(contents{Pods: s.entries, Lost: s.lost}); writeErr != nil {
+		return errors.Join(err, fmt.Errorf("write down that allocations were lost: %w", writeErr))
+	}
+	return err
+}
+
+// Lost says whether a resize of a pod whose sandbox was made then may have been
+// lost with a damaged file.
+func (s *Store) Lost(made time.Time) bool {
+	if s == nil {
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.Copy(s.entries, entries)
-	return nil
+	return !s.lost.IsZero() && !made.After(s.lost)
 }
-
-// Damaged says whether what earlier lives had kept was lost: any pod may have been
-// resized then.
-func (s *Store) Damaged() bool { return s != nil && s.damaged }
 
 // Get is the last resize of a pod; false when there was none.
 func (s *Store) Get(uid types.UID) (Entry, bool) {
@@ -104,7 +130,7 @@ func (s *Store) Put(ctx context.Context, uid types.UID, e Entry) error {
 		s.mu.Unlock()
 		return nil // another's write had it too
 	}
-	snapshot, upTo := maps.Clone(s.entries), s.changed
+	snapshot, upTo := contents{Pods: maps.Clone(s.entries), Lost: s.lost}, s.changed
 	s.mu.Unlock()
 	if err := s.file.Write(snapshot); err != nil {
 		return fmt.Errorf("keep what pod %s was allocated: %w", uid, err)

@@ -90,8 +90,51 @@ func TestADamagedFileIsSetAsideAndSaid(t *testing.T) {
 	if err := s.Load(); !errors.As(err, &damaged) || damaged.SetAside == "" {
 		t.Fatalf("error %v", err)
 	}
-	if err := s.Load(); err != nil {
-		t.Errorf("the next life still sees it: %v", err)
+	before, after := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if !s.Lost(before) || s.Lost(after) {
+		t.Error("a resize of a pod made before may be lost, one of a pod made later not")
+	}
+	if err := s.Put(t.Context(), "u", entry("1")); err != nil {
+		t.Fatal(err)
+	}
+	// Also for lives to come: one ended before it had looked at every pod.
+	for _, life := range []string{"the next life", "the one after it"} {
+		s = New(path)
+		if err := s.Load(); err != nil {
+			t.Fatalf("%s: %v", life, err)
+		}
+		if _, ok := s.Get("u"); !ok || !s.Lost(before) || s.Lost(after) {
+			t.Errorf("%s: entry %v, lost before %v, after %v", life, ok, s.Lost(before), s.Lost(after))
+		}
+	}
+}
+
+func TestALossIsKnownThoughACrashCameBeforeItWasWrittenDown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "allocations.json")
+	if err := os.WriteFile(fsatomic.AsideOf(path), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := New(path)
+	if err := s.Load(); err != nil || !s.Lost(time.Now().Add(-time.Hour)) {
+		t.Errorf("error %v, lost %v", err, s.Lost(time.Now().Add(-time.Hour)))
+	}
+	s = New(path)
+	if err := s.Load(); err != nil || !s.Lost(time.Now().Add(-time.Hour)) {
+		t.Errorf("afterwards: error %v, lost %v", err, s.Lost(time.Now().Add(-time.Hour)))
+	}
+}
+
+func TestAFileThatHoldsNoPodsIsALoss(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "allocations.json")
+	if err := fsatomic.NewCheckpoint[map[types.UID]Entry](path).Write(map[types.UID]Entry{"u": entry("1")}); err != nil {
+		t.Fatal(err)
+	}
+	s := New(path)
+	if err := s.Load(); err == nil || !s.Lost(time.Now().Add(-time.Hour)) {
+		t.Errorf("error %v, lost %v", err, s.Lost(time.Now().Add(-time.Hour)))
+	}
+	if err := New(path).Load(); err != nil {
+		t.Errorf("the next life: %v", err)
 	}
 }
 

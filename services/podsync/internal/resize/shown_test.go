@@ -70,6 +70,37 @@ func TestAStatusSaysWhatAPodWasAllocated(t *testing.T) {
 	}
 }
 
+func TestOfAResizeUnderWayTheLimitsThatAStatusShowsMayBeTheOnesBeforeIt(t *testing.T) {
+	under := []v1.PodCondition{{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}}
+	for name, tc := range map[string]struct {
+		asked     v1.ResourceRequirements
+		allocated v1.ResourceList
+		inEffect  v1.ResourceList
+		want      v1.ResourceList
+	}{
+		"growing, both alike":   {v1.ResourceRequirements{Requests: amount("9", "9Mi"), Limits: amount("9", "9Mi")}, amount("2", "2Mi"), amount("1", "1Mi"), amount("2", "2Mi")},
+		"shrinking, both alike": {v1.ResourceRequirements{Requests: amount("9", "9Mi"), Limits: amount("9", "9Mi")}, amount("2", "2Mi"), amount("4", "4Mi"), amount("2", "2Mi")},
+		"growing beyond":        {v1.ResourceRequirements{Requests: amount("8", "8Mi"), Limits: amount("9", "9Mi")}, amount("2", "2Mi"), amount("1", "1Mi"), amount("2", "2Mi")},
+		"shrinking":             {v1.ResourceRequirements{Requests: amount("8", "8Mi"), Limits: amount("9", "9Mi")}, amount("2", "2Mi"), amount("4", "4Mi"), amount("4", "4Mi")},
+		"no limit of cpu":       {v1.ResourceRequirements{Requests: amount("9", "9Mi"), Limits: amount("", "9Mi")}, amount("2", "2Mi"), amount("", "1Mi"), amount("", "2Mi")},
+	} {
+		pod := &v1.Pod{
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: tc.asked}}},
+			Status: v1.PodStatus{Conditions: under, ContainerStatuses: []v1.ContainerStatus{{
+				Name: "a", AllocatedResources: tc.allocated, Resources: &v1.ResourceRequirements{Requests: tc.allocated, Limits: tc.inEffect},
+			}}},
+		}
+		before := tc.inEffect.DeepCopy()
+		got, ok := Shown(pod)
+		if want := (Amounts{Requests: tc.allocated, Limits: tc.want}); !ok || !got.Containers["a"].equal(want) {
+			t.Errorf("%s: told %v, %+v, want %+v", name, ok, got.Containers["a"], want)
+		}
+		if !same(pod.Status.ContainerStatuses[0].Resources.Limits, before) {
+			t.Errorf("%s: the status itself was changed", name)
+		}
+	}
+}
+
 func TestAStatusSaysWhatAPodAsAWholeWasAllocated(t *testing.T) {
 	pod := &v1.Pod{
 		Spec: v1.PodSpec{

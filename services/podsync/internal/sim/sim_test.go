@@ -74,7 +74,7 @@ func simulate(t *testing.T, seed int64, s *sabotage) []string {
 	dir := scratch(t)
 	replay := fmt.Sprintf("replay: go test ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seed %d -v", seed)
 	stuck := time.AfterFunc(longestSeed, func() {
-		panic(fmt.Sprintf("seed %d does not end: goroutines go on and virtual time does not; %s", seed, replay))
+		panic(fmt.Sprintf("seed %d does not end: goroutines go on and virtual time does not; %s\n%s", seed, replay, busy()))
 	})
 	defer stuck.Stop()
 	var found []string
@@ -112,6 +112,20 @@ func scratch(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// busy are the stacks of the goroutines of a bubble that wait for no other: of
+// these one keeps virtual time from going on.
+func busy() string {
+	buf := make([]byte, 16<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var out []string
+	for _, g := range strings.Split(string(buf), "\n\n") {
+		if head, _, _ := strings.Cut(g, "\n"); strings.Contains(head, "synctest bubble") && !strings.Contains(head, "durable") {
+			out = append(out, g)
+		}
+	}
+	return strings.Join(out[:min(len(out), 30)], "\n\n")
 }
 
 // bubbles are the stacks of goroutines that belong to a bubble, of podsync's if

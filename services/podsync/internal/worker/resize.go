@@ -16,7 +16,7 @@ import (
 // Allocations is what resizes were allocated; *allocation.Store has it.
 type Allocations interface {
 	Get(uid types.UID) (allocation.Entry, bool)
-	Damaged() bool
+	Lost(made time.Time) bool
 	Forget(uid types.UID)
 	Prune(exists func(types.UID) bool)
 }
@@ -171,8 +171,8 @@ func (w *worker) former() (a resize.Allocation, generation int64) {
 	if e, ok := w.reg.deps.Allocations.Get(w.uid); ok {
 		return e.Allocation, e.Generation
 	}
-	made, known := w.allocatedBySandbox()
-	if known && !w.reg.deps.Allocations.Damaged() {
+	made, at, known := w.allocatedBySandbox()
+	if known && !w.reg.deps.Allocations.Lost(at) {
 		return made, 0
 	}
 	if told, ok := resize.Shown(w.pod); ok {
@@ -184,12 +184,14 @@ func (w *worker) former() (a resize.Allocation, generation int64) {
 	return resize.Of(w.pod), 0
 }
 
-// allocatedBySandbox is what the pod's newest sandbox was made for. The lock is held.
-func (w *worker) allocatedBySandbox() (resize.Allocation, bool) {
+// allocatedBySandbox is what the pod's newest sandbox was made for, and when; at
+// no time where there is none. The lock is held.
+func (w *worker) allocatedBySandbox() (a resize.Allocation, made time.Time, known bool) {
 	if o := w.reg.current(w.uid); len(o.Sandboxes) > 0 {
-		return resize.Decode(o.Sandboxes[0].Allocated)
+		a, known = resize.Decode(o.Sandboxes[0].Allocated)
+		return a, o.Sandboxes[0].CreatedAt, known
 	}
-	return resize.Allocation{}, false
+	return resize.Allocation{}, time.Time{}, false
 }
 
 // resume takes up what an earlier life of this process had allocated. Whether
@@ -197,14 +199,14 @@ func (w *worker) allocatedBySandbox() (resize.Allocation, bool) {
 func (w *worker) resume() {
 	w.reg.mu.Lock()
 	a := w.grant.allocated
-	made, known := w.allocatedBySandbox()
+	made, at, known := w.allocatedBySandbox()
 	w.reg.mu.Unlock()
 	e, resized := w.reg.deps.Allocations.Get(w.uid)
 	switch {
 	case resized:
 		w.state.Resize.Generation, w.state.Resize.At = e.Generation, e.At
 		w.state.Resize.Unfinished = !toldFinished(&w.state.Reported, e.Generation)
-	case w.reg.deps.Allocations.Damaged():
+	case w.reg.deps.Allocations.Lost(at):
 		// What has become of the resize that was lost is looked at, and what the
 		// status says of it is kept anew.
 		w.state.Pod = a.Apply(w.desired)
