@@ -99,12 +99,18 @@ func appArmor(enabled, loaded string) (off bool, profiles map[string]bool) {
 }
 
 // refreshNode reads the Node object from the apiserver itself when admission
-// found the one in memory too old to reject a pod by. It says whether that went
-// well or was not needed.
-func (s *Service) refreshNode(ctx context.Context) bool {
-	if !s.nodeStale.Swap(false) || s.deps.Client == nil {
-		return true
+// found the one in memory too old to reject a pod by. It returns how long to wait
+// before the next try when that failed, and zero when it went well or was not
+// needed. Who asks in the meantime waits with it: each try wakes every pod that
+// asks, and they would ask again at once. Only followNode calls it.
+func (s *Service) refreshNode(ctx context.Context) (wait time.Duration) {
+	if !s.nodeStale.Load() || s.deps.Client == nil {
+		return 0
 	}
+	if wait := time.Until(s.nodeReadAt); wait > 0 {
+		return wait
+	}
+	s.nodeStale.Store(false)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -112,21 +118,29 @@ func (s *Service) refreshNode(ctx context.Context) bool {
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Info("Could not read this node's object anew; a pod that does not match it waits", "error", err.Error())
 		s.nodeStale.Store(true)
-		return false
+		wait := s.nodeRetry.Next()
+		s.nodeReadAt = time.Now().Add(wait)
+		return wait
 	}
+	s.nodeRetry.Reset()
 	s.storeNode(node)
 	s.nodeRead.Store(&began)
 	s.registry.Recheck()
-	return true
+	return 0
 }
 
-// storeNode keeps the newest of what the watch and a read of our own gave. Only
-// followNode calls it.
-func (s *Service) storeNode(node *v1.Node) {
-	if old := s.node.Load(); old != nil && old.UID == node.UID {
-		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, old.ResourceVersion); err == nil && order < 0 {
-			return
+// storeNode keeps the newest of what the watch and a read of our own gave, and
+// says whether this one is news. Only followNode calls it.
+func (s *Service) storeNode(node *v1.Node) (news bool) {
+	old := s.node.Load()
+	if old == node {
+		return false
+	}
+	if old != nil && old.UID == node.UID {
+		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, old.ResourceVersion); err == nil && (order < 0 || order == 0 && node.ResourceVersion != "") {
+			return false
 		}
 	}
 	s.node.Store(node)
+	return true
 }

@@ -73,14 +73,13 @@ func (s *Service) followNode(ctx context.Context) error {
 	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second})
 	told := ""
 	for ctx.Err() == nil {
-		again := false
+		again, unread := false, time.Duration(0)
 		if s.deps.Client != nil {
-			if node, err := s.objects.Node(ctx); err == nil {
-				s.storeNode(node)
+			if node, err := s.objects.Node(ctx); err == nil && s.storeNode(node) {
 				s.mirrors.NodeChanged()
 				s.registry.Recheck()
 			}
-			again = !s.refreshNode(ctx)
+			unread = s.refreshNode(ctx)
 		}
 		if s.deps.HostIPs == nil && s.addresses.Load() == nil {
 			again = !s.findAddresses(ctx) || again
@@ -96,11 +95,15 @@ func (s *Service) followNode(ctx context.Context) error {
 				}
 			}
 		}
-		var later <-chan time.Time
-		if again {
-			later = time.After(retry.Next())
-		} else {
+		wait := unread
+		if !again {
 			retry.Reset()
+		} else if next := retry.Next(); wait == 0 || next < wait {
+			wait = next
+		}
+		var later <-chan time.Time
+		if wait > 0 {
+			later = time.After(wait)
 		}
 		select {
 		case <-ctx.Done():

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
@@ -146,6 +147,9 @@ type Service struct {
 	// was done last.
 	nodeStale atomic.Bool
 	nodeRead  atomic.Pointer[time.Time]
+	// nodeReadAt is when it may be tried again after nodeRetry; followNode's own.
+	nodeReadAt time.Time
+	nodeRetry  *backoff.Backoff
 }
 
 // New wires podsync up. It starts nothing and touches nothing.
@@ -158,6 +162,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		deps.Health = health.Discard()
 	}
 	s := &Service{cfg: cfg, deps: deps, nodeKick: make(chan struct{}, 1), lines: timeline.NewBook(), rush: rush.New()}
+	s.nodeRetry = backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
 	var metrics *cri.Metrics
 	var counts *worker.Metrics
 	if deps.Metrics != nil {

@@ -83,6 +83,18 @@ func (a *apiStage) measure(ctx context.Context) error {
 	if err := sleep(ctx, apiSettle); err != nil {
 		return err
 	}
+	if a.s.requests > 0 {
+		if err := a.documents(ctx); err != nil {
+			return err
+		}
+	}
+	if !a.s.streams {
+		return nil
+	}
+	return a.streams(ctx)
+}
+
+func (a *apiStage) documents(ctx context.Context) error {
 	for _, d := range documents() {
 		if err := a.document(ctx, d); err != nil {
 			return err
@@ -93,13 +105,7 @@ func (a *apiStage) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := a.scrapeEachSecond(ctx); err != nil {
-		return err
-	}
-	if !a.s.streams {
-		return nil
-	}
-	return a.streams(ctx)
+	return a.scrapeEachSecond(ctx)
 }
 
 // document asks for one document again and again.

@@ -25,6 +25,7 @@ type settings struct {
 	memory   bool
 	api      bool
 	streams  bool
+	repeats  int
 	requests int
 	bodies   string
 	rows     bool
@@ -48,8 +49,9 @@ func main() {
 	flag.IntVar(&s.parallel, "parallel", 4, "pods at a time when the runtime alone starts a burst")
 	flag.BoolVar(&s.memory, "memory", false, "measure only memory, of each process; this can be done on a busy machine")
 	flag.BoolVar(&s.api, "api", false, "measure only the node's API with a burst of pods: documents, exec, logs, port-forward")
-	flag.IntVar(&s.requests, "requests", 100, "with -api: how often each document is asked for over a warm connection")
+	flag.IntVar(&s.requests, "requests", 100, "with -api: how often each document is asked for over a warm connection; 0 leaves the documents out")
 	flag.BoolVar(&s.streams, "streams", true, "with -api: exec, logs and port-forward too")
+	flag.IntVar(&s.repeats, "repeats", 5, "with -api: how often 128 MiB go through each stream")
 	flag.StringVar(&s.bodies, "bodies", "", "with -api: directory for the last of each document")
 	flag.BoolVar(&s.rows, "rows", false, "measure instead how soon probes, kills and changed files are noticed, what a restart of the agent takes, and what an idle node costs")
 	flag.IntVar(&s.idlePods, "idle-pods", 100, "with -rows: pods on the idle node; half of them are measured, too")
