@@ -2,9 +2,11 @@ package podsync
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/explain"
@@ -50,6 +52,11 @@ func (s *Service) trouble(uid types.UID) *explain.Trouble {
 // refused puts into a pod's timeline that its status was not written.
 func (s *Service) refused(uid types.UID, err error) {
 	s.lines.Note(uid, timeline.Entry{What: "status not written", Error: err.Error()})
+	// A static pod begins anew when the machine does, with containers that its
+	// mirror has as ended for good.
+	if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "may not be transitioned to non-terminated state") {
+		s.mirrors.Renew(uid)
+	}
 }
 
 // probeEvents records events of probes, and puts failed attempts into the

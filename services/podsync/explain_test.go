@@ -10,8 +10,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
@@ -108,6 +110,34 @@ func TestExplainNamesWhatOnlyAnApiserverCanLack(t *testing.T) {
 		events, err := s.server.ListRecentEvents(t.Context(), &podsyncv1.ListRecentEventsRequest{})
 		if err != nil || len(events.GetEvents()) == 0 {
 			t.Errorf("%v %v", events, err)
+		}
+	})
+}
+
+// A machine that has booted runs a static pod anew of which the apiserver has
+// that its containers ended for good.
+func TestARefusalToShowThatAnEndedContainerRunsAgainReplacesTheMirror(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{})
+		s := startInCluster(t, fakecri.New(fakecri.Config{}), api)
+		s.mirrors.SetStatic(&v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web-n1", Namespace: "default", UID: "static", Annotations: map[string]string{"kubernetes.io/config.hash": "static"}},
+			Spec:       v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Name: "c", Image: "app:1"}}},
+		})
+		synctest.Wait()
+		first := api.Pod("default", "web-n1").UID
+		refusal := func(text string) error {
+			return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web-n1", field.ErrorList{field.Forbidden(field.NewPath("status"), text)})
+		}
+		s.refused("static", refusal("may not be changed"))
+		synctest.Wait()
+		if now := api.Pod("default", "web-n1").UID; now != first {
+			t.Fatal("any refusal replaces the mirror")
+		}
+		s.refused("static", refusal("may not be transitioned to non-terminated state"))
+		synctest.Wait()
+		if now := api.Pod("default", "web-n1"); now == nil || now.UID == first {
+			t.Fatalf("the mirror is %v still", now)
 		}
 	})
 }

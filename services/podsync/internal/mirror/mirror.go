@@ -68,11 +68,13 @@ type entry struct {
 	next    *v1.Pod
 	mirror  *v1.Pod
 	// gone is the mirror that was deleted last: a late word of it is ignored.
-	gone  types.UID
-	busy  bool
-	dirty bool
-	tries int
-	retry *time.Timer
+	gone types.UID
+	// outlived is the mirror that cannot show what the static pod has become.
+	outlived types.UID
+	busy     bool
+	dirty    bool
+	tries    int
+	retry    *time.Timer
 	// problem is what was logged last.
 	problem string
 }
@@ -308,10 +310,27 @@ func (k *Keeper) Mirror(static types.UID) (*v1.Pod, bool) {
 		return nil, false
 	}
 	e := k.names[name]
-	if e.mirror == nil || e.static == nil || e.static.UID != static || !shows(e.mirror, e.static) {
+	if e.static == nil || e.static.UID != static || !e.shown() {
 		return nil, false
 	}
 	return e.mirror, true
+}
+
+// Renew replaces the mirror of a static pod by a new one: the apiserver does not
+// let the old one show what the pod has become. Of other pods it does nothing.
+func (k *Keeper) Renew(static types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	name, ok := k.statics[static]
+	if !ok {
+		return
+	}
+	e := k.names[name]
+	if e.mirror == nil || e.leaving || e.static == nil || e.static.UID != static {
+		return
+	}
+	e.outlived = e.mirror.UID
+	k.look(name, e)
 }
 
 // StaticUID returns the UID of the static pod that a mirror's UID stands for.
@@ -323,13 +342,14 @@ func (k *Keeper) StaticUID(mirror types.UID) (types.UID, bool) {
 		return "", false
 	}
 	e := k.names[name]
-	if e.mirror == nil || e.static == nil || !shows(e.mirror, e.static) {
+	if e.static == nil || !e.shown() {
 		return "", false
 	}
 	return e.static.UID, true
 }
 
-// shows says whether a mirror is the right one for a static pod.
-func shows(mirror, static *v1.Pod) bool {
-	return mirror.DeletionTimestamp == nil && mirror.Annotations[source.AnnotationMirror] == static.Annotations[source.AnnotationHash]
+// shown says whether the mirror is the right one for the static pod.
+func (e *entry) shown() bool {
+	return e.mirror != nil && e.mirror.DeletionTimestamp == nil && e.mirror.UID != e.outlived &&
+		e.mirror.Annotations[source.AnnotationMirror] == e.static.Annotations[source.AnnotationHash]
 }

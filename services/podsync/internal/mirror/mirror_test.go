@@ -138,6 +138,39 @@ func TestAChangedStaticPodGetsANewMirror(t *testing.T) {
 	})
 }
 
+func TestAMirrorThatCannotShowThePodAnyMoreIsReplacedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		first := b.mirror().UID
+		b.k.Renew("another")
+		synctest.Wait()
+		if b.mirror().UID != first {
+			t.Fatal("the mirror was replaced for another pod's sake")
+		}
+		b.k.Renew("one")
+		synctest.Wait()
+		second := b.mirror()
+		if second == nil || second.UID == first || second.Annotations[source.AnnotationMirror] != "one" {
+			t.Fatalf("mirror: %+v", second)
+		}
+		if m, ok := b.k.Mirror("one"); !ok || m.UID != second.UID || b.changed[len(b.changed)-1] != "one" {
+			t.Fatalf("Mirror: %v %v, told: %v", m, ok, b.changed)
+		}
+		time.Sleep(time.Hour)
+		if n := b.api.Calls()["create pods"]; n != 2 {
+			t.Fatalf("%d creations, want 2", n)
+		}
+		b.k.RemoveStatic("one")
+		b.k.Renew("one")
+		synctest.Wait()
+		if got := b.mirror(); got == nil || got.UID != second.UID {
+			t.Fatalf("the mirror of a pod that is leaving was replaced: %+v", got)
+		}
+	})
+}
+
 func TestAMirrorThatSomebodyDeletesComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, nil)

@@ -57,7 +57,7 @@ func (k *Keeper) due(e *entry) bool {
 	case e.leaving:
 		return e.mirror != nil && e.mirror.DeletionTimestamp != nil
 	default:
-		return e.mirror == nil || !shows(e.mirror, e.static)
+		return !e.shown()
 	}
 }
 

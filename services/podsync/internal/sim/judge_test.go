@@ -31,7 +31,7 @@ type judge struct {
 	// ready are the sandboxes that stand, by pod UID.
 	ready      map[string]map[string]bool
 	disturbed  map[string]bool // pod UIDs that chaos has touched
-	forgotten  map[string]bool // pod UIDs whose containers the runtime has forgotten
+	forgotten  map[string]bool // pod UIDs of which the runtime has forgotten everything
 	critical   bool            // a critical pod was asked for
 	violations []string
 }
@@ -166,9 +166,11 @@ func (j *judge) disturb(uid string) {
 func (j *judge) wiped(told map[string]bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	for uid := range j.owners { // also of those that had a sandbox only
+		j.forgotten[uid] = true
+	}
 	for key, r := range j.names {
 		uid, _, _ := strings.Cut(key, "/")
-		j.forgotten[uid] = true
 		r.wait = 0
 		if f := j.owners[uid]; f.sub.static || !told["containerd://"+r.id] {
 			r.ended = false
