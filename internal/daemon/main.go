@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
-	"time"
 
 	"k8s.io/klog/v2"
 )
@@ -58,29 +56,4 @@ func Main(f func(ctx context.Context) error) int {
 	}
 	fmt.Fprintf(os.Stderr, "polylet: %v\n", err)
 	return ExitFailed
-}
-
-// Memory defaults: five runtimes together must cost less than one kubelet.
-const (
-	// LeanGCPercent lets the heap grow by half between collections.
-	LeanGCPercent = 50
-	// settleAfter is when what the start needed is given back to the system.
-	settleAfter = 30 * time.Second
-)
-
-// LeanMemory makes the Go runtime hold little: the heap grows by gcPercent
-// between collections, and what only the start needed is given back after half
-// a minute. GOGC in the environment goes before; GOMEMLIMIT is read by the
-// runtime itself. It returns when ctx is done or the memory was given back.
-func LeanMemory(ctx context.Context, gcPercent int) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	timer := time.NewTimer(settleAfter)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		debug.FreeOSMemory()
-	case <-ctx.Done():
-	}
 }

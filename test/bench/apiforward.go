@@ -49,12 +49,12 @@ func (a *apiStage) logs(ctx context.Context) error {
 			return logBytes, same(n, messages, sum.Sum32(), want)
 		}
 	}
-	if err := a.rate("log, node API", read(func() (io.ReadCloser, error) {
+	if err := a.rate(ctx, "log, node API", read(func() (io.ReadCloser, error) {
 		return a.node.open(ctx, "/containerLogs/default/"+pod+"/app")
 	})); err != nil {
 		return err
 	}
-	return a.rate("log, through the apiserver", read(func() (io.ReadCloser, error) {
+	return a.rate(ctx, "log, through the apiserver", read(func() (io.ReadCloser, error) {
 		return a.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(pod, &corev1.PodLogOptions{}).Stream(ctx)
 	}))
 }
@@ -128,7 +128,7 @@ func (a *apiStage) portForward(ctx context.Context, w way) error {
 	if _, err := io.Copy(want, io.LimitReader(&lines{}, streamBytes)); err != nil {
 		return err
 	}
-	return a.rate("port-forward, "+w.name, func() (int64, error) {
+	return a.rate(ctx, "port-forward, "+w.name, func() (int64, error) {
 		return download(ctx, fmt.Sprintf("http://127.0.0.1:%d/data", ports[0].Local), want.Sum32())
 	})
 }

@@ -20,7 +20,16 @@ var profiled = []string{"gateway", "podsync", "stats"}
 // profile writes CPU profiles of what a document costs, as
 // PROCESS-DOCUMENT.cpu, when the command line names a directory for them.
 func (a *apiStage) profile(ctx context.Context, d document) error {
-	if a.s.profiles == "" || a.c.name != "polylet" {
+	return a.profileWhile(ctx, strings.TrimPrefix(strings.ReplaceAll(d.path, "/", "-"), "-"), func(asking context.Context) error {
+		_, _, err := a.node.get(asking, d.path)
+		return err
+	})
+}
+
+// profileWhile writes CPU profiles of what something costs that is done again
+// and again meanwhile.
+func (a *apiStage) profileWhile(ctx context.Context, name string, do func(context.Context) error) error {
+	if a.s.profiles == "" || a.c.name == "kubelet" {
 		return nil
 	}
 	if err := os.MkdirAll(a.s.profiles, 0o755); err != nil {
@@ -28,12 +37,12 @@ func (a *apiStage) profile(ctx context.Context, d document) error {
 	}
 	done := make(chan error, len(profiled))
 	for _, process := range profiled {
-		go func() { done <- a.saveProfile(ctx, process, process+strings.ReplaceAll(d.path, "/", "-")+".cpu") }()
+		go func() { done <- a.saveProfile(ctx, process, process+"-"+name+".cpu") }()
 	}
 	asking, stop := context.WithTimeout(ctx, profileFor)
 	defer stop()
 	for asking.Err() == nil {
-		if _, _, err := a.node.get(asking, d.path); err != nil && asking.Err() == nil {
+		if err := do(asking); err != nil && asking.Err() == nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -149,7 +150,7 @@ func (a *apiStage) run(ctx context.Context, w way, command []string, in io.Reade
 }
 
 func (a *apiStage) execCat(ctx context.Context, w way) error {
-	return a.rate(fmt.Sprintf("exec stdin → cat → stdout, %s", w.name), func() (int64, error) {
+	return a.rate(ctx, fmt.Sprintf("exec stdin → cat → stdout, %s", w.name), func() (int64, error) {
 		sent, got := crc32.New(castagnoli()), crc32.New(castagnoli())
 		count := &counter{w: got}
 		if err := a.run(ctx, w, []string{"cat"}, io.TeeReader(io.LimitReader(&lines{}, streamBytes), sent), count); err != nil {
@@ -161,13 +162,17 @@ func (a *apiStage) execCat(ctx context.Context, w way) error {
 
 // rate measures something that moves bytes, several times over: the machine's
 // other work is not the same for a second.
-func (a *apiStage) rate(what string, move func() (int64, error)) error {
+func (a *apiStage) rate(ctx context.Context, what string, move func() (int64, error)) error {
 	for range a.s.repeats {
 		if err := a.rateOnce(what, move); err != nil {
 			return err
 		}
 	}
-	return nil
+	name := strings.NewReplacer(", ", "-", " → ", "-", " ", "-").Replace(what)
+	return a.profileWhile(ctx, name, func(context.Context) error {
+		_, err := move()
+		return err
+	})
 }
 
 func (a *apiStage) rateOnce(what string, move func() (int64, error)) error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +16,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // tree writes files of several sizes and depths below dir.
@@ -153,6 +157,49 @@ func kubectlPortForward(h *house) {
 	}
 	h.fails(1, `pods "nosuch" not found`, "port-forward", "nosuch", ":8080")
 	h.delete("forwarded")
+}
+
+// kubectlPortForwardHalfClosed speaks to a server that answers a while after its
+// client has closed its direction. containerd leaves such an answer one second.
+func kubectlPortForwardHalfClosed(h *house) {
+	pod := shellPod("listener", `exec nc -ll -p 9000 -e sh -c 'read line; sleep 0.3; echo "heard $line"'`)
+	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(9000)}}, PeriodSeconds: 1,
+	}
+	h.create(pod)
+	h.waitReady("listener", time.Minute)
+	for name, environment := range transports() {
+		bases, stop := h.forwards(environment, "pod/listener", ":9000")
+		for i := range 4 {
+			said := fmt.Sprintf("%s %d", name, i)
+			if got, err := h.says(strings.TrimPrefix(bases[0], "http://"), said); err != nil || got != "heard "+said+"\n" {
+				h.Errorf("%q was answered by %q, %v", said, got, err)
+			}
+		}
+		stop()
+	}
+	h.delete("listener")
+}
+
+// says sends a line, closes this direction, and returns all that comes back.
+func (h *house) says(address, line string) (string, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(h.ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintln(conn, line); err != nil {
+		return "", err
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		return "", err
+	}
+	all, err := io.ReadAll(conn)
+	return string(all), err
 }
 
 // echoes posts a megabyte on a connection of its own and wants it back.

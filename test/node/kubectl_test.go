@@ -32,6 +32,7 @@ func TestKubectlDoesAllThatItDoesWithAKubelet(t *testing.T) {
 		{"run -i gives a pod its input and shows its output", kubectlRun},
 		{"cp copies files and directories both ways", kubectlCopy},
 		{"port-forward carries many connections at once", kubectlPortForward},
+		{"port-forward brings the answer to a client that has said all", kubectlPortForwardHalfClosed},
 		{"debug adds a container that sees the target's processes", kubectlDebugPod},
 		{"debug node/ shows the host", kubectlDebugNode},
 		{"a client that is killed leaves nothing in the container", kubectlKilled},
