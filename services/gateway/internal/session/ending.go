@@ -24,6 +24,8 @@ type ending struct {
 	cancel context.CancelFunc
 
 	clientSpoke atomic.Bool // last
+	clientGone  atomic.Bool // its connection has ended
+	closing     sync.Once   // of the client's connection
 
 	first      sync.Once
 	clientLeft bool // after first
@@ -121,6 +123,7 @@ type clientSide struct {
 func (c clientSide) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
+		c.end.clientGone.Store(true)
 		c.end.left()
 	} else {
 		c.end.spoke(true)
@@ -132,6 +135,7 @@ func (c clientSide) Read(p []byte) (int, error) {
 func (c clientSide) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil {
+		c.end.clientGone.Store(true)
 		c.end.left()
 	}
 	return n, err
@@ -140,7 +144,12 @@ func (c clientSide) Write(p []byte) (int, error) {
 // Close comes after the runtime's end, or after a WebSocket's goodbye.
 func (c clientSide) Close() error {
 	c.end.left()
-	return c.Conn.Close()
+	if c.end.clientGone.Load() {
+		return c.Conn.Close()
+	}
+	var err error
+	c.end.closing.Do(func() { err = linger(c.Conn) })
+	return err
 }
 
 // runtimeSide is the connection to the runtime, which ends it with the command.
