@@ -108,13 +108,17 @@ func (o *Observer) take(ctx context.Context, ev *runtimeapi.ContainerEventRespon
 		return
 	}
 	o.table.setSandbox(sandbox)
+	at := time.Now()
+	if ev.GetCreatedAt() > 0 {
+		at = time.Unix(0, ev.GetCreatedAt())
+	}
 	seen := sandbox.GetId() == id
 	stopped := ev.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 	for _, st := range ev.GetContainersStatuses() {
 		if st.GetId() == id {
 			seen = !stopped || convertState(st.GetState()) == plan.StateExited
 		}
-		o.table.setContainer(st, sandbox.GetId())
+		o.table.setContainer(st, sandbox.GetId(), at)
 	}
 	if !seen {
 		o.lookFor(ctx, ev)

@@ -35,6 +35,7 @@ func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
 
 // SawContainer looks at one container after something was done to it.
 func (o *Observer) SawContainer(ctx context.Context, id, sandboxID string) error {
+	began := time.Now()
 	st, err := o.client.ContainerStatus(ctx, id)
 	switch {
 	case cri.IsNotFound(err):
@@ -43,7 +44,7 @@ func (o *Observer) SawContainer(ctx context.Context, id, sandboxID string) error
 	case err != nil:
 		return fmt.Errorf("look at container %s: %w", id, err)
 	}
-	o.expectEvent(ctx, o.table.setContainer(st, sandboxID))
+	o.expectEvent(ctx, o.table.setContainer(st, sandboxID, began))
 	return nil
 }
 

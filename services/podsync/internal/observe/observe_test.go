@@ -314,7 +314,7 @@ func TestAnOlderListDoesNotRemoveWhatIsNewer(t *testing.T) {
 	tb.takeList(tb.begin(), "", nil, nil)
 	seq := tb.begin()
 	labels := map[string]string{cri.LabelPodUID: "u", cri.LabelContainerName: "c"}
-	tb.setContainer(&runtimeapi.ContainerStatus{Id: "x", Labels: labels, State: runtimeapi.ContainerState_CONTAINER_RUNNING}, "s")
+	tb.setContainer(&runtimeapi.ContainerStatus{Id: "x", Labels: labels, State: runtimeapi.ContainerState_CONTAINER_RUNNING}, "s", time.Now())
 	tb.takeList(seq, "", nil, nil)
 	if o := s.get("u"); len(o.Containers) != 1 {
 		t.Fatalf("observed %+v", o)
@@ -323,9 +323,44 @@ func TestAnOlderListDoesNotRemoveWhatIsNewer(t *testing.T) {
 	if o := s.get("u"); len(o.Containers) != 0 {
 		t.Fatalf("after a list without it: %+v", o)
 	}
-	tb.setContainer(&runtimeapi.ContainerStatus{Id: "x", Labels: labels}, "s")
+	tb.setContainer(&runtimeapi.ContainerStatus{Id: "x", Labels: labels}, "s", time.Now())
 	if o := s.get("u"); len(o.Containers) != 0 {
 		t.Errorf("a late answer brought it back: %+v", o)
+	}
+}
+
+// An event is made before it comes: what was looked up in between is newer.
+func TestALateEventDoesNotUndoALook(t *testing.T) {
+	s := &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}
+	tb := newTable(s, nil)
+	tb.takeList(tb.begin(), "", nil, nil)
+	at := time.Unix(1000, 0)
+	tell := func(state runtimeapi.ContainerState, shares int64, asOf time.Time) {
+		tb.setContainer(&runtimeapi.ContainerStatus{
+			Id: "x", Labels: map[string]string{cri.LabelPodUID: "u", cri.LabelContainerName: "c"}, State: state,
+			Resources: &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpuShares: shares}},
+		}, "s", asOf)
+	}
+	running, exited := runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_EXITED
+	for _, step := range []struct {
+		state  runtimeapi.ContainerState
+		shares int64
+		asOf   time.Time
+		want   int64
+	}{
+		{running, 1024, at, 1024},
+		{running, 2048, at.Add(2 * time.Second), 2048},
+		{running, 1024, at.Add(time.Second), 2048},
+		{running, 2048, at.Add(4 * time.Second), 2048}, // the same, and newer
+		{running, 1024, at.Add(3 * time.Second), 2048},
+		{running, 512, at.Add(5 * time.Second), 512},
+		{exited, 256, at, 256}, // that it ended is news whenever it comes
+	} {
+		tell(step.state, step.shares, step.asOf)
+		c := s.get("u").Containers
+		if len(c) != 1 || c[0].Kernel.Shares != step.want {
+			t.Fatalf("after %d shares of %v: %+v, want %d", step.shares, step.asOf, c, step.want)
+		}
 	}
 }
 

@@ -54,6 +54,8 @@ type container struct {
 	plan.Container
 	born    uint64
 	logPath string
+	// asOf is when the newest status of it was taken.
+	asOf time.Time
 }
 
 func newTable(sink Sink, rows Rows) *table {
@@ -165,10 +167,11 @@ func (t *table) setSandbox(st *runtimeapi.PodSandboxStatus) {
 	t.publish(uid)
 }
 
-// setContainer takes in a container's status, and returns when that happened
-// which it says and which was not known; zero when it says nothing new. The
+// setContainer takes in a container's status of a time, and returns when that
+// happened which it says and which was not known; zero when it says nothing new.
+// Events come late: of two statuses with the same state the newer one counts. The
 // termination message is read before the lock is taken.
-func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string) time.Time {
+func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string, asOf time.Time) time.Time {
 	uid := types.UID(st.GetLabels()[cri.LabelPodUID])
 	if uid == "" || t.finished(uid, st.GetId()) {
 		return time.Time{}
@@ -184,14 +187,20 @@ func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string) t
 	happened := since(old, &next)
 	if old == nil {
 		t.seq++
-		old = &container{born: t.seq, logPath: st.GetLogPath()}
+		old = &container{born: t.seq, logPath: st.GetLogPath(), asOf: asOf}
 		p.containers[next.ID] = old
 		t.owner[next.ID] = uid
 	} else {
 		if next.SandboxID == "" {
 			next.SandboxID = old.SandboxID
 		}
-		if old.State > next.State && next.State != plan.StateUnknown || reflect.DeepEqual(old.Container, next) {
+		if old.State > next.State && next.State != plan.StateUnknown || old.State == next.State && asOf.Before(old.asOf) {
+			return time.Time{}
+		}
+		if asOf.After(old.asOf) {
+			old.asOf = asOf
+		}
+		if reflect.DeepEqual(old.Container, next) {
 			return time.Time{}
 		}
 	}

@@ -212,7 +212,11 @@ func (w *worker) resume() {
 		w.state.Pod = a.Apply(w.desired)
 		w.state.Resize.Unfinished = plan.OutOfStep(w.state)
 		if known {
+			// It may be what the spec asks for again: then nothing is allocated anew,
+			// and yet something else may run.
 			a = made
+			w.state.Pod = a.Apply(w.desired)
+			w.state.Resize.Unfinished = w.state.Resize.Unfinished || plan.OutOfStep(w.state)
 		}
 	}
 	w.keep(a)

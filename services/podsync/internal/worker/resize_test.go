@@ -158,10 +158,12 @@ func TestAllocationsOutliveTheProcess(t *testing.T) {
 func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		told bool // the status had come to tell of the resize
+		back bool // the spec asks again for what it had at first
 		want string
 	}{
-		"the status tells it":                        {true, "2"},
-		"nobody tells it: the container is put back": {false, "1"},
+		"the status tells it":                        {told: true, want: "2"},
+		"nobody tells it: the container is put back": {want: "1"},
+		"the spec has changed back meanwhile":        {told: true, back: true, want: "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -180,6 +182,11 @@ func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 				if !tc.told {
 					resized.Status = before
 					r.capacity = 1000 // it would not be allocated again
+				}
+				if tc.back {
+					st := resized.Status
+					resized = asks(pod, 3, "1", "10Mi")
+					resized.Status = st
 				}
 				r.spoiled = true
 				if err := os.WriteFile(r.path, []byte("{half"), 0o600); err != nil {
