@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -238,4 +239,53 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// A link that carries little keeps megabytes of an output waiting on their way
+// when the command has ended long since, and clients ping once in 5 s.
+const (
+	slowBytes = 16_000_000
+	slowRate  = 2_600_000 // bytes a second
+)
+
+func kubectlExecSlowly(h *house) {
+	if onKubelet() {
+		h.Skip("the kubelet loses the end of most such outputs, and tells the client that all is well")
+	}
+	h.shell("slow")
+	var group sync.WaitGroup
+	for name, environment := range transports() {
+		group.Go(func() {
+			n, err := h.readsSlowly(environment, "exec", "slow", "--", "head", "-c", strconv.Itoa(slowBytes), "/dev/zero")
+			if n != slowBytes || err != nil {
+				h.Errorf("over %s: %d bytes of %d, %v", name, n, slowBytes, err)
+			}
+		})
+	}
+	group.Wait()
+	h.delete("slow")
+}
+
+// readsSlowly runs kubectl behind a slow link and counts what it prints.
+func (h *house) readsSlowly(environment []string, args ...string) (n int, err error) {
+	cmd := h.kubectlCommand(args...)
+	cmd.Env = append(cmd.Environ(), environment...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	buffer := make([]byte, 64<<10)
+	for err == nil {
+		var got int
+		got, err = out.Read(buffer)
+		n += got
+		time.Sleep(time.Duration(got) * time.Second / slowRate) // the link's time
+	}
+	if err != io.EOF {
+		return n, err
+	}
+	return n, cmd.Wait()
 }

@@ -27,6 +27,7 @@ func TestKubectlDoesAllThatItDoesWithAKubelet(t *testing.T) {
 		{"logs -f ends with the container and has all of it", kubectlFollows},
 		{"exec hands the output, the errors and the exit code through", kubectlExec},
 		{"exec carries many megabytes both ways without a change", kubectlExecLarge},
+		{"exec brings all of its output to a client that reads slowly", kubectlExecSlowly},
 		{"exec -it is a terminal that has a size and follows it", kubectlTerminal},
 		{"attach reaches the input and the output of what runs", kubectlAttach},
 		{"run -i gives a pod its input and shows its output", kubectlRun},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // ending notes which side of a session was the first to go. Its connections
@@ -25,6 +26,7 @@ type ending struct {
 
 	clientSpoke atomic.Bool // last
 	clientGone  atomic.Bool // its connection has ended
+	goodbye     atomic.Bool // the client was told that the session has ended
 	closing     sync.Once   // of the client's connection
 
 	first      sync.Once
@@ -73,7 +75,7 @@ func (e *ending) watch(w http.ResponseWriter, r *http.Request) (http.ResponseWri
 
 // transport is the one to the runtime.
 func (e *ending) transport() http.RoundTripper {
-	t := transport()
+	t := transport(func() { e.goodbye.Store(true) })
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -148,7 +150,13 @@ func (c clientSide) Close() error {
 		return c.Conn.Close()
 	}
 	var err error
-	c.end.closing.Do(func() { err = linger(c.Conn) })
+	c.end.closing.Do(func() {
+		patience := time.Duration(0)
+		if c.end.goodbye.Load() {
+			patience = goodbyePatience
+		}
+		err = linger(c.Conn, patience)
+	})
 	return err
 }
 

@@ -8,8 +8,13 @@ import (
 	"time"
 )
 
-// lingerFor is how long a client may take to read the last of a session.
-const lingerFor = time.Minute
+const (
+	// goodbyePatience is how long a client that was told that its session has ended
+	// may take to close the connection itself.
+	goodbyePatience = 30 * time.Second
+	// lingerFor is how long any client may take to read the last of a session.
+	lingerFor = time.Minute
+)
 
 // halfCloser is a connection that can say its end and still be read.
 type halfCloser interface {
@@ -17,12 +22,16 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-// linger says the end of a session to its client at once, and closes the
-// connection when the client has closed its own, or has had its time. It does not
-// wait for that. What a client sends to a connection that is closed already (a
-// SPDY ping, say) resets it, and with it goes what the system has not delivered
-// yet: the last megabyte of an output, which then looks whole.
-func linger(c net.Conn) error {
+// linger ends the connection of a client when the client has closed its own. After
+// patience it says the end, and closes when the client has had its time. It does
+// not wait for that.
+//
+// What a client sends to a connection that is closed already (a ping, say) resets
+// it, and with it goes what the system has not delivered yet: the last megabytes
+// of an output, which then looks whole. The apiserver in between closes as soon as
+// it has seen the end, and its client is as slow; a client that knows that its
+// session has ended closes without seeing the end.
+func linger(c net.Conn, patience time.Duration) error {
 	below := c
 	encrypted, isTLS := c.(*tls.Conn)
 	if isTLS {
@@ -33,16 +42,22 @@ func linger(c net.Conn) error {
 		return c.Close()
 	}
 	// Who still reads the connection is woken by this, too.
-	if err := c.SetDeadline(time.Now().Add(lingerFor)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return errors.Join(err, c.Close())
 	}
 	go func() {
 		defer c.Close()
-		if isTLS && encrypted.CloseWrite() != nil {
+		if _, err := io.Copy(io.Discard, half); err == nil { // it is only taken away
 			return
 		}
+		if c.SetDeadline(time.Now().Add(lingerFor)) != nil {
+			return
+		}
+		if isTLS {
+			_ = encrypted.CloseWrite() // it has 5 s; without its word the end is one all the same
+		}
 		if half.CloseWrite() == nil {
-			_, _ = io.Copy(io.Discard, half) // it is only taken away
+			_, _ = io.Copy(io.Discard, half)
 		}
 	}()
 	return nil

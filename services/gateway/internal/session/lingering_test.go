@@ -2,10 +2,12 @@ package session
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 )
@@ -76,9 +78,32 @@ func TestAClientThatSpeaksAfterTheEndGetsTheWholeOutput(t *testing.T) {
 	}
 }
 
+// A client that was told the end closes without seeing it.
+func TestTheEndIsNotSaidWhileAClientThatKnowsItMayStillRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		patience, reads time.Duration
+		want            error
+	}{
+		"it knows":         {time.Hour, 200 * time.Millisecond, os.ErrDeadlineExceeded},
+		"it does not":      {0, time.Minute, io.EOF},
+		"it takes forever": {100 * time.Millisecond, time.Minute, io.EOF},
+	} {
+		ours, client := connected(t)
+		if err := linger(ours, tc.patience); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.SetReadDeadline(time.Now().Add(tc.reads)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, tc.want) {
+			t.Errorf("%s: it reads %v, want %v", name, err, tc.want)
+		}
+	}
+}
+
 func TestAConnectionThatCannotSayItsEndIsClosed(t *testing.T) {
 	ours, theirs := net.Pipe()
-	if err := linger(ours); err != nil {
+	if err := linger(ours, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := theirs.Read(make([]byte, 1)); err != io.EOF {

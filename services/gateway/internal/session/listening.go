@@ -18,15 +18,16 @@ type listening struct {
 	deaf atomic.Bool // the other side takes nothing any more
 }
 
-// listen makes the transport's connections such.
-func listen(t *http.Transport) {
+// listen makes the transport's connections such; goodbye is told when the runtime
+// says the end of one itself.
+func listen(t *http.Transport, goodbye func()) {
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return &listening{Conn: conn}, nil
+		return &listening{Conn: answerPings(conn, goodbye)}, nil
 	}
 }
 

@@ -28,7 +28,7 @@ func TestWhatTheRuntimeSaidLastIsReadThoughItHearsNothingAnyMore(t *testing.T) {
 		}
 		closed <- err
 	}()
-	conn, err := transport().DialContext(t.Context(), "tcp", listener.Addr().String())
+	conn, err := transport(func() {}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestAConnectionThatWasClosedHereCannotBeWrittenTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	conn, err := transport().DialContext(t.Context(), "tcp", listener.Addr().String())
+	conn, err := transport(func() {}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,6 +119,7 @@ func (s Sessions) command(name string, open func(context.Context, Target, *http.
 		if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 			// The runtimes' servers do not know v5, which can close a stream.
 			s.Meter.Translated(name)
+			end.goodbye.Store(true) // the translator says how it ended, whatever happens
 			proxy.NewStreamTranslatorHandler(location, end.transport(), 0, proxy.Options{
 				Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, Tty: options.TTY,
 			}).ServeHTTP(w, r)
@@ -151,7 +152,7 @@ func (s Sessions) PortForward() http.Handler {
 			return
 		}
 		defer s.Meter.Begin()()
-		handler := passOn(location, transport())
+		handler := passOn(location, transport(func() {}))
 		if tunnel {
 			s.Meter.Translated("portforward")
 			handler = proxy.NewTunnelingHandler(handler)
@@ -212,12 +213,12 @@ func passOn(location *url.URL, to http.RoundTripper) http.Handler {
 }
 
 // transport speaks with the runtime's streaming server: on this machine, never
-// through a proxy.
-func transport() *http.Transport {
+// through a proxy. goodbye is told when the runtime ends a session in good order.
+func transport(goodbye func()) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
 	t.Proxy = nil
 	t.DisableKeepAlives = true
-	listen(t)
+	listen(t, goodbye)
 	return t
 }
 
