@@ -53,7 +53,9 @@ func (c *keptAlive) Write(p []byte) (int, error) {
 func (c *keptAlive) answer(pongs []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pongs = append(c.pongs, pongs...)
+	if len(c.pongs) < mostPongs {
+		c.pongs = append(c.pongs, pongs[:min(len(pongs), mostPongs-len(c.pongs))]...)
+	}
 	if c.in.between() {
 		c.woken = true
 		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // a connection that is closed wakes by itself
@@ -98,6 +100,9 @@ const (
 	// frameHead are a frame's kind, flags and length; source: SPDY/3.1, 2.2.
 	frameHead = 8
 	pingFrame = frameHead + 4
+	// mostPongs bounds the answers that wait, in bytes: a client waits for one before
+	// it asks again, and who asks on without reading gets no more of them.
+	mostPongs = 64 * pingFrame
 	// longestHead bounds the HTTP head that is looked at.
 	longestHead = 64 << 10
 )

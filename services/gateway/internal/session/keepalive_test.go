@@ -192,6 +192,26 @@ func TestAnAnswerStandsBetweenFrames(t *testing.T) {
 	hears(t, client, append(bytes.Clone(frame[50:]), ping(1)...))
 }
 
+func TestAFloodOfPingsHoldsLittle(t *testing.T) {
+	runtime, client := runtimeAndClient(t, func() {})
+	frame := data(2, 100)
+	says(t, runtime, frame[:50])
+	hears(t, client, frame[:50]) // no answer can stand here
+	for id := uint32(1); id < 2000; id += 2 {
+		says(t, client, ping(id))
+	}
+	if n := len(client.(*keptAlive).pongs); n != mostPongs {
+		t.Errorf("%d bytes of answers are kept, want %d", n, mostPongs)
+	}
+	says(t, runtime, frame[50:])
+	hears(t, client, frame[50:])
+	for id := uint32(1); id < 2*mostPongs/pingFrame; id += 2 {
+		hears(t, client, ping(id))
+	}
+	says(t, runtime, frame)
+	hears(t, client, frame)
+}
+
 // A runtime sends all and closes; the client, who reads slowly, pings meanwhile.
 func TestAPingAfterTheRuntimesEndLosesNothing(t *testing.T) {
 	runtime, client := runtimeAndClient(t, func() {})

@@ -64,15 +64,12 @@ func (s *Store) Load() error {
 		return nil
 	}
 	found, err := s.file.Read()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case err == nil && found.Pods != nil:
-		s.loaded, s.lost = true, found.Lost
-		maps.Copy(s.entries, found.Pods)
+		s.begin(found)
 		return nil
 	case err == nil:
-		err = fmt.Errorf("%s holds no pods: it is not what this version writes", s.path)
+		err = fmt.Errorf("%s holds no pods: it is not what this version writes; what its pods were allocated is read from their statuses", s.path)
 	case errors.Is(err, os.ErrNotExist):
 		aside, asideErr := fsatomic.Asides(s.path)
 		if asideErr != nil || len(aside) == 0 {
@@ -80,11 +77,20 @@ func (s *Store) Load() error {
 		}
 		err = nil // it was told; a crash came before it was written down
 	}
-	s.loaded, s.lost = true, time.Now()
-	if writeErr := s.file.Write(contents{Pods: s.entries, Lost: s.lost}); writeErr != nil {
-		return errors.Join(err, fmt.Errorf("write down that allocations were lost: %w", writeErr))
+	lost := contents{Pods: map[types.UID]Entry{}, Lost: time.Now()}
+	s.begin(lost)
+	if writeErr := s.file.Write(lost); writeErr != nil {
+		return errors.Join(err, fmt.Errorf("write down that allocations were lost: %w; check that the disk has room", writeErr))
 	}
 	return err
+}
+
+// begin takes over what was kept.
+func (s *Store) begin(c contents) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded, s.lost = true, c.Lost
+	maps.Copy(s.entries, c.Pods)
 }
 
 // Lost says whether a resize of a pod whose sandbox was made then may have been

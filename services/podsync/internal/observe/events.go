@@ -109,8 +109,8 @@ func (o *Observer) take(ctx context.Context, ev *runtimeapi.ContainerEventRespon
 	}
 	o.table.setSandbox(sandbox)
 	at := time.Now()
-	if ev.GetCreatedAt() > 0 {
-		at = time.Unix(0, ev.GetCreatedAt())
+	if age := at.Sub(time.Unix(0, ev.GetCreatedAt())); ev.GetCreatedAt() > 0 && age > 0 {
+		at = at.Add(-age) // counted from now: a clock that is set back does not make it the newest for long
 	}
 	seen := sandbox.GetId() == id
 	stopped := ev.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
