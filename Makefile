@@ -19,14 +19,17 @@ LINTED  := $(filter-out api,$(MODULES))
 # Where the gateway's REST mapping is generated.
 METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,podsync probes stats nodestatus gateway)
 REST    := services/gateway/internal/rest
-SEEDS   ?= 10000
-NODE_TIMEOUT ?= 40m
+SEEDS   ?= 500
+EXACT   ?= 10000
+NODE_TIMEOUT ?= 75m
 RUN     ?= .
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
 SERVICES ?=
+GROUP   ?=
+SEED    ?= 1
 FUZZTIME ?= 60s
 
 comma := ,
@@ -34,15 +37,16 @@ step = @printf '\n==> %s\n' "$(1)"
 
 .PHONY: help
 help: ## Print every target
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Run
 
 .PHONY: run cluster clean-node
+# Built and then run: go run would call a Ctrl-C an error.
 run: ## A standalone node with a sample static pod; Ctrl-C stops it
-	@go run ./test/cmd/node run
+	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node run
 cluster: ## A one-node cluster (etcd, kube-apiserver, controllers, scheduler, polylet); Ctrl-C stops it
-	@go run ./test/cmd/node cluster
+	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node cluster
 clean-node: ## Remove what run and cluster left: containers, mounts, directories, network
 	@go run ./test/cmd/node clean
 
@@ -57,31 +61,47 @@ build: ## Build bin/polylet, static
 image: build ## Build the container image polylet:dev (FROM scratch; needs docker)
 	$(call step,image polylet:dev)
 	@rm -rf .cache/image && mkdir -p .cache/image/run/polylet && cp -L bin/polylet .cache/image/
-	@tar -C .cache/image --owner=0 --group=65532 --mode=1770 -cf .cache/image/run.tar run/polylet
+	@tar -C .cache/image --owner=0 --group=60800 --mode=750 -cf .cache/image/run.tar run/polylet
+	@for own in podsync:0 gateway:60801 probes:60802 stats:60803 nodestatus:60804; do \
+		mkdir .cache/image/run/polylet/$${own%:*}.d && \
+		tar -C .cache/image --owner=$${own#*:} --group=60800 --mode=750 -rf .cache/image/run.tar run/polylet/$${own%:*}.d || exit 1; done
 	@docker build -q -f deploy/compose/Dockerfile -t polylet:dev .cache/image
 
 ##@ Test
 
 .PHONY: test unit sim node conformance bench vm
-test: build generate-check docs-check lint unit real ## Everything, as root, under 30 minutes on 2 cores
+test: ## Everything (CI runs this; root), and at the end how long each part took; about 30 minutes on 2 cores, more on the first run, which builds tools and peers
+	@tools/timed setup build generate-check docs-check lint unit real
 	@printf '\nall passed\n'
-unit: gcc systemd-analyze ## Unit tests of all modules, with the race detector, shuffled
+unit: ## Unit tests of all modules, with the race detector, shuffled; installs nothing
 	$(call step,unit tests)
-	@go test -race -shuffle=on -timeout=10m $(patsubst %,./%/...,$(MODULES))
-sim: ## Simulation of podsync: SEEDS=10000 seeds on virtual time
+	@tools/needed
+	@go test -race -shuffle=on -timeout=20m $(patsubst %,./%/...,$(MODULES)) 2>&1 | tools/failures
+sim: ## Simulation of podsync: the first SEEDS=500 seeds on virtual time
 	$(call step,simulation of $(SEEDS) seeds)
 	@if [ -d services/podsync/internal/sim ]; then \
-		POLYLET_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout=30m ./services/podsync/internal/sim/...; \
+		POLYLET_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout=30m ./services/podsync/internal/sim/... 2>&1 | tools/failures; \
 	else echo "there is no simulation in this checkout" >&2; exit 1; fi
+.PHONY: soak-sim seeds replay
+seeds: ## Simulation of the first EXACT=10000 seeds, each with its goroutines in one order: what passes once passes again
+	$(call step,simulation of $(EXACT) seeds in exact order)
+	@go test -count=1 -timeout=90m ./services/podsync/internal/sim -exact -run TestPodsyncKeepsItsPromisesWhateverFails -seeds $(EXACT) 2>&1 | tools/failures
+soak-sim: ## Simulation of SEEDS seeds that were never run before: the first is chosen at random, and printed
+	@first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "seeds from $$first on"; \
+		go test -count=1 -timeout=0 ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seeds $(SEEDS) -first $$first
+# SEED only when it is given: its default is that of `make e2e-node`.
+replay: ## Simulation: 200 seeds twice, once beside a load, whose traces are compared; SEED=n replays one and prints its trace, STORY=1 with all that podsync logged
+	$(call step,replay of the simulation)
+	@go test -count=1 -timeout=60m -v ./services/podsync/internal/sim -exact $(if $(filter-out file,$(origin SEED)),\
+		-run TestPodsyncKeepsItsPromisesWhateverFails -seed $(SEED) $(if $(STORY),-story),-run TestASeedGivesTheSameTraceBesideALoad)
 node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regexp picks some
 	$(call step,node tests)
+	@mkdir -p bin
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
-	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=$(NODE_TIMEOUT) -v -run '$(RUN)' ./test/... 2>&1 \
-		| grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)' | tee bin/node-tests.log \
-		|| { tools/failures bin/node-tests.log; exit 1; }
+	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=$(NODE_TIMEOUT) -v -run '$(RUN)' ./test/... 2>&1 | tee bin/node-tests.log | tools/failures
 .PHONY: soak
-soak: ## The node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
+soak: soak-sim ## SEEDS new seeds of the simulation, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
 .PHONY: node-page
 node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
@@ -93,6 +113,11 @@ node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromi
 conformance: ## The upstream end-to-end suite on a one-node cluster (root); FOCUS=regexp, PROCS=4, RUNS=3 in a row, AGENT=kubelet compares, SERVICES=1 with kube-proxy and DNS
 	$(call step,conformance)
 	@nice -n 5 go run ./test/cmd/conformance -focus '$(FOCUS)' -procs '$(PROCS)' -runs '$(RUNS)' -agent '$(AGENT)' $(if $(SERVICES),-services)
+# FOCUS only when it is given: its default is that of `make conformance`.
+.PHONY: e2e-node
+e2e-node: ## The upstream node suite in namespaces of its own (root); AGENT=kubelet writes down what that passes, GROUP=par,restart,… FOCUS=regexp SEED=1
+	$(call step,node end-to-end suite)
+	@nice -n 5 go run ./test/cmd/e2enode -agent '$(AGENT)' -group '$(GROUP)' -seed '$(SEED)' $(if $(filter-out file,$(origin FOCUS)),-focus '$(FOCUS)')
 .PHONY: fuzz fuzz-short
 fuzz: ## Every fuzzer, one after the other, for FUZZTIME=60s each
 	$(call step,fuzzers for $(FUZZTIME) each)
@@ -103,7 +128,7 @@ NETWORKED := services/gateway services/nodestatus/internal/nodelog
 # at once, and the others a minute between them.
 .PHONY: real fuzz-short
 real:
-	@tools/beside 'sim fuzz-short' node
+	@tools/beside 'sim replay fuzz-short seeds' node
 fuzz-short:
 	$(call step,fuzzers of what faces the network for 60s each)
 	@FUZZTIME=60s FUZZERS=16 tools/fuzz $(NETWORKED)
@@ -115,14 +140,17 @@ vm: ## systemd as PID 1 and cgroup v2, in a virtual machine (root, qemu, about 1
 	@go run ./test/cmd/vm
 bench: ## How long pods take to be Ready, and the same for the runtime alone (root); ROWS=1 what else a node notices and costs, API=1 what its API gives, beside a kubelet
 	$(call step,benchmark)
-	@go run ./test/bench $(if $(ROWS),-rows -agents polylet$(comma)kubelet)$(if $(API),-api -burst 20 -agents polylet$(comma)kubelet)
+	@go run ./test/bench $(if $(ROWS),rows -agents polylet$(comma)kubelet,$(if $(API),api -burst 20 -agents polylet$(comma)kubelet,pods))
 
 ##@ Code
 
 .PHONY: lint fmt docs docs-check generate generate-check breaking accept-protos tidy vuln licenses
-lint: tools-lint ## Lint all modules
+lint: tools-lint ## Lint all modules, and look for functions that neither a program nor a test reaches
 	$(call step,lint)
 	@bin/golangci-lint run --allow-parallel-runners --timeout=20m $(patsubst %,./%/...,$(LINTED))
+	$(call step,dead code)
+	@dead=$$(bin/deadcode -test -filter '^github.com/polylet/polylet' $(patsubst %,./%/...,$(MODULES))); \
+		[ -z "$$dead" ] || { echo "$$dead"; echo "nothing calls these, tests included: remove them" >&2; exit 1; }
 fmt: tools-lint ## Format all modules
 	@bin/gofumpt -l -w $(LINTED)
 generate: tools-api third-party ## Generate Go from api/proto and services/gateway/gateway.yaml
@@ -141,12 +169,14 @@ breaking: tools-api third-party ## Check that the protos only grow since they we
 	$(call step,protos: breaking changes)
 	@mkdir -p .cache && cd api && ../bin/buf build -o ../.cache/protos.binpb && \
 		../bin/buf breaking ../.cache/protos.binpb --against lock.binpb --config '{"version":"v2","breaking":{"use":["FILE"]}}'
-docs: ## Write docs/metrics.md from what the processes register
-	$(call step,docs/metrics.md)
+docs: ## Write docs/metrics.md from what the processes register, and docs/rules.md from docs/rules
+	$(call step,docs/metrics.md and docs/rules.md)
 	@go test -count=1 -run 'MetricsAreAsRecorded|EveryProcessShows|SeriesThatDashboardsKnow' $(METRICS) -update >/dev/null
 	@go run ./test/cmd/metricsdoc
-docs-check: docs ## Check that docs/metrics.md and the lists of metrics are what the processes register
-	@git diff --exit-code -- docs/metrics.md '*metrics.golden' || { echo "commit what make docs has written" >&2; exit 1; }
+	@go run ./test/cmd/rulesdoc
+docs-check: docs ## Check that docs/metrics.md, the lists of metrics and docs/rules.md are current, and that docs/security.md names tests that are there; prints how many rules have no test
+	@go test -run TestTheSecurityPage ./cmd/polylet
+	@git diff --exit-code -- docs/metrics.md docs/rules.md '*metrics.golden' || { echo "commit what make docs has written" >&2; exit 1; }
 accept-protos: tools-api third-party generate-check ## Accept the protos as the state that later ones may not break
 	@cd api && ../bin/buf build -o lock.binpb
 tidy: ## go mod tidy in all modules
@@ -159,7 +189,7 @@ licenses: tools-dev ## List the licences of all that the executable links
 
 ##@ Tools
 
-.PHONY: tools tools-api tools-lint tools-dev peers third-party gcc systemd-analyze
+.PHONY: tools tools-api tools-lint tools-dev peers third-party setup
 tools: tools-api tools-lint tools-dev ## Install all development tools into bin/
 tools-api:
 	@tools/install .
@@ -173,10 +203,5 @@ peers: ## Build the programs that node tests run against, ahead of time
 third-party:
 	@dir=$$(cd internal && go list -m -f '{{.Dir}}' github.com/prometheus/client_model) && \
 		install -D -m 0644 "$$dir/io/prometheus/client/metrics.proto" api/third_party/io/prometheus/client/metrics.proto
-# The race detector needs a C compiler.
-gcc:
-	@command -v gcc >/dev/null || { echo "installing gcc for the race detector ..."; \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null; }
-systemd-analyze:
-	@command -v systemd-analyze >/dev/null || { echo "installing systemd, which reads our units in a test ..."; \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends systemd >/dev/null; }
+setup: ## Install the Debian packages that unit tests need, where they are missing (root); make test does it
+	@tools/needed --install

@@ -35,6 +35,7 @@ func newConfigCommand() *cobra.Command {
 			return showConfig(cmd.OutOrStdout(), config, all)
 		})
 	cmd.Long = "Show the configuration in effect as a running service has it: flags, file and drop-ins over the defaults.\nThe table has the fields that were set, with who has set them, and those that differ from what a node without flags and files runs with; --all has all." +
+		"\nBelow it stand the settings that do not do what they say, and why." +
 		"\nA service without root reads a copy of the files; podsync's answer names the originals."
 	cmd.Example = "  polylet config\n  polylet config -o yaml\n  polylet config --service=gateway --all"
 	cmd.Flags().StringVar(&service, "service", "podsync", "Whose configuration.")
@@ -62,7 +63,7 @@ func askConfig(ctx context.Context, dir, service string) (config *commonv1.GetCo
 		return nil, nil, errs[at]
 	}
 	for i, name := range services() {
-		if errs[i] == nil && !sameDocument(answers[i].GetKubeletConfigurationJson(), answers[at].GetKubeletConfigurationJson()) {
+		if errs[i] == nil && !sameDocument(withoutFiles(answers[i].GetKubeletConfigurationJson()), withoutFiles(answers[at].GetKubeletConfigurationJson())) {
 			others = append(others, name)
 		}
 	}
@@ -81,7 +82,52 @@ func configOf(ctx context.Context, dir, service string) (*commonv1.GetConfigResp
 	if err != nil {
 		return nil, explainCall(service, err)
 	}
+	resp.KubeletConfigurationJson = maskHeaders(resp.GetKubeletConfigurationJson())
 	return resp, nil
+}
+
+// maskHeaders hides the values of HTTP headers, which the services show to root:
+// a terminal is no place for them, and services without root do not have them.
+func maskHeaders(document []byte) []byte {
+	var fields map[string]any
+	if json.Unmarshal(document, &fields) != nil {
+		return document // who shows it says what is wrong
+	}
+	headers, ok := fields["staticPodURLHeader"].(map[string]any)
+	if !ok {
+		return document
+	}
+	for _, values := range headers {
+		list, _ := values.([]any)
+		for i := range list {
+			list[i] = "<masked>"
+		}
+	}
+	masked, err := json.Marshal(fields)
+	if err != nil {
+		return []byte("{}")
+	}
+	return masked
+}
+
+// withoutFiles leaves out of a configuration the files that the gateway may have
+// copies of: it names the copies, the others the originals, on every node.
+func withoutFiles(document []byte) []byte {
+	var fields map[string]any
+	if json.Unmarshal(document, &fields) != nil {
+		return document
+	}
+	for _, name := range []string{"tlsCertFile", "tlsPrivateKeyFile"} {
+		delete(fields, name)
+	}
+	if authentication, ok := fields["authentication"].(map[string]any); ok {
+		delete(authentication, "x509")
+	}
+	plain, err := json.Marshal(fields)
+	if err != nil {
+		return document
+	}
+	return plain
 }
 
 func sameDocument(a, b []byte) bool {
@@ -120,7 +166,16 @@ func showConfig(out io.Writer, config *commonv1.GetConfigResponse, all bool) err
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, compact(fields[name]), compact(plain[name]), origin)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if lines := config.GetWithoutEffect(); len(lines) > 0 {
+		fmt.Fprintln(out, "\nNot as it says:")
+		for _, line := range lines {
+			fmt.Fprintln(out, "  "+line)
+		}
+	}
+	return nil
 }
 
 func compact(v any) string {

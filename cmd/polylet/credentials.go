@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -12,11 +13,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
@@ -30,9 +30,10 @@ import (
 const settle = 200 * time.Millisecond
 
 // credentials are the copies of what the gateway needs and may not read where
-// it lies: the kubeconfig with its client certificate, the serving certificate
-// and the client CA. They lie in a directory that only root and the gateway's
-// group can open, and follow their originals.
+// it lies: the serving certificate and the client CA, and never the kubeconfig
+// or what it names: nodestatus asks the apiserver for the gateway. They lie in a
+// directory that only root and the gateway's group can open, and follow their
+// originals.
 type credentials struct {
 	log    klog.Logger
 	loaded *kubeletconfig.Loaded
@@ -42,13 +43,14 @@ type credentials struct {
 
 	mu      sync.Mutex
 	sources map[string]bool
+	names   map[string]bool // of the copies
 	changed chan struct{}
 }
 
 func newCredentials(log klog.Logger, loaded *kubeletconfig.Loaded, dir string, who supervise.Identity) *credentials {
 	return &credentials{
 		log: log, loaded: loaded, dir: dir, gid: who.GID, active: who.Drop,
-		sources: map[string]bool{}, changed: make(chan struct{}, 1),
+		sources: map[string]bool{}, names: map[string]bool{}, changed: make(chan struct{}, 1),
 	}
 }
 
@@ -86,13 +88,6 @@ func (c *credentials) write(context.Context) ([]string, error) {
 		}
 		flags = append(flags, p.flag+"="+copied)
 	}
-	if c.loaded.Flags.Kubeconfig != "" {
-		copied, err := c.kubeconfig(c.loaded.Flags.Kubeconfig)
-		if err != nil {
-			return nil, fmt.Errorf("copy kubeconfig for the gateway: %w", err)
-		}
-		flags = append(flags, "--kubeconfig="+copied)
-	}
 	return flags, nil
 }
 
@@ -116,6 +111,7 @@ func (c *credentials) serving() error {
 
 func (c *credentials) copy(source, name string) (string, error) {
 	c.watch(source)
+	c.names[name] = true
 	data, err := os.ReadFile(source)
 	if err != nil {
 		return "", err
@@ -123,63 +119,51 @@ func (c *credentials) copy(source, name string) (string, error) {
 	return c.put(name, data)
 }
 
-// put writes a copy unless it is there already.
+// copyMode is that of all copies; their group is the service's.
+const copyMode = 0o640
+
+// put writes a copy unless it is there already, and is the gateway's: one that an
+// agent left behind whose gateway had another user could not be read.
 func (c *credentials) put(name string, data []byte) (string, error) {
 	path := filepath.Join(c.dir, name)
-	if old, err := os.ReadFile(path); err == nil && slices.Equal(old, data) {
+	if old, err := os.ReadFile(path); err == nil && slices.Equal(old, data) && isCopyFor(path, c.gid) {
 		return path, nil
 	}
-	return path, fsatomic.WriteFileOwned(path, data, 0o640, -1, c.gid)
+	return path, fsatomic.WriteFileOwned(path, data, copyMode, -1, c.gid)
 }
 
-// kubeconfig copies a kubeconfig so that all that may change is in files,
-// which client-go reads again by itself.
-func (c *credentials) kubeconfig(source string) (string, error) {
-	c.watch(source)
-	cfg, err := clientcmd.LoadFromFile(source)
-	if err != nil {
-		return "", err
+func isCopyFor(path string, gid int) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != copyMode {
+		return false
 	}
-	if err := clientcmdapi.MinifyConfig(cfg); err != nil {
-		return "", fmt.Errorf("%s: %w", source, err)
-	}
-	if err := clientcmd.ResolveLocalPaths(cfg); err != nil {
-		return "", fmt.Errorf("%s: %w", source, err)
-	}
-	for _, cluster := range cfg.Clusters {
-		if err := c.externalize(&cluster.CertificateAuthority, &cluster.CertificateAuthorityData, "apiserver-ca.crt"); err != nil {
-			return "", err
-		}
-	}
-	for _, user := range cfg.AuthInfos {
-		token := []byte(user.Token)
-		err := errors.Join(
-			c.externalize(&user.ClientCertificate, &user.ClientCertificateData, "client.crt"),
-			c.externalize(&user.ClientKey, &user.ClientKeyData, "client.key"),
-			c.externalize(&user.TokenFile, &token, "token"),
-		)
-		if err != nil {
-			return "", err
-		}
-		user.Token = ""
-	}
-	data, err := clientcmd.Write(*cfg)
-	if err != nil {
-		return "", err
-	}
-	return c.put("kubeconfig", data)
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(owner.Gid) == gid && int(owner.Uid) == os.Geteuid()
 }
 
-// externalize makes a copied file of what stands in file or inline.
-func (c *credentials) externalize(file *string, inline *[]byte, name string) (err error) {
-	switch {
-	case len(*inline) > 0:
-		*file, err = c.put(name, *inline)
-		*inline = nil
-	case *file != "":
-		*file, err = c.copy(*file, name)
+// dropOthers removes from the gateway's copies what is none of them.
+func (c *credentials) dropOthers() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return dropOthers(c.dir, slices.Collect(maps.Keys(c.names))...)
+}
+
+// dropOthers removes the files in a directory of copies that are not copies of
+// now: an agent that was killed, or one of an earlier release, left them there,
+// the node's kubeconfig with its key among them.
+func dropOthers(dir string, names ...string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
 	}
-	return err
+	var errs []error
+	for _, e := range entries {
+		if e.IsDir() || e.Name() == configCopy || e.Name() == argsFile || slices.Contains(names, e.Name()) {
+			continue
+		}
+		errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
 }
 
 func (c *credentials) watch(source string) {
@@ -268,11 +252,14 @@ func ensureServing(loaded *kubeletconfig.Loaded, cert, key string) error {
 	return fsatomic.WriteFile(cert, certPEM, 0o644)
 }
 
+// configCopy is the name of the copy of the configuration.
+const configCopy = "config.json"
+
 // writeConfigCopy writes the configuration in effect for a service that may
 // not read the original, and returns the flags that name it.
 func writeConfigCopy(dir string, loaded *kubeletconfig.Loaded, gid int) ([]string, error) {
-	path := filepath.Join(dir, "config.json")
-	if err := fsatomic.WriteFileOwned(path, loaded.ConfigzJSON(), 0o640, -1, gid); err != nil {
+	path := filepath.Join(dir, configCopy)
+	if err := fsatomic.WriteFileOwned(path, loaded.CopyJSON(), copyMode, -1, gid); err != nil {
 		return nil, err
 	}
 	return []string{"--config=" + path, "--config-dir=", "--bootstrap-kubeconfig="}, nil

@@ -1,23 +1,37 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/polylet/polylet/internal/supervise"
 )
+
+func systemdAnalyze(t *testing.T) string {
+	t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("systemd-analyze is not there; make setup installs it, and without it nothing checks the units")
+		}
+		t.Skip("systemd is not installed; make setup installs it")
+	}
+	return analyze
+}
 
 // TestTheUnitsAreValidForSystemd has systemd itself read the units, with this
 // test's own program in the place of /usr/bin/polylet, which need not be there.
 func TestTheUnitsAreValidForSystemd(t *testing.T) {
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("systemd-analyze is not there; make unit installs it, and without it nothing checks the units")
-		}
-		t.Skip("systemd is not installed; make unit installs it")
-	}
+	analyze := systemdAnalyze(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +47,7 @@ func TestTheUnitsAreValidForSystemd(t *testing.T) {
 			t.Fatal(err)
 		}
 		switch filepath.Ext(file) {
-		case ".slice", ".socket", ".service", ".path":
+		case ".slice", ".socket", ".service":
 			copied := filepath.Join(dir, filepath.Base(file))
 			text := strings.ReplaceAll(string(raw), "/usr/bin/polylet ", self+" ")
 			if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
@@ -42,7 +56,7 @@ func TestTheUnitsAreValidForSystemd(t *testing.T) {
 			units = append(units, copied)
 		}
 	}
-	if len(units) < 13 {
+	if len(units) < 12 {
 		t.Fatalf("only %d units", len(units))
 	}
 	cmd := exec.CommandContext(t.Context(), analyze, append([]string{"verify", "--man=no"}, units...)...)
@@ -75,19 +89,192 @@ func TestEveryUnitStartsACommandThatExists(t *testing.T) {
 	}
 }
 
-// TestStatsIsBoundedWhereverItRuns: what measures must not become what is to be measured.
-func TestStatsIsBoundedWhereverItRuns(t *testing.T) {
-	for file, limits := range map[string][]string{
-		"../../deploy/systemd/polylet-stats.service": {"\nMemoryMax=256M\n", "\nCPUQuota=100%\n", "\nEnvironment=GOMEMLIMIT=200MiB\n"},
-		"../../deploy/compose/compose.yaml":          {"\n    mem_limit: 256m\n", "\n    cpus: 1.0\n", "GOMEMLIMIT=200MiB"},
-	} {
-		raw, err := os.ReadFile(file)
+// TestSystemdFindsTheUnitsHardened has systemd judge the files: 0 is best, 10
+// worst. test/vm asks it of the units that run.
+func TestSystemdFindsTheUnitsHardened(t *testing.T) {
+	analyze := systemdAnalyze(t)
+	for service, limit := range map[string]float64{"gateway": 1.5, "probes": 1.5, "nodestatus": 2.5, "stats": 3.3, "handout": 4, "podsync": 5.3} {
+		unit := "../../deploy/systemd/polylet-" + service + ".service"
+		out, err := exec.CommandContext(t.Context(), analyze, "security", "--no-pager", "--offline=true", unit).CombinedOutput()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("systemd-analyze: %v: %s", err, out)
 		}
-		for _, limit := range limits {
-			if !strings.Contains(string(raw), limit) {
-				t.Errorf("%s does not have %q", file, strings.TrimSpace(limit))
+		found := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
+		if found == nil {
+			t.Fatalf("no exposure level in %s", out)
+		}
+		if exposure, err := strconv.ParseFloat(string(found[1]), 64); err != nil || exposure > limit {
+			t.Errorf("exposure of %s is %s, more than %.1f:\n%s", service, found[1], limit, out)
+		}
+	}
+}
+
+// TestNoUnitWithoutRootReachesIntoOtherProcesses: @system-service lets a process
+// write into the memory of others, which with CAP_SYS_PTRACE are podsync, too.
+func TestNoUnitWithoutRootReachesIntoOtherProcesses(t *testing.T) {
+	for _, service := range []string{"gateway", "probes", "stats", "nodestatus"} {
+		filters := unitOf(t, service)["SystemCallFilter"]
+		refused := strings.Fields(strings.TrimPrefix(filters[len(filters)-1], "~"))
+		for _, call := range []string{"@debug", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp"} {
+			if !strings.HasPrefix(filters[len(filters)-1], "~") || !slices.Contains(refused, call) {
+				t.Errorf("the unit of %s does not refuse %s: %q", service, call, filters)
+			}
+		}
+	}
+}
+
+// TestEveryServiceIsBoundedWhereverItRuns: what measures, probes and answers
+// strangers must not become what is to be measured. podsync grows with its pods.
+func TestEveryServiceIsBoundedWhereverItRuns(t *testing.T) {
+	bounds := map[string]struct{ max, runtime string }{
+		"gateway": {"512M", "400MiB"}, "probes": {"256M", "200MiB"}, "stats": {"256M", "200MiB"}, "nodestatus": {"256M", "200MiB"},
+	}
+	containers := composeServices(t)
+	for service, bound := range bounds {
+		unit := unitOf(t, service)
+		if unit.one("MemoryMax") != bound.max || !slices.Contains(unit["Environment"], "GOMEMLIMIT="+bound.runtime) {
+			t.Errorf("the unit of %s has MemoryMax %q and %q", service, unit.one("MemoryMax"), unit["Environment"])
+		}
+		c := containers[service]
+		if !strings.EqualFold(c.MemLimit, bound.max) || !slices.Contains(c.Environment, "GOMEMLIMIT="+bound.runtime) {
+			t.Errorf("the container of %s has mem_limit %q and %q", service, c.MemLimit, c.Environment)
+		}
+	}
+	if cpu := unitOf(t, "stats").one("CPUQuota"); cpu != "100%" || containers["stats"].CPUs != 1 {
+		t.Errorf("stats has CPUQuota %q and %v cpus", cpu, containers["stats"].CPUs)
+	}
+	if unitOf(t, "handout").one("MemoryMax") == "" {
+		t.Error("handout is not bounded")
+	}
+}
+
+// unit is a unit file: the values of each setting.
+type unit map[string][]string
+
+// one is a setting's last value.
+func (u unit) one(name string) string {
+	if values := u[name]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}
+
+func unitOf(t *testing.T, service string) unit {
+	t.Helper()
+	raw, err := os.ReadFile("../../deploy/systemd/polylet-" + service + ".service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := unit{}
+	for line := range strings.Lines(string(raw)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
+			out[name] = append(out[name], value)
+		}
+	}
+	return out
+}
+
+// container is what compose.yaml says of a service, as far as it is looked at.
+type container struct {
+	Command     []string `json:"command"`
+	User        string   `json:"user"`
+	PID         string   `json:"pid"`
+	ReadOnly    bool     `json:"read_only"`
+	CapDrop     []string `json:"cap_drop"`
+	CapAdd      []string `json:"cap_add"`
+	SecurityOpt []string `json:"security_opt"`
+	Volumes     []string `json:"volumes"`
+	Environment []string `json:"environment"`
+	MemLimit    string   `json:"mem_limit"`
+	CPUs        float64  `json:"cpus"`
+}
+
+// ids are the user and group that a container's service has in the end: one
+// that starts as root gives that up by itself.
+func (c container) ids(t *testing.T) (uid, gid string) {
+	t.Helper()
+	if c.Command[0] != launchCommand {
+		uid, gid, _ = strings.Cut(c.User, ":")
+		return uid, gid
+	}
+	var plan struct{ Identity supervise.Identity }
+	if err := json.Unmarshal([]byte(c.Command[1]), &plan); err != nil || !plan.Identity.Drop || c.Command[2] != "--" {
+		t.Fatalf("%q: %v", c.Command, err)
+	}
+	return strconv.Itoa(plan.Identity.UID), strconv.Itoa(plan.Identity.GID)
+}
+
+func composeServices(t *testing.T) map[string]container {
+	t.Helper()
+	raw, err := os.ReadFile("../../deploy/compose/compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Services map[string]container `json:"services"`
+	}
+	if err := yaml.Unmarshal(raw, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Services) != len(services()) {
+		t.Fatalf("compose has %d services", len(file.Services))
+	}
+	return file.Services
+}
+
+// TestNoTwoServicesShareAUser, in the units and in compose, nor have a number
+// that images use, as a user or as the sockets' group.
+func TestNoTwoServicesShareAUser(t *testing.T) {
+	containers := composeServices(t)
+	units, numbers := map[string]string{}, map[string]string{}
+	for _, service := range separate() {
+		if user := unitOf(t, service).one("User"); user != "polylet-"+service || units[user] != "" {
+			t.Errorf("the unit of %s runs as %q", service, user)
+		} else {
+			units[user] = service
+		}
+		uid, gid := containers[service].ids(t)
+		if numbers[uid] != "" || slices.Contains(ofImages(), uid) || slices.Contains(ofImages(), gid) || uid == gid {
+			t.Errorf("the container of %s runs as %s:%s, beside %v", service, uid, gid, numbers)
+		}
+		numbers[uid] = service
+		for _, other := range services() {
+			if flag := "--" + service + "-user=" + uid; !slices.Contains(containers[other].Command, flag) {
+				t.Errorf("the container of %s does not know %s: %q", other, flag, containers[other].Command)
+			}
+		}
+	}
+	if user := unitOf(t, "podsync").one("User"); user != "" || containers["podsync"].User != "" && !strings.HasPrefix(containers["podsync"].User, "0:") {
+		t.Errorf("podsync runs as %q and %q", user, containers["podsync"].User)
+	}
+}
+
+// TestTheContainersAreAsStrictAsTheUnits compares capabilities, and looks who
+// may put a socket where.
+func TestTheContainersAreAsStrictAsTheUnits(t *testing.T) {
+	for service, c := range composeServices(t) {
+		allowed := strings.Fields(strings.ReplaceAll(unitOf(t, service).one("CapabilityBoundingSet"), "CAP_", ""))
+		if c.Command[0] == launchCommand {
+			allowed = append(allowed, "SETUID", "SETGID", "SETPCAP") // to give root up
+		}
+		for _, capability := range c.CapAdd {
+			if !slices.Contains(allowed, capability) {
+				t.Errorf("the container of %s has %s, its unit does not", service, capability)
+			}
+		}
+		if !slices.Equal(c.CapDrop, []string{"ALL"}) || !slices.Contains(c.SecurityOpt, "no-new-privileges:true") || !c.ReadOnly {
+			t.Errorf("%s: cap_drop %q, security_opt %q, read_only %v", service, c.CapDrop, c.SecurityOpt, c.ReadOnly)
+		}
+		for _, volume := range c.Volumes {
+			to, writable := strings.Split(volume, ":")[1], !slices.ContainsFunc(strings.Split(volume, ":")[2:], func(o string) bool { return strings.HasPrefix(o, "ro") })
+			if strings.HasPrefix(to, "/run/polylet") && writable != (to == "/run/polylet/"+service+".d") {
+				t.Errorf("%s may write to %s: %v", service, to, writable)
+			}
+			if to == "/sys" && writable {
+				t.Errorf("%s may write to all of /sys", service)
+			}
+			if service != "podsync" && strings.Contains(volume, "containerd") {
+				t.Errorf("%s has %s", service, volume)
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func (p *podsyncPeer) stream(cmd *cobra.Command, at string, flags execFlags) err
 	if err != nil {
 		return fmt.Errorf("connect to the runtime's streaming server: %w", err)
 	}
-	options := remotecommand.StreamOptions{Stdout: cmd.OutOrStdout(), Tty: flags.tty}
+	options := remotecommand.StreamOptions{Stdout: asItIs(cmd.OutOrStdout()), Tty: flags.tty}
 	if flags.stdin {
 		options.Stdin = cmd.InOrStdin()
 	}

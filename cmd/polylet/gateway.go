@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"strconv"
@@ -10,34 +9,40 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	"k8s.io/client-go/kubernetes"
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
-	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/services/gateway"
 )
 
 // newGatewayCommand is `polylet gateway`: it serves the node's HTTP API. It
 // takes the kubelet's flags, of which it needs those about serving, and needs
-// to read only the certificates and the kubeconfig that they name.
+// to read only the certificates that they name: nodestatus has the kubeconfig.
 func newGatewayCommand() *cobra.Command {
 	return serviceCommand("gateway", "Serve the node's HTTP API", runGateway)
 }
 
 func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	if err := loaded.RefuseOpen(); err != nil {
+		return err
+	}
 	d, err := daemon.New(daemon.Options{
-		Service:       "gateway",
-		NodeName:      loaded.NodeName,
-		SocketDir:     loaded.Flags.SocketDir,
-		SocketGroup:   loaded.Flags.SocketGroup,
-		ConfigJSON:    loaded.ConfigzJSON,
-		ConfigOrigins: loaded.Origins,
-		Operators:     operators(loaded),
+		Service:             "gateway",
+		NodeName:            loaded.NodeName,
+		SocketDir:           loaded.Flags.SocketDir,
+		SocketGroup:         loaded.Flags.SocketGroup,
+		ConfigJSON:          loaded.ConfigzJSON,
+		ConfigOrigins:       loaded.Origins,
+		ConfigWithoutEffect: withoutEffect(loaded),
+		Tracing:             traced(loaded),
+		Access:              accessTo("gateway"),
+		Users:               serviceUsers(loaded),
+		// systemd hides other users' processes from it (ProtectProc).
+		HiddenCallers: true,
 	})
 	if err != nil {
 		return err
@@ -54,15 +59,6 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		defer conn.Close()
 		peers[name] = conn
 	}
-	var client kubernetes.Interface
-	if loaded.Flags.Kubeconfig != "" {
-		// No limit of our own: each request to the node may need a review, and
-		// the answers are kept.
-		const unlimited = -1
-		if _, client, err = kubeclient.Build(loaded.Flags.Kubeconfig, unlimited, 0, "polylet-gateway/"+buildinfo.Version); err != nil {
-			return err
-		}
-	}
 	cfg, err := gatewayConfig(loaded)
 	if err != nil {
 		return err
@@ -71,9 +67,9 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		cfg.FeatureGates = append(cfg.FeatureGates, gateway.Gate(gate))
 	}
 	service, err := gateway.New(cfg, gateway.Deps{
-		Metrics: d.Metrics(), Health: d.Health(), Log: d.Log(), Client: client,
+		Metrics: d.Metrics(), Health: d.Health(), Log: d.Log(),
 		Podsync: peers["podsync"], Probes: peers["probes"], Stats: peers["stats"], Nodestatus: peers["nodestatus"],
-		Self: peers["gateway"],
+		Self: peers["gateway"], Trace: d.Tracing().Handler,
 	})
 	if err != nil {
 		return err
@@ -105,26 +101,29 @@ func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
 		Flagz:             loaded.FeatureEnabled("ComponentFlagz"),
 		Checkpoint:        loaded.FeatureEnabled("ContainerCheckpoint"),
 		LogStreams:        loaded.FeatureEnabled("PodLogsQuerySplitStreams"),
+		KeepWebSockets:    !loaded.FeatureEnabled("ExtendWebSocketsToKubelet"),
 		KubernetesVersion: buildinfo.KubernetesVersion,
 		FlagValues:        loaded.FlagValues(),
 
 		CompatibleStreamVerbs: loaded.Flags.CompatibleStreamVerbs,
 
+		Standalone:            loaded.Standalone,
 		Anonymous:             isTrue(authn.Anonymous.Enabled),
 		WebhookAuthentication: isTrue(authn.Webhook.Enabled),
 	}
 	if isTrue(c.EnableServer) {
 		out.SecureAddress = hostPort(c.Address, c.Port)
-		if c.ReadOnlyPort > 0 {
-			out.ReadOnlyAddress = hostPort(c.Address, c.ReadOnlyPort)
-		}
+	}
+	// enableServer is about the port above only, as for the kubelet.
+	if c.ReadOnlyPort > 0 {
+		out.ReadOnlyAddress = hostPort(c.Address, c.ReadOnlyPort)
 	}
 	if c.HealthzPort != nil && *c.HealthzPort > 0 {
 		out.HealthzAddress = hostPort(c.HealthzBindAddress, *c.HealthzPort)
 	}
 	out.PageAddress = loaded.Flags.NodePageAddress
 	if loaded.WaitsForServing() {
-		// nodestatus asks the apiserver for it and writes certificate and key there.
+		// Whoever gets it from the apiserver writes certificate and key there.
 		out.CertFile, out.KeyFile = loaded.ServingFiles()
 		out.WaitForCert = true
 	} else {
@@ -140,8 +139,8 @@ func addTLS(out *gateway.Config, c *kubeletv1beta1.KubeletConfiguration) (err er
 	if out.CipherSuites, err = cliflag.TLSCipherSuites(c.TLSCipherSuites); err != nil {
 		return fmt.Errorf("tlsCipherSuites: %w", err)
 	}
-	for _, id := range c.TLSCurvePreferences {
-		out.Curves = append(out.Curves, tls.CurveID(id))
+	if out.Curves, err = cliflag.TLSCurvePreferences(c.TLSCurvePreferences); err != nil {
+		return fmt.Errorf("tlsCurvePreferences: %w", err)
 	}
 	return nil
 }

@@ -1,64 +1,164 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/fsnotify/fsnotify"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
-	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 )
 
 // argsFile holds the flags of a service without root, for systemd's EnvironmentFile.
 const argsFile = "args.env"
 
+// followFlag is handout's own, beside the kubelet's.
+const followFlag = "--follow"
+
 // newHandoutCommand is `polylet handout`: under systemd it does, as root, what
 // `polylet run` does itself: it copies what services without root may read.
 func newHandoutCommand() *cobra.Command {
-	return serviceCommand("handout", "Copy configuration and keys for the services without root (systemd does this)", handOut)
+	follow := false
+	cmd := serviceCommand("handout", "Copy configuration and keys for the services without root; with "+followFlag+
+		", again whenever an original changes (systemd does this)", func(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+		// The copies say all that is in effect as if it had been asked for.
+		if err := loaded.RefuseOpen(); err != nil {
+			return err
+		}
+		return handOut(ctx, loaded, follow)
+	})
+	load := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		follow = slices.Contains(args, followFlag)
+		return load(cmd, slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == followFlag }))
+	}
+	return cmd
 }
 
-// handOut writes <socket-dir>/<service>/ for gateway and probes. It is run
-// again when a certificate changes; what is the same is not written again.
-func handOut(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	node := &nodeRun{loaded: loaded, log: klog.FromContext(ctx).WithName("handout"), gid: socketGroup(loaded.Flags.SocketGroup)}
+// handOut writes <socket-dir>/<service>/ for gateway and probes, and, when it
+// follows, again whenever an original changes, until ctx is done. What changes
+// while it copies is copied next; what is the same is not written again.
+func handOut(ctx context.Context, loaded *kubeletconfig.Loaded, follow bool) error {
+	log := klog.FromContext(ctx).WithName("handout")
+	for {
+		node, err := handOutOnce(ctx, loaded, log)
+		if err != nil || !follow {
+			return err
+		}
+		if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+			log.Error(err, "Could not tell systemd that the copies are there")
+		}
+		following, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if node.credentials != nil {
+				node.credentials.follow(following)
+			}
+		}()
+		next, err := nextConfiguration(ctx, loaded, log)
+		stop()
+		<-done
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		log.Info("The configuration has changed; its copies follow")
+		loaded = next
+	}
+}
+
+// handOutOnce writes all copies.
+func handOutOnce(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Logger) (*nodeRun, error) {
+	node := &nodeRun{loaded: loaded, log: log, gid: socketGroup(loaded.Flags.SocketGroup)}
 	gid, err := uds.LookupGroup(node.gid)
 	if err != nil {
-		return fmt.Errorf("--socket-group: %w", err)
+		return nil, fmt.Errorf("--socket-group: %w", err)
 	}
-	if err := ownDir(loaded.Flags.SocketDir, gid); err != nil {
-		return fmt.Errorf("--socket-dir: %w", err)
+	if err := ownSocketDir(loaded.Flags.SocketDir, gid); err != nil {
+		return nil, fmt.Errorf("--socket-dir: %w", err)
 	}
 	for _, service := range []string{"probes", "gateway"} {
-		identity, err := supervise.LookupIdentity(loaded.ServiceUser(service), gid)
-		if err != nil {
-			return fmt.Errorf("--%s-user: %w", service, err)
-		}
-		if !identity.Drop {
-			continue
-		}
-		if service == "gateway" {
-			node.credentials = newCredentials(node.log, loaded, node.copyDir(service), identity)
-		}
-		args, err := node.argsOf(ctx, service, identity)
-		if err != nil {
-			return err
-		}
-		line, err := environmentLine(args[1:])
-		if err != nil {
-			return err
-		}
-		if err := fsatomic.WriteFile(filepath.Join(node.copyDir(service), argsFile), []byte(line), 0o640); err != nil {
-			return err
+		if err := node.handOutTo(ctx, service, gid); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return node, nil
+}
+
+func (n *nodeRun) handOutTo(ctx context.Context, service string, gid int) error {
+	if n.loaded.ServiceUser(service) == "" {
+		return fmt.Errorf("there is no user polylet-%s: make it (systemd-sysusers with deploy/systemd/polylet.sysusers.conf), or name another (--%s-user)", service, service)
+	}
+	// Those without a user here get nothing from here, and read none of this.
+	identities, err := identitiesOf(n.loaded, gid, func(name string) bool { return n.loaded.ServiceUser(name) != "" })
+	identity := identities[service]
+	if err != nil || !identity.Drop {
+		return err
+	}
+	if service == "gateway" {
+		n.credentials = newCredentials(n.log, n.loaded, n.copyDir(service), identity)
+	}
+	args, err := n.argsOf(ctx, service, identity)
+	if err != nil {
+		return err
+	}
+	line, err := environmentLine(args[1:])
+	if err != nil {
+		return err
+	}
+	return fsatomic.WriteFile(filepath.Join(n.copyDir(service), argsFile), []byte(line), 0o640)
+}
+
+// nextConfiguration waits until the configuration in effect is another than
+// loaded's. One that is not valid is logged and waited over.
+func nextConfiguration(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Logger) (*kubeletconfig.Loaded, error) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watch the configuration: %w", err)
+	}
+	defer watcher.Close()
+	file, drops := loaded.Flags.ConfigFile, loaded.Flags.ConfigDir
+	for _, dir := range []string{filepath.Dir(file), drops} {
+		if dir == "." || dir == "" {
+			continue
+		}
+		if err := watcher.Add(dir); err != nil {
+			log.Error(err, "The configuration in this directory is not watched", "directory", dir)
+		}
+	}
+	timer := time.NewTimer(0) // it may have changed before it was watched
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case event := <-watcher.Events:
+			if event.Name == file || filepath.Dir(event.Name) == filepath.Clean(drops) {
+				timer.Reset(settle)
+			}
+		case err := <-watcher.Errors:
+			log.Error(err, "Watching the configuration")
+			timer.Reset(settle) // events may be lost
+		case <-timer.C:
+			next, err := kubeletconfig.Load(loaded.Args)
+			switch {
+			case err != nil:
+				log.Error(err, "The changed configuration is not valid; the copies stay as they were")
+			case !bytes.Equal(next.CopyJSON(), loaded.CopyJSON()):
+				return next, nil
+			}
+		}
+	}
 }
 
 // environmentLine is what systemd splits into the same arguments again.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/uds"
 )
 
 // answerWithin is how long a service may take to answer a person.
@@ -38,7 +38,10 @@ func inspectCommand(use, short string, args cobra.PositionalArgs, ask func(cmd *
 		Use:   use,
 		Short: short,
 		Args:  args,
-		RunE:  func(cmd *cobra.Command, args []string) error { return ask(cmd, dir, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cmd.SetOut(&visible{out: cmd.OutOrStdout()})
+			return ask(cmd, dir, args)
+		},
 	}
 	cmd.Flags().StringVar(&dir, "socket-dir", daemon.DefaultSocketDir, "Directory of the node's sockets.")
 	return cmd
@@ -46,30 +49,45 @@ func inspectCommand(use, short string, args cobra.PositionalArgs, ask func(cmd *
 
 // dial connects to a service, with a clear error when nothing is there.
 func dial(dir, service string) (*grpc.ClientConn, error) {
-	path := filepath.Join(dir, service+".sock")
+	path := uds.Path(dir, service)
 	switch _, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("no socket %s: start the node (polylet run, or systemctl start polylet.slice), or pass --socket-dir", path)
+		return nil, fmt.Errorf("no socket %s: start the node (polylet run, or systemctl start polylet-%s.socket), or pass --socket-dir; if it runs, its sockets were removed: restart it (polylet run, or systemctl restart polylet-%s.socket polylet-%s.service)", path, service, service, service)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%s may not be opened: become root or a member of group polylet", path)
 	case err != nil:
 		return nil, err
 	}
-	return rpc.Dial(path)
+	return rpc.DialServer(path, func(uid uint32) bool { return mayServe(service, uid) })
+}
+
+// mayServe says, to a person, whether a service may run as a user: its own, or
+// one of the numbers that are taken where it has none.
+func mayServe(service string, uid uint32) bool {
+	if uid >= firstFreeID && uid <= lastFreeID {
+		return true
+	}
+	own, err := rpc.LookupUID("polylet-" + service)
+	return err == nil && own == uid
 }
 
 // explainCall adds to a failed call what a person can do.
 func explainCall(service string, err error) error {
 	switch {
 	case errors.Is(err, rpcerr.ErrUnavailable):
-		return fmt.Errorf("%s does not answer: %w: see its log, and polylet status", service, err)
+		return fmt.Errorf("%s does not answer: it starts, hangs, or ends again and again; %s (%w)", service, logOf(service), err)
 	case errors.Is(err, rpcerr.ErrTimeout):
-		return fmt.Errorf("%s did not answer within %s: it starts, or hangs; see its log, and polylet status", service, answerWithin)
+		return fmt.Errorf("%s did not answer within %s: it starts, hangs, or ends again and again; %s", service, answerWithin, logOf(service))
 	case errors.Is(err, rpcerr.ErrUnimplemented):
 		return fmt.Errorf("%s does not serve this yet: %w", service, err)
 	default:
 		return fmt.Errorf("%s: %w", service, err)
 	}
+}
+
+// logOf says where a service's last words are.
+func logOf(service string) string {
+	return fmt.Sprintf("its last words are in its log: journalctl -u polylet-%s, or what polylet run writes", service)
 }
 
 // podsyncPeer is what the commands about pods ask.

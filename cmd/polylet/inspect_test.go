@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +17,7 @@ import (
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -120,4 +126,65 @@ func TestANodeThatIsNotThereIsNamed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), dir+"/podsync.sock") || !strings.Contains(err.Error(), "start the node") {
 		t.Errorf("err = %v", err)
 	}
+}
+
+// Containers, registries and manifests have a say in what is shown.
+func TestNothingThatIsShownMovesATerminal(t *testing.T) {
+	now := time.Now()
+	evil := "\x1b[2J\x1b]0;title\a half a character \xc3 \u009b31m \u202egnihtemos ü"
+	resp := &podsyncv1.ExplainPodResponse{
+		Pod: &podsyncv1.PodRef{Namespace: "default", Name: "web"}, Reason: "Failed", Message: evil,
+		Waits: []*podsyncv1.Wait{{Kind: "image", Object: evil, Reason: evil, Advice: evil}},
+	}
+	shows := map[string]func(cmd *cobra.Command) error{
+		"table": func(cmd *cobra.Command) error { return showExplanation(cmd.OutOrStdout(), resp, now) },
+		"document": func(cmd *cobra.Command) error {
+			return writeDocument(cmd.OutOrStdout(), formatJSON, []byte(`{"a":"`+"\u009b \u202e ü"+`"}`))
+		},
+	}
+	for name, show := range shows {
+		var out bytes.Buffer
+		cmd := inspectCommand("x", "", cobra.NoArgs, func(cmd *cobra.Command, _ string, _ []string) error { return show(cmd) })
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{})
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && (unicode.IsControl(r) || r == '\u202e') }); i >= 0 {
+			t.Errorf("%s: %q", name, out.String()[i:])
+		}
+		if !utf8.Valid(out.Bytes()) || !strings.Contains(out.String(), `\u009b`) || !strings.Contains(out.String(), "ü") {
+			t.Errorf("%s: %q", name, out.String())
+		}
+		if name == "document" && !sameDocument(out.Bytes(), []byte(`{"a":"`+"\u009b \u202e ü"+`"}`)) {
+			t.Errorf("another document: %q", out.String())
+		}
+	}
+	var out bytes.Buffer
+	v := &visible{out: &out}
+	for _, b := range []byte("ü\tü\n") { // characters in parts
+		if n, err := v.Write([]byte{b}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if _, err := asItIs(v).Write([]byte("\x1b")); err != nil || out.String() != "ü\tü\n\x1b" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// "See polylet status" is no help to who has asked it.
+func TestAServiceThatDoesNotAnswerIsSaidToHaveALog(t *testing.T) {
+	for _, class := range []error{rpcerr.ErrUnavailable, rpcerr.ErrTimeout} {
+		err := explainCall("podsync", fmt.Errorf("%w: error reading server preface", class))
+		has(t, err.Error(), "podsync d", "hangs", "ends again and again", "journalctl -u polylet-podsync", "polylet run")
+		if strings.Contains(err.Error(), "polylet status") {
+			t.Error(err)
+		}
+	}
+}
+
+// A node whose sockets somebody has removed runs, and starting it would not help.
+func TestASocketThatIsGoneIsSaidToHaveBeenRemovedPerhaps(t *testing.T) {
+	_, err := dial(t.TempDir(), "podsync")
+	has(t, fmt.Sprint(err), "podsync.sock", "start the node", "--socket-dir", "its sockets were removed: restart it")
 }

@@ -103,7 +103,7 @@ func (p *podsyncPeer) logs(cmd *cobra.Command, pod *v1.Pod, container string, op
 		case err != nil:
 			return explainCall("podsync", err)
 		}
-		if _, err := cmd.OutOrStdout().Write(piece.GetData()); err != nil {
+		if _, err := asItIs(cmd.OutOrStdout()).Write(piece.GetData()); err != nil {
 			return err
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/tracing"
 	"github.com/polylet/polylet/services/nodestatus"
 )
 
@@ -29,18 +29,18 @@ func newNodestatusCommand() *cobra.Command {
 
 func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(daemon.Options{
-		Service:       "nodestatus",
-		NodeName:      loaded.NodeName,
-		SocketDir:     loaded.Flags.SocketDir,
-		SocketGroup:   loaded.Flags.SocketGroup,
-		ConfigJSON:    loaded.ConfigzJSON,
-		ConfigOrigins: loaded.Origins,
-		Operators:     operators(loaded),
-		Mutating: map[string]daemon.Access{
-			nodestatusv1.NodeStatusService_StatNodeLog_FullMethodName:   operators(loaded),
-			nodestatusv1.NodeStatusService_ReadNodeLog_FullMethodName:   operators(loaded),
-			nodestatusv1.NodeStatusService_QueryNodeLogs_FullMethodName: operators(loaded),
-		},
+		Service:             "nodestatus",
+		NodeName:            loaded.NodeName,
+		SocketDir:           loaded.Flags.SocketDir,
+		SocketGroup:         loaded.Flags.SocketGroup,
+		ConfigJSON:          loaded.ConfigzJSON,
+		ConfigOrigins:       loaded.Origins,
+		ConfigWithoutEffect: withoutEffect(loaded),
+		Tracing:             traced(loaded),
+		Access:              accessTo("nodestatus"),
+		Users:               serviceUsers(loaded),
+		// Its user sees no others' processes where /proc is mounted with hidepid.
+		HiddenCallers: true,
 	})
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health()}
-	if err := nodestatusClients(loaded, &deps); err != nil {
+	if err := nodestatusClients(loaded, d.Tracing(), &deps); err != nil {
 		return err
 	}
 	podsync, err := d.Dial("podsync")
@@ -76,20 +76,31 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 }
 
 // nodestatusClients makes the clients of the apiserver; none standalone.
-func nodestatusClients(loaded *kubeletconfig.Loaded, deps *nodestatus.Deps) error {
+func nodestatusClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, deps *nodestatus.Deps) error {
 	if loaded.Standalone {
 		return nil
 	}
-	cfg, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*loaded.Config.KubeAPIQPS), int(loaded.Config.KubeAPIBurst), "polylet-nodestatus")
+	cfg, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*loaded.Config.KubeAPIQPS), int(loaded.Config.KubeAPIBurst), "polylet-nodestatus",
+		kubeclient.ContentType(loaded.Config.ContentType), kubeclient.Wrapped(spans.Transport))
 	if err != nil {
 		return err
 	}
+	deps.ClientCertificate = func() (begin, end time.Time) { return kubeclient.CertificateTimes(cfg) }
 	heartbeat := rest.CopyConfig(cfg)
 	heartbeat.QPS = noRateLimit
 	heartbeat.UserAgent = "polylet-nodestatus/heartbeat"
 	deps.Client = client
+	if deps.Events, err = eventsClient(cfg, loaded.Config); err != nil {
+		return err
+	}
 	if deps.Heartbeat, err = kubernetes.NewForConfig(heartbeat); err != nil {
 		return fmt.Errorf("client for heartbeats to apiserver %s: %w", heartbeat.Host, err)
+	}
+	// The gateway keeps the answers; each question that is left holds up a request.
+	reviews := rest.CopyConfig(heartbeat)
+	reviews.UserAgent = "polylet-nodestatus/reviews"
+	if deps.Reviews, err = kubernetes.NewForConfig(reviews); err != nil {
+		return fmt.Errorf("client for reviews to apiserver %s: %w", reviews.Host, err)
 	}
 	transport, err := rest.TransportFor(heartbeat)
 	if err != nil {
@@ -114,6 +125,7 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		Port:                             c.Port,
 		MaxPods:                          c.MaxPods,
 		PodsPerCore:                      c.PodsPerCore,
+		NoLocalStorage:                   c.LocalStorageCapacityIsolation != nil && !*c.LocalStorageCapacityIsolation,
 		NodeStatusMaxImages:              *c.NodeStatusMaxImages,
 		EvictionHard:                     c.EvictionHard,
 		EvictionSoft:                     c.EvictionSoft,
@@ -123,6 +135,7 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		NodeStatusReportFrequency:        c.NodeStatusReportFrequency.Duration,
 		NodeLeaseDuration:                time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
 		DeclaredFeatures:                 declaredFeatures(loaded),
+		StartEvents:                      startEvents(loaded, kubeletconfig.CgroupV2()),
 	}
 }
 
@@ -130,12 +143,16 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 // beyond every node of the release, in order. The gateway speaks version 5 of
 // the WebSocket protocol of exec and attach, and tunnels port-forward; podsync
 // resizes pods as a whole and init containers in place, and restarts all
-// containers of a pod when a rule says so, unless their gates are off.
+// containers of a pod when a rule says so, unless their gates are off. Nil with
+// the gate NodeDeclaredFeatures off: nothing is declared then.
 // Source: KEP-5328, k8s.io/component-helpers/nodedeclaredfeatures.
 func declaredFeatures(loaded *kubeletconfig.Loaded) []string {
-	list := []string{"ExtendWebSocketsToKubelet"}
+	if !loaded.FeatureEnabled("NodeDeclaredFeatures") {
+		return nil
+	}
+	list := []string{}
 	for _, gate := range []string{
-		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+		"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 	} {
 		if loaded.FeatureEnabled(gate) {
 			list = append(list, gate)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -64,6 +67,47 @@ func writeDocument(out io.Writer, format string, raw []byte) error {
 // message is a gRPC message as a document.
 func message(m proto.Message) func() ([]byte, error) {
 	return func() ([]byte, error) { return protojson.Marshal(m) }
+}
+
+// visible writes text for a terminal: what containers, registries and manifests
+// say is in it, and must not move the cursor, change colours or swap the order of
+// what stands there. Characters that would are written as JSON writes them, so that
+// a document stays the same document.
+type visible struct {
+	out io.Writer
+	// part is the beginning of a character that the last Write ended with.
+	part []byte
+}
+
+// asItIs is the writer below: for a container's own output.
+func asItIs(out io.Writer) io.Writer {
+	if v, ok := out.(*visible); ok {
+		return v.out
+	}
+	return out
+}
+
+// Write implements io.Writer.
+func (v *visible) Write(p []byte) (int, error) {
+	text := append(v.part, p...)
+	shown := make([]byte, 0, len(text))
+	for len(text) > 0 && utf8.FullRune(text) {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == '\n' || r == '\t':
+			shown = append(shown, byte(r))
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			shown = fmt.Appendf(shown, `\u%04x`, r)
+		default: // what is no text becomes U+FFFD
+			shown = utf8.AppendRune(shown, r)
+		}
+		text = text[size:]
+	}
+	v.part = bytes.Clone(text)
+	if _, err := v.out.Write(shown); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // completePods completes [NAMESPACE/]POD from the running node. Names in

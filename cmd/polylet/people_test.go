@@ -167,6 +167,12 @@ func TestProbesIsForAPersonUnlessAServiceIsStarted(t *testing.T) {
 		{"--config=/x", "", false},
 		{"--socket-dir=/x --v=2", "", false},
 		{"-o json", "", true},
+		{"--socket-dir=/x", "", true},
+		{"--socket-dir /x kube-system/dns", "", true},
+		{"--socket-dir /x -o json", "", true},
+		{"--socket-dir /x --config=/x", "", false},
+		{"--socket-dir=/x", "NOTIFY_SOCKET", false},
+		{"--socket-dir", "", true},
 		{"kube-system/dns --socket-dir=/x", "", true},
 		{"list", "INVOCATION_ID", true},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,13 +19,12 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
 
-	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
-	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/tracing"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
@@ -42,16 +42,25 @@ func newPodsyncCommand() *cobra.Command {
 }
 
 func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	// Of the five it is the one that must not work beside another agent.
+	ctx, release, err := holdLock(ctx, loaded, klog.FromContext(ctx))
+	if err != nil {
+		return err
+	}
+	defer release()
 	d, err := daemon.New(daemon.Options{
-		Service:       "podsync",
-		NodeName:      loaded.NodeName,
-		SocketDir:     loaded.Flags.SocketDir,
-		SocketGroup:   loaded.Flags.SocketGroup,
-		Mutating:      podsyncAccess(loaded),
-		ConfigJSON:    loaded.ConfigzJSON,
-		ConfigOrigins: loaded.Origins,
-		Operators:     operators(loaded),
-		GCPercent:     podsyncGCPercent,
+		Service:             "podsync",
+		NodeName:            loaded.NodeName,
+		SocketDir:           loaded.Flags.SocketDir,
+		SocketGroup:         loaded.Flags.SocketGroup,
+		ConfigJSON:          loaded.ConfigzJSON,
+		SecretConfigJSON:    loaded.SecretConfigzJSON,
+		ConfigOrigins:       loaded.Origins,
+		ConfigWithoutEffect: withoutEffect(loaded),
+		Tracing:             traced(loaded),
+		GCPercent:           podsyncGCPercent,
+		Access:              accessTo("podsync"),
+		Users:               serviceUsers(loaded),
 	})
 	if err != nil {
 		return err
@@ -59,13 +68,14 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err := clientmetrics.Register(d.Metrics()); err != nil {
 		return err
 	}
+	sayWithoutEffect(d, loaded)
 	config, err := podsyncConfig(loaded)
 	if err != nil {
 		return err
 	}
 	addTracing(&config, loaded.Config.Tracing)
 	deps := podsyncservice.Deps{Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()}
-	if err := podsyncClients(loaded, &deps); err != nil {
+	if err := podsyncClients(loaded, d.Tracing(), &deps); err != nil {
 		return err
 	}
 	runtime, err := podsyncservice.DialRuntime(loaded.Config.ContainerRuntimeEndpoint)
@@ -96,49 +106,43 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 // as stuck.
 const syncLoopPatience = 5 * time.Minute
 
-// podsyncAccess says who may call what changes containers: probes runs their
-// exec probes, the gateway what users ask for.
-func podsyncAccess(loaded *kubeletconfig.Loaded) map[string]daemon.Access {
-	gateway, missing := rpc.AllowUsers(loaded.ServiceUser("gateway"))
-	both, more := rpc.AllowUsers(loaded.ServiceUser("gateway"), loaded.ServiceUser("probes"))
-	for _, name := range append(missing, more...) {
-		klog.Background().Info("A user that should be allowed to call podsync does not exist", "user", name)
-	}
-	probes, _ := rpc.AllowUsers(loaded.ServiceUser("probes"))
-	return map[string]daemon.Access{
-		podsyncv1.PodSyncService_ExecSync_FullMethodName:        both,
-		podsyncv1.PodSyncService_SyncProbes_FullMethodName:      probes,
-		podsyncv1.PodSyncService_OpenExec_FullMethodName:        gateway,
-		podsyncv1.PodSyncService_HoldExec_FullMethodName:        gateway,
-		podsyncv1.PodSyncService_OpenAttach_FullMethodName:      gateway,
-		podsyncv1.PodSyncService_OpenPortForward_FullMethodName: gateway,
-
-		podsyncv1.PodSyncService_CheckpointContainer_FullMethodName: gateway,
-	}
-}
-
 // podsyncClients makes the clients of the apiserver; none standalone. Events
 // have a rate of their own, so that they never hold a status up.
-func podsyncClients(loaded *kubeletconfig.Loaded, deps *podsyncservice.Deps) error {
+func podsyncClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, deps *podsyncservice.Deps) error {
 	if loaded.Standalone {
 		return nil
 	}
 	c := loaded.Config
 	cfg, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*c.KubeAPIQPS), int(c.KubeAPIBurst),
-		"polylet-podsync/"+buildinfo.Get().Version)
+		"polylet-podsync/"+buildinfo.Get().Version, kubeclient.ContentType(c.ContentType), kubeclient.Wrapped(spans.Transport))
 	if err != nil {
 		return err
 	}
 	deps.Client = client
-	events := rest.CopyConfig(cfg)
-	events.QPS, events.Burst = float32(*c.EventRecordQPS), int(c.EventBurst)
-	if events.QPS == 0 {
-		events.QPS = noRateLimit
+	deps.Events, err = eventsClient(cfg, c)
+	return err
+}
+
+// eventsClient is a client for events, with their own rate.
+func eventsClient(cfg *rest.Config, c *kubeletv1beta1.KubeletConfiguration) (kubernetes.Interface, error) {
+	client, err := kubernetes.NewForConfig(kubeclient.Rated(cfg, float32(*c.EventRecordQPS), int(c.EventBurst)))
+	if err != nil {
+		return nil, fmt.Errorf("client for events to apiserver %s: %w", cfg.Host, err)
 	}
-	if deps.Events, err = kubernetes.NewForConfig(events); err != nil {
-		return fmt.Errorf("client for events to apiserver %s: %w", events.Host, err)
+	return client, nil
+}
+
+// addressesOf leaves out what is no address of a name server, and says so.
+func addressesOf(clusterDNS []string) []string {
+	var out []string
+	for _, text := range clusterDNS {
+		if net.ParseIP(strings.TrimSpace(text)) == nil {
+			klog.Background().Info("clusterDNS has something that is no IP address; it is left out", "value", text)
+			continue
+		}
+		out = append(out, strings.TrimSpace(text))
 	}
-	return nil
+	return out
 }
 
 // restartsOf says how containers are restarted. A cap that is configured stands
@@ -154,6 +158,14 @@ func restartsOf(out *podsyncservice.Config, loaded *kubeletconfig.Loaded) {
 	out.NoRestartAll = !loaded.FeatureEnabled("RestartAllContainersOnContainerExits")
 }
 
+// podGatesOf says what of pods is not looked at or not shown.
+func podGatesOf(out *podsyncservice.Config, loaded *kubeletconfig.Loaded) {
+	out.NoEnvFiles = !loaded.FeatureEnabled("EnvFiles")
+	out.NoHostnameOverride = !loaded.FeatureEnabled("HostnameOverride")
+	out.NoStopSignals = !loaded.FeatureEnabled("ContainerStopSignals")
+	out.NoReadyToStart = !loaded.FeatureEnabled("PodReadyToStartContainersCondition")
+}
+
 func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) {
 	c := loaded.Config
 	out := podsyncservice.Config{
@@ -162,7 +174,7 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 		StaticPodPath: c.StaticPodPath, FileCheckFrequency: c.FileCheckFrequency.Duration,
 		StaticPodURL: c.StaticPodURL, StaticPodURLHeader: c.StaticPodURLHeader, HTTPCheckFrequency: c.HTTPCheckFrequency.Duration,
 		RuntimeEndpoint: c.ContainerRuntimeEndpoint, RuntimeRequestTimeout: c.RuntimeRequestTimeout.Duration,
-		ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, SingleProcessOOMKill: c.SingleProcessOOMKill,
+		ClusterDomain: c.ClusterDomain, ClusterDNS: addressesOf(c.ClusterDNS), SingleProcessOOMKill: c.SingleProcessOOMKill,
 		AllowedUnsafeSysctls: c.AllowedUnsafeSysctls, CgroupRoot: c.CgroupRoot, CgroupDriver: c.CgroupDriver,
 		EnforcePods: slices.Contains(c.EnforceNodeAllocatable, "pods"), MaxPods: int64(c.MaxPods),
 		PodCIDR: c.PodCIDR, NodeDeadline: nodeDeadline,
@@ -189,12 +201,12 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 	}
 	out.SeccompDefault = c.SeccompDefault != nil && *c.SeccompDefault
 	out.CPUCFSQuota = c.CPUCFSQuota == nil || *c.CPUCFSQuota
+	out.Machine = machinePolicy(loaded)
+	out.IPTablesUtilChains = c.MakeIPTablesUtilChains == nil || *c.MakeIPTablesUtilChains
 	out.CgroupsPerQOS = c.CgroupsPerQOS == nil || *c.CgroupsPerQOS
 	out.AllowAPIReferences = !loaded.FeatureEnabled("PreventStaticPodAPIReferences")
 	out.NoPodLevelResources = !loaded.FeatureEnabled("PodLevelResources")
-	if loaded.FeatureEnabled("NodeDeclaredFeatures") {
-		out.DeclaredFeatures = declaredFeatures(loaded)
-	}
+	out.DeclaredFeatures = declaredFeatures(loaded)
 	if c.CPUCFSQuotaPeriod != nil {
 		out.CPUCFSQuotaPeriod = c.CPUCFSQuotaPeriod.Duration
 	}
@@ -205,6 +217,7 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 		out.PodPidsLimit = *c.PodPidsLimit
 	}
 	restartsOf(&out, loaded)
+	podGatesOf(&out, loaded)
 	switch {
 	case c.SerializeImagePulls == nil || *c.SerializeImagePulls:
 		out.MaxParallelPulls = 1
@@ -218,6 +231,15 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 	out.LogMaxSizeBytes = size.Value()
 	err = reservations(&out, c)
 	return out, err
+}
+
+// machinePolicy is what the configuration asks of the machine.
+func machinePolicy(loaded *kubeletconfig.Loaded) *podsyncservice.MachinePolicy {
+	c := loaded.Config
+	return &podsyncservice.MachinePolicy{
+		FailSwapOn: c.FailSwapOn == nil || *c.FailSwapOn, FailCgroupV1: c.FailCgroupV1 == nil || *c.FailCgroupV1,
+		ProtectKernelDefaults: c.ProtectKernelDefaults, LeaveKernelSettings: loaded.Flags.LeaveKernelSettings,
+	}
 }
 
 // reservations fills in what is kept from pods, and for whom that is enforced.

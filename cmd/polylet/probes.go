@@ -34,26 +34,38 @@ func newProbesCommand() *cobra.Command {
 }
 
 // asksAboutProbes says whether `polylet probes` comes from a person who wants
-// to see the probes. Who starts the service gives it flags, or is systemd or
-// polylet run, which leave their marks in the environment.
+// to see the probes. Who starts the service gives it flags of the kubelet, or is
+// systemd or polylet run, which leave their marks in the environment.
 func asksAboutProbes(args []string, env func(string) string) bool {
-	if len(args) == 0 {
-		return env("NOTIFY_SOCKET") == "" && env("LISTEN_FDS") == "" && env("INVOCATION_ID") == ""
+	for len(args) > 0 {
+		switch arg := args[0]; {
+		case arg == "--socket-dir": // both have it
+			args = args[min(2, len(args)):]
+		case strings.HasPrefix(arg, "--socket-dir="):
+			args = args[1:]
+		default:
+			return arg != "" && (!strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "-o") || strings.HasPrefix(arg, "--output"))
+		}
 	}
-	return args[0] != "" && (!strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], "-o") || strings.HasPrefix(args[0], "--output"))
+	return env("NOTIFY_SOCKET") == "" && env("LISTEN_FDS") == "" && env("INVOCATION_ID") == ""
 }
 
 func runProbes(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	results := prometheus.NewRegistry()
 	d, err := daemon.New(daemon.Options{
-		Service:         "probes",
-		NodeName:        loaded.NodeName,
-		SocketDir:       loaded.Flags.SocketDir,
-		SocketGroup:     loaded.Flags.SocketGroup,
-		ExtraRegistries: map[string]prometheus.Gatherer{"probes": results},
-		ConfigJSON:      loaded.ConfigzJSON,
-		ConfigOrigins:   loaded.Origins,
-		Operators:       operators(loaded),
+		Service:             "probes",
+		NodeName:            loaded.NodeName,
+		SocketDir:           loaded.Flags.SocketDir,
+		SocketGroup:         loaded.Flags.SocketGroup,
+		ExtraRegistries:     map[string]prometheus.Gatherer{"probes": results},
+		ConfigJSON:          loaded.ConfigzJSON,
+		ConfigOrigins:       loaded.Origins,
+		ConfigWithoutEffect: withoutEffect(loaded),
+		Tracing:             traced(loaded),
+		Access:              accessTo("probes"),
+		Users:               serviceUsers(loaded),
+		// systemd hides other users' processes from it (ProtectProc).
+		HiddenCallers: true,
 	})
 	if err != nil {
 		return err

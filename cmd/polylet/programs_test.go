@@ -18,6 +18,7 @@ import (
 var programs = []string{
 	"internal/supervise/supervise.go",
 	"services/nodestatus/internal/nodelog/journal.go",
+	"services/podsync/internal/firewall/run.go",
 	"services/podsync/internal/image/provider/run.go",
 	"services/podsync/internal/userns/host.go",
 }

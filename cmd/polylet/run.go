@@ -7,14 +7,16 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
@@ -22,6 +24,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
+	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
 // launchCommand is the hidden command through which children start.
@@ -47,19 +50,41 @@ func newLaunchCommand() *cobra.Command {
 // a service needs no right to create one, and a client that calls while a
 // service restarts waits instead of being refused.
 func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	if err := loaded.RefuseOpen(); err != nil {
+		return err
+	}
 	log := klog.FromContext(ctx).WithName("run")
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the executable to start the services with: %w", err)
 	}
-	node := &nodeRun{loaded: loaded, log: log, gid: socketGroup(loaded.Flags.SocketGroup)}
+	if err := takeUsers(&loaded.Flags, log); err != nil {
+		return err
+	}
+	node := &nodeRun{loaded: loaded, log: log, gid: loaded.Flags.SocketGroup}
 	if node.services, err = chosen(loaded.Flags.Services); err != nil {
 		return err
 	}
+	if slices.Contains(node.services, "podsync") {
+		// podsync would say the same, again and again.
+		if err := podsyncservice.CheckMachine(*machinePolicy(loaded)); err != nil {
+			return err
+		}
+	}
+	ctx, release, err := holdLock(ctx, loaded, log)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := node.prepare(); err != nil {
 		return err
 	}
 	defer node.close()
+	if slices.Contains(node.services, "podsync") {
+		if err := podsyncservice.CheckAlone(ctx, loaded.Flags.RootDir); err != nil {
+			return err
+		}
+	}
 	children, err := node.children(ctx)
 	if err != nil {
 		return err
@@ -70,7 +95,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	go polyletdaemon.LeanMemory(ctx, polyletdaemon.LeanGCPercent)
 	go node.credentials.follow(ctx)
 	supervisor := supervise.New(supervise.Config{
-		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log,
+		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log, Watchdog: time.Minute,
 	}, children)
 	return supervisor.Run(ctx)
 }
@@ -94,22 +119,6 @@ func chosen(wanted []string) ([]string, error) {
 	return out, nil
 }
 
-// socketGroup is the group of the sockets: the one that was given, polylet if
-// it exists, else the group of the same number as the fallback user, so that
-// the unprivileged services can connect.
-func socketGroup(given string) string {
-	if given != "" {
-		return given
-	}
-	if _, err := user.LookupGroup(uds.DefaultGroup); err == nil {
-		return uds.DefaultGroup
-	}
-	if os.Geteuid() != 0 {
-		return ""
-	}
-	return kubeletconfig.FallbackUID
-}
-
 // nodeRun is one `polylet run`.
 type nodeRun struct {
 	loaded      *kubeletconfig.Loaded
@@ -129,7 +138,7 @@ func (n *nodeRun) prepare() error {
 	if err != nil {
 		return fmt.Errorf("--socket-group: %w", err)
 	}
-	if err := ownDir(dir, gid); err != nil {
+	if err := ownSocketDir(dir, gid); err != nil {
 		return fmt.Errorf("--socket-dir: %w", err)
 	}
 	n.sockets = map[string]supervise.Socket{}
@@ -144,7 +153,7 @@ func (n *nodeRun) prepare() error {
 // open listens for a service. A supervisor that was killed leaves children
 // that die with it, but not at the same instant.
 func (n *nodeRun) open(service string) error {
-	path := filepath.Join(n.loaded.Flags.SocketDir, service+".sock")
+	path := uds.Path(n.loaded.Flags.SocketDir, service)
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: 500 * time.Millisecond})
 	deadline := time.Now().Add(takeOver)
 	for {
@@ -186,19 +195,15 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	gateway := n.loaded.ServiceUser("gateway")
-	who, err := supervise.LookupIdentity(gateway, gid)
+	identities, err := identitiesOf(n.loaded, gid, func(string) bool { return true })
 	if err != nil {
-		return nil, fmt.Errorf("--gateway-user: %w", err)
+		return nil, err
 	}
-	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), who)
+	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), identities["gateway"])
 	var children []supervise.Child
 	for _, service := range n.services {
-		identity, err := supervise.LookupIdentity(n.loaded.ServiceUser(service), gid)
-		if err != nil {
-			return nil, fmt.Errorf("--%s-user: %w", service, err)
-		}
-		if identity.Drop {
+		identity := identities[service]
+		if needsCopies(identity) {
 			n.copies = append(n.copies, n.copyDir(service))
 		}
 		children = append(children, supervise.Child{
@@ -210,18 +215,28 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	return children, nil
 }
 
+// needsCopies says whether a service cannot read the node's files where they are.
+func needsCopies(identity supervise.Identity) bool {
+	return identity.Drop && !slices.Contains(identity.Capabilities, unix.CAP_DAC_READ_SEARCH)
+}
+
 // argsOf are a service's command and flags. Every service gets the node's own
-// flags and the users that were found; one without root gets copies of the
-// files that it may read.
+// flags and the users that were found; one that may not read the node's files
+// gets copies of what it needs.
 func (n *nodeRun) argsOf(ctx context.Context, service string, identity supervise.Identity) ([]string, error) {
 	args := append([]string{service}, n.loaded.Args...)
+	// The lock is held here, for all of them.
+	args = append(args, "--lock-file=", "--exit-on-lock-contention=false")
 	args = append(args, "--socket-group="+n.gid, "--hostname-override="+n.loaded.NodeName)
-	for _, name := range []string{"gateway", "probes", "stats"} {
-		args = append(args, "--"+name+"-user="+n.loaded.ServiceUser(name))
+	for _, name := range separate() {
+		if who := n.loaded.ServiceUser(name); who != "" {
+			args = append(args, "--"+name+"-user="+who)
+		}
 	}
-	if !identity.Drop {
+	if !needsCopies(identity) {
 		return args, nil
 	}
+	args = withoutSecrets(args)
 	dir := n.copyDir(service)
 	if err := ownDir(dir, identity.GID); err != nil {
 		return nil, err
@@ -232,10 +247,37 @@ func (n *nodeRun) argsOf(ctx context.Context, service string, identity supervise
 	}
 	args = append(args, extra...)
 	if service != "gateway" {
+		n.tidy(dir, dropOthers(dir))
 		return args, nil
 	}
-	extra, err = n.credentials.write(ctx)
-	return append(args, extra...), err
+	if extra, err = n.credentials.write(ctx); err != nil {
+		return nil, err
+	}
+	n.tidy(dir, n.credentials.dropOthers())
+	return append(args, extra...), nil
+}
+
+// tidy says that old copies could not be removed.
+func (n *nodeRun) tidy(dir string, err error) {
+	if err != nil {
+		n.log.Error(err, "Copies of an earlier agent stay behind and may have keys in them: remove them", "directory", dir)
+	}
+}
+
+// withoutSecrets leaves out the flag whose value is a secret of podsync's: the
+// headers with which it gets manifests. The services that face the network have
+// no use for it, and a process's arguments are for all to read.
+func withoutSecrets(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		name, _, inline := strings.Cut(args[i], "=")
+		if strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-") != "manifest-url-header" || !strings.HasPrefix(name, "--") {
+			out = append(out, args[i])
+		} else if !inline {
+			i++ // its value
+		}
+	}
+	return out
 }
 
 // copyDir is where a service without root finds what it may read.
@@ -243,8 +285,8 @@ func (n *nodeRun) copyDir(service string) string {
 	return filepath.Join(n.loaded.Flags.SocketDir, service)
 }
 
-// ownDir makes dir 0750 and gives it to a group. A directory that others may
-// write to is refused: it is no place for sockets and keys.
+// ownDir makes dir 0750 and gives it to a group. A directory that is another's,
+// or that others may write to, is refused: it is no place for sockets and keys.
 func ownDir(dir string, gid int) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -252,12 +294,10 @@ func ownDir(dir string, gid int) error {
 	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	info, err := os.Stat(dir)
-	if err != nil {
+	// Its mode and group are put right below; what others have put there before
+	// would stay.
+	if err := uds.OwnDir(dir, gid); err != nil {
 		return err
-	}
-	if info.Mode().Perm()&0o002 != 0 {
-		return fmt.Errorf("%s may be written to by everybody: choose a directory of polylet's own", dir)
 	}
 	if err := os.Chmod(dir, 0o750); err != nil {
 		return err
@@ -267,6 +307,42 @@ func ownDir(dir string, gid int) error {
 	}
 	if err := os.Chown(dir, -1, gid); err != nil {
 		return fmt.Errorf("give %s to group %s: %w", dir, strconv.Itoa(gid), err)
+	}
+	return nil
+}
+
+// ownSocketDir is ownDir for the directory of sockets, which people name. One of
+// the machine's (/run, say) is refused: others would be locked out of it.
+func ownSocketDir(dir string, gid int) error {
+	if err := onlyOurs(dir, gid); err != nil {
+		return err
+	}
+	return ownDir(dir, gid)
+}
+
+// onlyOurs fails when a directory would change for others, and has something in it
+// that is not polylet's.
+func onlyOurs(dir string, gid int) error {
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().Perm() == 0o750 && (gid < 0 || int(owner.Gid) == gid) {
+		return nil // nothing changes
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		// Sockets, directories of sockets and of copies.
+		if name, _, _ := strings.Cut(e.Name(), "."); !slices.Contains(stopOrder(), name) {
+			return fmt.Errorf("%s has other things than polylet's in it (%s), and would be closed to all but root and polylet's group: name a directory of polylet's own, %s say",
+				dir, e.Name(), filepath.Join(dir, "polylet"))
+		}
 	}
 	return nil
 }

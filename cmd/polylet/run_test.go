@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/polylet/polylet/internal/supervise"
 )
 
 func TestServicesAreChosenInTheOrderOfTheirStop(t *testing.T) {
@@ -53,8 +55,8 @@ func TestAHandoutHoldsWhatServicesWithoutRootNeed(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "sock")
 	cmd := newRootCommand()
-	cmd.SetArgs([]string{"handout", "--socket-dir=" + dir, "--cert-dir=" + dir + "-pki", "--socket-group=65532",
-		"--gateway-user=65532", "--probes-user=65531", "--hostname-override=n1", "--logging-format=text"})
+	cmd.SetArgs([]string{"handout", "--socket-dir=" + dir, "--cert-dir=" + dir + "-pki", "--socket-group=60900",
+		"--gateway-user=60901", "--probes-user=60902", "--hostname-override=n1", "--logging-format=text", "--anonymous-auth=false"})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,8 @@ func TestTheSamplesOfDeployAreValid(t *testing.T) {
 	if loaded.Config.StaticPodPath == "" || !loaded.Standalone {
 		t.Errorf("static pods %q, standalone %v", loaded.Config.StaticPodPath, loaded.Standalone)
 	}
-	manifests, err := filepath.Glob("../../deploy/config/manifests/*.yaml")
+	// All that podsync reads of a directory, whatever its name ends in.
+	manifests, err := filepath.Glob("../../deploy/*/manifests/[^.]*")
 	if err != nil || len(manifests) == 0 {
 		t.Fatalf("no manifests: %v", err)
 	}
@@ -91,5 +94,21 @@ func TestTheSamplesOfDeployAreValid(t *testing.T) {
 		if err := yaml.UnmarshalStrict(raw, &pod); err != nil || pod.Kind != "Pod" || len(pod.Spec.Containers) == 0 {
 			t.Errorf("%s: %v %+v", file, err, pod.TypeMeta)
 		}
+	}
+}
+
+func TestTheServicesWithoutRootGetNoHeadersOfTheManifests(t *testing.T) {
+	args := []string{"probes", "--v=2", "--manifest-url-header=A:secret", "--manifest_url_header", "B:secret", "--manifest-url=http://x", "--manifest-url-header", "C:secret"}
+	if got := strings.Join(withoutSecrets(args), " "); got != "probes --v=2 --manifest-url=http://x" {
+		t.Error(got)
+	}
+	node := &nodeRun{loaded: load(t, "--hostname-override=n1", "--manifest-url-header=Authorization:secret"), gid: "0"}
+	node.loaded.Flags.SocketDir = t.TempDir()
+	got, err := node.argsOf(t.Context(), "probes", supervise.Identity{Drop: true, UID: 60902, GID: os.Getgid()})
+	if err != nil || strings.Contains(strings.Join(got, " "), "secret") {
+		t.Errorf("%v, %v", got, err)
+	}
+	if root, err := node.argsOf(t.Context(), "podsync", supervise.Identity{}); err != nil || !strings.Contains(strings.Join(root, " "), "secret") {
+		t.Errorf("podsync lacks them: %v, %v", root, err)
 	}
 }

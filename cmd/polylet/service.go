@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 
 	"github.com/spf13/cobra"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
-	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/process"
+	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
 // serviceCommand is the command of one of the five processes. Its arguments are
@@ -46,14 +49,24 @@ func serviceCommand(name, short string, run func(context.Context, *kubeletconfig
 			if loaded.Config.EnableContentionProfiling {
 				runtime.SetBlockProfileRate(1)
 			}
+			if name != "handout" { // which is over in a moment
+				process.Apply(process.Config{
+					OOMScoreAdj: int(*loaded.Config.OOMScoreAdj), MaxOpenFiles: uint64(loaded.Config.MaxOpenFiles), //nolint:gosec // Validated.
+				}, klog.Background())
+				enterCgroup(loaded.Config.KubeletCgroups)
+			}
 			return run(cmd.Context(), loaded)
 		},
 	}
 }
 
-// operators may change every process's log level and take its profiles: the
-// gateway, through which people do. Where its user does not exist only root may.
-func operators(loaded *kubeletconfig.Loaded) daemon.Access {
-	access, _ := rpc.AllowUsers(loaded.ServiceUser("gateway"))
-	return access
+// enterCgroup moves a process of root into the agent's cgroup; the others were
+// started in there.
+func enterCgroup(name string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := podsyncservice.EnterCgroup(name); err != nil {
+		klog.Background().Error(err, "This process stays out of the cgroup that kubeletCgroups names")
+	}
 }

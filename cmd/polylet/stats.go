@@ -7,6 +7,7 @@ import (
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	podsyncservice "github.com/polylet/polylet/services/podsync"
 	"github.com/polylet/polylet/services/stats"
 )
 
@@ -18,13 +19,18 @@ func newStatsCommand() *cobra.Command {
 
 func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	d, err := daemon.New(daemon.Options{
-		Service:       "stats",
-		NodeName:      loaded.NodeName,
-		SocketDir:     loaded.Flags.SocketDir,
-		SocketGroup:   loaded.Flags.SocketGroup,
-		ConfigJSON:    loaded.ConfigzJSON,
-		ConfigOrigins: loaded.Origins,
-		Operators:     operators(loaded),
+		Service:             "stats",
+		NodeName:            loaded.NodeName,
+		SocketDir:           loaded.Flags.SocketDir,
+		SocketGroup:         loaded.Flags.SocketGroup,
+		ConfigJSON:          loaded.ConfigzJSON,
+		ConfigOrigins:       loaded.Origins,
+		ConfigWithoutEffect: withoutEffect(loaded),
+		Tracing:             traced(loaded),
+		Access:              accessTo("stats"),
+		Users:               serviceUsers(loaded),
+		// Its user sees no others' processes where /proc is mounted with hidepid.
+		HiddenCallers: true,
 	})
 	if err != nil {
 		return err
@@ -40,7 +46,7 @@ func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		RootDir:        loaded.Flags.RootDir,
 		CgroupRoot:     config.CgroupRoot,
 		SystemdCgroups: config.CgroupDriver == "systemd",
-		KubeletCgroup:  config.KubeletCgroups,
+		KubeletCgroup:  podsyncservice.AgentCgroup(config.KubeletCgroups),
 		RuntimeCgroup:  loaded.Flags.RuntimeCgroups,
 		SystemCgroup:   config.SystemCgroups,
 		VolumePeriod:   config.VolumeStatsAggPeriod.Duration,

@@ -120,6 +120,11 @@ func showStatus(out io.Writer, states []serviceState, now time.Time) error {
 					age(d.GetSince().AsTime(), now), oneLine(d.GetMessage())))
 			}
 		}
+		for _, d := range s.info.GetDependencies() {
+			if d.GetReady() && d.GetMessage() != "" {
+				reasons = append(reasons, fmt.Sprintf("%s: %s: %s", s.name, d.GetName(), oneLine(d.GetMessage())))
+			}
+		}
 		total += s.pssBytes
 		fmt.Fprintf(w, "%s\tup\t%d\t%s\t%s\t%s\t%s\n", s.name, s.info.GetPid(), s.info.GetBuild().GetVersion(),
 			age(s.info.GetStartTime().AsTime(), now), mebibytes(s.pssBytes), orDash(strings.Join(missing, ",")))

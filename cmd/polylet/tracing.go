@@ -3,19 +3,33 @@ package main
 import (
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 
+	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/tracing"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
-// addTracing makes podsync send spans when the configuration has tracing.
+// addTracing makes podsync send the steps of pods as spans when the
+// configuration has tracing.
 func addTracing(out *podsyncservice.Config, t *tracingapi.TracingConfiguration) {
-	if t == nil {
-		return
+	if cfg := tracingOf(t); cfg != nil {
+		out.TraceEndpoint, out.TraceSamplingPerMillion = &cfg.Endpoint, cfg.SamplingRatePerMillion
 	}
-	out.TraceEndpoint = new(string)
+}
+
+// traced is where a process sends spans of its calls; nil when the configuration
+// has no tracing.
+func traced(loaded *kubeletconfig.Loaded) *tracing.Config { return tracingOf(loaded.Config.Tracing) }
+
+func tracingOf(t *tracingapi.TracingConfiguration) *tracing.Config {
+	if t == nil {
+		return nil
+	}
+	out := &tracing.Config{}
 	if t.Endpoint != nil {
-		*out.TraceEndpoint = *t.Endpoint
+		out.Endpoint = *t.Endpoint
 	}
 	if t.SamplingRatePerMillion != nil {
-		out.TraceSamplingPerMillion = *t.SamplingRatePerMillion
+		out.SamplingRatePerMillion = *t.SamplingRatePerMillion
 	}
+	return out
 }

@@ -49,6 +49,7 @@ func Register(r prometheus.Registerer) error {
 		RequestResult: results{requests.total}, RequestRetry: retries{requests.retried},
 		ClientCertExpiry: rest.ttl, ClientCertRotationAge: age{rest.age}, ExecPluginCalls: calls{rest.plugin},
 		TransportCacheEntries: entries{rest.cached}, TransportCreateCalls: created{rest.created},
+		TransportCertRotationGCCalls: ended{rest.rotations}, TransportCacheGCCalls: created{rest.dropped},
 	})
 	workqueue.SetProvider(queues)
 	return nil
@@ -83,6 +84,9 @@ type transports struct {
 	plugin  *prometheus.CounterVec
 	cached  prometheus.Gauge
 	created *prometheus.CounterVec
+	// rotations and dropped count what is cleaned up after transports that are gone.
+	rotations prometheus.Counter
+	dropped   *prometheus.CounterVec
 }
 
 func newTransports() *transports {
@@ -97,11 +101,15 @@ func newTransports() *transports {
 			Name: "rest_client_transport_cache_entries", Help: "Number of transports in client-go's cache.",
 		}),
 		created: counter("rest_client_transport_create_calls_total", "Number of transports that were asked for, by what the cache said.", "result"),
+		rotations: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "rest_client_transport_cert_rotation_gc_calls_total", Help: "Number of times that following a client certificate ended with the transport that used it.",
+		}),
+		dropped: counter("rest_client_transport_cache_gc_calls_total", "Number of transports that nobody used any more, by what was done: deleted or skipped.", "result"),
 	}
 }
 
 func (t *transports) collectors() []prometheus.Collector {
-	return []prometheus.Collector{t.ttl, t.age, t.plugin, t.cached, t.created}
+	return []prometheus.Collector{t.ttl, t.age, t.plugin, t.cached, t.created, t.rotations, t.dropped}
 }
 
 func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
@@ -110,6 +118,19 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+// CertificateTTL is a gauge of the seconds until a certificate ends, negative when
+// it has; +Inf while notAfter gives the zero time, for there is none. It is asked
+// with every scrape.
+func CertificateTTL(name, help string, notAfter func() time.Time) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		end := notAfter()
+		if end.IsZero() {
+			return untilSeconds(nil)
+		}
+		return untilSeconds(&end)
+	})
 }
 
 // The rest are client-go's interfaces on these series.
@@ -183,3 +204,7 @@ func (e *expiry) Collect(ch chan<- prometheus.Metric) {
 	e.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, untilSeconds(at))
 }
+
+type ended struct{ prometheus.Counter }
+
+func (m ended) Increment() { m.Inc() }

@@ -1,11 +1,14 @@
 package clientmetrics
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
@@ -49,4 +52,19 @@ workqueue_depth{name="test"} 1
 		t.Error(err)
 	}
 	golden.Lines(t, "testdata/metrics.golden", r.Text())
+}
+
+func TestTheTTLOfACertificateFollowsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var end time.Time
+		c := CertificateTTL("x_ttl_seconds", "X.", func() time.Time { return end })
+		if got := testutil.ToFloat64(c); !math.IsInf(got, 1) {
+			t.Errorf("no certificate has %v s left", got)
+		}
+		end = time.Now().Add(time.Minute)
+		time.Sleep(90 * time.Second)
+		if got := testutil.ToFloat64(c); got != -30 {
+			t.Errorf("a certificate that ended 30 s ago has %v s left", got)
+		}
+	})
 }

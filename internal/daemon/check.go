@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -48,14 +49,34 @@ func runCheck(ctx context.Context, check Check) error {
 	return check.Run(ctx)
 }
 
+// flusher flushes the log, one flush at a time.
+type flusher struct {
+	flush func()
+
+	mu   sync.Mutex
+	done chan struct{}
+}
+
+func newFlusher() *flusher { return &flusher{flush: klog.Flush} }
+
 // logsAreWritten flushes the log: with a disk or a pipe that takes nothing any
 // more, every goroutine that logs would hang behind it.
-func logsAreWritten(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		klog.Flush()
-	}()
+// One flush serves all who ask while it hangs, and needs one goroutine.
+func (f *flusher) logsAreWritten(ctx context.Context) error {
+	f.mu.Lock()
+	done := f.done
+	if done == nil {
+		done = make(chan struct{})
+		f.done = done
+		go func() {
+			f.flush()
+			f.mu.Lock()
+			f.done = nil
+			f.mu.Unlock()
+			close(done)
+		}()
+	}
+	f.mu.Unlock()
 	select {
 	case <-done:
 		return nil

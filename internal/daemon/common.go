@@ -13,6 +13,7 @@ import (
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/uds"
 )
 
 // familiesPerMessage keeps a response of GetMetrics far below the message limit.
@@ -89,16 +90,30 @@ func (c *common) gatherer(name string) (prometheus.Gatherer, error) {
 }
 
 // GetConfig implements CommonService.
-func (c *common) GetConfig(context.Context, *commonv1.GetConfigRequest) (*commonv1.GetConfigResponse, error) {
+func (c *common) GetConfig(ctx context.Context, _ *commonv1.GetConfigRequest) (*commonv1.GetConfigResponse, error) {
 	document := []byte("{}")
-	if c.daemon.opts.ConfigJSON != nil {
+	peer, known := uds.PeerFrom(ctx)
+	switch {
+	case c.daemon.opts.SecretConfigJSON != nil && known && c.operates(peer):
+		document = c.daemon.opts.SecretConfigJSON()
+	case c.daemon.opts.ConfigJSON != nil:
 		document = c.daemon.opts.ConfigJSON()
 	}
 	resp := &commonv1.GetConfigResponse{KubeletConfigurationJson: document}
 	if c.daemon.opts.ConfigOrigins != nil {
 		resp.Origins = c.daemon.opts.ConfigOrigins()
 	}
+	if c.daemon.opts.ConfigWithoutEffect != nil {
+		resp.WithoutEffect = c.daemon.opts.ConfigWithoutEffect()
+	}
 	return resp, nil
+}
+
+// operates says whether the caller is root, or the gateway, through which people
+// operate the node and which asks who may see what.
+func (c *common) operates(peer uds.Peer) bool {
+	gateway, known := c.daemon.opts.Users["gateway"]
+	return peer.UID == 0 || known && peer.UID == gateway
 }
 
 // SetLogLevel implements CommonService.

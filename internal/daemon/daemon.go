@@ -6,8 +6,8 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,12 +22,14 @@ import (
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/tracing"
+	"github.com/polylet/polylet/internal/uds"
 )
 
 // DefaultSocketDir is where the sockets are when nothing else is said.
 const DefaultSocketDir = "/run/polylet"
 
-// Access is who may call an RPC that changes something; see rpc.Access.
+// Access is who may call an RPC; see rpc.Access.
 type Access = rpc.Access
 
 // Options describe one process.
@@ -41,18 +43,29 @@ type Options struct {
 	// SocketGroup may read from the socket: a name or a number; empty takes
 	// the group "polylet" if it exists and else leaves the group as it is.
 	SocketGroup string
-	// Mutating says who may call which RPC that changes something, by full
-	// method name.
-	Mutating map[string]Access
-	// Operators may, beside root, call SetLogLevel and GetProfile: the
-	// gateway, through which people do.
-	Operators Access
+	// Access says who may call which RPC of the service's own, by full method
+	// name; Run fails when one of them is not in it. Who may call what every
+	// process answers, the daemon knows.
+	Access map[string]Access
+	// Users are the services' users.
+	Users rpc.Users
+	// HiddenCallers; see rpc.ServerConfig.
+	HiddenCallers bool
 	// ExtraRegistries are served by GetMetrics beside the main one, by name.
 	ExtraRegistries map[string]prometheus.Gatherer
 	// ConfigJSON returns the configuration in effect; nil serves "{}".
 	ConfigJSON func() []byte
+	// SecretConfigJSON is ConfigJSON with what may be secret in it, for root and
+	// the gateway; nil shows them ConfigJSON too.
+	SecretConfigJSON func() []byte
 	// ConfigOrigins says who has set a field of it, by name; nil knows of none.
 	ConfigOrigins func() map[string]string
+	// ConfigWithoutEffect are the settings that do not do what they say, a line
+	// for each; nil knows of none.
+	ConfigWithoutEffect func() []string
+	// Tracing sends spans of what the process calls and is asked for; nil sends
+	// none. Service and NodeName are filled in.
+	Tracing *tracing.Config
 	// GCPercent is by how much the heap may grow between collections;
 	// LeanGCPercent when 0. GOGC in the environment goes before.
 	GCPercent int
@@ -71,7 +84,9 @@ type Daemon struct {
 	tracker  *health.Tracker
 	health   *grpchealth.Server
 	server   *grpc.Server
+	access   map[string]Access
 	checks   []Check
+	tracing  *tracing.Provider
 	stopping context.Context
 	stop     context.CancelFunc
 }
@@ -99,29 +114,38 @@ func New(opts Options) (*Daemon, error) {
 		health:   grpchealth.NewServer(),
 	}
 	d.stopping, d.stop = context.WithCancel(context.Background())
-	d.checks = []Check{{Name: "log", Run: logsAreWritten}}
+	d.checks = []Check{{Name: "log", Run: newFlusher().logsAreWritten}}
 	d.tracker = health.NewTracker(d.log)
 	d.tracker.OnTransition(d.showHealth)
 	if err := d.collectProcess(); err != nil {
 		return nil, err
+	}
+	if opts.Tracing != nil {
+		cfg := *opts.Tracing
+		cfg.Service, cfg.NodeName = opts.Service, opts.NodeName
+		var err error
+		if d.tracing, err = tracing.New(context.Background(), cfg); err != nil {
+			return nil, fmt.Errorf("%s: %w", opts.Service, err)
+		}
 	}
 	d.buildServer()
 	return d, nil
 }
 
 func (d *Daemon) buildServer() {
-	mutating := map[string]Access{
-		commonv1.CommonService_SetLogLevel_FullMethodName: d.opts.Operators,
-		commonv1.CommonService_GetProfile_FullMethodName:  d.opts.Operators,
-	}
-	for method, access := range d.opts.Mutating {
-		mutating[method] = access
-	}
-	d.server = rpc.NewServer(rpc.ServerConfig{Log: d.log, Mutating: mutating, Stopping: d.stopping})
+	d.access = commonAccess()
+	maps.Copy(d.access, d.opts.Access)
+	d.server = rpc.NewServer(rpc.ServerConfig{Log: d.log, Access: d.access, Users: d.opts.Users, HiddenCallers: d.opts.HiddenCallers, Stopping: d.stopping, Inner: []grpc.UnaryServerInterceptor{d.tracing.Server()}})
 	healthgrpc.RegisterHealthServer(d.server, d.health)
 	reflection.Register(d.server)
 	channelz.RegisterChannelzServiceToServer(d.server)
 	commonv1.RegisterCommonServiceServer(d.server, &common{daemon: d})
+}
+
+// Methods are all that the process serves, and who may call each. It fails when
+// that was not said of one of them.
+func (d *Daemon) Methods() (map[string]Access, error) {
+	return maps.Clone(d.access), rpc.CheckAccess(d.server, d.access)
 }
 
 // Metrics is the main registry; Go's and the process's collectors are in it.
@@ -140,13 +164,22 @@ func (d *Daemon) Server() grpc.ServiceRegistrar { return d.server }
 // Log is the process's logger, named after the service.
 func (d *Daemon) Log() logr.Logger { return d.log }
 
-// SocketPath returns where a service's socket is.
-func (d *Daemon) SocketPath(service string) string {
-	return filepath.Join(d.opts.SocketDir, service+".sock")
+// SocketPath returns where a service's socket is; see uds.Path.
+func (d *Daemon) SocketPath(service string) string { return uds.Path(d.opts.SocketDir, service) }
+
+// Dial returns a lazy connection to another service, which must be served by
+// root or that service's user; see rpc.DialServer.
+func (d *Daemon) Dial(peer string) (*grpc.ClientConn, error) {
+	serves := func(uid uint32) bool {
+		own, ok := d.opts.Users[peer]
+		return ok && uid == own
+	}
+	return rpc.DialServer(d.SocketPath(peer), serves, d.tracing.Client())
 }
 
-// Dial returns a lazy connection to another service; see rpc.Dial.
-func (d *Daemon) Dial(peer string) (*grpc.ClientConn, error) { return rpc.Dial(d.SocketPath(peer)) }
+// Tracing sends the process's spans; nil when tracing is off, which its methods
+// take.
+func (d *Daemon) Tracing() *tracing.Provider { return d.tracing }
 
 // showHealth mirrors the dependencies into grpc.health.v1: each under its
 // name, all together under the service's name. "" is the process itself: it is

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +22,10 @@ import (
 	"k8s.io/klog/v2"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/lifeline"
+	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/uds"
 )
 
 // begin runs a daemon with parts and returns it, a connection, and stop, which
@@ -54,8 +58,32 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
+func TestSecretsOfTheConfigurationAreForOperatorsOnly(t *testing.T) {
+	document := func(text string) func() []byte { return func() []byte { return []byte(text) } }
+	opts := Options{ConfigJSON: document("masked"), SecretConfigJSON: document("secret"), Users: rpc.Users{"gateway": 7, "probes": 8}}
+	d, conn, _ := begin(t, opts, wait)
+	want := "masked"
+	if os.Geteuid() == 0 {
+		want = "secret"
+	}
+	config, err := commonv1.NewCommonServiceClient(conn).GetConfig(within(t), &commonv1.GetConfigRequest{}, grpc.WaitForReady(true))
+	if err != nil || string(config.GetKubeletConfigurationJson()) != want {
+		t.Errorf("config %v, %v; want %s", config, err, want)
+	}
+	c := &common{daemon: d}
+	for uid, want := range map[uint32]bool{0: true, 7: true, 8: false} {
+		if got := c.operates(uds.Peer{UID: uid}); got != want {
+			t.Errorf("uid %d operates: %v", uid, got)
+		}
+	}
+	// A caller that is not known, as over a connection of no socket's.
+	if unknown, err := c.GetConfig(t.Context(), nil); err != nil || string(unknown.GetKubeletConfigurationJson()) != "masked" {
+		t.Errorf("config %v, %v", unknown, err)
+	}
+}
+
 func TestAProcessSaysWhatItIsAndWhatItLacks(t *testing.T) {
-	d, conn, stop := begin(t, Options{ConfigJSON: func() []byte { return []byte(`{"port":1}`) }}, wait)
+	d, conn, stop := begin(t, Options{ConfigJSON: func() []byte { return []byte(`{"port":1}`) }, ConfigWithoutEffect: func() []string { return []string{"x: 1 has no effect"} }}, wait)
 	d.Health().Set("podsync", false, "no socket")
 	c := commonv1.NewCommonServiceClient(conn)
 	info, err := c.GetInfo(within(t), &commonv1.GetInfoRequest{}, grpc.WaitForReady(true))
@@ -70,7 +98,7 @@ func TestAProcessSaysWhatItIsAndWhatItLacks(t *testing.T) {
 		t.Errorf("dependencies %v", deps)
 	}
 	config, err := c.GetConfig(within(t), &commonv1.GetConfigRequest{})
-	if err != nil || string(config.GetKubeletConfigurationJson()) != `{"port":1}` {
+	if err != nil || string(config.GetKubeletConfigurationJson()) != `{"port":1}` || len(config.GetWithoutEffect()) != 1 {
 		t.Errorf("config %v, %v", config, err)
 	}
 	health := healthgrpc.NewHealthClient(conn)
@@ -200,6 +228,27 @@ func TestReadinessIsToldToSystemd(t *testing.T) {
 		if got != "WATCHDOG=1" {
 			t.Fatalf("got %q", got)
 		}
+	}
+}
+
+func TestASupervisorIsToldThatTheProcessAnswers(t *testing.T) {
+	hear, say, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hear.Close()
+	// The process owns its end.
+	fd, err := syscall.Dup(int(say.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	say.Close()
+	t.Setenv(lifeline.Variable, lifeline.Value(fd, 100*time.Millisecond))
+	_, _, stop := begin(t, Options{}, wait)
+	defer stop()
+	hear.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.ReadFull(hear, make([]byte, 3)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // Memory defaults: five runtimes together must cost less than one kubelet.
@@ -31,8 +33,8 @@ const (
 )
 
 // LeanMemory makes the Go runtime hold little: the heap grows by gcPercent
-// between collections, and what only the start needed is given back after half
-// a minute. While memory is used fast the heap may grow further, which is given
+// between collections, and what only the start needed, code too, is given back
+// after half a minute. While memory is used fast the heap may grow further, which is given
 // back when that is over. GOGC in the environment goes before; GOMEMLIMIT is read
 // by the runtime itself. It returns when ctx is done.
 func LeanMemory(ctx context.Context, gcPercent int) {
@@ -42,7 +44,12 @@ func LeanMemory(ctx context.Context, gcPercent int) {
 		p.set = func(int) {}
 	}
 	p.set(p.now)
-	p.follow(ctx, collections(ctx), debug.FreeOSMemory)
+	p.follow(ctx, collections(ctx), func() {
+		debug.FreeOSMemory()
+		if err := releaseCode(); err != nil {
+			klog.FromContext(ctx).V(2).Info("The pages of the executable stay in memory", "err", err)
+		}
+	})
 }
 
 // pace is how far the heap may grow between collections.
@@ -114,11 +121,11 @@ func collections(ctx context.Context) <-chan struct{} {
 			if ctx.Err() != nil {
 				return
 			}
+			lay() // before it is told: who hears it may collect at once
 			select {
 			case told <- struct{}{}:
 			default:
 			}
-			lay()
 		}, struct{}{})
 	}
 	lay()

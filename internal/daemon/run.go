@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/user"
 	"runtime/debug"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/lifeline"
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/uds"
 )
@@ -22,12 +24,15 @@ import (
 // stopDeadline is how long calls in flight may go on after the stop began.
 const stopDeadline = 3 * time.Second
 
-// Run opens the socket, tells systemd that the process is ready, and runs the
+// Run checks that of every RPC it is said who may call it, opens the socket, tells systemd that the process is ready, and runs the
 // parts until ctx is done; then it stops in order: streams end, calls in
 // flight get stopDeadline, parts are waited for. It returns nil after a clean
 // stop. A part that fails, panics, or returns before ctx is done ends the
 // process with an error; the supervisor starts it again.
 func (d *Daemon) Run(ctx context.Context, parts ...func(context.Context) error) error {
+	if _, err := d.Methods(); err != nil {
+		return fmt.Errorf("%s: %w", d.opts.Service, err)
+	}
 	listener, err := uds.Listen(d.SocketPath(d.opts.Service), d.group())
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.opts.Service, err)
@@ -64,10 +69,16 @@ func (d *Daemon) runOn(parent context.Context, listener net.Listener, parts []fu
 			}
 		})
 	}
-	group.Go(func() { d.watchdog(ctx, listener.Addr().String()) })
+	group.Go(func() { _ = d.tracing.Run(ctx) })
+	line, err := lifeline.Open(os.Getenv(lifeline.Variable))
+	if err != nil {
+		d.log.Error(err, "polylet run's watchdog is not answered")
+	}
+	group.Go(func() { d.watchdog(ctx, listener.Addr().String(), line) })
 	group.Go(func() { LeanMemory(ctx, d.opts.GCPercent) })
 	d.health.SetServingStatus(d.opts.Service, serving(d.allReady()))
 	d.notify(daemon.SdNotifyReady)
+	d.say(line)
 
 	<-ctx.Done()
 	d.shutDown()
@@ -128,13 +139,22 @@ func (d *Daemon) notify(state string) {
 	}
 }
 
-// watchdog answers systemd's watchdog for as long as the process answers a
-// call on its own socket.
-func (d *Daemon) watchdog(ctx context.Context, address string) {
+// say tells polylet run that the process answers.
+func (d *Daemon) say(line *lifeline.Line) {
+	if err := line.Say(); err != nil {
+		d.log.Error(err, "Could not tell polylet run that this process answers")
+	}
+}
+
+// watchdog answers systemd's watchdog, or polylet run's, for as long as the process
+// answers a call on its own socket.
+func (d *Daemon) watchdog(ctx context.Context, address string, line *lifeline.Line) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		d.log.Error(err, "systemd's watchdog is not answered: WATCHDOG_USEC or WATCHDOG_PID cannot be read")
-		return
+	}
+	if interval == 0 && line != nil {
+		interval = line.Every
 	}
 	if interval == 0 {
 		return
@@ -152,6 +172,7 @@ func (d *Daemon) watchdog(ctx context.Context, address string) {
 			continue
 		}
 		d.notify(daemon.SdNotifyWatchdog)
+		d.say(line)
 	}
 }
 

@@ -5,6 +5,7 @@ package health
 
 import (
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ type Dependency struct {
 	Name string
 	// Ready is whether it can be used now.
 	Ready bool
-	// Message says why not and what to do; empty when ready.
+	// Message says why not and what to do; when ready what Note said, else empty.
 	Message string
 	// Since is when it came into this state of readiness.
 	Since time.Time
@@ -57,6 +58,7 @@ func NewTracker(log logr.Logger) *Tracker {
 
 // Set implements Reporter.
 func (t *Tracker) Set(name string, ready bool, message string) {
+	message = sendable(message)
 	if ready {
 		message = ""
 	}
@@ -85,6 +87,30 @@ func (t *Tracker) Set(name string, ready bool, message string) {
 	for _, f := range notify {
 		f(next)
 	}
+}
+
+// longestMessage bounds a message, in bytes: people read it, with those of all others.
+const longestMessage = 16 << 10
+
+// sendable is a message as it can be sent: text, and not too long. What is no text, a
+// file's name in an error, would keep all that is shown from being sent.
+func sendable(message string) string {
+	if len(message) > longestMessage {
+		message = strings.ToValidUTF8(message[:longestMessage], "") + " …"
+	}
+	return strings.ToValidUTF8(message, "\uFFFD")
+}
+
+// Note registers something that is usable and of which something is to be known:
+// it shows beside the dependencies and makes nothing wait. It is not logged.
+func (t *Tracker) Note(name, message string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since := time.Now()
+	if old, known := t.deps[name]; known && old.Ready {
+		since = old.Since
+	}
+	t.deps[name] = Dependency{Name: name, Ready: true, Message: sendable(message), Since: since}
 }
 
 // OnTransition has f called after each change of readiness, outside of any

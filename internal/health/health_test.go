@@ -1,9 +1,11 @@
 package health
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -45,6 +47,20 @@ func TestOnlyTransitionsAreLoggedAndNotified(t *testing.T) {
 	}
 }
 
+func TestANoteIsShownAndMakesNothingWait(t *testing.T) {
+	lines, calls := 0, 0
+	tr := NewTracker(funcr.New(func(_, _ string) { lines++ }, funcr.Options{}))
+	tr.OnTransition(func(Dependency) { calls++ })
+	tr.Note("configuration", "two settings have no effect")
+	got := tr.Dependencies()
+	if ok, _ := tr.Ready(); !ok || len(got) != 1 || !got[0].Ready || got[0].Message != "two settings have no effect" || got[0].Since.IsZero() {
+		t.Fatalf("ready=%v %+v", ok, got)
+	}
+	if lines != 0 || calls != 0 {
+		t.Fatalf("lines=%d calls=%d, want none", lines, calls)
+	}
+}
+
 func TestReadyNamesWhatIsMissingInOrder(t *testing.T) {
 	tr := NewTracker(logr.Discard())
 	if ok, _ := tr.Ready(); !ok {
@@ -56,5 +72,17 @@ func TestReadyNamesWhatIsMissingInOrder(t *testing.T) {
 	ok, missing := tr.Ready()
 	if ok || len(missing) != 2 || missing[0] != "podsync" || missing[1] != "stats" {
 		t.Fatalf("ok=%v missing=%v", ok, missing)
+	}
+}
+
+func TestAMessageCanBeSentWhateverIsInIt(t *testing.T) {
+	tr := NewTracker(logr.Discard())
+	tr.Set("static pods", false, "manifest /m/\xff.yaml: broken")
+	tr.Set("runtime", false, strings.Repeat("long ", 1<<20))
+	tr.Note("other", "\xff")
+	for _, d := range tr.Dependencies() {
+		if !utf8.ValidString(d.Message) || len(d.Message) > 20<<10 || d.Message == "" {
+			t.Errorf("%s: %d bytes, %.40q", d.Name, len(d.Message), d.Message)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -26,8 +27,8 @@ const (
 // read again when it changes, within minutes and without a restart; one that
 // stands in the kubeconfig is not. Requests have no overall timeout, since
 // watches last: set a deadline on the context of every other call.
-func Build(kubeconfig string, qps float32, burst int, userAgent string) (*rest.Config, kubernetes.Interface, error) {
-	cfg, err := Load(kubeconfig, qps, burst, userAgent)
+func Build(kubeconfig string, qps float32, burst int, userAgent string, options ...Option) (*rest.Config, kubernetes.Interface, error) {
+	cfg, err := Load(kubeconfig, qps, burst, userAgent, options...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,7 +40,7 @@ func Build(kubeconfig string, qps float32, burst int, userAgent string) (*rest.C
 }
 
 // Load is Build without the client.
-func Load(kubeconfig string, qps float32, burst int, userAgent string) (*rest.Config, error) {
+func Load(kubeconfig string, qps float32, burst int, userAgent string, options ...Option) (*rest.Config, error) {
 	if kubeconfig == "" {
 		return nil, errors.New("no kubeconfig: pass --kubeconfig, or run standalone without an apiserver")
 	}
@@ -54,7 +55,39 @@ func Load(kubeconfig string, qps float32, burst int, userAgent string) (*rest.Co
 	cfg.AcceptContentTypes = accept
 	cfg.UserAgent = userAgent
 	cfg.Wrap(WithAnswerTimeout)
+	for _, option := range options {
+		option(cfg)
+	}
 	return cfg, nil
+}
+
+// Option changes what Build and Load make.
+type Option func(*rest.Config)
+
+// ContentType has requests sent in this type instead of protobuf, and takes
+// what client-go takes then; empty leaves protobuf.
+func ContentType(name string) Option {
+	return func(cfg *rest.Config) {
+		if name != "" && name != protobuf {
+			cfg.ContentType, cfg.AcceptContentTypes = name, ""
+		}
+	}
+}
+
+// Wrapped has every request go through a transport around the one that sends it.
+func Wrapped(wrap func(http.RoundTripper) http.RoundTripper) Option {
+	return func(cfg *rest.Config) { cfg.Wrap(wrap) }
+}
+
+// Rated returns a configuration like cfg with a rate limit of its own; 0 and
+// less let requests out at any rate.
+func Rated(cfg *rest.Config, qps float32, burst int) *rest.Config {
+	const noLimit = -1
+	out := rest.CopyConfig(cfg)
+	if out.QPS, out.Burst = qps, burst; qps <= 0 {
+		out.QPS = noLimit
+	}
+	return out
 }
 
 func mend(err error) string {

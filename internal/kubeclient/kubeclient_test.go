@@ -44,7 +44,7 @@ func TestRequestsCarryEncodingIdentityAndToken(t *testing.T) {
 	if cfg.QPS != 50 || cfg.Burst != 100 {
 		t.Errorf("rate %v %v", cfg.QPS, cfg.Burst)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err == nil {
 		t.Fatal("a 404 is no error")
@@ -52,6 +52,34 @@ func TestRequestsCarryEncodingIdentityAndToken(t *testing.T) {
 	h := <-seen
 	if h.Get("User-Agent") != "polylet-test/1" || h.Get("Accept") != accept || h.Get("Authorization") != "Bearer secret" {
 		t.Errorf("headers %v", h)
+	}
+}
+
+func TestContentTypeAndRateAreAsConfigured(t *testing.T) {
+	dir := t.TempDir()
+	path, token := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "token")
+	content := strings.NewReplacer("SERVER", "https://127.0.0.1:1", "TOKEN", token).Replace(template)
+	for file, text := range map[string]string{token: "secret", path: content} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for given, want := range map[string][2]string{
+		"": {protobuf, accept}, protobuf: {protobuf, accept}, "application/json": {"application/json", ""},
+	} {
+		cfg, err := Load(path, 1, 1, "x", ContentType(given))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.ContentType != want[0] || cfg.AcceptContentTypes != want[1] {
+			t.Errorf("%q: sent as %q, taken as %q", given, cfg.ContentType, cfg.AcceptContentTypes)
+		}
+		if rated := Rated(cfg, 7, 9); rated.QPS != 7 || rated.Burst != 9 || rated.ContentType != want[0] || cfg.QPS != 1 {
+			t.Errorf("%q: rate %v, burst %v", given, rated.QPS, rated.Burst)
+		}
+		if rated := Rated(cfg, 0, 9); rated.QPS >= 0 {
+			t.Errorf("no limit is %v", rated.QPS)
+		}
 	}
 }
 

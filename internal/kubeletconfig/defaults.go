@@ -181,6 +181,9 @@ func defaultEviction(c *kubeletv1beta1.KubeletConfiguration) {
 	}
 }
 
+// CgroupV2 tells whether the host's main hierarchy is the unified one.
+func CgroupV2() bool { return cgroupV2() }
+
 // cgroupV2 tells whether the host's main hierarchy is the unified one.
 func cgroupV2() bool {
 	var fs unix.Statfs_t

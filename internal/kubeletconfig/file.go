@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -18,9 +20,36 @@ import (
 // maxFileBytes bounds what is read as configuration; real ones have a few kB.
 const maxFileBytes = 8 << 20
 
+// reading is what is noted while files are read.
+type reading struct {
+	from origins
+	log  logr.Logger
+	// ignored are the fields that nobody knows, and those that stand there twice.
+	ignored []Notice
+}
+
+var quotedField = regexp.MustCompile(`(?:field|key) "([^"]+)"`)
+
+// ignore notes what is wrong with the fields of a file and taken all the same.
+func (r *reading) ignore(path string, warnings []string) {
+	if len(warnings) == 0 {
+		return
+	}
+	r.log.Info("The configuration has fields that are not understood and are ignored", "file", path, "fields", warnings)
+	for _, w := range warnings {
+		setting := "a field"
+		if match := quotedField.FindStringSubmatch(w); match != nil {
+			setting = match[1]
+		}
+		r.ignored = append(r.ignored, Notice{
+			Setting: setting, Value: "in " + path, Text: "is ignored: " + strings.Join(strings.Fields(w), " ") + "; correct it, or take it out",
+		})
+	}
+}
+
 // loadFile reads a --config file: strictly first; unknown and duplicate fields
 // are then a warning, everything else an error.
-func loadFile(path string, from origins, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+func loadFile(path string, r *reading) (*kubeletv1beta1.KubeletConfiguration, error) {
 	raw, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read --config file: %w", err)
@@ -29,10 +58,8 @@ func loadFile(path string, from origins, log logr.Logger) (*kubeletv1beta1.Kubel
 	if err != nil {
 		return nil, fmt.Errorf("--config file %s: %w", path, err)
 	}
-	if len(warnings) > 0 {
-		log.Info("Configuration file has fields that are not understood and are ignored", "file", path, "fields", warnings)
-	}
-	from.layer("file "+path, raw)
+	r.ignore(path, warnings)
+	r.from.layer("file "+path, raw)
 	resolvePaths(c, filepath.Dir(path))
 	setDefaults(c)
 	defaultEviction(c)
@@ -111,16 +138,16 @@ func resolvePaths(c *kubeletv1beta1.KubeletConfiguration, dir string) {
 
 // mergeDir lays the drop-ins (*.conf, in lexical order, subdirectories too)
 // over base as JSON merge patches (RFC 7396), and applies defaults after each.
-func mergeDir(base *kubeletv1beta1.KubeletConfiguration, dir string, from origins, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+func mergeDir(base *kubeletv1beta1.KubeletConfiguration, dir string, r *reading) (*kubeletv1beta1.KubeletConfiguration, error) {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		if filepath.Ext(path) != ".conf" {
-			log.V(4).Info("Not a drop-in: its name does not end in .conf", "file", path)
+			r.log.V(4).Info("Not a drop-in: its name does not end in .conf", "file", path)
 			return nil
 		}
-		merged, err := mergeFile(base, path, from, log)
+		merged, err := mergeFile(base, path, r)
 		if err != nil {
 			return fmt.Errorf("drop-in %s: %w", path, err)
 		}
@@ -133,7 +160,7 @@ func mergeDir(base *kubeletv1beta1.KubeletConfiguration, dir string, from origin
 	return base, nil
 }
 
-func mergeFile(base *kubeletv1beta1.KubeletConfiguration, path string, from origins, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+func mergeFile(base *kubeletv1beta1.KubeletConfiguration, path string, r *reading) (*kubeletv1beta1.KubeletConfiguration, error) {
 	raw, err := readFile(path)
 	if err != nil {
 		return nil, err
@@ -170,12 +197,28 @@ func mergeFile(base *kubeletv1beta1.KubeletConfiguration, path string, from orig
 	for _, s := range strict {
 		warnings = append(warnings, s.Error())
 	}
-	if len(warnings) > 0 {
-		log.Info("Drop-in has fields that are not understood and are ignored", "file", path, "fields", warnings)
-	}
-	from.layer("drop-in "+path, raw)
+	r.ignore(path, warnings)
+	r.from.layer("drop-in "+path, raw)
+	keepEmpty(merged, base, patch)
 	setDefaults(merged)
 	return merged, nil
+}
+
+// keepEmpty keeps what is empty in base and is not a matter of the patch: JSON
+// leaves an empty list or map out as if it were not set, and then it would get
+// its default.
+func keepEmpty(merged, base *kubeletv1beta1.KubeletConfiguration, patch map[string]any) {
+	to, from := reflect.ValueOf(merged).Elem(), reflect.ValueOf(base).Elem()
+	for i := range to.NumField() {
+		kind := to.Field(i).Kind()
+		name, _, _ := strings.Cut(to.Type().Field(i).Tag.Get("json"), ",")
+		if kind != reflect.Map && kind != reflect.Slice || from.Field(i).IsNil() || from.Field(i).Len() > 0 || !to.Field(i).IsNil() {
+			continue
+		}
+		if change, there := patch[name]; !there || change != nil {
+			to.Field(i).Set(from.Field(i))
+		}
+	}
 }
 
 // mergePatch is RFC 7396 on decoded JSON: objects merge, null deletes,

@@ -49,10 +49,10 @@ type Flags struct {
 	// SocketGroup is --socket-group, ours: who may read from the sockets; ""
 	// is the group polylet if it exists.
 	SocketGroup string
-	// GatewayUser, ProbesUser and StatsUser are ours: the users (names or
-	// numbers) that these services run as, and so who may call what changes
-	// something. Resolve with Loaded.ServiceUser.
-	GatewayUser, ProbesUser, StatsUser string
+	// GatewayUser, ProbesUser, StatsUser and NodestatusUser are ours: the users
+	// (names or numbers) that these services run as, and so who may call which
+	// RPC. Resolve with Loaded.ServiceUser.
+	GatewayUser, ProbesUser, StatsUser, NodestatusUser string
 	// NodePageAddress is --node-page-address, ours: host:port of the node's page
 	// for people; empty for none.
 	NodePageAddress string
@@ -60,6 +60,9 @@ type Flags struct {
 	// and port-forward need the verb of their HTTP method, as with the kubelet,
 	// instead of always create.
 	CompatibleStreamVerbs bool
+	// LeaveKernelSettings is --leave-kernel-settings, ours: kernel settings stay as
+	// they are, on a machine that is more than a node.
+	LeaveKernelSettings bool
 	// Services is --services, ours: which services `polylet run` supervises;
 	// empty is all.
 	Services []string
@@ -104,12 +107,17 @@ func AddFlags(fs *pflag.FlagSet, f *Flags, c *kubeletv1beta1.KubeletConfiguratio
 func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 	fs.StringVar(&f.SocketDir, "socket-dir", f.SocketDir, "Directory of the sockets between the five processes.")
 	fs.StringVar(&f.SocketGroup, "socket-group", f.SocketGroup, "Group that may read from the sockets; default: polylet, if it exists.")
-	fs.StringVar(&f.GatewayUser, "gateway-user", f.GatewayUser, "User of the gateway (name or number); default: polylet-gateway, polylet, or 65532.")
-	fs.StringVar(&f.ProbesUser, "probes-user", f.ProbesUser, "User of probes (name or number); default: polylet-probes, polylet, or 65532.")
-	fs.StringVar(&f.StatsUser, "stats-user", f.StatsUser, "User of stats (name or number); default: root.")
+	for _, u := range []struct {
+		service string
+		name    *string
+	}{{"gateway", &f.GatewayUser}, {"probes", &f.ProbesUser}, {"stats", &f.StatsUser}, {"nodestatus", &f.NodestatusUser}} {
+		fs.StringVar(u.name, u.service+"-user", *u.name, "User of "+u.service+" (name or number), no other service's; default: polylet-"+u.service+
+			", or a free number with polylet run.")
+	}
 	fs.StringVar(&f.NodePageAddress, "node-page-address", f.NodePageAddress, "host:port of the node's page for people and of cAdvisor's metrics, without authentication; empty: none.")
 	fs.BoolVar(&f.CompatibleStreamVerbs, "compatible-stream-verbs", f.CompatibleStreamVerbs, "Authorise exec, attach, run and port-forward by their HTTP method, as the kubelet does, instead of always as create: "+
 		"whoever has get on nodes/proxy then runs commands over a WebSocket.")
+	fs.BoolVar(&f.LeaveKernelSettings, "leave-kernel-settings", f.LeaveKernelSettings, "Do not set vm.overcommit_memory, kernel.panic and the others that Kubernetes wants: for a machine that is more than a node.")
 	fs.StringSliceVar(&f.Services, "services", f.Services, "Services that polylet run supervises; default: all.")
 	fs.BoolP("help", "h", false, "Show this text.")
 	fs.StringVar(&f.version, "version", "", "Print the version; --version=raw prints all there is to know.")

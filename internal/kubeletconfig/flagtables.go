@@ -116,20 +116,30 @@ func addEvictionFlags(fs *pflag.FlagSet, c *kubeletv1beta1.KubeletConfiguration)
 
 // addIgnoredFlags takes what old command lines still pass and nothing uses.
 func addIgnoredFlags(fs *pflag.FlagSet) {
-	for _, name := range []string{
+	for _, name := range ignoredTexts() {
+		fs.String(name, "", "Ignored.")
+		fs.Lookup(name).Hidden = true
+	}
+	for _, name := range ignoredSwitches() {
+		fs.Bool(name, false, "Ignored.")
+		fs.Lookup(name).Hidden = true
+	}
+}
+
+// ignoredTexts are the flags with a value that nothing uses.
+func ignoredTexts() []string {
+	return []string{
 		"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd",
 		"containerd-namespace", "event-storage-age-limit", "event-storage-event-limit",
 		"global-housekeeping-interval", "machine-id-file", "storage-driver-user", "storage-driver-password",
 		"storage-driver-host", "storage-driver-db", "storage-driver-table", "storage-driver-buffer-duration",
 		"experimental-mounter-path",
-	} {
-		fs.String(name, "", "Ignored.")
-		fs.Lookup(name).Hidden = true
 	}
-	for _, name := range []string{"enable-load-reader", "log-cadvisor-usage", "storage-driver-secure", "experimental-allocatable-ignore-eviction"} {
-		fs.Bool(name, false, "Ignored.")
-		fs.Lookup(name).Hidden = true
-	}
+}
+
+// ignoredSwitches are the flags for true and false that nothing uses.
+func ignoredSwitches() []string {
+	return []string{"enable-load-reader", "log-cadvisor-usage", "storage-driver-secure", "experimental-allocatable-ignore-eviction"}
 }
 
 // removedFlags are flags that Kubernetes has dropped, with what to do instead.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -38,6 +39,8 @@ type Loaded struct {
 	gates map[string]bool
 	// origins are those by files and drop-ins.
 	origins origins
+	// ignored is what the files say and nobody understands.
+	ignored []Notice
 }
 
 // ErrHelp is returned for --help. ErrVersion is returned for --version; print
@@ -69,17 +72,19 @@ func newFlagSet(f *Flags, c *kubeletv1beta1.KubeletConfiguration) *pflag.FlagSet
 	return fs
 }
 
-func load(args []string, log logr.Logger) (*Loaded, error) {
+func load(args []string, log logr.Logger) (*Loaded, error) { return loadOn(thisHost(), args, log) }
+
+func loadOn(h host, args []string, log logr.Logger) (*Loaded, error) {
 	flags, config := defaultFlags(), legacyDefaults()
 	if err := parse(args, flags, config); err != nil {
 		return nil, err
 	}
-	from := origins{}
-	config, err := layers(flags, config, args, from, log)
+	read := &reading{from: origins{}, log: log}
+	config, err := layers(flags, config, args, read)
 	if err != nil {
 		return nil, err
 	}
-	l := &Loaded{Config: config, Flags: *flags, Args: args, origins: from}
+	l := &Loaded{Config: config, Flags: *flags, Args: args, origins: read.from, ignored: read.ignored}
 	l.Standalone = l.Flags.Kubeconfig == "" && l.Flags.BootstrapKubeconfig == ""
 	if l.NodeName, err = nodeName(l.Flags.HostnameOverride); err != nil {
 		return nil, err
@@ -87,19 +92,19 @@ func load(args []string, log logr.Logger) (*Loaded, error) {
 	if l.gates, err = resolveGates(config.FeatureGates); err != nil {
 		return nil, fmt.Errorf("featureGates: %w", err)
 	}
-	if err := errors.Join(validateFlags(&l.Flags), validate(config)); err != nil {
+	if err := errors.Join(validateFlags(&l.Flags), l.Flags.checkUsers(), validate(config, l.gates, h)); err != nil {
 		return nil, fmt.Errorf("failed to validate kubelet configuration:\n%w", err)
 	}
 	return l, nil
 }
 
 // layers puts the files under the flags.
-func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []string, from origins, log logr.Logger) (*kubeletv1beta1.KubeletConfiguration, error) {
+func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []string, r *reading) (*kubeletv1beta1.KubeletConfiguration, error) {
 	if flags.ConfigFile == "" && flags.ConfigDir == "" {
 		return config, nil
 	}
 	if flags.ConfigFile != "" {
-		fromFile, err := loadFile(flags.ConfigFile, from, log)
+		fromFile, err := loadFile(flags.ConfigFile, r)
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +113,7 @@ func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []st
 		config = legacyDefaults()
 	}
 	if flags.ConfigDir != "" {
-		merged, err := mergeDir(config, flags.ConfigDir, from, log)
+		merged, err := mergeDir(config, flags.ConfigDir, r)
 		if err != nil {
 			return nil, err
 		}
@@ -199,14 +204,48 @@ func (l *Loaded) FlagValues() map[string]string {
 }
 
 // ConfigzJSON is the configuration in effect as a KubeletConfiguration document
-// with kind and apiVersion; what /configz shows under "kubeletconfig". Values
-// of HTTP headers, which may be secrets, are masked.
+// with kind and apiVersion. Values of HTTP headers, which may be secrets, are
+// masked one by one.
 func (l *Loaded) ConfigzJSON() []byte {
 	shown := l.Config.DeepCopy()
-	for name := range shown.StaticPodURLHeader {
-		shown.StaticPodURLHeader[name] = []string{"<masked>"}
+	for _, values := range shown.StaticPodURLHeader {
+		for i := range values {
+			values[i] = "<masked>"
+		}
 	}
-	out, err := json.Marshal(shown)
+	return document(shown)
+}
+
+// CopyJSON is ConfigzJSON for another process to load: lists and maps that are
+// empty stand there as such. JSON leaves them out otherwise, and what loads the
+// document would give them their default.
+func (l *Loaded) CopyJSON() []byte {
+	var fields map[string]any
+	if err := json.Unmarshal(l.ConfigzJSON(), &fields); err != nil {
+		return l.ConfigzJSON()
+	}
+	config := reflect.ValueOf(l.Config).Elem()
+	for i := range config.NumField() {
+		name, _, _ := strings.Cut(config.Type().Field(i).Tag.Get("json"), ",")
+		if value := config.Field(i); name != "" && (value.Kind() == reflect.Map || value.Kind() == reflect.Slice) && value.Len() == 0 {
+			if fields[name] = any([]any{}); value.Kind() == reflect.Map {
+				fields[name] = map[string]any{}
+			}
+		}
+	}
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return l.ConfigzJSON()
+	}
+	return out
+}
+
+// SecretConfigzJSON is ConfigzJSON with nothing masked: what /configz shows
+// under "kubeletconfig" to whoever may see it, as the kubelet's does.
+func (l *Loaded) SecretConfigzJSON() []byte { return document(l.Config) }
+
+func document(c *kubeletv1beta1.KubeletConfiguration) []byte {
+	out, err := json.Marshal(c)
 	if err != nil {
 		// A decoded configuration can be encoded; its types allow no other.
 		return []byte("{}")
@@ -234,27 +273,38 @@ func (l *Loaded) ServingFiles() (cert, key string) {
 	return filepath.Join(l.Flags.CertDir, "kubelet.crt"), filepath.Join(l.Flags.CertDir, "kubelet.key")
 }
 
-// FallbackUID is the user of unprivileged services where no user polylet exists.
-const FallbackUID = "65532"
-
-// ServiceUser is the user (name or number) that a service runs as, by its flag
-// or the first of polylet-<service> and polylet that exists, else FallbackUID.
-// podsync and nodestatus are root; stats is root unless --stats-user is given.
+// ServiceUser is the user (name or number) that a service runs as: its flag's,
+// else polylet-<service> if that exists, else "", none of its own. podsync is
+// root.
 func (l *Loaded) ServiceUser(service string) string { return l.Flags.ServiceUser(service) }
 
 // ServiceUser is Loaded.ServiceUser.
 func (f *Flags) ServiceUser(service string) string {
-	given := map[string]string{"gateway": f.GatewayUser, "probes": f.ProbesUser, "stats": f.StatsUser}[service]
+	given := map[string]string{
+		"podsync": "root", "gateway": f.GatewayUser, "probes": f.ProbesUser, "stats": f.StatsUser, "nodestatus": f.NodestatusUser,
+	}[service]
 	if given != "" {
 		return given
 	}
-	if service != "gateway" && service != "probes" {
-		return "root"
+	name := "polylet-" + service
+	if _, err := user.Lookup(name); err != nil {
+		return ""
 	}
-	for _, name := range []string{"polylet-" + service, "polylet"} {
-		if _, err := user.Lookup(name); err == nil {
-			return name
+	return name
+}
+
+// checkUsers refuses a user of two services: neither could be told from the
+// other, and each could read and trace what the other has.
+func (f *Flags) checkUsers() error {
+	taken := map[string]string{}
+	for _, service := range []string{"gateway", "probes", "stats", "nodestatus"} {
+		name := f.ServiceUser(service)
+		if other := taken[name]; other != "" {
+			return fmt.Errorf("--%s-user and --%s-user are both %s: give each service a user of its own", other, service, name)
+		}
+		if name != "" && name != "root" && name != "0" {
+			taken[name] = service
 		}
 	}
-	return FallbackUID
+	return nil
 }

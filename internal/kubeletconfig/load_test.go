@@ -211,6 +211,32 @@ func TestDropInsMergeInOrderAndFlagsGoLast(t *testing.T) {
 	}
 }
 
+func TestWhatAFileLeavesEmptyStaysEmptyUnderADropIn(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, dir, "c.yaml", header+"evictionHard: {}\nenforceNodeAllocatable: []\n")
+	write(t, dir, "other/10.conf", header+"maxPods: 2\n")
+	write(t, dir, "default/10.conf", header+"evictionHard: null\nenforceNodeAllocatable: null\n")
+	write(t, dir, "own/10.conf", header+"evictionHard: {memory.available: 1Mi}\nenforceNodeAllocatable: [pods]\n")
+	write(t, dir, "emptied/10.conf", header+"enforceNodeAllocatable: [pods]\n")
+	write(t, dir, "emptied/20.conf", header+"enforceNodeAllocatable: []\n")
+	write(t, dir, "emptied/30.conf", header+"maxPods: 2\n")
+	standing := mustLoad(t, "--config="+write(t, dir, "plain.yaml", header)).Config
+	for name, want := range map[string]struct {
+		hard    map[string]string
+		enforce []string
+	}{
+		"other":   {map[string]string{}, []string{}},
+		"default": {standing.EvictionHard, standing.EnforceNodeAllocatable},
+		"own":     {map[string]string{"memory.available": "1Mi"}, []string{"pods"}},
+		"emptied": {map[string]string{}, []string{}},
+	} {
+		c := mustLoad(t, "--config="+file, "--config-dir="+filepath.Join(dir, name)).Config
+		if !reflect.DeepEqual(c.EvictionHard, want.hard) || !reflect.DeepEqual(c.EnforceNodeAllocatable, want.enforce) {
+			t.Errorf("%s: evictionHard %v, enforceNodeAllocatable %v, want %v", name, c.EvictionHard, c.EnforceNodeAllocatable, want)
+		}
+	}
+}
+
 func TestWhatIsWrongIsNamedWithItsMend(t *testing.T) {
 	dir := t.TempDir()
 	for name, tc := range map[string]struct {
@@ -306,6 +332,12 @@ func TestConfigzShowsWhatIsInEffectButNoHeaders(t *testing.T) {
 	if strings.Contains(string(l.ConfigzJSON()), "secret") {
 		t.Error("a header's value is shown")
 	}
+	if !strings.Contains(string(l.SecretConfigzJSON()), `"Authorization":["secret"]`) {
+		t.Errorf("what /configz shows has no header: %s", l.SecretConfigzJSON())
+	}
+	if two := mustLoad(t, "--manifest-url-header=A:1,A:2"); !strings.Contains(string(two.ConfigzJSON()), `{"A":["\u003cmasked\u003e","\u003cmasked\u003e"]}`) {
+		t.Errorf("two values of a header are %s", two.ConfigzJSON())
+	}
 }
 
 func TestServingFilesAndUsers(t *testing.T) {
@@ -321,8 +353,23 @@ func TestServingFilesAndUsers(t *testing.T) {
 	if cert, key := l.ServingFiles(); cert != "/own.crt" || key != "/own.key" || l.WaitsForServing() {
 		t.Errorf("what is configured goes before: %s %s", cert, key)
 	}
-	if l.ServiceUser("gateway") != "12" || l.ServiceUser("podsync") != "root" || l.ServiceUser("stats") != "root" {
-		t.Errorf("users %s %s %s", l.ServiceUser("gateway"), l.ServiceUser("podsync"), l.ServiceUser("stats"))
+	if l.ServiceUser("gateway") != "12" || l.ServiceUser("podsync") != "root" {
+		t.Errorf("users %s %s", l.ServiceUser("gateway"), l.ServiceUser("podsync"))
+	}
+}
+
+func TestNoTwoServicesShareAUser(t *testing.T) {
+	_, err := load([]string{"--gateway-user=12", "--probes-user=13", "--nodestatus-user=12"}, logr.Discard())
+	if err == nil || !strings.Contains(err.Error(), "--gateway-user and --nodestatus-user are both 12") {
+		t.Errorf("err = %v", err)
+	}
+	// Where nobody is named and no user is there, no number is made up: those
+	// that come to mind are of images too.
+	l := mustLoad(t, "--stats-user=root", "--nodestatus-user=root")
+	for _, service := range []string{"gateway", "probes"} {
+		if name := l.ServiceUser(service); name != "" && name != "polylet-"+service {
+			t.Errorf("%s runs as %q", service, name)
+		}
 	}
 }
 

@@ -11,9 +11,15 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	fieldpath "k8s.io/apimachinery/pkg/util/validation/field"
+	cliflag "k8s.io/component-base/cli/flag"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/polylet/polylet/internal/buildinfo"
 )
 
 // problems collects what is wrong: field, value, mend.
@@ -25,7 +31,7 @@ func (p *problems) add(ok bool, name string, value any, mend string) {
 	}
 }
 
-func validate(c *kubeletv1beta1.KubeletConfiguration) error {
+func validate(c *kubeletv1beta1.KubeletConfiguration, gates map[string]bool, h host) error {
 	var p problems
 	validateServing(&p, c)
 	validateSources(&p, c)
@@ -33,6 +39,10 @@ func validate(c *kubeletv1beta1.KubeletConfiguration) error {
 	validateResources(&p, c)
 	validateEviction(&p, c)
 	validateNode(&p, c)
+	validateManagers(&p, c, gates)
+	validateQOSReserved(&p, c)
+	validateGates(&p, c, gates)
+	validateHost(&p, c, h)
 	return errors.Join(p...)
 }
 
@@ -48,6 +58,13 @@ func validateServing(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	p.add(oneOf(c.Authorization.Mode, kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow, kubeletv1beta1.KubeletAuthorizationModeWebhook),
 		"authorization.mode", string(c.Authorization.Mode), "AlwaysAllow or Webhook")
 	p.add(oneOf(c.Logging.Format, "text", "json"), "logging.format", c.Logging.Format, "text or json")
+	p.add(c.Logging.FlushFrequency.Duration.Duration > 0, "logging.flushFrequency", c.Logging.FlushFrequency.Duration.Duration.String(), "more than 0")
+	p.add(oneOf(c.ShowHiddenMetricsForVersion, "", previousRelease()), "showHiddenMetricsForVersion", c.ShowHiddenMetricsForVersion, "leave it out, or "+previousRelease())
+	_, err := cliflag.TLSCurvePreferences(c.TLSCurvePreferences)
+	p.add(err == nil, "tlsCurvePreferences", c.TLSCurvePreferences, fmt.Sprint(err))
+	for _, wrong := range tracingapi.ValidateTracingConfiguration(c.Tracing, nil, fieldpath.NewPath("tracing")) {
+		p.add(false, wrong.Field, wrong.BadValue, wrong.Detail)
+	}
 	p.add(c.Logging.Verbosity <= 10, "logging.verbosity", uint32(c.Logging.Verbosity), "0 to 10")
 	p.add(!*c.EnableSystemLogQuery || *c.EnableSystemLogHandler, "enableSystemLogQuery", *c.EnableSystemLogQuery, "enableSystemLogHandler must be true too")
 }
@@ -73,6 +90,11 @@ func validateSources(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 		p.add(bit.value >= 0 && bit.value <= 31, bit.name, bit.value, "0 to 31")
 	}
 	for i, taint := range c.RegisterWithTaints {
+		for _, wrong := range slices.Concat(validation.IsQualifiedName(taint.Key), validation.IsValidLabelValue(taint.Value)) {
+			p.add(false, fmt.Sprintf("registerWithTaints[%d]", i), taint.ToString(), wrong)
+		}
+		p.add(oneOf(taint.Effect, "", v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute),
+			fmt.Sprintf("registerWithTaints[%d].effect", i), string(taint.Effect), "NoSchedule, PreferNoSchedule or NoExecute")
 		p.add(taint.TimeAdded == nil, fmt.Sprintf("registerWithTaints[%d].timeAdded", i), taint.TimeAdded, "leave it out: the control plane sets it")
 	}
 }
@@ -148,6 +170,8 @@ func validateResources(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	p.add(c.MaxOpenFiles >= 0, "maxOpenFiles", c.MaxOpenFiles, "0 or more")
 	factor := *c.MemoryThrottlingFactor
 	p.add(factor > 0 && factor <= 1, "memoryThrottlingFactor", factor, "more than 0 and at most 1")
+	p.add(oneOf(c.MemoryReservationPolicy, kubeletv1beta1.NoneMemoryReservationPolicy, kubeletv1beta1.TieredReservationMemoryReservationPolicy),
+		"memoryReservationPolicy", string(c.MemoryReservationPolicy), "None or TieredReservation")
 }
 
 func validateEnforced(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
@@ -177,6 +201,7 @@ func validateEviction(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 		"evictionHard": c.EvictionHard, "evictionSoft": c.EvictionSoft, "evictionMinimumReclaim": c.EvictionMinimumReclaim,
 	} {
 		for signal, amount := range thresholds {
+			p.add(slices.Contains(signals(), signal), name, signal, "one of "+strings.Join(signals(), ", "))
 			p.add(isThreshold(amount), name+"."+signal, amount, "a quantity or a percentage, e.g. 100Mi or 10%")
 		}
 	}
@@ -185,6 +210,22 @@ func validateEviction(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 		d, err := time.ParseDuration(grace)
 		p.add(ok && err == nil && d >= 0, "evictionSoftGracePeriod."+signal, grace, "a duration, since evictionSoft has this signal")
 	}
+}
+
+// signals are those that eviction thresholds may name.
+func signals() []string {
+	return []string{
+		"allocatableMemory.available", "containerfs.available", "containerfs.inodesFree", "imagefs.available", "imagefs.inodesFree",
+		"memory.available", "nodefs.available", "nodefs.inodesFree", "pid.available",
+	}
+}
+
+// previousRelease is the one whose hidden metrics may be asked for.
+func previousRelease() string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(buildinfo.KubernetesVersion, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	n, _ := strconv.Atoi(minor) // a release has one
+	return fmt.Sprintf("%s.%d", major, n-1)
 }
 
 func validateNode(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
@@ -199,6 +240,9 @@ func validateNode(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	p.add(critical <= total, "shutdownGracePeriodCriticalPods", critical.String(), "at most shutdownGracePeriod")
 	p.add(len(c.ShutdownGracePeriodByPodPriority) == 0 || total == 0 && critical == 0,
 		"shutdownGracePeriodByPodPriority", len(c.ShutdownGracePeriodByPodPriority), "leave it out, or both shutdownGracePeriod fields")
+	for i, period := range c.ShutdownGracePeriodByPodPriority {
+		p.add(period.ShutdownGracePeriodSeconds >= 0, fmt.Sprintf("shutdownGracePeriodByPodPriority[%d].shutdownGracePeriodSeconds", i), period.ShutdownGracePeriodSeconds, "0 or more")
+	}
 }
 
 func validateFlags(f *Flags) error {
@@ -274,7 +318,8 @@ func isASCII(text string) bool {
 
 func isThreshold(text string) bool {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
-		text = percent
+		n, err := strconv.ParseFloat(percent, 64)
+		return err == nil && n >= 0 && n <= 100
 	}
 	quantity, err := resource.ParseQuantity(text)
 	return err == nil && quantity.Sign() >= 0

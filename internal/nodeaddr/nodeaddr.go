@@ -41,15 +41,15 @@ type Host interface {
 }
 
 // Find returns the node's addresses: InternalIP, a second one with two node
-// IPs, and Hostname. With an external cloud and no node IP, existing is kept,
-// or there is only Hostname until the cloud controller fills in the rest.
+// IPs, and Hostname. With an external cloud existing is kept; before there is any,
+// and no node IP, there is only Hostname until the cloud controller fills in the rest.
 // Source: https://kubernetes.io/docs/reference/node/node-status/#addresses
 func Find(ctx context.Context, cfg Config, host Host, existing []v1.NodeAddress) ([]v1.NodeAddress, error) {
 	ips, preferV6, err := cfg.nodeIPs()
 	if err != nil {
 		return nil, err
 	}
-	if cfg.ExternalCloud {
+	if cfg.ExternalCloud && (len(existing) > 0 || len(ips) > 0 || cfg.NodeIP == "") {
 		return external(cfg, ips, existing), nil
 	}
 	for _, ip := range ips {

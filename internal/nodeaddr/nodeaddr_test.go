@@ -73,6 +73,8 @@ func TestAddressesComeFromTheFirstSourceThatHasOne(t *testing.T) {
 		"no dns, v6 preferred": {cfg: Config{NodeName: "n", NodeIP: "::"}, want: "InternalIP=fd00::5 Hostname=n"},
 		"cloud, first":         {cfg: Config{NodeName: "n", ExternalCloud: true}, want: "Hostname=n"},
 		"cloud with node-ip":   {cfg: Config{NodeName: "n", ExternalCloud: true, NodeIP: "7.7.7.7"}, want: "InternalIP=7.7.7.7 Hostname=n"},
+		"cloud, v6 preferred":  {cfg: Config{NodeName: "n", ExternalCloud: true, NodeIP: "::"}, want: "InternalIP=fd00::5 Hostname=n"},
+		"cloud, v6, later":     {cfg: Config{NodeName: "n", ExternalCloud: true, NodeIP: "::"}, existing: existing, want: "ExternalIP=1.2.3.4"},
 		"cloud, later":         {cfg: Config{NodeName: "n", ExternalCloud: true}, existing: existing, want: "ExternalIP=1.2.3.4"},
 		"loopback":             {cfg: Config{NodeName: "n", NodeIP: "127.0.0.1"}, wantErr: "127.0.0.1 is a loopback"},
 		"link-local":           {cfg: Config{NodeName: "n", NodeIP: "fe80::1"}, wantErr: "link-local"},

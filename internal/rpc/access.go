@@ -8,21 +8,41 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/grpc"
+
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/internal/uds"
 )
 
-// Access says who, beside root and the user that the server runs as, may call
-// an RPC that changes something. The zero value lets only those two.
+// Access says who may call an RPC, beside root and the user that the server
+// runs as. The zero value lets only those two.
 type Access struct {
-	// UIDs of callers.
-	UIDs []uint32
+	// Services may, by name.
+	Services []string
+	// People may: whoever can open the socket (members of its group) and is none
+	// of the services.
+	People bool
 }
 
-// AllowUsers returns the Access of users given by name or number. Names that
-// do not exist (yet) are left out and returned in missing, to be logged.
-func AllowUsers(users ...string) (access Access, missing []string) {
-	for _, name := range users {
+// String names who may call, as lists of RPCs show it.
+func (a Access) String() string {
+	names := append([]string{"root"}, a.Services...)
+	if a.People {
+		names = append(names, "people")
+	}
+	return strings.Join(names, ", ")
+}
+
+// Users are the numbers of the services' users, by service. A service that is
+// not in it has no user of its own: it runs as root, or not at all.
+type Users map[string]uint32
+
+// LookupUsers turns names or numbers of the services' users into numbers. Those
+// that do not exist (yet) are left out and returned in missing, to be logged;
+// so are services without a name and root, which is nobody's own.
+func LookupUsers(names map[string]string) (users Users, missing []string) {
+	users = Users{}
+	for service, name := range names {
 		if name == "" {
 			continue
 		}
@@ -31,11 +51,12 @@ func AllowUsers(users ...string) (access Access, missing []string) {
 			missing = append(missing, name)
 			continue
 		}
-		if !slices.Contains(access.UIDs, uid) {
-			access.UIDs = append(access.UIDs, uid)
+		if uid != 0 {
+			users[service] = uid
 		}
 	}
-	return access, missing
+	slices.Sort(missing)
+	return users, missing
 }
 
 // LookupUID turns a user's name or number into its number.
@@ -51,22 +72,76 @@ func LookupUID(name string) (uint32, error) {
 	return uint32(uid), err
 }
 
-func (a Access) check(method string, caller uds.Peer) error {
-	if caller.UID == 0 || caller.UID == uint32(os.Geteuid()) || slices.Contains(a.UIDs, caller.UID) {
-		return nil
-	}
-	return fmt.Errorf("%w: %s changes something and may be called by %s; the caller has uid %d: "+
-		"use that user, or allow this one (--gateway-user, --probes-user, --stats-user)",
-		rpcerr.ErrForbidden, method, a, caller.UID)
-}
-
-// String names who is allowed.
-func (a Access) String() string {
-	names := []string{"root"}
-	for _, uid := range a.UIDs {
-		if uid != 0 {
-			names = append(names, "uid "+strconv.FormatUint(uint64(uid), 10))
+// nameOf says which service has a user; "" when none has.
+func (u Users) nameOf(uid uint32) string {
+	for service, number := range u {
+		if number == uid {
+			return service
 		}
 	}
-	return strings.Join(names, ", ")
+	return ""
+}
+
+// allows says whether a caller may. No pod may, whatever its number: images and
+// manifests choose that.
+func (a Access) allows(users Users, caller uds.Peer) bool {
+	if caller.Pod != "" {
+		return false
+	}
+	if caller.UID == 0 || caller.UID == uint32(os.Geteuid()) {
+		return true
+	}
+	service := users.nameOf(caller.UID)
+	if service == "" {
+		return a.People
+	}
+	return slices.Contains(a.Services, service)
+}
+
+// refusal says why a caller may not, and what to do.
+func (a Access) refusal(users Users, method string, caller uds.Peer) error {
+	who := "uid " + strconv.FormatUint(uint64(caller.UID), 10)
+	if service := users.nameOf(caller.UID); service != "" {
+		who += ", the user of " + service
+	}
+	if caller.Pod != "" {
+		return fmt.Errorf("%w: %s: the caller (%s) runs in a pod (cgroup %s), and no pod may call this socket",
+			rpcerr.ErrForbidden, method, who, caller.Pod)
+	}
+	return fmt.Errorf("%w: %s may be called by %s; the caller is %s: use one of those; the services' users are set with "+
+		"--gateway-user, --probes-user, --stats-user and --nodestatus-user", rpcerr.ErrForbidden, method, a, who)
+}
+
+// CheckAccess fails when a method that is registered on the server has no
+// entry, or an entry has no method: who may call it was forgotten.
+func CheckAccess(server *grpc.Server, access map[string]Access) error {
+	var wrong []string
+	registered := Methods(server)
+	for _, method := range registered {
+		if _, ok := access[method]; !ok {
+			wrong = append(wrong, method+" has no entry")
+		}
+	}
+	for method := range access {
+		if !slices.Contains(registered, method) {
+			wrong = append(wrong, method+" is not served")
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	slices.Sort(wrong)
+	return fmt.Errorf("who may call which RPC is not complete: %s", strings.Join(wrong, "; "))
+}
+
+// Methods are the full names of what is registered on a server, in order.
+func Methods(server *grpc.Server) []string {
+	var out []string
+	for service, info := range server.GetServiceInfo() {
+		for _, method := range info.Methods {
+			out = append(out, "/"+service+"/"+method.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,9 +24,20 @@ const ClientTimeout = 30 * time.Second
 // Dial returns a connection to the Unix socket at path. It is lazy: nothing is
 // opened before the first call, and a server that is away is tried again after
 // 50 ms, then ever more slowly up to 1 s. Failed calls give errors of rpcerr's
-// classes.
-func Dial(path string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("unix://"+path, append(ClientOptions(), grpc.WithTransportCredentials(uds.Credentials()))...)
+// classes. servers are the users, beside root and this process's own, that may
+// have opened the socket; another's is not spoken to.
+func Dial(path string, servers ...uint32) (*grpc.ClientConn, error) {
+	return DialServer(path, func(uid uint32) bool { return slices.Contains(servers, uid) })
+}
+
+// DialServer is Dial with a question instead of a list. inner is what happens
+// around a unary call before it is sent.
+func DialServer(path string, serves func(uid uint32) bool, inner ...grpc.UnaryClientInterceptor) (*grpc.ClientConn, error) {
+	absolute, err := filepath.Abs(path) // gRPC takes no other
+	if err != nil {
+		return nil, fmt.Errorf("prepare connection to %s: %w", path, err)
+	}
+	conn, err := grpc.NewClient("unix://"+absolute, append(ClientOptions(), grpc.WithTransportCredentials(uds.ServedBy(serves)), grpc.WithChainUnaryInterceptor(inner...))...)
 	if err != nil {
 		return nil, fmt.Errorf("prepare connection to %s: %w", path, err)
 	}
@@ -48,7 +61,7 @@ func ClientOptions() []grpc.DialOption {
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.MaxCallSendMsgSize(MaxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.MaxCallSendMsgSize(MaxRequestBytes)),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connectionWindow),
 		grpc.WithReadBufferSize(16 << 10),

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/tap"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/buildinfo"
@@ -22,22 +26,122 @@ import (
 const protocolKey = "polylet-protocol"
 
 // policy is what happens around every call.
-type policy struct{ cfg ServerConfig }
+type policy struct {
+	cfg      ServerConfig
+	refusals refusals
+	calls    calls
+	// peerOf says who calls; uds.PeerFrom but in tests.
+	peerOf func(context.Context) (uds.Peer, bool)
+}
 
 func (p *policy) admit(ctx context.Context, method string) error {
 	if err := checkProtocol(ctx); err != nil {
 		return err
 	}
-	access, mutating := p.cfg.Mutating[method]
-	if !mutating || p.cfg.Insecure {
+	return p.permit(ctx, method)
+}
+
+// tap refuses a call before anything of its message is read: who may not call
+// would else have the server hold as much as its connections let in. A method
+// without an entry is refused behind it, or not served at all.
+func (p *policy) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if _, ok := p.cfg.Access[info.FullMethodName]; ok {
+		if err := p.permit(ctx, info.FullMethodName); err != nil {
+			return nil, rpcerr.ToStatus(err).Err()
+		}
+	}
+	if peer, ok := p.peerOf(ctx); ok {
+		end, err := p.calls.begin(peer, p.most(peer))
+		if err != nil {
+			return nil, rpcerr.ToStatus(err).Err()
+		}
+		context.AfterFunc(ctx, end) // gRPC ends it with the call
+	}
+	return ctx, nil
+}
+
+const (
+	// callsOfAPerson is how many calls somebody who is none of the services may have
+	// under way at once: each may hold a message of MaxRequestBytes.
+	callsOfAPerson = 64
+	// callsOfAContainer is how many one container may, root in it included, and
+	// callsOfPods how many all of them together, where pods may call at all.
+	callsOfAContainer, callsOfPods = 16, 256
+)
+
+// most is how many calls a caller may have under way at once, on all connections.
+func (p *policy) most(caller uds.Peer) int {
+	switch uid := caller.UID; {
+	case caller.Pod != "":
+		return callsOfAContainer
+	case uid == 0 || uid == uint32(os.Geteuid()):
+		return math.MaxInt
+	case p.cfg.Users.nameOf(uid) != "":
+		return MaxStreams
+	}
+	return callsOfAPerson
+}
+
+// caller is who has calls under way: a user of the host, or a container, whatever
+// number its process has.
+type caller struct {
+	uid uint32
+	pod string
+}
+
+// calls counts those that are under way. The zero value is ready.
+type calls struct {
+	mu   sync.Mutex
+	of   map[caller]int
+	pods int // those of all containers
+}
+
+func (c *calls) begin(peer uds.Peer, most int) (end func(), err error) {
+	who, pods := caller{uid: peer.UID}, 0
+	if peer.Pod != "" {
+		who, pods = caller{pod: peer.Pod}, 1
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.of[who] >= most && pods == 0:
+		return nil, fmt.Errorf("%w: uid %d has %d calls under way, no more are let in: wait for some to end", rpcerr.ErrExhausted, peer.UID, most)
+	case c.of[who] >= most:
+		return nil, fmt.Errorf("%w: this container has %d calls under way, no more are let in: wait for some to end", rpcerr.ErrExhausted, most)
+	case c.pods+pods > callsOfPods:
+		return nil, fmt.Errorf("%w: pods have %d calls under way, no more are let in: wait for some to end", rpcerr.ErrExhausted, callsOfPods)
+	}
+	if c.of == nil {
+		c.of = map[caller]int{}
+	}
+	c.of[who]++
+	c.pods += pods
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.pods -= pods
+		if c.of[who]--; c.of[who] == 0 {
+			delete(c.of, who)
+		}
+	}, nil
+}
+
+func (p *policy) permit(ctx context.Context, method string) error {
+	if p.cfg.Insecure || p.cfg.Public {
 		return nil
 	}
-	peer, ok := uds.PeerFrom(ctx)
+	// A method without an entry is root's alone.
+	access := p.cfg.Access[method]
+	peer, ok := p.peerOf(ctx)
 	if !ok {
-		return fmt.Errorf("%w: %s changes something and the caller is not known", rpcerr.ErrForbidden, method)
+		return fmt.Errorf("%w: %s: the caller is not known", rpcerr.ErrForbidden, method)
 	}
-	if err := access.check(method, peer); err != nil {
-		p.cfg.Log.Info("Call refused", "method", method, "uid", peer.UID, "pid", peer.PID, "allowed", access.String())
+	if !access.allows(p.cfg.Users, peer) {
+		err := access.refusal(p.cfg.Users, method, peer)
+		if speak, before := p.refusals.next(peer, method, time.Now()); speak {
+			p.cfg.Log.Info("Call refused", "method", method, "uid", peer.UID, "pid", peer.PID, "pod", peer.Pod,
+				"allowed", access.String(), "refusedUnsaid", before)
+		}
 		return err
 	}
 	return nil

@@ -7,20 +7,29 @@ import (
 	"os"
 	"os/user"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/internal/lifeline"
 )
 
 // Identity is whom a child runs as. The zero value changes nothing.
 type Identity struct {
-	// Drop gives up root: the ids below, no capabilities, no_new_privs.
+	// Drop gives up root: the ids below, no capabilities but these, no_new_privs, and
+	// no system call that reaches into another process.
 	Drop bool
 	// UID, GID and Groups are used when Drop is set.
 	UID, GID int
 	Groups   []int
+	// Capabilities (unix.CAP_…, below 32) are kept when Drop is set.
+	Capabilities []int
+	// Environment are the names of variables that are passed on when Drop is set,
+	// beside those that every program needs; root's others may be secret.
+	Environment []string
 }
 
 // String names the user for logs.
@@ -35,7 +44,7 @@ func (i Identity) String() string {
 // groups. root, and any user when this process is not root, drop nothing. A
 // number without an entry in the user database has the group of the same number.
 func LookupIdentity(name string, extraGroups ...int) (Identity, error) {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 || name == "root" || name == "0" {
 		return Identity{}, nil
 	}
 	u, err := user.Lookup(name)
@@ -65,11 +74,15 @@ func LookupIdentity(name string, extraGroups ...int) (Identity, error) {
 	return identity, nil
 }
 
-// launchPlan is what the supervisor tells the launcher.
+// launchPlan is what the supervisor tells the launcher. Parent is the
+// supervisor's process id; 0 when there is none whose end would be the child's
+// (a container's command).
 type launchPlan struct {
 	Identity Identity
 	Parent   int
 	Sockets  []string
+	// Lifeline is the value of the child's lifeline.Variable; empty for none.
+	Lifeline string
 }
 
 // Launch is the first thing that a child does, still as the supervisor's user:
@@ -98,20 +111,31 @@ func Launch(args []string) error {
 			return fmt.Errorf("launch: give up privileges: %w", err)
 		}
 	}
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
-		return fmt.Errorf("launch: bind to the supervisor: %w", err)
-	}
-	if os.Getppid() != plan.Parent {
-		return errors.New("launch: the supervisor is gone")
+	if err := bindTo(plan.Parent); err != nil {
+		return fmt.Errorf("launch: %w", err)
 	}
 	argv := append([]string{program}, args[2:]...)
-	env := environment(os.Environ(), os.Getpid(), plan.Sockets)
+	env := environment(os.Environ(), os.Getpid(), plan)
 	err = syscall.Exec(program, argv, env)
 	if errors.Is(err, syscall.EACCES) {
 		// The program may lie where the new user cannot look.
 		err = syscall.Exec("/proc/self/exe", argv, env)
 	}
 	return fmt.Errorf("launch: execute %s: %w", program, err)
+}
+
+// bindTo has the kernel end this process with its parent.
+func bindTo(parent int) error {
+	if parent == 0 {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("bind to the supervisor: %w", err)
+	}
+	if os.Getppid() != parent {
+		return errors.New("the supervisor is gone")
+	}
+	return nil
 }
 
 func drop(id Identity) error {
@@ -121,13 +145,23 @@ func drop(id Identity) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("ambient capabilities: %w", err)
 	}
-	for capability := range uintptr(64) {
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
+	for capability := range 64 {
+		if slices.Contains(id.Capabilities, capability) {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(capability), 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
 			break // past the kernel's last one
 		}
 		if err != nil {
 			return fmt.Errorf("bounding set: capability %d: %w", capability, err)
+		}
+	}
+	// With the last root id gone the kernel clears the capabilities of threads
+	// that do not ask to keep them; exec clears what is kept and not ambient.
+	if len(id.Capabilities) > 0 {
+		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("keep capabilities: %w", err)
 		}
 	}
 	if err := syscall.Setgroups(id.Groups); err != nil {
@@ -136,28 +170,69 @@ func drop(id Identity) error {
 	if err := syscall.Setresgid(id.GID, id.GID, id.GID); err != nil {
 		return fmt.Errorf("group %d: %w", id.GID, err)
 	}
-	// With the last root id gone the kernel clears all capabilities.
 	if err := syscall.Setresuid(id.UID, id.UID, id.UID); err != nil {
 		return fmt.Errorf("user %d: %w", id.UID, err)
+	}
+	if err := keep(id.Capabilities); err != nil {
+		return err
+	}
+	return refuse()
+}
+
+// keep makes these the capabilities of this thread and of what it executes.
+func keep(capabilities []int) error {
+	if len(capabilities) == 0 {
+		return nil
+	}
+	var data [2]unix.CapUserData // the second is for capabilities from 32 on
+	for _, capability := range capabilities {
+		bit := uint32(1) << capability
+		data[0].Effective |= bit
+		data[0].Permitted |= bit
+		data[0].Inheritable |= bit
+	}
+	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+		return fmt.Errorf("capabilities %v: %w", capabilities, err)
+	}
+	for _, capability := range capabilities {
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(capability), 0, 0); err != nil {
+			return fmt.Errorf("ambient capability %d: %w", capability, err)
+		}
 	}
 	return nil
 }
 
+// everyProgram are the variables that a program without root gets: where things
+// are, and how Go's runtime behaves.
+func everyProgram() []string {
+	return []string{
+		"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR",
+		"GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR",
+	}
+}
+
 // environment is the child's: without what was meant for the supervisor, with
-// the passed sockets.
-func environment(base []string, pid int, sockets []string) []string {
+// the passed sockets; of a child without root, only what it needs.
+func environment(base []string, pid int, plan launchPlan) []string {
 	env := make([]string, 0, len(base)+3)
+	allowed := append(everyProgram(), plan.Identity.Environment...)
 	for _, entry := range base {
 		name, _, _ := strings.Cut(entry, "=")
 		switch name {
-		case "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID":
-		default:
-			env = append(env, entry)
+		case "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", lifeline.Variable:
+			continue
 		}
+		if plan.Identity.Drop && !slices.Contains(allowed, name) {
+			continue
+		}
+		env = append(env, entry)
 	}
-	if len(sockets) > 0 {
+	if sockets := plan.Sockets; len(sockets) > 0 {
 		env = append(env, "LISTEN_PID="+strconv.Itoa(pid), "LISTEN_FDS="+strconv.Itoa(len(sockets)),
 			"LISTEN_FDNAMES="+strings.Join(sockets, ":"))
+	}
+	if plan.Lifeline != "" {
+		env = append(env, lifeline.Variable+"="+plan.Lifeline)
 	}
 	return env
 }

@@ -1,5 +1,5 @@
 // Package supervise keeps child processes running: start, privileges, passed
-// sockets, log lines, restart with backoff, orderly stop. It must never know
+// sockets, log lines, watchdog, restart with backoff, orderly stop. It must never know
 // what a child does.
 package supervise
 
@@ -56,6 +56,10 @@ type Config struct {
 	Log logr.Logger
 	// StopWithin is how long one child may take to stop before it is killed; 5 s when zero.
 	StopWithin time.Duration
+	// Watchdog is how often a child that has said on its lifeline that it answers is to
+	// say so again, at least. One that is silent for a quarter to a half longer is ended
+	// and started again; zero: none is.
+	Watchdog time.Duration
 	// Backoff between restarts; 100 ms doubling to 10 s when zero, forgotten
 	// when a process has run for healthyAfter.
 	Backoff backoff.Config
@@ -149,6 +153,13 @@ func (s *Supervisor) once(c *running) error {
 	if err != nil {
 		return err
 	}
+	say, started, err := s.watched(c)
+	if err != nil {
+		return err
+	}
+	if say != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, say)
+	}
 	lines := &lineWriter{supervisor: s, prefix: "[" + c.Name + "] "}
 	if c.PlainLog {
 		lines.prefix = ""
@@ -161,6 +172,7 @@ func (s *Supervisor) once(c *running) error {
 	select {
 	case <-c.stop:
 		c.mu.Unlock()
+		started(false)
 		return errors.New("stopping")
 	default:
 	}
@@ -169,9 +181,11 @@ func (s *Supervisor) once(c *running) error {
 		c.process = cmd.Process
 	}
 	c.mu.Unlock()
+	ended := started(err == nil)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.cfg.Program, err)
 	}
+	defer ended()
 	s.cfg.Log.Info("Process started", "process", c.Name, "pid", cmd.Process.Pid, "user", c.Identity.String())
 	err = cmd.Wait()
 	c.mu.Lock()
@@ -188,7 +202,7 @@ func (s *Supervisor) command(c *running) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan := launchPlan{Identity: c.Identity, Parent: os.Getpid()}
+	plan := launchPlan{Identity: c.Identity, Parent: os.Getpid(), Lifeline: s.lifeline(len(c.Sockets))}
 	cmd := exec.Command(s.cfg.Program)
 	for _, socket := range c.Sockets {
 		plan.Sockets = append(plan.Sockets, socket.Name)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/go-logr/logr"
 
 	"github.com/polylet/polylet/internal/backoff"
@@ -49,11 +51,18 @@ func child(args []string) int {
 		fmt.Println(err)
 	}
 	switch args[0] {
+	case "reach":
+		reach()
 	case "fail":
 		fmt.Fprint(os.Stderr, "no newline")
 		return 7
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
+	case "hang":
+		sayOnce()
+	case "freeze":
+		sayOnce()
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	}
 	fmt.Println("pid", os.Getpid(), "ready")
 	time.Sleep(time.Hour)
@@ -90,11 +99,15 @@ func (l *log) await(t *testing.T, text string, count int) {
 
 func run(t *testing.T, stopWithin time.Duration, children ...Child) (*log, func() time.Duration) {
 	t.Helper()
+	return runAs(t, Config{StopWithin: stopWithin}, children...)
+}
+
+func runAs(t *testing.T, cfg Config, children ...Child) (*log, func() time.Duration) {
+	t.Helper()
 	out := &log{}
-	s := New(Config{
-		Program: os.Args[0], LaunchCommand: "launch", Output: out, Log: logr.Discard(), StopWithin: stopWithin,
-		Backoff: backoff.Config{Initial: time.Millisecond, Max: 10 * time.Millisecond},
-	}, children)
+	cfg.Program, cfg.LaunchCommand, cfg.Output, cfg.Log = os.Args[0], "launch", out, logr.Discard()
+	cfg.Backoff = backoff.Config{Initial: time.Millisecond, Max: 10 * time.Millisecond}
+	s := New(cfg, children)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { s.Run(ctx); close(done) }()
@@ -164,7 +177,7 @@ func TestAnUnprivilegedChildHasNothing(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to give it up")
 	}
-	id, err := LookupIdentity("65532", 4242, -1)
+	id, err := LookupIdentity("60901", 4242, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +185,37 @@ func TestAnUnprivilegedChildHasNothing(t *testing.T) {
 	out.await(t, "ready", 1)
 	stop()
 	for _, want := range []string{
-		"Uid: 65532 65532 65532 65532", "Gid: 65532 65532 65532 65532", "Groups: 4242\n",
+		"Uid: 60901 60901 60901 60901", "Gid: 60901 60901 60901 60901", "Groups: 4242\n",
 		"CapEff: 0000000000000000", "CapBnd: 0000000000000000", "NoNewPrivs: 1",
 	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+// saidByObserver is what a child says that has no root and may read and look at all
+// processes.
+func saidByObserver(t *testing.T, what string) *log {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give it up")
+	}
+	id, err := LookupIdentity("60901")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.Capabilities = []int{unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE}
+	out, stop := run(t, 5*time.Second, Child{Name: "a", Args: does(what), Identity: id})
+	out.await(t, "ready", 1)
+	stop()
+	return out
+}
+
+func TestAChildKeepsTheCapabilitiesThatItIsGivenAndNoOther(t *testing.T) {
+	out := saidByObserver(t, "wait")
+	const both = "0000000000080004"
+	for _, want := range []string{"Uid: 60901 60901", "CapEff: " + both, "CapBnd: " + both, "NoNewPrivs: 1"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
@@ -194,11 +235,23 @@ func TestIdentities(t *testing.T) {
 }
 
 func TestTheChildsEnvironmentHasOnlyItsOwnSockets(t *testing.T) {
-	env := environment([]string{"PATH=/bin", "LISTEN_PID=1", "NOTIFY_SOCKET=/x", "WATCHDOG_USEC=5"}, 42, []string{"a", "b"})
-	if got := strings.Join(env, " "); got != "PATH=/bin LISTEN_PID=42 LISTEN_FDS=2 LISTEN_FDNAMES=a:b" {
+	base := []string{"PATH=/bin", "LISTEN_PID=1", "NOTIFY_SOCKET=/x", "WATCHDOG_USEC=5", "VAULT_TOKEN=secret", "HTTPS_PROXY=p"}
+	env := environment(base, 42, launchPlan{Sockets: []string{"a", "b"}})
+	if got := strings.Join(env, " "); got != "PATH=/bin VAULT_TOKEN=secret HTTPS_PROXY=p LISTEN_PID=42 LISTEN_FDS=2 LISTEN_FDNAMES=a:b" {
 		t.Errorf("%s", got)
 	}
 	if err := Launch([]string{"{}"}); err == nil {
 		t.Error("launch without a command is accepted")
+	}
+}
+
+func TestAChildWithoutRootGetsNothingOfRootsEnvironment(t *testing.T) {
+	base := []string{"PATH=/bin", "GOGC=50", "VAULT_TOKEN=secret", "HTTPS_PROXY=p"}
+	if got := strings.Join(environment(base, 42, launchPlan{Identity: Identity{Drop: true}}), " "); got != "PATH=/bin GOGC=50" {
+		t.Errorf("%s", got)
+	}
+	asked := launchPlan{Identity: Identity{Drop: true, Environment: []string{"HTTPS_PROXY"}}}
+	if got := strings.Join(environment(base, 42, asked), " "); got != "PATH=/bin GOGC=50 HTTPS_PROXY=p" {
+		t.Errorf("%s", got)
 	}
 }

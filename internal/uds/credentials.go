@@ -2,8 +2,11 @@ package uds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
@@ -16,6 +19,10 @@ type Peer struct {
 	UID, GID uint32
 	// PID is its process id as seen from this PID namespace; 0 when it is not in it.
 	PID int32
+	// Pod is the line of the process's /proc/PID/cgroup that lies in a pod; ""
+	// when it runs in none, or cannot be looked at (another PID namespace, or hidden
+	// where Credentials takes that). Only servers look.
+	Pod string
 }
 
 type authInfo struct {
@@ -26,39 +33,127 @@ type authInfo struct {
 // AuthType implements credentials.AuthInfo.
 func (authInfo) AuthType() string { return "unix-peercred" }
 
-// Credentials are gRPC transport credentials that read SO_PEERCRED of Unix
-// sockets. The bytes on the wire are unchanged, so any plaintext gRPC client
-// can talk to a server that uses them. Other sockets are refused.
-func Credentials() credentials.TransportCredentials { return transport{} }
+// connectionsOfAUser is how many connections one user may hold to a server:
+// a service needs one for each that it calls, a person one for each command.
+// One container may hold an eighth of what all pods together may.
+const connectionsOfAUser = 64
 
-type transport struct{}
-
-func (transport) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return handshake(conn)
+// Credentials are a server's gRPC transport credentials: they read SO_PEERCRED
+// of Unix sockets and bound how many connections one user holds. The bytes on
+// the wire are unchanged, so any plaintext gRPC client can talk to a server that
+// uses them. Other sockets are refused, and, unless hidden says so, peers that
+// /proc hides: nobody knows whether they run in a pod.
+func Credentials(hidden bool) credentials.TransportCredentials {
+	return transport{open: &connections{of: map[holder]int{}, most: connectionsOfAUser}, hidden: hidden}
 }
 
-func (transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return handshake(conn)
+// ServedBy are a client's: they refuse a server that neither root, nor this
+// process's own user, nor one for whom may says so has opened. (A socket that is
+// passed on counts as whoever opened it: root, with systemd and polylet run.) A
+// nil may allows no further user.
+func ServedBy(may func(uid uint32) bool) credentials.TransportCredentials { return transport{may: may} }
+
+type transport struct {
+	may    func(uid uint32) bool
+	open   *connections
+	hidden bool
+}
+
+func (t transport) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	p, err := readPeer(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.UID != 0 && p.UID != uint32(os.Geteuid()) && (t.may == nil || !t.may(p.UID)) {
+		return nil, nil, fmt.Errorf("%s is served by uid %d, which is none of polylet's: see who has made this socket, and remove it", conn.RemoteAddr(), p.UID)
+	}
+	return conn, authOf(p), nil
+}
+
+func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	p, err := readPeer(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.Pod, err = podCgroup(conn, p.PID); err != nil && (!t.hidden || !errors.Is(err, errPeerHidden)) {
+		return nil, nil, err
+	}
+	if t.open != nil {
+		if conn, err = t.open.add(conn, p); err != nil {
+			return nil, nil, err
+		}
+	}
+	return conn, authOf(p), nil
 }
 
 func (transport) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "unix-peercred"}
 }
 
-func (transport) Clone() credentials.TransportCredentials { return transport{} }
+func (t transport) Clone() credentials.TransportCredentials { return t }
 
 func (transport) OverrideServerName(string) error { return nil }
 
-func handshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	p, err := readPeer(conn)
-	if err != nil {
-		return nil, nil, err
+// holder is who holds connections. Pods count for themselves, all as one and each
+// container by its cgroup: root in one must not use up root's, and they take any
+// number that they like.
+type holder struct {
+	uid    uint32
+	pod    bool
+	cgroup string
+}
+
+// connections counts those that are open.
+type connections struct {
+	mu   sync.Mutex
+	of   map[holder]int
+	most int
+}
+
+// add counts a connection until it is closed.
+func (c *connections) add(conn net.Conn, p Peer) (net.Conn, error) {
+	holders := map[holder]int{{uid: p.UID}: c.most}
+	if p.Pod != "" {
+		holders = map[holder]int{{pod: true}: c.most, {pod: true, cgroup: p.Pod}: max(c.most/8, 1)}
 	}
-	return conn, authInfo{
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for who, most := range holders {
+		if c.of[who] >= most {
+			return nil, fmt.Errorf("uid %d holds %d connections to this socket, no more are let in", p.UID, most)
+		}
+	}
+	for who := range holders {
+		c.of[who]++
+	}
+	return &counted{Conn: conn, done: sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for who := range holders {
+			if c.of[who]--; c.of[who] == 0 {
+				delete(c.of, who)
+			}
+		}
+	})}, nil
+}
+
+// counted is a connection that is counted.
+type counted struct {
+	net.Conn
+	done func()
+}
+
+func (c *counted) Close() error {
+	c.done()
+	return c.Conn.Close()
+}
+
+func authOf(p Peer) credentials.AuthInfo {
+	return authInfo{
 		// The kernel carries the bytes: nobody else can read or change them.
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 		peer:           p,
-	}, nil
+	}
 }
 
 func readPeer(conn net.Conn) (Peer, error) {

@@ -20,6 +20,22 @@ import (
 // DefaultGroup is the group that may read from the sockets, when it exists.
 const DefaultGroup = "polylet"
 
+// Path is where a service's socket is below the sockets' directory: in a
+// directory of its own, <service>.d, where there is one, else directly there.
+// Containers have no common supervisor that opens the sockets for them: there
+// each may write to its own directory, and to no other's.
+func Path(dir, service string) string {
+	if own := filepath.Join(dir, service+".d"); isDir(own) {
+		return filepath.Join(own, service+".sock")
+	}
+	return filepath.Join(dir, service+".sock")
+}
+
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}
+
 const (
 	dirMode    = 0o750
 	socketMode = 0o660
@@ -87,18 +103,32 @@ func makeDir(dir string, gid int) error {
 	return setOwner(dir, dirMode, gid)
 }
 
-// checkDir leaves a directory that somebody else made as it is, unless anybody
-// could put a socket of his own there.
-func checkDir(dir string) error {
-	info, err := os.Stat(dir)
+// checkDir leaves a directory that is there as it is, and fails when another
+// user could put a socket of his own into it.
+func checkDir(dir string) error { return OwnDir(dir, os.Getegid()) }
+
+// OwnDir fails unless dir is a directory (not a link to one) of root or of this
+// process's user, into which nobody else writes but, if at all, members of group.
+// What lies in it can otherwise be taken away and replaced, sticky or not.
+func OwnDir(dir string, group int) error {
+	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory", dir)
+		return fmt.Errorf("%s is not a directory (a link is none): name the directory itself", dir)
 	}
-	if info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
-		return fmt.Errorf("directory %s is writable by everybody: chmod o-w %s", dir, dir)
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("see whose %s is: %T has no owner", dir, info.Sys())
+	}
+	switch mode := info.Mode().Perm(); {
+	case owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
+		return fmt.Errorf("directory %s belongs to uid %d, who could replace what is in it: chown %d %s, or choose another", dir, owner.Uid, os.Geteuid(), dir)
+	case mode&0o002 != 0:
+		return fmt.Errorf("directory %s may be written to by everybody: chmod o-w %s, or choose a directory of polylet's own", dir, dir)
+	case mode&0o020 != 0 && int(owner.Gid) != group:
+		return fmt.Errorf("directory %s may be written to by group %d: chmod g-w %s", dir, owner.Gid, dir)
 	}
 	return nil
 }

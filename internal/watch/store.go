@@ -151,7 +151,7 @@ func (s *Store[K, V]) Subscribe(ctx context.Context) *Subscription[K, V] {
 	s.mu.Lock()
 	s.subs[sub] = struct{}{}
 	s.mu.Unlock()
-	sub.stop = context.AfterFunc(ctx, sub.Close)
+	sub.stop = context.AfterFunc(ctx, sub.end) // which may run before this returns
 	return sub
 }
 
@@ -230,13 +230,15 @@ func (s *Subscription[K, V]) take() (Frame[K, V], bool) {
 
 // Close ends the subscription; Next returns ErrClosed. It may be called often.
 func (s *Subscription[K, V]) Close() {
+	s.end()
+	s.stop()
+}
+
+func (s *Subscription[K, V]) end() {
 	s.once.Do(func() {
 		close(s.done)
 		s.store.mu.Lock()
 		delete(s.store.subs, s)
 		s.store.mu.Unlock()
 	})
-	if s.stop != nil {
-		s.stop()
-	}
 }

@@ -253,3 +253,22 @@ func TestFollowReportsHealthAndBacksOff(t *testing.T) {
 		}
 	})
 }
+
+// Under the race detector: a context that is over ends a subscription beside
+// what makes it.
+func TestASubscriptionMayEndWhileItIsMade(t *testing.T) {
+	store := NewStore[string, int](1, eq)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		sub := store.Subscribe(ctx)
+		var err error
+		for err == nil { // it may show what there is first
+			_, err = sub.Next(t.Context())
+		}
+		if !errors.Is(err, ErrClosed) {
+			t.Fatal(err)
+		}
+		sub.Close()
+	}
+}

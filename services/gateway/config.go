@@ -31,7 +31,7 @@ type Config struct {
 	// CertFile and KeyFile are the serving pair that the operator gave.
 	CertFile, KeyFile string
 	// WaitForCert is true when another process will write the serving pair:
-	// until then handshakes fail.
+	// until then a self-signed one is shown.
 	WaitForCert bool
 	// FallbackCertFile and FallbackKeyFile are used when no pair was given;
 	// made there when they are missing and can be written.
@@ -47,6 +47,9 @@ type Config struct {
 	ClientCAFile string
 	// Anonymous lets requests without credentials be system:anonymous.
 	Anonymous bool
+	// Standalone is true without an apiserver. Else nodestatus asks it, for
+	// WebhookAuthentication and unless AlwaysAllow.
+	Standalone bool
 	// WebhookAuthentication asks the apiserver about bearer tokens.
 	WebhookAuthentication bool
 	// TokenCacheTTL is how long its answers are kept.
@@ -59,6 +62,11 @@ type Config struct {
 	// CompatibleStreamVerbs authorises exec, attach, run and port-forward by
 	// the HTTP method, as the kubelet does, instead of always as create.
 	CompatibleStreamVerbs bool
+
+	// KeepWebSockets hands the WebSockets of streams on to the runtime as they
+	// are, instead of translating and tunnelling them: the feature gate
+	// ExtendWebSocketsToKubelet is off.
+	KeepWebSockets bool
 
 	// FeatureGates are shown in the metrics.
 	FeatureGates []Gate

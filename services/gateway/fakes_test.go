@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	authnv1 "k8s.io/api/authentication/v1"
+	authzv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -359,9 +361,43 @@ func (f *fakeProcess) GetProfile(req *commonv1.GetProfileRequest, stream commonv
 	return stream.Send(&commonv1.GetProfileResponse{ContentType: "text/plain; charset=utf-8", Data: []byte(text)})
 }
 
-// fakeNodestatus has one file and one service.
+// fakeNodestatus has one file and one service, and asks the house's apiserver.
 type fakeNodestatus struct {
 	nodestatusv1.UnimplementedNodeStatusServiceServer
+	h *house
+}
+
+func (f fakeNodestatus) ReviewToken(ctx context.Context, req *nodestatusv1.ReviewTokenRequest) (*nodestatusv1.ReviewTokenResponse, error) {
+	var review authnv1.TokenReview
+	if err := review.Unmarshal(req.GetTokenReview()); err != nil {
+		return nil, err
+	}
+	if f.h.hang != nil && strings.HasPrefix(review.Spec.Token, "random-") {
+		select {
+		case <-f.h.hang:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	answer, err := f.h.apiserver.Client().AuthenticationV1().TokenReviews().Create(ctx, &review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := answer.Marshal()
+	return &nodestatusv1.ReviewTokenResponse{TokenReview: raw}, err
+}
+
+func (f fakeNodestatus) ReviewAccess(ctx context.Context, req *nodestatusv1.ReviewAccessRequest) (*nodestatusv1.ReviewAccessResponse, error) {
+	var review authzv1.SubjectAccessReview
+	if err := review.Unmarshal(req.GetSubjectAccessReview()); err != nil {
+		return nil, err
+	}
+	answer, err := f.h.apiserver.Client().AuthorizationV1().SubjectAccessReviews().Create(ctx, &review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := answer.Marshal()
+	return &nodestatusv1.ReviewAccessResponse{SubjectAccessReview: raw}, err
 }
 
 const nodeLog = "0123456789"

@@ -1,7 +1,8 @@
 // Package gateway is the gateway process: it serves the kubelet's HTTP API on
 // its three ports, authenticates and authorises, and gets everything that it
-// answers from the other four processes. It holds no state that matters and no
-// privilege: sockets of the others are all it needs. It must never touch the
+// answers from the other four processes, also who somebody is and what they may.
+// It holds no state that matters, no privilege and no credential of the node:
+// sockets of the others are all it needs. It must never touch the
 // runtime, the host's files or a cgroup.
 package gateway
 
@@ -9,20 +10,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/client-go/kubernetes"
 
 	gatewayv1 "github.com/polylet/polylet/api/gen/polylet/gateway/v1"
+	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/gateway/internal/access"
+	"github.com/polylet/polylet/services/gateway/internal/answer"
 	"github.com/polylet/polylet/services/gateway/internal/identity"
+	"github.com/polylet/polylet/services/gateway/internal/librarymetrics"
 	"github.com/polylet/polylet/services/gateway/internal/limit"
 	"github.com/polylet/polylet/services/gateway/internal/listen"
 	"github.com/polylet/polylet/services/gateway/internal/peer"
@@ -48,8 +53,8 @@ type Deps struct {
 	// Podsync, Probes, Stats and Nodestatus are connections to the sockets, and
 	// Self is one to the gateway's own.
 	Podsync, Probes, Stats, Nodestatus, Self grpc.ClientConnInterface
-	// Client speaks with the apiserver; nil in standalone mode.
-	Client kubernetes.Interface
+	// Trace puts spans around what the API with TLS serves; nil puts none.
+	Trace func(http.Handler) http.Handler
 }
 
 // Service is the gateway without its socket. See New.
@@ -77,6 +82,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	meter, err := traffic.New(deps.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics of the gateway: %w", err)
+	}
+	if err := librarymetrics.Register(deps.Metrics); err != nil {
+		return nil, fmt.Errorf("gateway: register the metrics of authentication and authorisation: %w", err)
 	}
 	if err := identity.Register(deps.Metrics, cfg.FeatureGates); err != nil {
 		return nil, fmt.Errorf("registering what the gateway is: %w", err)
@@ -115,8 +123,15 @@ func (s *Service) listen(cfg Config, r *routes, meter *traffic.Meter) error {
 		s.listeners = append(s.listeners, l)
 		return l
 	}
+	// A browser on this machine reaches the ports on loopback.
+	plain := func(address string, h http.Handler) http.Handler {
+		if onLoopback(address) {
+			return answer.OnlyOwnHost(cfg.NodeName, h)
+		}
+		return h
+	}
 	if cfg.HealthzAddress != "" {
-		add("healthz", cfg.HealthzAddress, r.ping(), nil)
+		add("healthz", cfg.HealthzAddress, plain(cfg.HealthzAddress, r.ping()), nil)
 	}
 	if cfg.PageAddress != "" {
 		add("page", cfg.PageAddress, r.page(), nil).Optional(s.pageMissing(cfg.PageAddress))
@@ -126,19 +141,42 @@ func (s *Service) listen(cfg Config, r *routes, meter *traffic.Meter) error {
 		if err != nil {
 			return err
 		}
-		add("secure", cfg.SecureAddress, filter.Wrap(meter.Count(true, r.secure())), secured)
+		add("secure", cfg.SecureAddress, filter.Wrap(traced(s.deps, meter.Count(true, r.secure()))), secured)
 	}
 	if cfg.ReadOnlyAddress != "" {
-		add("read-only", cfg.ReadOnlyAddress, meter.Count(false, r.readOnly()), nil)
+		add("read-only", cfg.ReadOnlyAddress, plain(cfg.ReadOnlyAddress, meter.Count(false, r.readOnly())), nil)
 	}
 	return nil
 }
 
-// Reviews under way at once: in all, and of one address.
-const (
-	mostReviews      = 128
-	mostReviewsOfOne = 32
-)
+// traced gives requests whose caller is known and may ask a span each.
+func traced(deps Deps, next http.Handler) http.Handler {
+	if deps.Trace == nil {
+		return next
+	}
+	return deps.Trace(next)
+}
+
+// onLoopback says whether host:port is reached from this machine only.
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// reviews is how many questions to the apiserver may be under way at once.
+func reviews() limit.ReviewsConfig {
+	return limit.ReviewsConfig{Most: 128, MostOfOne: 32, KnownOnly: 32}
+}
+
+// serverTTL is the series that alerts on the serving certificate look at.
+func serverTTL(end func() time.Time) prometheus.Collector {
+	return clientmetrics.CertificateTTL("kubelet_certificate_manager_server_ttl_seconds",
+		"[ALPHA] Seconds until the serving certificate of the node's API ends; negative when it has. +Inf when there is none.", end)
+}
 
 // secure is who may pass on the secure port and what it speaks.
 func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
@@ -149,6 +187,11 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 	if err != nil {
 		return access.Filter{}, nil, err
 	}
+	if deps.Metrics != nil {
+		if err := deps.Metrics.Register(serverTTL(serving.NotAfter)); err != nil {
+			return access.Filter{}, nil, fmt.Errorf("gateway: register metrics: %w", err)
+		}
+	}
 	config := &listen.TLS{Serving: serving, MinVersion: cfg.MinTLSVersion, CipherSuites: cfg.CipherSuites, Curves: cfg.Curves}
 	var clients dynamiccertificates.CAContentProvider
 	if cfg.ClientCAFile != "" {
@@ -158,17 +201,22 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 		}
 		clients, config.ClientCA = ca, ca
 	}
+	var reviewer access.Reviewer
+	if !cfg.Standalone {
+		reviewer = peer.NewNodestatus(deps.Nodestatus)
+	}
 	authn, authz, err := access.New(access.Config{
 		Anonymous: cfg.Anonymous, WebhookAuthentication: cfg.WebhookAuthentication, TokenTTL: cfg.TokenCacheTTL,
 		AlwaysAllow: cfg.AlwaysAllow, AllowTTL: cfg.AllowCacheTTL, DenyTTL: cfg.DenyCacheTTL,
-	}, deps.Client, clients)
+		Begin: limit.NewReviews(reviews()).Begin,
+	}, reviewer, clients)
 	if err != nil {
 		return access.Filter{}, nil, err
 	}
 	attributes := access.Attributes{NodeName: cfg.NodeName, CompatibleStreamVerbs: cfg.CompatibleStreamVerbs}
 	return access.Filter{
 		Authenticator: authn, Authorizer: authz, Attributes: attributes,
-		Begin: limit.NewReviews(mostReviews, mostReviewsOfOne).Begin, Admitted: listen.Trust,
+		Admitted: listen.Trust,
 	}, config, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	authnv1 "k8s.io/api/authentication/v1"
@@ -48,7 +49,12 @@ type house struct {
 	// process is podsync's CommonService.
 	process   *fakeProcess
 	apiserver *fakeapiserver.Server
-	runtime   *httptest.Server
+	// hang holds up reviews of tokens that begin with random- until it is
+	// closed; nil holds up none.
+	hang    chan struct{}
+	runtime *httptest.Server
+	// log is the gateway's; the process's when it has no sink.
+	log logr.Logger
 }
 
 func newHouse(t testing.TB) *house {
@@ -72,7 +78,7 @@ func newHouse(t testing.TB) *house {
 	h.probes = newPeer(newFakeProcess("prober_probe_total"), nil)
 	h.numbers = &fakeStats{}
 	h.stats = newPeer(newFakeProcess("polylet_stats_x"), func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, h.numbers) })
-	h.nodestatus = newPeer(newFakeProcess("kubelet_node_name"), func(s *grpc.Server) { nodestatusv1.RegisterNodeStatusServiceServer(s, fakeNodestatus{}) })
+	h.nodestatus = newPeer(newFakeProcess("kubelet_node_name"), func(s *grpc.Server) { nodestatusv1.RegisterNodeStatusServiceServer(s, fakeNodestatus{h: h}) })
 	h.self = newPeer(newFakeProcess("polylet_gateway_x"), nil)
 	h.apiserver = fakeapiserver.New(fakeapiserver.Config{
 		Tokens: identities(map[string]authnv1.UserInfo{"admin-token": {Username: "admin"}, "metrics-token": {Username: "metrics"}, "reader-token": {Username: "reader"}}),
@@ -141,13 +147,16 @@ func (h *house) start(t testing.TB, edit func(*Config)) *Service {
 	}
 	h.metrics = prometheus.NewRegistry()
 	s, err := New(cfg, Deps{
-		Metrics: h.metrics, Client: h.apiserver.Client(),
+		Metrics: h.metrics,
 		Podsync: dial(t, h.podsync), Probes: dial(t, h.probes), Stats: dial(t, h.stats), Nodestatus: dial(t, h.nodestatus), Self: dial(t, h.self),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	if h.log.GetSink() != nil {
+		ctx = logr.NewContext(ctx, h.log)
+	}
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() {

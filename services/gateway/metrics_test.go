@@ -5,13 +5,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
 	"github.com/polylet/polylet/services/gateway/internal/identity"
+	"github.com/polylet/polylet/services/gateway/internal/librarymetrics"
 	"github.com/polylet/polylet/services/gateway/internal/traffic"
 )
 
@@ -23,6 +26,13 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 	if err := identity.Register(r, []Gate{{Name: "NodeSwap", On: true}}); err != nil {
 		t.Fatal(err)
 	}
+	if err := librarymetrics.Register(r); err != nil {
+		t.Fatal(err)
+	}
+	asked := authorizerfactory.NewDelegatingAuthorizerMetrics()
+	asked.RecordRequestTotal(t.Context(), "200")
+	asked.RecordRequestLatency(t.Context(), "200", 1)
+	r.MustRegister(serverTTL(func() time.Time { return time.Time{} }))
 	slis, err := exposition.NewSLIs()
 	if err != nil {
 		t.Fatal(err)

@@ -42,8 +42,10 @@ type routes struct {
 	meter     *traffic.Meter
 	// peers are the connections, for the page.
 	peers Deps
-	// reading and streaming bound what documents and streams may cost.
-	reading, streaming *limit.Class
+	// reading, open and streaming bound what documents of the secure port,
+	// documents of the port that anybody may ask, and streams may cost; long are the
+	// streams whose requests are long.
+	reading, open, streaming, long *limit.Class
 }
 
 // process is one of the five.
@@ -59,8 +61,21 @@ const (
 	documentsAtOnce = 32
 	documentWait    = 10 * time.Second
 	// documentTime is how long a document may take to be asked for and received.
-	documentTime  = 2 * time.Minute
+	documentTime = 2 * time.Minute
+	// What is sent to ask for a document: a form of a few words.
+	bodyTime  = 3 * time.Second
+	bodyBytes = 64 << 10
+	// streamsOfOne is how many of the streams may be with pods of one namespace: who
+	// may exec into one pod could else keep everybody from the logs of all.
 	streamsAtOnce = 512
+	streamsOfOne  = 384
+	// longRequest is how many bytes of a stream's request are no matter. What is longer,
+	// up to the megabyte that the apiserver lets through, is held as long as the stream,
+	// decoded beside what came: hundreds of them are all memory that this process may
+	// have.
+	longRequest = 16 << 10
+	longAtOnce  = 64
+	longOfOne   = 32
 )
 
 func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
@@ -78,8 +93,10 @@ func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
 	r := &routes{
 		cfg: cfg, documents: documents, slis: slis, meter: meter, peers: deps,
 		podsync: peer.NewPodsync(deps.Podsync), stats: peer.NewStats(deps.Stats), nodestatus: peer.NewNodestatus(deps.Nodestatus),
-		reading:   limit.New(limit.Config{Name: "documents", AtOnce: documentsAtOnce, Wait: documentWait, Deadline: documentTime}),
-		streaming: limit.New(limit.Config{Name: "streams", AtOnce: streamsAtOnce}),
+		reading:   documentClass("documents"),
+		open:      documentClass("documents of the read-only port"),
+		streaming: limit.New(limit.Config{Name: "streams", AtOnce: streamsAtOnce, MostOfOne: streamsOfOne, Of: namespace}),
+		long:      limit.New(limit.Config{Name: "streams with long requests", AtOnce: longAtOnce, MostOfOne: longOfOne, Of: namespace}),
 	}
 	sources := []exposition.Source{}
 	for _, p := range []struct {
@@ -96,8 +113,46 @@ func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
 	}
 	r.merged = exposition.Merged(sources...)
 	r.probes = exposition.One(exposition.Source{Service: "probes", Gather: r.common[1].Families("probes")})
-	r.sessions = session.Sessions{Runtime: r.podsync, Meter: meter}
+	r.sessions = session.Sessions{Runtime: r.podsync, Meter: meter, NoTranslation: cfg.KeepWebSockets}
 	return r, nil
+}
+
+// namespace is whose a stream is; "" of the node's own.
+func namespace(r *http.Request) string {
+	if name := route.Param(r, "namespace"); name != "" {
+		return "namespace " + name
+	}
+	return ""
+}
+
+// stream serves a stream within its bounds.
+func (r *routes) stream(next http.Handler) http.Handler {
+	next = r.streaming.Wrap(next)
+	long := r.long.Wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if requestBytes(req) > longRequest {
+			long.ServeHTTP(w, req)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// requestBytes is how long a request's line and header are.
+func requestBytes(req *http.Request) int {
+	n := len(req.RequestURI)
+	for name, values := range req.Header {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}
+
+func documentClass(name string) *limit.Class {
+	return limit.New(limit.Config{
+		Name: name, AtOnce: documentsAtOnce, Wait: documentWait, Deadline: documentTime, BodyTime: bodyTime, BodyBytes: bodyBytes,
+	})
 }
 
 // ping is the port of /healthz alone: it says that the process answers.
@@ -123,6 +178,9 @@ func (r *routes) checks() []document.Check {
 	for _, p := range r.common[:len(r.common)-1] {
 		checks = append(checks, document.Check{Name: p.name, Run: p.Answers})
 	}
+	for i, c := range checks {
+		checks[i] = document.Shared(c)
+	}
 	return checks
 }
 
@@ -142,23 +200,24 @@ func (r *routes) logsAreWritten(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// shared is what both API ports serve.
-func (r *routes) shared() *route.Table {
+// shared is what both API ports serve, documents in a class. others are the
+// methods of paths that answer alike to all; none is any.
+func (r *routes) shared(class *limit.Class, others []string) *route.Table {
 	get, getPost := []string{http.MethodGet}, []string{http.MethodGet, http.MethodPost}
 	checks := r.checks()
 	table := &route.Table{}
 	table.Add(
-		route.Route{Pattern: "/healthz", Handler: document.Healthz(r.slis, checks...)},
-		route.Route{Pattern: "/pods", Methods: get, Produces: jsonType, Handler: r.reading.Wrap(r.documents)},
-		route.Route{Pattern: "/stats/summary", Methods: getPost, Produces: jsonType, Handler: r.reading.Wrap(r.documents)},
-		route.Route{Pattern: "/metrics", Handler: r.reading.Wrap(r.merged)},
-		route.Route{Pattern: "/metrics/cadvisor", Handler: r.reading.Wrap(exposition.Text("stats", r.stats.CAdvisor))},
-		route.Route{Pattern: "/metrics/resource", Handler: r.reading.Wrap(exposition.Text("stats", r.stats.Resource))},
-		route.Route{Pattern: "/metrics/probes", Handler: r.reading.Wrap(r.probes)},
-		route.Route{Pattern: "/metrics/slis", Handler: r.reading.Wrap(r.slis)},
+		route.Route{Pattern: "/healthz", Methods: others, Handler: document.Healthz(r.slis, checks...)},
+		route.Route{Pattern: "/pods", Methods: get, Produces: jsonType, Handler: class.Wrap(r.documents)},
+		route.Route{Pattern: "/stats/summary", Methods: getPost, Produces: jsonType, Handler: class.Wrap(r.documents)},
+		route.Route{Pattern: "/metrics", Methods: others, Handler: class.Wrap(r.merged)},
+		route.Route{Pattern: "/metrics/cadvisor", Methods: others, Handler: class.Wrap(exposition.Text("stats", r.stats.CAdvisor))},
+		route.Route{Pattern: "/metrics/resource", Methods: others, Handler: class.Wrap(exposition.Text("stats", r.stats.Resource))},
+		route.Route{Pattern: "/metrics/probes", Methods: others, Handler: class.Wrap(r.probes)},
+		route.Route{Pattern: "/metrics/slis", Methods: others, Handler: class.Wrap(r.slis)},
 	)
 	for _, c := range checks {
-		table.Add(route.Route{Pattern: "/healthz/" + c.Name, Handler: document.HealthzOne(c)})
+		table.Add(route.Route{Pattern: "/healthz/" + c.Name, Methods: others, Handler: document.HealthzOne(c)})
 	}
 	return table
 }
@@ -168,8 +227,9 @@ var debugPrefixes = [...]string{
 	"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/",
 }
 
+// readOnly is for those whom nobody asks who they are: they may read.
 func (r *routes) readOnly() http.Handler {
-	table := r.shared()
+	table := r.shared(r.open, []string{http.MethodGet, http.MethodHead})
 	r.addDisabled(table)
 	return table
 }
@@ -181,7 +241,7 @@ func (r *routes) addDisabled(table *route.Table) {
 }
 
 func (r *routes) secure() http.Handler {
-	table := r.shared()
+	table := r.shared(r.reading, nil)
 	table.Add(route.Route{Pattern: "/spec", Handler: r.reading.Wrap(r.documents)})
 	if !r.cfg.DebuggingHandlers {
 		r.addDisabled(table)
@@ -197,7 +257,7 @@ func (r *routes) secure() http.Handler {
 	if r.cfg.Checkpoint {
 		table.Add(route.Route{
 			Pattern: "/checkpoint/{namespace}/{pod}/{container}", Methods: []string{http.MethodPost}, Produces: jsonType,
-			Handler: r.streaming.Wrap(checkpoint.Handler(r.podsync.Checkpoint)),
+			Handler: r.stream(checkpoint.Handler(r.podsync.Checkpoint)),
 		})
 	}
 	if r.cfg.Flagz {
@@ -218,7 +278,7 @@ func (r *routes) addLogs(table *route.Table) {
 	table.Add(
 		route.Route{
 			Pattern: "/containerLogs/{namespace}/{pod}/{container}", Methods: get,
-			Handler: r.streaming.Wrap(logs.Handler(logs.Config{Open: r.podsync.Logs, Sessions: r.meter, Streams: r.cfg.LogStreams})),
+			Handler: r.stream(logs.Handler(logs.Config{Open: r.podsync.Logs, Sessions: r.meter, Streams: r.cfg.LogStreams})),
 		},
 		route.Route{Pattern: "/containerLogs//*", Methods: get, Handler: logs.MissingParts("podNamespace")},
 		route.Route{Pattern: "/containerLogs/{namespace}//*", Methods: get, Handler: logs.MissingParts("podID")},
@@ -228,7 +288,7 @@ func (r *routes) addLogs(table *route.Table) {
 		table.Add(route.Route{Pattern: "/logs/*", Handler: document.Disabled("logs endpoint is disabled.")})
 		return
 	}
-	table.Add(route.Route{Pattern: "/logs/*", Methods: get, Handler: r.streaming.Wrap(nodelog.Handler(r.nodestatus, r.cfg.SystemLogQuery))})
+	table.Add(route.Route{Pattern: "/logs/*", Methods: get, Handler: r.stream(nodelog.Handler(r.nodestatus, r.cfg.SystemLogQuery))})
 }
 
 // addSessions adds exec, attach, run and port-forward.
@@ -236,13 +296,13 @@ func (r *routes) addSessions(table *route.Table) {
 	getPost := []string{http.MethodGet, http.MethodPost}
 	for _, pattern := range []string{"/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"} {
 		table.Add(
-			route.Route{Pattern: "/exec" + pattern, Methods: getPost, Handler: r.streaming.Wrap(r.sessions.Exec())},
-			route.Route{Pattern: "/attach" + pattern, Methods: getPost, Handler: r.streaming.Wrap(r.sessions.Attach())},
-			route.Route{Pattern: "/run" + pattern, Methods: []string{http.MethodPost}, Handler: r.streaming.Wrap(r.sessions.Run())},
+			route.Route{Pattern: "/exec" + pattern, Methods: getPost, Handler: r.stream(r.sessions.Exec())},
+			route.Route{Pattern: "/attach" + pattern, Methods: getPost, Handler: r.stream(r.sessions.Attach())},
+			route.Route{Pattern: "/run" + pattern, Methods: []string{http.MethodPost}, Handler: r.stream(r.sessions.Run())},
 		)
 	}
 	for _, pattern := range []string{"/{namespace}/{pod}", "/{namespace}/{pod}/{uid}"} {
-		table.Add(route.Route{Pattern: "/portForward" + pattern, Methods: getPost, Handler: r.streaming.Wrap(r.sessions.PortForward())})
+		table.Add(route.Route{Pattern: "/portForward" + pattern, Methods: getPost, Handler: r.stream(r.sessions.PortForward())})
 	}
 }
 
@@ -254,7 +314,7 @@ func (r *routes) addDebug(table *route.Table) {
 	}
 	pprof := route.Route{Pattern: "/debug/pprof/*", Handler: document.Disabled("profiling endpoint is disabled.")}
 	if r.cfg.ProfilingHandler {
-		pprof.Methods, pprof.Handler = []string{http.MethodGet}, r.streaming.Wrap(debug.Pprof(processes...))
+		pprof.Methods, pprof.Handler = []string{http.MethodGet}, r.stream(debug.Pprof(processes...))
 	}
 	flags := route.Route{Pattern: "/debug/flags/v", Handler: document.Disabled("flags endpoint is disabled.")}
 	if r.cfg.DebugFlagsHandler {

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
@@ -32,6 +33,92 @@ func TestAnApiserverThatIsAwayIsTriedUntilItIsBack(t *testing.T) {
 		if lease := service.lease.Status(); lease.LastError != "" || time.Since(lease.RenewTime) > 12*time.Second {
 			t.Errorf("lease %+v; want it renewed after the apiserver came back", lease)
 		}
+	})
+}
+
+func TestLabelsThatSomebodyChangedArePutBackAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(time.Minute)
+		nodes := w.api.Admin().CoreV1().Nodes()
+		change := func(edit func(*v1.Node)) {
+			t.Helper()
+			n, err := nodes.Get(t.Context(), "n1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			edit(n)
+			if _, err := nodes.Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change(func(n *v1.Node) { n.Labels[v1.LabelOSStable] = "dummyOS"; delete(n.Labels, v1.LabelArchStable) })
+		time.Sleep(time.Second)
+		if n := w.api.Node("n1"); n.Labels[v1.LabelOSStable] != "linux" || n.Labels[v1.LabelArchStable] == "" {
+			t.Errorf("labels %v a second after they were changed", n.Labels)
+		}
+		w.api.Partition(fakeapiserver.Refuse)
+		change(func(n *v1.Node) { n.Labels[v1.LabelOSStable] = "dummyOS" })
+		time.Sleep(30 * time.Second)
+		w.api.Heal()
+		time.Sleep(25 * time.Second) // the watch is opened again after at most 10 s, then a look
+		if n := w.api.Node("n1"); n.Labels[v1.LabelOSStable] != "linux" {
+			t.Errorf("labels %v after the apiserver was back", n.Labels)
+		}
+	})
+}
+
+func TestCordonAndUncordonAreEventsOfTheNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(time.Minute)
+		if got := w.events(); slices.Contains(got, "NodeSchedulable") || slices.Contains(got, "NodeNotSchedulable") {
+			t.Errorf("events %v before anything happened", got)
+		}
+		for _, step := range []struct{ patch, reason string }{
+			{`{"spec":{"unschedulable":true}}`, "NodeNotSchedulable"}, {`{"spec":{"unschedulable":null}}`, "NodeSchedulable"},
+		} {
+			if _, err := w.api.Admin().CoreV1().Nodes().Patch(t.Context(), "n1", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			if got := w.events(); !slices.Contains(got, step.reason) {
+				t.Errorf("events %v, want %s", got, step.reason)
+			}
+		}
+	})
+}
+
+// The apiserver refuses every write of a node that names owners (CVE-2025-5187).
+func TestOwnersOfTheNodeAreNeverSent(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(time.Minute)
+		nodes := w.api.Admin().CoreV1().Nodes()
+		owned := []byte(`{"metadata":{"labels":{"kubernetes.io/os":"x"},"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":"default","uid":"u"}]}}`)
+		if _, err := nodes.Patch(t.Context(), "n1", types.MergePatchType, owned, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if n := w.api.Node("n1"); len(n.OwnerReferences) != 1 || n.Labels[v1.LabelOSStable] != "linux" {
+			t.Errorf("owners %v, labels %v; want what somebody else set kept, and the labels mended", n.OwnerReferences, n.Labels)
+		}
+		writes := 0
+		for _, r := range w.api.Requests() {
+			if r.Admin || r.Resource != "nodes" || r.Verb == "get" || r.Verb == "watch" {
+				continue
+			}
+			if writes++; r.Status >= 400 {
+				t.Errorf("%s %s was answered with %d", r.Verb, r.URL, r.Status)
+			}
+		}
+		if writes < 3 {
+			t.Errorf("%d writes; want registration, labels and statuses", writes)
+		}
+		w.wantReady(v1.ConditionTrue, "")
 	})
 }
 
@@ -129,6 +216,63 @@ func TestARegisteredNodeKeepsItsTaintsAndGetsItsLabelsBack(t *testing.T) {
 		if n.Status.NodeInfo.BootID != "b1" || !slices.Contains(w.events(), "Rebooted") {
 			t.Errorf("boot id %s, events %v; want b1 and Rebooted", n.Status.NodeInfo.BootID, w.events())
 		}
+	})
+}
+
+// A machine that was given another type is told apart by it when its agent starts; from
+// then on such labels may be the cloud's.
+func TestWhereANodeStandsAndWhatItIsComesFromTheConfigurationWhenItJoins(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		nodes := w.api.Admin().CoreV1().Nodes()
+		there := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{v1.LabelInstanceTypeStable: "large", v1.LabelTopologyZone: "a"}}}
+		if _, err := nodes.Create(t.Context(), there, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(2 * time.Second)
+		if n := w.api.Node("n1"); n.Labels[v1.LabelInstanceTypeStable] != "small" || n.Labels[v1.LabelTopologyZone] != "a" {
+			t.Errorf("labels %v; want the type that is configured, and the zone that others gave", n.Labels)
+		}
+		cloud := []byte(`{"metadata":{"labels":{"` + v1.LabelInstanceTypeStable + `":"huge","kubernetes.io/os":"x"}}}`)
+		if _, err := nodes.Patch(t.Context(), "n1", types.MergePatchType, cloud, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if n := w.api.Node("n1"); n.Labels[v1.LabelInstanceTypeStable] != "huge" || n.Labels[v1.LabelOSStable] != "linux" {
+			t.Errorf("labels %v; want the type of the cloud, and what every Node has", n.Labels)
+		}
+	})
+}
+
+func TestTheAddressesThatTheCloudGaveStay(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		change := w.change
+		w.change = func(c *Config) { change(c); c.ExternalCloud = true }
+		_, stop := w.start()
+		time.Sleep(10 * time.Second)
+		if n := w.api.Node("n1"); len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != v1.NodeHostName {
+			t.Errorf("addresses %v before the cloud has said any", n.Status.Addresses)
+		}
+		cloud := []byte(`{"status":{"addresses":[{"type":"InternalIP","address":"10.9.9.9"},{"type":"ExternalIP","address":"203.0.113.9"},{"type":"Hostname","address":"n1"}]}}`)
+		if _, err := w.api.Admin().CoreV1().Nodes().Patch(t.Context(), "n1", types.MergePatchType, cloud, metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		stays := func(when string) {
+			t.Helper()
+			if n := w.api.Node("n1"); len(n.Status.Addresses) != 3 || n.Status.Addresses[1].Address != "203.0.113.9" {
+				t.Errorf("addresses %v %s; want those of the cloud", n.Status.Addresses, when)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		stays("after five seconds")
+		time.Sleep(10 * time.Minute)
+		stays("after ten minutes")
+		stop()
+		_, stop = w.start()
+		defer stop()
+		time.Sleep(10 * time.Minute)
+		stays("after a restart")
 	})
 }
 

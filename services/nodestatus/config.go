@@ -17,17 +17,15 @@ import (
 // Config is what the Node is configured to be. Fields carry the names of the
 // KubeletConfiguration's fields and flags that they come from.
 type Config struct {
-	// NodeName is the Node's name; Hostname the value of its hostname label,
-	// the name when empty.
-	NodeName, Hostname string
+	// NodeName is the Node's name and the value of its hostname label.
+	NodeName string
 	// NodeLabels are given to a Node that is created.
 	NodeLabels map[string]string
 	// RegisterNode is whether the Node is created; RegisterWithTaints and
 	// ProviderID are given to it then.
-	RegisterNode          bool
-	RegisterWithTaints    []v1.Taint
-	RegisterUnschedulable bool
-	ProviderID            string
+	RegisterNode       bool
+	RegisterWithTaints []v1.Taint
+	ProviderID         string
 	// ExternalCloud is --cloud-provider=external; NodeIP is --node-ip.
 	ExternalCloud bool
 	NodeIP        string
@@ -35,6 +33,8 @@ type Config struct {
 	Port int32
 	// MaxPods, PodsPerCore (0 is none) and NodeStatusMaxImages (-1 is all).
 	MaxPods, PodsPerCore, NodeStatusMaxImages int32
+	// NoLocalStorage is localStorageCapacityIsolation: false.
+	NoLocalStorage bool
 	// KubeReserved and SystemReserved are quantities by resource name.
 	KubeReserved, SystemReserved map[string]string
 	// EvictionHard, EvictionSoft and EvictionSoftGracePeriod are thresholds by signal.
@@ -46,11 +46,14 @@ type Config struct {
 	NodeStatusUpdateFrequency, NodeStatusReportFrequency time.Duration
 	// NodeLeaseDuration is how long the Lease is good for; whole seconds.
 	NodeLeaseDuration time.Duration
-	// LogDir is where the node's own logs are; empty is /var/log.
-	LogDir string
+	// StartEvents are sent once when the process starts.
+	StartEvents []Event
 	// DeclaredFeatures are what the Node says that it can do.
 	DeclaredFeatures []string
 }
+
+// Event is one about the Node; Type is Normal or Warning.
+type Event struct{ Type, Reason, Message string }
 
 // node turns the configuration into the computation's.
 func (c Config) node() (node.Config, error) {
@@ -73,14 +76,10 @@ func (c Config) node() (node.Config, error) {
 	if err != nil {
 		return node.Config{}, err
 	}
-	hostname := c.Hostname
-	if hostname == "" {
-		hostname = c.NodeName
-	}
 	return node.Config{
-		Name: c.NodeName, Hostname: hostname, Labels: c.NodeLabels, Taints: c.RegisterWithTaints, ProviderID: c.ProviderID,
-		Unschedulable: c.RegisterUnschedulable, ExternalCloud: c.ExternalCloud, NodeIP: c.NodeIP, Port: c.Port,
-		MaxPods: c.MaxPods, PodsPerCore: c.PodsPerCore, MaxImages: c.NodeStatusMaxImages, KubeReserved: kube, SystemReserved: system,
+		Name: c.NodeName, Labels: c.NodeLabels, Taints: c.RegisterWithTaints, ProviderID: c.ProviderID,
+		ExternalCloud: c.ExternalCloud, NodeIP: c.NodeIP, Port: c.Port,
+		MaxPods: c.MaxPods, PodsPerCore: c.PodsPerCore, NoLocalStorage: c.NoLocalStorage, MaxImages: c.NodeStatusMaxImages, KubeReserved: kube, SystemReserved: system,
 		Thresholds: thresholds, KubeletVersion: buildinfo.KubernetesVersion, DeclaredFeatures: c.DeclaredFeatures,
 	}, nil
 }

@@ -14,6 +14,7 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 	if _, err := status.NewMetrics(r, "n1", time.Now(), bootTime()); err != nil {
 		t.Fatal(err)
 	}
+	r.MustRegister(clientTTL(nil))
 	golden.Lines(t, "testdata/metrics.golden", r.Text())
 }
 

@@ -1,5 +1,6 @@
 // Package nodestatus keeps the Node object: it registers the node, keeps its
-// status and conditions, and renews its Lease.
+// status and conditions, and renews its Lease; and with the node's credential it
+// asks the apiserver for the gateway who somebody is and what they may.
 //
 // It owns what the control plane knows of the node. It must never touch pods,
 // the runtime or the host's cgroups: what it says comes from podsync and
@@ -7,6 +8,7 @@
 package nodestatus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,14 +22,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
 	"github.com/polylet/polylet/services/nodestatus/internal/facts"
+	"github.com/polylet/polylet/services/nodestatus/internal/identity"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
+	"github.com/polylet/polylet/services/nodestatus/internal/review"
 	"github.com/polylet/polylet/services/nodestatus/internal/server"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
 )
@@ -38,11 +43,19 @@ const leaseNamespace = "kube-node-lease"
 type Deps struct {
 	// Podsync and Stats are connections to these peers.
 	Podsync, Stats grpc.ClientConnInterface
-	// Client registers the Node, watches it and sends Events; Heartbeat, which
-	// has no rate limit, reports status and lease. Both nil: no apiserver.
+	// Client registers the Node and watches it; Heartbeat, which has no rate
+	// limit, reports status and lease. Both nil: no apiserver.
 	Client, Heartbeat kubernetes.Interface
+	// Events sends Events, at a rate of its own; nil is Client.
+	Events kubernetes.Interface
+	// Reviews, which has no rate limit either, asks for the gateway who somebody
+	// is and what they may; nil: nobody can be asked.
+	Reviews kubernetes.Interface
 	// Addresses is where the host's addresses come from; nil is this host.
 	Addresses nodeaddr.Host
+	// ClientCertificate is from when to when the node's client certificate is valid;
+	// zero: there is none. Nil is the same.
+	ClientCertificate func() (begin, end time.Time)
 	// Metrics is the process's main registry; nil has none.
 	Metrics prometheus.Registerer
 	// Health is told of the peers and the apiserver.
@@ -59,8 +72,10 @@ type Service struct {
 	addresses facts.Addresses
 	keeper    *status.Keeper
 	lease     *lease.Keeper
-	events    *event.Sender
-	server    *server.Server
+	// identity tells of the client certificate; nil tells nothing.
+	identity func(context.Context) error
+	events   *event.Sender
+	server   *server.Server
 }
 
 // New wires the service; it starts nothing.
@@ -84,8 +99,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		if metrics, err = status.NewMetrics(deps.Metrics, cfg.NodeName, start, bootTime()); err != nil {
 			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
 		}
+		if err := deps.Metrics.Register(clientTTL(deps.ClientCertificate)); err != nil {
+			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
+		}
 	}
-	store := facts.NewStore(facts.Host(), start)
+	store := facts.NewStore(facts.Host())
 	s := &Service{
 		podsync: facts.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
 		stats:   facts.NewStats(deps.Stats, deps.Health, store, max(cfg.NodeStatusUpdateFrequency, time.Second)),
@@ -93,21 +111,45 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	api := access(cfg, deps)
 	if api != nil {
-		s.events = event.New(cfg.NodeName, deps.Client.CoreV1().Events(metav1.NamespaceDefault))
+		s.events = event.New(cfg.NodeName, cmp.Or(deps.Events, deps.Client).CoreV1().Events(metav1.NamespaceDefault))
 	}
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
-		ReportFrequency: cfg.NodeStatusReportFrequency, PressureTransition: cfg.EvictionPressureTransitionPeriod,
+		ReportFrequency: cfg.NodeStatusReportFrequency, PressureTransition: cfg.EvictionPressureTransitionPeriod, StartEvents: startEvents(cfg),
 	}, status.Deps{API: api, Store: store, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
 	if api != nil {
 		s.lease = lease.New(lease.Config{
 			NodeName: cfg.NodeName, Duration: cfg.NodeLeaseDuration, Client: deps.Heartbeat.CoordinationV1().Leases(leaseNamespace),
-			NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure,
+			NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure, Health: deps.Health,
 		})
 	}
+	if valid := deps.ClientCertificate; valid != nil {
+		s.identity = func(ctx context.Context) error { return identity.Watch(ctx, valid, deps.Health) }
+	}
 	s.addresses = facts.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
-	s.server = server.New(s.keeper, s.lease, s.events, nodelog.NewDir(cfg.LogDir))
+	s.server = server.New(s.keeper, s.lease, s.events, nodelog.NewDir(nodelog.Root), review.New(cfg.NodeName, deps.Reviews))
 	return s, nil
+}
+
+// clientTTL is the series that alerts on the node's client certificate look at.
+func clientTTL(valid func() (begin, end time.Time)) prometheus.Collector {
+	end := func() time.Time {
+		if valid == nil {
+			return time.Time{}
+		}
+		_, end := valid()
+		return end
+	}
+	return clientmetrics.CertificateTTL("kubelet_certificate_manager_client_ttl_seconds",
+		"[ALPHA] Seconds until the node's client certificate ends; negative when it has. +Inf when there is none.", end)
+}
+
+func startEvents(cfg Config) []node.Event {
+	var out []node.Event
+	for _, e := range cfg.StartEvents {
+		out = append(out, node.Event{Type: e.Type, Reason: e.Reason, Message: e.Message})
+	}
+	return out
 }
 
 // access is that to the Node; nil without an apiserver.
@@ -142,6 +184,9 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	if s.lease != nil {
 		parts = append(parts, s.lease.Run)
+	}
+	if s.identity != nil {
+		parts = append(parts, s.identity)
 	}
 	for _, part := range parts {
 		group.Go(func() error { return part(ctx) })

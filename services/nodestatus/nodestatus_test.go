@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -77,6 +78,21 @@ func TestANodeIsRegisteredReadyWithAllThatIsKnown(t *testing.T) {
 			t.Errorf("lease after 11 s %+v, %v; want it renewed and owned by the Node", renewed, err)
 		}
 		if got := w.events(); !slices.Contains(got, "Starting") || !slices.Contains(got, "NodeHasSufficientMemory") {
+			t.Errorf("events %v", got)
+		}
+	})
+}
+
+func TestWhatTheConfigurationLacksIsAnEventOfTheNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.change = func(c *Config) {
+			c.StartEvents = []Event{{Type: v1.EventTypeWarning, Reason: "ConfigurationWithoutEffect", Message: "Settings without their effect: evictionSoft"}}
+		}
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(10 * time.Second)
+		w.wantReady(v1.ConditionTrue, "")
+		if got := w.events(); !slices.Contains(got, "ConfigurationWithoutEffect") {
 			t.Errorf("events %v", got)
 		}
 	})
@@ -196,6 +212,26 @@ func TestARuntimeThatIsSilentForHalfAMinuteIsDown(t *testing.T) {
 		w.podsync.set(func(p *podsync) { p.noAnswer, p.runtime.RuntimeReady, p.runtime.RuntimeMessage = false, true, "" })
 		time.Sleep(time.Second)
 		w.wantReady(v1.ConditionTrue, "")
+	})
+}
+
+// A clock that is set moves the time at which the runtime last answered far away from
+// now, and a machine that was stopped for a while wakes up with old answers.
+func TestAnAnswerThatIsOldAllAtOnceTurnsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(time.Minute + time.Second)
+		w.podsync.set(func(p *podsync) {
+			p.noAnswer, p.runtime.LastOkTime = true, timestamppb.New(time.Now().Add(-time.Hour))
+		})
+		time.Sleep(10 * time.Second) // one answer, with a time from before the clock was set
+		w.podsync.set(func(p *podsync) { p.noAnswer = false })
+		time.Sleep(time.Minute)
+		w.wantReady(v1.ConditionTrue, "")
+		if n := w.flips(); n != 0 {
+			t.Errorf("Ready turned %d times", n)
+		}
 	})
 }
 

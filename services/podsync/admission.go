@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/services/podsync/internal/admit"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
@@ -25,7 +26,7 @@ func (s *Service) admit(q worker.Question) worker.Answer {
 	node := s.node.Load()
 	in := admit.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: s.cfg.Standalone || q.Static && node == nil, Node: node,
-		Waited: q.Waited, Deadline: s.cfg.NodeDeadline, Active: q.Active, Leaving: q.Leaving, Host: s.hostFacts(q.Pod, node),
+		Waited: q.Waited, Deadline: s.cfg.NodeDeadline, Active: q.Active, Leaving: q.Leaving, Gone: q.Gone, Host: s.hostFacts(q.Pod, node),
 	}
 	read := s.nodeRead.Load()
 	in.NodeOutdated = node != nil && s.deps.Client != nil && (read == nil || read.Before(q.Asked))
@@ -35,13 +36,18 @@ func (s *Service) admit(q worker.Question) worker.Answer {
 	decided := admit.Check(in)
 	if decided.Decision == plan.AdmissionPending && in.NodeOutdated {
 		s.nodeStale.Store(true)
-		kick(s.nodeKick)
+		kick(s.readKick)
 	}
 	answer := worker.Answer{Admission: decided.Admission}
 	for _, v := range decided.Preempt {
 		answer.Preempt = append(answer.Preempt, worker.Preemption{UID: v.Pod.UID, Signal: string(v.Signal), Stop: v.Stop})
 	}
 	return answer
+}
+
+// unmet names what an update of a pod needs and this node does not have.
+func (s *Service) unmet(old, now *v1.Pod) ([]string, error) {
+	return admit.UnmetByUpdate(s.cfg.DeclaredFeatures, buildinfo.KubernetesVersion, old, now)
 }
 
 // hostFacts is what of the machine and the runtime matters to admission.
@@ -98,49 +104,63 @@ func appArmor(enabled, loaded string) (off bool, profiles map[string]bool) {
 	return false, profiles
 }
 
-// refreshNode reads the Node object from the apiserver itself when admission
-// found the one in memory too old to reject a pod by. It returns how long to wait
-// before the next try when that failed, and zero when it went well or was not
-// needed. Who asks in the meantime waits with it: each try wakes every pod that
-// asks, and they would ask again at once. Only followNode calls it.
-func (s *Service) refreshNode(ctx context.Context) (wait time.Duration) {
-	if !s.nodeStale.Load() || s.deps.Client == nil {
-		return 0
+// readNode reads the Node object from the apiserver itself when admission wants
+// it newer than the watch may have it. Who asks in the meantime waits with it:
+// each try wakes every pod that asks, and they would ask again at once.
+func (s *Service) readNode(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx)
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
+	for ctx.Err() == nil {
+		if !s.nodeStale.Swap(false) || s.deps.Client == nil {
+			select {
+			case <-ctx.Done():
+			case <-s.readKick:
+			}
+			continue
+		}
+		if err := s.readNodeOnce(ctx); err != nil && ctx.Err() == nil {
+			log.Info("Could not read this node's object anew; a pod that does not match it waits", "error", err.Error())
+			s.nodeStale.Store(true)
+			_ = retry.Wait(ctx)
+			continue
+		}
+		retry.Reset()
 	}
-	if wait := time.Until(s.nodeReadAt); wait > 0 {
-		return wait
-	}
-	s.nodeStale.Store(false)
+	return nil
+}
+
+func (s *Service) readNodeOnce(ctx context.Context) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	node, err := s.deps.Client.CoreV1().Nodes().Get(ctx, s.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Info("Could not read this node's object anew; a pod that does not match it waits", "error", err.Error())
-		s.nodeStale.Store(true)
-		wait := s.nodeRetry.Next()
-		s.nodeReadAt = time.Now().Add(wait)
-		return wait
+		return err
 	}
-	s.nodeRetry.Reset()
-	s.storeNode(node)
+	if s.storeNode(node) {
+		kick(s.nodeKick)
+	}
 	s.nodeRead.Store(&began)
 	s.registry.Recheck()
-	return 0
+	return nil
 }
 
 // storeNode keeps the newest of what the watch and a read of our own gave, and
-// says whether this one is news. Only followNode calls it.
+// says whether this one is news.
 func (s *Service) storeNode(node *v1.Node) (news bool) {
-	old := s.node.Load()
-	if old == node {
-		return false
-	}
-	if old != nil && old.UID == node.UID {
-		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, old.ResourceVersion); err == nil && (order < 0 || order == 0 && node.ResourceVersion != "") {
+	for {
+		old := s.node.Load()
+		if old == node {
 			return false
 		}
+		if old != nil && old.UID == node.UID {
+			if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, old.ResourceVersion); err == nil && (order < 0 || order == 0 && node.ResourceVersion != "") {
+				return false
+			}
+		}
+		if s.node.CompareAndSwap(old, node) {
+			kick(s.addressKick)
+			return true
+		}
 	}
-	s.node.Store(node)
-	return true
 }

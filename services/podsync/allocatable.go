@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/cri"
 )
 
 // setUpCgroups makes the node's cgroups once the runtime answers, with the
@@ -59,13 +60,11 @@ func (s *Service) cgroupManager(ctx context.Context) (cgroup.Manager, cgroup.Dri
 	if s.madeCgroups != nil {
 		return s.madeCgroups, s.cgroupDriver, nil
 	}
-	s.cgroupDriver = cgroup.Driver(s.cfg.CgroupDriver)
-	if answer, err := s.runtime.RuntimeConfig(ctx); err == nil && answer.GetLinux() != nil {
-		s.cgroupDriver = cgroup.Cgroupfs
-		if answer.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
-			s.cgroupDriver = cgroup.Systemd
-		}
+	driver, err := s.askDriver(ctx)
+	if err != nil {
+		return nil, cgroup.Driver(s.cfg.CgroupDriver), err
 	}
+	s.cgroupDriver = driver
 	m, err := cgroup.New(cgroup.Config{
 		Root: s.cfg.CgroupRoot, Driver: s.cgroupDriver, EnforcePods: s.cfg.EnforcePods, PodPidsLimit: s.cfg.PodPidsLimit,
 		CPUCFSQuota: s.cfg.CPUCFSQuota, CPUCFSQuotaPeriodMicros: uint64(s.cfg.CPUCFSQuotaPeriod.Microseconds()),
@@ -74,7 +73,27 @@ func (s *Service) cgroupManager(ctx context.Context) (cgroup.Manager, cgroup.Dri
 		return nil, s.cgroupDriver, err
 	}
 	s.madeCgroups = cgroup.Counted(m, s.metrics)
+	s.table.SetPodsCgroup(cgroup.PodsPath(s.cfg.CgroupRoot, s.cgroupDriver))
 	return s.madeCgroups, s.cgroupDriver, nil
+}
+
+// askDriver is the runtime's cgroup driver; the configured one where the runtime
+// does not know the question, which the kubelet of 1.37 will not put up with.
+func (s *Service) askDriver(ctx context.Context) (cgroup.Driver, error) {
+	answer, err := s.runtime.RuntimeConfig(ctx)
+	switch {
+	case cri.IsUnimplemented(err):
+		s.metrics.LosesSupport("1.37.0")
+		logr.FromContextOrDiscard(ctx).Info("The runtime does not say which cgroup driver it has, and should be updated; using cgroupDriver of the configuration", "driver", s.cfg.CgroupDriver)
+	case err != nil:
+		return "", fmt.Errorf("ask the runtime for its cgroup driver: %w", err)
+	case answer.GetLinux() == nil:
+	case answer.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
+		return cgroup.Systemd, nil
+	default:
+		return cgroup.Cgroupfs, nil
+	}
+	return cgroup.Driver(s.cfg.CgroupDriver), nil
 }
 
 func (s *Service) enforces() bool { return s.cfg.EnforcePods || len(s.cfg.Enforced) > 0 }

@@ -3,10 +3,16 @@ package podsync
 import (
 	"reflect"
 	"testing"
+	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
 )
 
@@ -36,4 +42,33 @@ func TestAllPodsTogetherMayUseTheMachineWithoutWhatIsReserved(t *testing.T) {
 	if got := s.limits(); got.MilliCPU != 0 || len(got.Reserved) != 1 {
 		t.Errorf("without pods: %+v", got)
 	}
+}
+
+func TestTheRuntimeSaysWhichCgroupDriverThereIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			runtime fakecri.Config
+			down    bool
+			driver  cgroup.Driver
+			losing  int
+		}{
+			"it does not know the question": {fakecri.Config{NoRuntimeConfig: true}, false, "configured", 1},
+			"it says":                       {fakecri.Config{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}, false, cgroup.Cgroupfs, 0},
+			"it has the other":              {fakecri.Config{CgroupDriver: runtimeapi.CgroupDriver_SYSTEMD}, false, cgroup.Systemd, 0},
+			"it does not answer":            {fakecri.Config{}, true, "", 0},
+		} {
+			reg := prometheus.NewPedanticRegistry()
+			rt := fakecri.New(tc.runtime)
+			s := start(t, rt, reg, health.Discard())
+			s.cfg.CgroupDriver = "configured"
+			rt.SetDown(tc.down)
+			driver, err := s.askDriver(t.Context())
+			if driver != tc.driver || (err != nil) != tc.down {
+				t.Errorf("%s: %q, %v", name, driver, err)
+			}
+			if n, err := testutil.GatherAndCount(reg, "kubelet_cri_losing_support"); err != nil || n != tc.losing {
+				t.Errorf("%s: %d series, %v", name, n, err)
+			}
+		}
+	})
 }

@@ -70,6 +70,9 @@ type Config struct {
 	// NoRestartRules and NoRestartAll turn the gates ContainerRestartRules and
 	// RestartAllContainersOnContainerExits off.
 	NoRestartRules, NoRestartAll bool
+	// The gates EnvFiles, HostnameOverride, ContainerStopSignals and
+	// PodReadyToStartContainersCondition are off.
+	NoEnvFiles, NoHostnameOverride, NoStopSignals, NoReadyToStart bool
 	// DeadContainers is how many dead instances of each container stay
 	// (--maximum-dead-containers-per-container), and DeadContainerTTL how old one
 	// is before it may go (--minimum-container-ttl-duration).
@@ -148,6 +151,11 @@ type Config struct {
 	// DeclaredFeatures are what the Node says that it can do; a pod that needs
 	// more is rejected. Nil asks nobody (the gate NodeDeclaredFeatures is off).
 	DeclaredFeatures []string
+	// Machine says what the machine must be like; nil does not look at it.
+	Machine *MachinePolicy
+	// IPTablesUtilChains keeps the chains KUBE-FIREWALL and KUBE-IPTABLES-HINT in
+	// the network namespace that podsync runs in.
+	IPTablesUtilChains bool
 	// PodsAPISocket is where Kubernetes' Pods API is served beside the main
 	// socket, e.g. /var/lib/kubelet/pods-api/pods-api.sock; empty for nowhere.
 	PodsAPISocket string

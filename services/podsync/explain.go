@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/explain"
+	"github.com/polylet/polylet/services/podsync/internal/source"
+	"github.com/polylet/polylet/services/podsync/internal/status"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/trace"
 )
@@ -46,7 +49,28 @@ func (s *Service) trouble(uid types.UID) *explain.Trouble {
 	if !ok {
 		return nil
 	}
-	return &explain.Trouble{Message: t.Err.Error(), Away: t.Away, Since: t.Since, Retry: t.Retry}
+	out := &explain.Trouble{Away: t.Away, Since: t.Since, Retry: t.Retry}
+	if t.Err != nil {
+		out.Message = t.Err.Error()
+	}
+	for _, r := range t.Refused {
+		out.Refused = append(out.Refused, explain.RefusedPart{Part: r.Part.String(), Container: r.Container, Why: r.Why, Since: r.Since})
+	}
+	return out
+}
+
+// withheld tells the pod's owner that a part of its status is refused for good.
+// A mirror is replaced instead, see refused.
+func (s *Service) withheld(pod *v1.Pod, r status.Refusal) {
+	if source.IsStatic(pod) {
+		return
+	}
+	message := fmt.Sprintf("The apiserver refuses a part of the pod's status for good; the rest is written without it: %s", r.Why)
+	if r.Container != "" {
+		s.events.Container(pod, r.Container, v1.EventTypeWarning, "StatusRefused", message)
+		return
+	}
+	s.events.Pod(pod, v1.EventTypeWarning, "StatusRefused", message)
 }
 
 // refused puts into a pod's timeline that its status was not written.
@@ -57,6 +81,23 @@ func (s *Service) refused(uid types.UID, err error) {
 	if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "may not be transitioned to non-terminated state") {
 		s.mirrors.Renew(uid)
 	}
+}
+
+// mostInDoubt is how many pods are named at once.
+const mostInDoubt = 10
+
+// inDoubt says which static pods go on without being looked after.
+func (s *Service) inDoubt(pods []string) {
+	text := ""
+	if len(pods) > 0 {
+		named := strings.Join(pods[:min(len(pods), mostInDoubt)], ", ")
+		if more := len(pods) - mostInDoubt; more > 0 {
+			named += fmt.Sprintf(" and %d more", more)
+		}
+		text = fmt.Sprintf("no manifest that can be read is that of %s: what runs goes on, but nobody probes or restarts it; correct the manifests that cannot be read; what is of none of them when all can be read is ended", named)
+		s.events.Node(v1.EventTypeWarning, "StaticPodInDoubt", text)
+	}
+	s.deps.Health.Set("static pods in doubt", len(pods) == 0, text)
 }
 
 // probeEvents records events of probes, and puts failed attempts into the

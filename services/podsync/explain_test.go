@@ -4,15 +4,19 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -26,6 +30,13 @@ import (
 
 // startInCluster runs a podsync of a fake apiserver that has the node n1.
 func startInCluster(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Server) *Service {
+	t.Helper()
+	return startInClusterWith(t, rt, api, func(*Config, *Deps) {}, func(*Service) {})
+}
+
+// startInClusterWith is startInCluster with another configuration, and before
+// looks at the Service before it runs.
+func startInClusterWith(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Server, change func(*Config, *Deps), before func(*Service)) *Service {
 	t.Helper()
 	lots := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("1000")}
 	if _, err := api.Admin().CoreV1().Nodes().Create(t.Context(), &v1.Node{
@@ -41,14 +52,17 @@ func startInCluster(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Server
 	if err := os.MkdirAll(filepath.Join(dir, "root"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"), RuntimeEndpoint: "unix:///run/test.sock"},
-		Deps{
-			Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
-			Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
-		})
+	deps := Deps{
+		Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
+		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+	}
+	cfg := Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"), RuntimeEndpoint: "unix:///run/test.sock"}
+	change(&cfg, &deps)
+	s, err := New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
+	before(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -110,6 +124,56 @@ func TestExplainNamesWhatOnlyAnApiserverCanLack(t *testing.T) {
 		events, err := s.server.ListRecentEvents(t.Context(), &podsyncv1.ListRecentEventsRequest{})
 		if err != nil || len(events.GetEvents()) == 0 {
 			t.Errorf("%v %v", events, err)
+		}
+	})
+}
+
+// Somebody has written into the status of a pod that is never restarted that its
+// container has ended; it runs, and the apiserver does not let it be said.
+func TestAPartOfAStatusThatIsRefusedForGoodIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{})
+		metrics := prometheus.NewRegistry()
+		s := startInClusterWith(t, fakecri.New(fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}}}), api, func(_ *Config, d *Deps) { d.Metrics = metrics }, func(*Service) {})
+		_, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"},
+			Spec: v1.PodSpec{
+				NodeName: "n1", RestartPolicy: v1.RestartPolicyNever,
+				Containers: []v1.Container{{Name: "c", Image: "app:1", ImagePullPolicy: v1.PullIfNotPresent}},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if st := api.Pod("default", "p").Status; st.Phase != v1.PodRunning {
+			t.Fatalf("it does not run: %+v", st)
+		}
+		_, err = api.Admin().CoreV1().Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType,
+			[]byte(`{"status":{"podIP":"192.0.2.9","podIPs":[{"$patch":"replace"},{"ip":"192.0.2.9"}],"containerStatuses":[{"name":"c","image":"app:1","imageID":"","ready":false,"restartCount":0,"state":{"terminated":{"exitCode":1}}}]}}`), metav1.PatchOptions{}, "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if st := api.Pod("default", "p").Status; st.PodIP == "192.0.2.9" || st.ContainerStatuses[0].State.Terminated == nil {
+			t.Errorf("the status is %+v", st)
+		}
+		resp, err := s.server.ExplainPod(t.Context(), &podsyncv1.ExplainPodRequest{Pod: &podsyncv1.PodRef{Namespace: "default", Name: "p"}})
+		if err != nil || !slices.ContainsFunc(resp.GetWaits(), func(w *podsyncv1.Wait) bool {
+			return w.GetKind() == "apiserver" && w.GetObject() == "c" && strings.Contains(w.GetReason(), "for good")
+		}) {
+			t.Errorf("explain: %v %v", resp.GetWaits(), err)
+		}
+		events, err := s.server.ListRecentEvents(t.Context(), &podsyncv1.ListRecentEventsRequest{})
+		if err != nil || !slices.ContainsFunc(events.GetEvents(), func(e *podsyncv1.RecentEvent) bool {
+			return e.GetReason() == "StatusRefused" && e.GetContainer() == "c" && strings.Contains(e.GetMessage(), "non-terminated state")
+		}) {
+			t.Errorf("events: %v %v", events.GetEvents(), err)
+		}
+		const want = "# HELP polylet_pod_status_refused_parts_total Parts of pod statuses, by field, that the apiserver refuses for good and that are left out of what is written.\n" +
+			"# TYPE polylet_pod_status_refused_parts_total counter\npolylet_pod_status_refused_parts_total{field=\"containerStatuses\"} 1\n"
+		if err := testutil.GatherAndCompare(metrics, strings.NewReader(want), "polylet_pod_status_refused_parts_total"); err != nil {
+			t.Error(err)
 		}
 	})
 }

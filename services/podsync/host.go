@@ -3,19 +3,23 @@ package podsync
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/uds"
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/event"
+	"github.com/polylet/polylet/services/podsync/internal/userns"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
@@ -51,6 +55,14 @@ func (c *cgroups) Setup(ctx context.Context, limits cgroup.Limits) error {
 		return err
 	}
 	return m.Setup(ctx, limits)
+}
+
+func (c *cgroups) ParentOf(ctx context.Context, pod *v1.Pod) (string, error) {
+	m, err := c.get(ctx)
+	if err != nil {
+		return "", err
+	}
+	return m.ParentOf(ctx, pod)
 }
 
 func (c *cgroups) Ensure(ctx context.Context, pod *v1.Pod) (string, error) {
@@ -115,14 +127,23 @@ func (v shownVolumes) Teardown(ctx context.Context, uid types.UID) error {
 	return v.s.volumes.Teardown(ctx, uid)
 }
 
-// RemovePodDir gives the pod's ids back too: with the directory the note that
-// they are taken is gone, and nothing of the pod runs any more.
-func (v shownVolumes) RemovePodDir(uid types.UID) error {
-	err := v.s.volumes.RemovePodDir(uid)
-	if err == nil {
-		v.s.users.Release(uid)
+// RemovePodDir implements execute.Volumes.
+func (v shownVolumes) RemovePodDir(uid types.UID) error { return v.s.volumes.RemovePodDir(uid) }
+
+// endedCgroups are the cgroups, with which a pod that has ended gives back its
+// ids: nothing of it runs any more when its cgroup goes, though its object may
+// stay for days.
+type endedCgroups struct {
+	cgroup.Manager
+	users *userns.Allocator
+}
+
+// Remove implements execute.Cgroups.
+func (c endedCgroups) Remove(ctx context.Context, uid types.UID) error {
+	if err := c.Manager.Remove(ctx, uid); err != nil {
+		return err
 	}
-	return err
+	return c.users.Release(uid)
 }
 
 func (s *Service) logPath(pod *v1.Pod, container string, restartCount int32) string {
@@ -134,8 +155,11 @@ func (s *Service) logPath(pod *v1.Pod, container string, restartCount int32) str
 type recorder struct{ events *event.Recorder }
 
 func (r recorder) Event(object runtime.Object, eventType, reason, message string) {
-	if pod, ok := object.(*v1.Pod); ok {
-		r.events.Pod(pod, eventType, reason, message)
+	switch object := object.(type) {
+	case *v1.Pod:
+		r.events.Pod(object, eventType, reason, message)
+	case *v1.Node: // there is one only
+		r.events.Node(eventType, reason, message)
 	}
 }
 
@@ -147,15 +171,34 @@ func (r recorder) AnnotatedEventf(object runtime.Object, _ map[string]string, ev
 	r.Event(object, eventType, reason, fmt.Sprintf(format, args...))
 }
 
-// servePods serves Kubernetes' Pods API on its own socket.
+// servePods serves Kubernetes' Pods API on its own socket, which root may open:
+// its clients are agents in pods with a hostPath, as KEP-4188 has it.
 func (s *Service) servePods(ctx context.Context) error {
-	listener, err := uds.Listen(s.cfg.PodsAPISocket, "")
-	if err != nil {
-		return err
+	listener := s.listenForPods(ctx)
+	if listener == nil {
+		return nil
 	}
-	srv := rpc.NewServer(rpc.ServerConfig{Log: logr.FromContextOrDiscard(ctx), Stopping: ctx})
+	srv := rpc.NewServer(rpc.ServerConfig{Log: logr.FromContextOrDiscard(ctx), Stopping: ctx, Public: true})
 	s.server.RegisterPods(srv)
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()
 	return srv.Serve(listener)
+}
+
+// listenForPods returns nil when ctx ends. Where the socket cannot be made, on a
+// disk that became read-only above all, only those do without who ask there: that
+// is said, and tried again.
+func (s *Service) listenForPods(ctx context.Context) net.Listener {
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second})
+	for {
+		listener, err := uds.Listen(s.cfg.PodsAPISocket, "")
+		if err == nil {
+			s.deps.Health.Set("pods API", true, "")
+			return listener
+		}
+		s.deps.Health.Set("pods API", false, fmt.Sprintf("nobody can ask it: %v; it is tried again", err))
+		if retry.Wait(ctx) != nil {
+			return nil
+		}
+	}
 }

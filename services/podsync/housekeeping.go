@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -8,8 +9,11 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/collect"
+	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/inventory"
 	"github.com/polylet/polylet/services/podsync/internal/rotate"
 )
 
@@ -27,8 +31,24 @@ func (s *Service) housekeeping() {
 	s.collector = collect.New(collect.Config{
 		HighPercent: cfg.ImageGCHighPercent, LowPercent: cfg.ImageGCLowPercent, MinAge: cfg.ImageMinAge, MaxAge: cfg.ImageMaxAge,
 	}, collect.Deps{
-		Runtime: s.runtime, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics, Records: records,
+		Runtime: listing{s.runtime, s.cfg}, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics, Records: records,
 		Ready: func() bool { return !s.registry.SourcesReady().IsZero() },
+	})
+}
+
+// listing is the runtime whose containers are found however many they are.
+type listing struct {
+	*cri.Client
+	cfg Config
+}
+
+// ListContainers implements collect.Runtime.
+func (l listing) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error) {
+	if uid != "" {
+		return l.Client.ListContainers(ctx, uid)
+	}
+	return inventory.Containers(ctx, l.Client, func() ([]types.UID, error) {
+		return inventory.OnDisk(filepath.Join(l.cfg.RootDir, "pods"), l.cfg.PodLogsDir)
 	})
 }
 

@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -66,26 +67,21 @@ func (s *Service) objectChanged(key object.Key, holders []types.UID) {
 	s.registry.ObjectsChanged(holders)
 }
 
-// followNode keeps what is known of the node itself current: its object, its
-// addresses, and what the runtime has to be told of it.
+// followNode keeps what is known of the node itself current: its object, and
+// what the runtime and the cgroups have to be told of it. It never waits for the
+// apiserver, which may be one of the pods that wait for the cgroups.
 func (s *Service) followNode(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
 	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second})
 	told := ""
 	for ctx.Err() == nil {
-		again, unread := false, time.Duration(0)
-		if s.deps.Client != nil {
-			if node, err := s.objects.Node(ctx); err == nil && s.storeNode(node) {
-				s.mirrors.NodeChanged()
-				s.registry.Recheck()
-			}
-			unread = s.refreshNode(ctx)
-		}
-		if s.deps.HostIPs == nil && s.addresses.Load() == nil {
-			again = !s.findAddresses(ctx) || again
+		again := false
+		if node := s.objects.KnownNode(); node != nil && s.storeNode(node) {
+			s.mirrors.NodeChanged()
+			s.registry.Recheck()
 		}
 		if s.observer.Runtime().Ready {
-			again = !s.setUpCgroups(ctx) || again
+			again = !s.setUpCgroups(ctx)
 			if cidr := s.wantedCIDR(); cidr != "" && cidr != told {
 				if err := s.runtime.UpdatePodCIDR(ctx, cidr); err != nil {
 					log.Error(err, "Could not tell the runtime the pod network; trying again", "podCIDR", cidr)
@@ -95,31 +91,53 @@ func (s *Service) followNode(ctx context.Context) error {
 				}
 			}
 		}
-		wait := unread
-		if !again {
-			retry.Reset()
-		} else if next := retry.Next(); wait == 0 || next < wait {
-			wait = next
-		}
-		var later <-chan time.Time
-		if wait > 0 {
-			later = time.After(wait)
-		}
-		select {
-		case <-ctx.Done():
-		case <-s.nodeKick:
-		case <-later:
-		}
+		waitFor(ctx, s.nodeKick, retry, again)
 	}
 	return nil
 }
 
-// findAddresses finds the host's addresses and says whether it did.
-func (s *Service) findAddresses(ctx context.Context) bool {
-	var existing []v1.NodeAddress
-	if node := s.node.Load(); node != nil {
-		existing = node.Status.Addresses
+// followAddresses finds the host's addresses, and again when those that the Node
+// object shows have changed: whoever writes them has seen it.
+func (s *Service) followAddresses(ctx context.Context) error {
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second})
+	var shown []v1.NodeAddress // by the object when they were found last
+	for ctx.Err() == nil {
+		again := false
+		if s.deps.HostIPs == nil {
+			var now []v1.NodeAddress
+			if node := s.node.Load(); node != nil {
+				now = node.Status.Addresses
+			}
+			if s.addresses.Load() == nil || !slices.Equal(now, shown) {
+				again = !s.findAddresses(ctx, now)
+				if !again {
+					shown = now
+				}
+			}
+		}
+		waitFor(ctx, s.addressKick, retry, again)
 	}
+	return nil
+}
+
+// waitFor waits for a kick, and if it is to be tried again not longer than retry says.
+func waitFor(ctx context.Context, kicked <-chan struct{}, retry *backoff.Backoff, again bool) {
+	var later <-chan time.Time
+	if again {
+		later = time.After(retry.Next())
+	} else {
+		retry.Reset()
+	}
+	select {
+	case <-ctx.Done():
+	case <-kicked:
+	case <-later:
+	}
+}
+
+// findAddresses finds the host's addresses and says whether it did; existing
+// are those that the Node object shows.
+func (s *Service) findAddresses(ctx context.Context, existing []v1.NodeAddress) bool {
 	found, err := nodeaddr.Find(ctx, nodeaddr.Config{
 		NodeName: s.cfg.NodeName, NodeIP: s.cfg.NodeIP, ExternalCloud: s.cfg.ExternalCloud,
 	}, nodeaddr.System(), existing)
@@ -127,16 +145,33 @@ func (s *Service) findAddresses(ctx context.Context) bool {
 		s.deps.Health.Set("node address", false, err.Error())
 		return false
 	}
+	ips := hostAddresses(found)
+	s.deps.Health.Set("node address", true, "")
+	if old := s.addresses.Swap(&ips); old == nil || !slices.Equal(*old, ips) {
+		s.registry.Recheck()
+	}
+	return true
+}
+
+// hostAddresses are the addresses of a node that its pods show as the host's, and
+// those on its network as their own: internal ones before external ones, the first
+// of all and the first of the other family. The API takes no more.
+func hostAddresses(found []v1.NodeAddress) []string {
 	var ips []string
-	for _, a := range found {
-		if a.Type == v1.NodeInternalIP && !slices.Contains(ips, a.Address) {
-			ips = append(ips, a.Address)
+	var first netip.Addr
+	for _, of := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for _, a := range found {
+			ip, err := netip.ParseAddr(a.Address)
+			switch {
+			case a.Type != of || err != nil:
+			case len(ips) == 0:
+				ips, first = append(ips, a.Address), ip.Unmap()
+			case len(ips) == 1 && ip.Unmap().Is4() != first.Is4():
+				ips = append(ips, a.Address)
+			}
 		}
 	}
-	s.deps.Health.Set("node address", true, "")
-	s.addresses.Store(&ips)
-	s.registry.Recheck()
-	return true
+	return ips
 }
 
 func (s *Service) hostIPs() []string {
@@ -162,7 +197,7 @@ func (s *Service) nodeFacts() plan.Node {
 	return plan.Node{
 		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod, FirstContainerRestartPeriod: s.cfg.FirstContainerRestartPeriod,
-		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll,
+		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll, NoReadyToStart: s.cfg.NoReadyToStart,
 		Quotas:           resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},
 		NoPodLevelResize: s.cfg.Resize.NoPodLevel, RecursiveReadOnly: canReadOnly(r.Status),
 		DeadContainers: s.cfg.DeadContainers, DeadContainerTTL: s.cfg.DeadContainerTTL,

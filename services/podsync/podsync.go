@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/cgroup"
@@ -28,10 +27,12 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/event"
 	"github.com/polylet/polylet/services/podsync/internal/execute"
+	"github.com/polylet/polylet/services/podsync/internal/firewall"
 	"github.com/polylet/polylet/services/podsync/internal/hook"
 	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
 	"github.com/polylet/polylet/services/podsync/internal/image"
 	"github.com/polylet/polylet/services/podsync/internal/image/record"
+	"github.com/polylet/polylet/services/podsync/internal/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/logs"
 	"github.com/polylet/polylet/services/podsync/internal/material"
 	"github.com/polylet/polylet/services/podsync/internal/metric"
@@ -48,6 +49,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/source"
 	"github.com/polylet/polylet/services/podsync/internal/standing"
 	"github.com/polylet/polylet/services/podsync/internal/status"
+	"github.com/polylet/polylet/services/podsync/internal/stopping"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/token"
 	"github.com/polylet/polylet/services/podsync/internal/userns"
@@ -77,9 +79,12 @@ type Deps struct {
 	LogNotifier logs.Notifier
 	HostsGuard  HostsGuard
 	HostIPs     func() []string
+	Machine     kernel.Machine
+	FreePercent func(dir string) (float64, error)
 }
 
-// HostsGuard keeps the pods' hosts files small; see package hostsguard.
+// HostsGuard keeps the pods' hosts files and termination logs small; see package
+// hostsguard.
 type HostsGuard interface {
 	// Watch never waits.
 	Watch(file string)
@@ -115,6 +120,7 @@ type Service struct {
 	metrics  *metric.Metrics // nil without a registry
 	probes   *probe.Board
 	standing *standing.Keeper
+	ends     *stopping.Keeper
 	hosts    HostsGuard
 	pods     *view.Pods
 	table    *view.Table
@@ -136,7 +142,8 @@ type Service struct {
 
 	node      atomic.Pointer[v1.Node]
 	addresses atomic.Pointer[[]string]
-	nodeKick  chan struct{}
+	// What wakes followNode, readNode and followAddresses.
+	nodeKick, readKick, addressKick chan struct{}
 	// What followNode knows of the cgroups: their Manager, the limits that were
 	// applied last, and the failure that was told last.
 	madeCgroups  cgroup.Manager
@@ -147,9 +154,6 @@ type Service struct {
 	// was done last.
 	nodeStale atomic.Bool
 	nodeRead  atomic.Pointer[time.Time]
-	// nodeReadAt is when it may be tried again after nodeRetry; followNode's own.
-	nodeReadAt time.Time
-	nodeRetry  *backoff.Backoff
 }
 
 // New wires podsync up. It starts nothing and touches nothing.
@@ -161,8 +165,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
-	s := &Service{cfg: cfg, deps: deps, nodeKick: make(chan struct{}, 1), lines: timeline.NewBook(), rush: rush.New()}
-	s.nodeRetry = backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
+	s := &Service{
+		cfg: cfg, deps: deps, lines: timeline.NewBook(), rush: rush.New(),
+		nodeKick: make(chan struct{}, 1), readKick: make(chan struct{}, 1), addressKick: make(chan struct{}, 1),
+	}
 	var metrics *cri.Metrics
 	var counts *worker.Metrics
 	if deps.Metrics != nil {
@@ -177,7 +183,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.sessions = session.New(session.Deps{Metrics: deps.Metrics})
 	s.allocations = allocation.New(filepath.Join(cfg.RootDir, "polylet", "allocations.json"))
 	s.table, s.pods = view.NewTable(deps.Epoch), view.NewPods(deps.Epoch)
-	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint}, observe.Deps{
+	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint, PodsDir: filepath.Join(cfg.RootDir, "pods"), PodLogsDir: cfg.PodLogsDir}, observe.Deps{
 		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,
 	})
 	s.edges()
@@ -190,17 +196,18 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s.registry = worker.New(worker.Config{Sources: s.sources.Names(), MaxDead: cfg.MaxDeadContainers}, worker.Deps{
-		Executor: s.executor(puller), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts, Standing: s.standing,
+		Executor: s.executor(puller), Status: s.statuses, Probes: s.probes, Events: s.events, Pods: s.pods, Mirrors: s.mirrors, Metrics: counts, Standing: s.standing, Ends: s.ends,
 		Timelines: s.lines,
-		Admit:     s.admit, Resize: s.resize, Allocations: s.allocations, Node: s.nodeFacts, OnDisk: s.onDisk,
+		Admit:     s.admit, Unmet: s.unmet, Resize: s.resize, Allocations: s.allocations, Node: s.nodeFacts, OnDisk: s.onDisk, AllKnown: s.probes.Prune,
+		InDoubt: s.inDoubt,
 	})
 	s.housekeeping()
 	s.server, err = server.New(server.Deps{
-		Epoch: deps.Epoch, Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry, Trouble: s.trouble, Events: s.events,
+		Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry, Trouble: s.trouble, Events: s.events,
 		Runtime: heldRuntime{s.runtime.Raw(), s.sessions}, Sessions: s.sessions, ContainerRuns: s.containerRuns, State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
 		CheckpointDir: filepath.Join(cfg.RootDir, "checkpoints"),
-		SandboxImage:  s.runtime.SandboxImage,
-		Logs:          logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),
+		SandboxImage:  s.runtime.SandboxImage, FreePercent: deps.FreePercent,
+		Logs: logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),
 	})
 	return s, err
 }
@@ -216,11 +223,12 @@ func (s *Service) edges() {
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
 	s.statuses = status.New(status.Config{}, status.Deps{
-		Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, Sending: s.rush.Begin, Trace: s.traceStatus, Metrics: s.metrics,
+		Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, OnWithheld: s.withheld, Sending: s.rush.Begin, Trace: s.traceStatus, Metrics: s.metrics,
 	})
 	if s.hosts = deps.HostsGuard; s.hosts == nil {
-		s.hosts = hostsguard.New(filepath.Join(cfg.RootDir, "pods"))
+		s.hosts = hostsguard.New(filepath.Join(cfg.RootDir, "pods"), hostsguard.Deps{Health: deps.Health})
 	}
+	s.ends = stopping.New(stopping.Deps{File: filepath.Join(cfg.RootDir, "polylet", "stops.json"), Health: deps.Health})
 	s.standing = standing.New(standing.Deps{File: filepath.Join(cfg.RootDir, "polylet", "conditions.json"), Health: deps.Health})
 	s.probes = probe.NewBoard(probe.Deps{
 		Epoch: deps.Epoch, Events: probeEvents{s}, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
@@ -268,6 +276,13 @@ func (s *Service) host() {
 	}
 }
 
+// firewall makes what keeps the chains of iptables.
+func (s *Service) firewall() *firewall.Keeper {
+	return firewall.New(firewall.Deps{Health: s.deps.Health, Event: func(message string) {
+		s.events.Node(v1.EventTypeWarning, "NoIPTablesChains", message)
+	}})
+}
+
 // executor makes what carries actions out.
 func (s *Service) executor(puller *image.Puller) *execute.Executor {
 	cfg := s.cfg
@@ -276,18 +291,20 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 		ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, SeccompDefault: cfg.SeccompDefault,
 		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod,
 		SingleProcessOOMKill: cfg.SingleProcessOOMKill, LimitedSwap: cfg.Resize.Swap, Standalone: cfg.Standalone,
+		NoEnvFiles: cfg.NoEnvFiles, NoHostnameOverride: cfg.NoHostnameOverride, NoStopSignals: cfg.NoStopSignals,
 	}, material.Deps{
 		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs, UserNamespaces: s.users,
 		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
-		HostsWritten: s.hosts.Watch,
+		Written: s.hosts.Watch,
 	})
 	return execute.New(execute.Config{
 		PodLogsDir: cfg.PodLogsDir, ContainerLogsDir: filepath.Join(filepath.Dir(cfg.PodLogsDir), "containers"),
 	}, execute.Deps{
-		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: s.cgroups,
+		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: endedCgroups{s.cgroups, s.users}, EnsureCgroup: s.cgroups.Ensure,
 		Materials: builder, Hooks: hook.New(hook.Deps{Exec: heldHooks{s.runtime, s.sessions}, Events: s.events, Metrics: s.metrics}), Finisher: s.statuses,
-		Allocations: s.allocations, Starts: pace.New(pace.Config{Taken: s.rush.Begin}), Stops: pace.New(pace.Config{Taken: s.rush.Begin}),
+		Allocations: s.allocations, Ends: s.ends, Starts: pace.New(pace.Config{Taken: s.rush.Begin}), Stops: pace.New(pace.Config{Taken: s.rush.Begin}),
 		Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
+		Returns: func(uid types.UID) bool { return s.registry.Returns(uid) },
 	})
 }
 
@@ -296,10 +313,19 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
 
 // Run works until ctx is done. The first part that fails ends it with its error.
 func (s *Service) Run(ctx context.Context) error {
+	release, err := s.holdMachine(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := s.readyMachine(logr.FromContextOrDiscard(ctx)); err != nil {
+		return err
+	}
 	if err := s.prepare(); err != nil {
 		return err
 	}
 	s.probes.Load(logr.FromContextOrDiscard(ctx))
+	s.ends.Load(logr.FromContextOrDiscard(ctx))
 	s.standing.Load(logr.FromContextOrDiscard(ctx))
 	s.loadAllocations(logr.FromContextOrDiscard(ctx))
 	group, ctx := errgroup.WithContext(ctx)
@@ -318,13 +344,19 @@ func (s *Service) Run(ctx context.Context) error {
 	part("objects", s.objects.Run)
 	part("probes", s.probes.Run)
 	part("conditions", s.standing.Run)
+	part("ends of pods", s.ends.Run)
 	part("hosts files", s.hosts.Run)
+	if s.cfg.IPTablesUtilChains {
+		part("chains of iptables", s.firewall().Run)
+	}
 	part("exec sessions", s.sessions.Run)
 	part("events", s.events.Run)
 	part("volumes", s.volumes.Run)
 	part("mirrors", s.mirrors.Run)
 	part("statuses", s.statuses.Run)
 	part("node", s.followNode)
+	part("node object", s.readNode)
+	part("node addresses", s.followAddresses)
 	part("workers", s.registry.Run)
 	part("runtime", s.observer.Run)
 	part("log rotation", s.rotator.Run)

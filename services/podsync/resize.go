@@ -1,12 +1,14 @@
 package podsync
 
 import (
+	"errors"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/admit"
+	"github.com/polylet/polylet/services/podsync/internal/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/resize"
 	"github.com/polylet/polylet/services/podsync/internal/worker"
@@ -38,6 +40,9 @@ func (s *Service) loadAllocations(log logr.Logger) {
 	if err := s.allocations.Load(); err != nil {
 		log.Error(err, "What resized pods were allocated is lost; they have what their statuses say, or else what their sandboxes were made with, and what their specs ask beyond that is decided on anew")
 		s.deps.Health.Set("allocations", false, err.Error())
+		if !errors.Is(err, allocation.ErrLossNotKept) {
+			s.deps.Health.Set("allocations", true, "") // a sound file has its place: nothing waits for it
+		}
 	}
 	pods, err := s.allocations.Adopt(filepath.Join(s.cfg.RootDir, "allocated_pods_state"))
 	switch {

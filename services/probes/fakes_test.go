@@ -30,7 +30,7 @@ const (
 type fakePodsync struct {
 	podsyncv1.UnimplementedPodSyncServiceServer
 	epoch uint64
-	exec  func(n int, req *podsyncv1.ExecSyncRequest) (int32, error)
+	exec  func(n int, req *podsyncv1.ExecProbeRequest) (int32, error)
 
 	mu       sync.Mutex
 	snapshot []*podsyncv1.ProbeTarget
@@ -81,7 +81,18 @@ func (f *fakePodsync) SyncProbes(stream podsyncv1.PodSyncService_SyncProbesServe
 	}
 }
 
+// ExecSync is what a podsync of the release before has instead.
 func (f *fakePodsync) ExecSync(_ context.Context, req *podsyncv1.ExecSyncRequest) (*podsyncv1.ExecSyncResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.execs = append(f.execs, time.Now())
+	return &podsyncv1.ExecSyncResponse{ExitCode: 1, Stdout: []byte("by " + req.GetCommand()[0])}, nil
+}
+
+func (f *fakePodsync) ExecProbe(ctx context.Context, req *podsyncv1.ExecProbeRequest) (*podsyncv1.ExecProbeResponse, error) {
+	if f.exec == nil {
+		return f.UnimplementedPodSyncServiceServer.ExecProbe(ctx, req)
+	}
 	f.mu.Lock()
 	f.execs = append(f.execs, time.Now())
 	n := len(f.execs)
@@ -90,7 +101,7 @@ func (f *fakePodsync) ExecSync(_ context.Context, req *podsyncv1.ExecSyncRequest
 	if err != nil {
 		return nil, rpcerr.ToStatus(err).Err()
 	}
-	return &podsyncv1.ExecSyncResponse{ExitCode: code, Stdout: []byte("out")}, nil
+	return &podsyncv1.ExecProbeResponse{ExitCode: code, Output: []byte("out")}, nil
 }
 
 // seen returns what came up, in short: "type:outcome" per result, with how many
@@ -230,8 +241,8 @@ const (
 	startup   = podsyncv1.ProbeType_PROBE_TYPE_STARTUP
 )
 
-func codes(list string) func(int, *podsyncv1.ExecSyncRequest) (int32, error) {
-	return func(n int, _ *podsyncv1.ExecSyncRequest) (int32, error) {
+func codes(list string) func(int, *podsyncv1.ExecProbeRequest) (int32, error) {
+	return func(n int, _ *podsyncv1.ExecProbeRequest) (int32, error) {
 		if list[min(n, len(list))-1] == '+' {
 			return 0, nil
 		}

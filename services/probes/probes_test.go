@@ -70,7 +70,7 @@ func TestFailuresAreReportedAtTheThresholdWithTheKubeletsEvents(t *testing.T) {
 func TestErrorsAreTriedThreeTimesAndLeaveTheOutcomeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakePodsync{epoch: 1, snapshot: []*podsyncv1.ProbeTarget{execTarget(liveness, "a", nil)},
-			exec: func(int, *podsyncv1.ExecSyncRequest) (int32, error) {
+			exec: func(int, *podsyncv1.ExecProbeRequest) (int32, error) {
 				return 0, fmt.Errorf("%w: broken", rpcerr.ErrInternal)
 			}}
 		n := newNode(t, f)
@@ -92,12 +92,25 @@ func TestErrorsAreTriedThreeTimesAndLeaveTheOutcomeAlone(t *testing.T) {
 func TestACommandThatTimesOutIsAFailureWithTheKubeletsText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakePodsync{epoch: 1, snapshot: []*podsyncv1.ProbeTarget{execTarget(liveness, "a", nil)},
-			exec: func(int, *podsyncv1.ExecSyncRequest) (int32, error) { return 0, fmt.Errorf("%w", rpcerr.ErrTimeout) }}
+			exec: func(int, *podsyncv1.ExecProbeRequest) (int32, error) { return 0, fmt.Errorf("%w", rpcerr.ErrTimeout) }}
 		n := newNode(t, f)
 		defer n.close()
 		settle(12 * time.Second)
 		want := `Unhealthy: Liveness probe failed: command timed out: "check" timed out after 1s`
 		if got := f.eventTexts(); len(got) != 1 || got[0] != want {
+			t.Errorf("events %q, want %q", got, want)
+		}
+	})
+}
+
+func TestAPodsyncThatKnowsNoExecProbeIsToldTheCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakePodsync{epoch: 1, snapshot: []*podsyncv1.ProbeTarget{execTarget(liveness, "a", nil)}}
+		n := newNode(t, f)
+		defer n.close()
+		settle(12 * time.Second)
+		want := "Unhealthy: Liveness probe failed: by check"
+		if got := f.eventTexts(); len(got) == 0 || got[0] != want {
 			t.Errorf("events %q, want %q", got, want)
 		}
 	})

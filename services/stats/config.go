@@ -16,7 +16,8 @@ type Config struct {
 	// CgroupRoot is the cgroup that pods' cgroups lie under; "" or "/" is the
 	// root of the hierarchy.
 	CgroupRoot string
-	// SystemdCgroups is whether cgroups carry systemd's names (kubepods.slice).
+	// SystemdCgroups is whether cgroups carry systemd's names (kubepods.slice),
+	// until podsync says which driver the runtime has.
 	SystemdCgroups bool
 	// KubeletCgroup, RuntimeCgroup and SystemCgroup are shown as the system
 	// containers kubelet, runtime and misc; those that are empty are not shown.
@@ -26,7 +27,7 @@ type Config struct {
 	VolumePeriod time.Duration
 }
 
-// podsCgroup is the cgroup of all pods.
+// podsCgroup is the cgroup of all pods, until podsync says where it is.
 func (c Config) podsCgroup() string {
 	name := "kubepods"
 	if c.SystemdCgroups {

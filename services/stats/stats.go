@@ -117,12 +117,12 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	return s, nil
 }
 
-// systemContainers are those of the configuration, and the pods.
+// systemContainers are those of the configuration.
 func systemContainers(cfg Config) []summary.SystemContainer {
 	var out []summary.SystemContainer
 	for _, s := range []summary.SystemContainer{
 		{Name: "kubelet", Cgroup: cfg.KubeletCgroup}, {Name: "runtime", Cgroup: cfg.RuntimeCgroup},
-		{Name: "misc", Cgroup: cfg.SystemCgroup}, {Name: "pods", Cgroup: cfg.podsCgroup()},
+		{Name: "misc", Cgroup: cfg.SystemCgroup},
 	} {
 		if s.Cgroup != "" {
 			out = append(out, s)

@@ -38,13 +38,13 @@ const (
 // podsync answers as the real one would for one pod.
 type podsync struct {
 	podsyncv1.UnimplementedPodSyncServiceServer
-	volume, logs string
+	volume, logs, podsCgroup string
 }
 
 func (p *podsync) WatchContainers(_ *podsyncv1.WatchContainersRequest, stream grpc.ServerStreamingServer[podsyncv1.WatchContainersResponse]) error {
 	pod := &podsyncv1.PodRef{Namespace: "shop", Name: "web-0", Uid: "1-2"}
 	err := stream.Send(&podsyncv1.WatchContainersResponse{
-		Epoch: 1, Revision: 1, Snapshot: true,
+		Epoch: 1, Revision: 1, Snapshot: true, PodsCgroup: p.podsCgroup,
 		Sandboxes: []*podsyncv1.Sandbox{{Id: sandboxID, Pod: pod, Ready: true, CreateTime: timestamppb.Now()}},
 		Containers: []*podsyncv1.Container{{
 			Id: containerID, SandboxId: sandboxID, Pod: pod, Name: "web", Image: "registry.local/web:1",
@@ -86,15 +86,20 @@ func start(t *testing.T) node {
 	cgroupRoot := fmt.Sprintf("/polylet-stats-test-%d", os.Getpid())
 	process := sleeper(t)
 	makeCgroups(t, hierarchy, cgroupRoot, process)
-	peer := &podsync{volume: t.TempDir(), logs: t.TempDir()}
+	peer := &podsync{volume: t.TempDir(), logs: t.TempDir(), podsCgroup: cgroupRoot + "/kubepods"}
+	root := t.TempDir()
+	own := filepath.Join(root, "pods", "1-2")
 	if err := errors.Join(
+		os.MkdirAll(filepath.Join(own, "containers", "web"), 0o750),
+		os.WriteFile(filepath.Join(own, "etc-hosts"), make([]byte, 1<<20), 0o644), os.WriteFile(filepath.Join(own, "containers", "web", "0a1b"), make([]byte, 1<<19), 0o644),
 		os.WriteFile(filepath.Join(peer.volume, "file"), make([]byte, 1<<20), 0o644), os.WriteFile(filepath.Join(peer.logs, "0.log"), make([]byte, 8192), 0o644),
 	); err != nil {
 		t.Fatal(err)
 	}
 	conn := grpctest.Serve(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, peer) })
 	metrics := metricdoc.New()
-	service, err := New(Config{NodeName: "n1", RootDir: t.TempDir(), CgroupRoot: cgroupRoot}, Deps{Podsync: conn, Cgroups: hierarchy, Epoch: 42, Metrics: metrics})
+	// The configuration has another driver than the runtime, which podsync has asked.
+	service, err := New(Config{NodeName: "n1", RootDir: root, CgroupRoot: cgroupRoot, SystemdCgroups: true}, Deps{Podsync: conn, Cgroups: hierarchy, Epoch: 42, Metrics: metrics})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,6 +184,9 @@ func TestTheSummaryShowsARealCgroupUnderItsPodsName(t *testing.T) {
 	if s.Node.NodeName != "n1" || *s.Node.Memory.WorkingSetBytes == 0 || *s.Node.CPU.UsageCoreNanoSeconds == 0 || *s.Node.Fs.CapacityBytes == 0 {
 		t.Errorf("node %+v", s.Node)
 	}
+	if s.Node.CPU.PSI == nil || s.Node.Memory.PSI == nil || s.Pods[0].CPU.PSI == nil {
+		t.Error("no pressure is shown; where the kernel counts none it is zero")
+	}
 	if s.Node.Runtime == nil || *s.Node.Runtime.ImageFs.UsedBytes != 1<<20 {
 		t.Errorf("image filesystem %+v; want the runtime's account", s.Node.Runtime)
 	}
@@ -197,6 +205,10 @@ func TestTheSummaryShowsARealCgroupUnderItsPodsName(t *testing.T) {
 	}
 	if len(pod.VolumeStats) != 2 || *pod.VolumeStats[0].UsedBytes < 1<<20 || pod.VolumeStats[1].PVCRef == nil {
 		t.Errorf("volumes %+v; want one of a MiB and a claim", pod.VolumeStats)
+	}
+	known := *pod.Containers[0].Rootfs.UsedBytes + *pod.Containers[0].Logs.UsedBytes + *pod.VolumeStats[0].UsedBytes
+	if got := *pod.EphemeralStorage.UsedBytes - known; got < 1<<20+1<<19 || got > 2<<20 {
+		t.Errorf("ephemeral storage holds %d bytes beside volume, layer and log; want the hosts file's MiB and the termination log's half", got)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
 	"github.com/polylet/polylet/test/harness/registry"
+	"github.com/polylet/polylet/test/harness/stack"
 )
 
 const (
@@ -69,26 +70,13 @@ func start(ctx context.Context, t *testing.T, version containerd.Version) (*inst
 			t.Error(err)
 		}
 	})
-	reg, err := registry.Start("")
-	if err != nil {
+	s := stack.New(inst, os.Stderr)
+	t.Cleanup(s.Stop)
+	push := func(ctx context.Context, r *registry.Registry, dir string) error {
+		return images.PushTestApp(ctx, r, dir, "testapp:other")
+	}
+	if err := s.StartRuntime(ctx, containerd.Config{Version: version}, push); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { reg.Close() })
-	if err := images.PushAll(ctx, reg, inst.Path("images")); err != nil {
-		t.Fatal(err)
-	}
-	if err := images.PushTestApp(ctx, reg, inst.Path("images"), "testapp:other"); err != nil {
-		t.Fatal(err)
-	}
-	c, err := containerd.Start(ctx, containerd.Config{
-		Instance: inst, Registry: reg, Version: version, PauseImage: images.Pause, Progress: os.Stderr,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Close()
-		c.Stop()
-	})
-	return inst, c
+	return inst, s.Runtime
 }

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ import (
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
-	"github.com/polylet/polylet/test/harness/registry"
+	"github.com/polylet/polylet/test/harness/stack"
 )
 
 const sample = `apiVersion: v1
@@ -70,7 +72,7 @@ func engine(t *testing.T, i *instance.Instance) string {
 	}
 	socket := filepath.Join(dir, "docker.sock")
 	p := process.New(process.Config{
-		Name: "dockerd", Path: "/usr/sbin/dockerd", LogFile: filepath.Join(dir, "log"), StopWithin: 30 * time.Second,
+		Name: "dockerd", Path: "/usr/sbin/dockerd", LogFile: filepath.Join(dir, "log"), ReadyWithin: 2 * time.Minute, StopWithin: 30 * time.Second,
 		Args: []string{
 			"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "--pidfile", filepath.Join(dir, "pid"),
 			"-H", "unix://" + socket, "--iptables=false", "--bridge=none",
@@ -141,19 +143,12 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	reg, err := registry.Start("")
-	if err != nil {
+	s := stack.New(i, os.Stderr)
+	defer s.Stop()
+	if err := s.StartRuntime(t.Context(), containerd.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	defer reg.Close()
-	if err := images.PushAll(t.Context(), reg, i.Path("images")); err != nil {
-		t.Fatal(err)
-	}
-	runtime, err := containerd.Start(t.Context(), containerd.Config{Instance: i, Registry: reg, PauseImage: images.Pause, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { runtime.Close(); runtime.Stop() }()
+	runtime := s.Runtime
 	docker := engine(t, i)
 	logs, root, manifests := mkdir(t, i, "pod-logs"), mkdir(t, i, "kubelet"), mkdir(t, i, "manifests")
 	config, readOnly := configuration(t, i, runtime, logs)
@@ -197,11 +192,17 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 	if response.StatusCode != http.StatusOK {
 		t.Fatalf("the pod answers %s", response.Status)
 	}
-	for _, service := range []string{"podsync", "probes", "stats", "nodestatus", "gateway"} {
-		if id := strings.TrimSpace(compose("ps", "-q", service)); id == "" {
+	for service, who := range map[string]struct{ uid, capabilities string }{
+		"podsync": {"0", "20003f"}, "gateway": {"60801", ""}, "probes": {"60802", ""}, "stats": {"60803", "4"}, "nodestatus": {"60804", ""},
+	} {
+		id := strings.TrimSpace(compose("ps", "-q", service))
+		if id == "" {
 			t.Errorf("%s has no container", service)
-		} else if user := strings.TrimSpace(command("docker", "inspect", "-f", "{{.State.Running}} {{.Config.User}}", id)); !strings.HasPrefix(user, "true") {
-			t.Errorf("%s: running and user are %q", service, user)
+			continue
+		}
+		checkProcess(t, service, strings.TrimSpace(command("docker", "inspect", "-f", "{{.State.Pid}}", id)), who.uid, who.capabilities)
+		for mount := range strings.Lines(command("docker", "inspect", "-f", `{{range .Mounts}}{{.Destination}} {{.RW}} {{.Source}}{{"\n"}}{{end}}`, id)) {
+			checkSocketDir(t, service, who.uid, strings.Fields(mount))
 		}
 	}
 	compose("kill", "podsync", "gateway")
@@ -212,6 +213,44 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 	compose("stop")
 	if err := runtime.RemovePods(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// checkProcess looks at a container's process: whose it is and what it may.
+func checkProcess(t *testing.T, service, pid, uid, capabilities string) {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
+	if err != nil {
+		t.Errorf("%s does not run: %v", service, err)
+		return
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch {
+		case name == "Uid" && value != strings.Join([]string{uid, uid, uid, uid}, "\t"):
+			t.Errorf("%s has the users %s, want %s", service, value, uid)
+		case (name == "CapEff" || name == "CapPrm") && strings.TrimLeft(value, "0") != capabilities:
+			t.Errorf("%s has %s %s, want %q", service, name, value, capabilities)
+		case name == "NoNewPrivs" && value != "1":
+			t.Errorf("%s may gain privileges", service)
+		}
+	}
+}
+
+// checkSocketDir looks at a mount (where, writable or not, of what): nobody may
+// put a socket where another's is.
+func checkSocketDir(t *testing.T, service, uid string, mount []string) {
+	t.Helper()
+	if len(mount) != 3 || !strings.HasPrefix(mount[0], "/run/polylet") {
+		return
+	}
+	own := mount[0] == "/run/polylet/"+service+".d"
+	if mount[1] != strconv.FormatBool(own) {
+		t.Errorf("%s may write to %s: %s", service, mount[0], mount[1])
+	}
+	if info, err := os.Stat(mount[2]); own && (err != nil || info.Mode().Perm() != 0o750 || strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Uid)) != uid) {
+		t.Errorf("%s of %s: %v, %v", mount[0], service, info, err)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestTheCommandLineLooksIntoARunningNode(t *testing.T) {
 		{"exec " + pod + " -- /testapp stat path=/testapp", []string{"testapp"}},
 		{"__complete explain ", []string{pod}},
 	} {
-		h.eventually(20*time.Second, "polylet "+c.args, func() error {
+		h.eventually(time.Minute, "polylet "+c.args, func() error {
 			args := strings.Fields(c.args)
 			if strings.HasSuffix(c.args, " ") {
 				args = append(args, "")

@@ -16,12 +16,11 @@ import (
 
 	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/containerd"
-	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/node"
-	"github.com/polylet/polylet/test/harness/peers"
 	"github.com/polylet/polylet/test/harness/registry"
+	"github.com/polylet/polylet/test/harness/stack"
 )
 
 // testWithin bounds one test; the longest is the kill test.
@@ -39,6 +38,7 @@ type house struct {
 	runtime *containerd.Containerd
 	cluster *cluster.Cluster
 	node    *node.Node
+	stack   *stack.Stack
 	// binary is the agent under test.
 	binary string
 }
@@ -79,10 +79,9 @@ func build(t *testing.T, p plan) *house {
 	t.Cleanup(cancel)
 	h.buildRuntime(p)
 	if !p.standalone {
-		c, err := cluster.Start(h.ctx, cluster.Config{Instance: h.inst, Controllers: p.controllers, Progress: os.Stderr})
-		h.must(err)
-		h.cluster = c
-		t.Cleanup(c.Stop)
+		h.must(h.stack.StartCluster(h.ctx, cluster.Config{Controllers: p.controllers}))
+		h.cluster = h.stack.Cluster
+		t.Cleanup(h.cluster.Stop)
 	}
 	if p.prepare != nil {
 		p.prepare(h)
@@ -100,20 +99,13 @@ func (h *house) buildRuntime(p plan) {
 	h.must(err)
 	h.inst = inst
 	h.Cleanup(h.remove)
+	h.stack = stack.New(inst, os.Stderr)
+	h.Cleanup(h.stack.Stop)
 	h.must(install.SharedRoot())
-	h.images, err = registry.Start("")
-	h.must(err)
-	h.Cleanup(func() { h.images.Close() })
-	h.must(images.PushAll(h.ctx, h.images, inst.Path("images")))
-	h.runtime, err = containerd.Prepare(h.ctx, containerd.Config{
-		Instance: inst, Registry: h.images, PauseImage: images.Pause, Progress: os.Stderr,
+	h.must(h.stack.PrepareRuntime(h.ctx, containerd.Config{
 		Version: containerd.Version(os.Getenv("POLYLET_TEST_CONTAINERD")), Runc: os.Getenv("POLYLET_TEST_RUNC"),
-	})
-	h.must(err)
-	h.Cleanup(func() {
-		h.runtime.Close()
-		h.runtime.Stop()
-	})
+	}))
+	h.images, h.runtime = h.stack.Images, h.stack.Runtime
 	if !p.noRuntime {
 		h.must(h.runtime.Process.Start(h.ctx))
 	}
@@ -134,24 +126,19 @@ func (h *house) buildNode(p plan) {
 // prepareNode configures the node and starts nothing.
 func (h *house) prepareNode(p plan) {
 	h.Helper()
-	builder, err := peers.New(os.Stderr)
-	h.must(err)
-	cfg := node.Config{
-		Instance: h.inst, Name: nodeName, RuntimeEndpoint: h.runtime.Endpoint(), Cluster: h.cluster,
-		Split: !p.supervised, Overrides: p.overrides, Flags: p.flags, Progress: os.Stderr,
-	}
 	// The tests are proven against the kubelet first: what it fails is the
 	// test's fault.
+	agent := stack.Polylet
 	if onKubelet() || p.kubelet {
-		cfg.Kubelet, cfg.Split = true, false
-		cfg.Binary, err = builder.Binary(h.ctx, peers.Kubelet())
-	} else {
-		cfg.Binary, err = builder.Polylet(h.ctx)
+		agent = stack.Kubelet
 	}
+	var err error
+	h.binary, err = h.stack.Binary(h.ctx, agent)
 	h.must(err)
-	h.binary, cfg.PageAddress = cfg.Binary, p.pageAddress
-	h.node, err = node.New(cfg)
-	h.must(err)
+	h.must(h.stack.MakeNode(h.ctx, agent, node.Config{
+		Binary: h.binary, Name: nodeName, Split: !p.supervised, Overrides: p.overrides, Flags: p.flags, PageAddress: p.pageAddress,
+	}))
+	h.node = h.stack.Node
 	h.Cleanup(h.node.Stop)
 }
 

@@ -133,7 +133,8 @@ const connections = 16
 func kubectlPortForward(h *house) {
 	web := webApp("forwarded")
 	second := *web.Spec.Containers[0].DeepCopy()
-	second.Name, second.Args, second.Ports, second.ReadinessProbe = "second", []string{"http", "port=8081"}, nil, nil
+	second.Name, second.Args, second.Ports = "second", []string{"http", "port=8081"}, nil
+	second.ReadinessProbe.HTTPGet.Port = intstr.FromInt32(8081)
 	web.Spec.Containers = append(web.Spec.Containers, second)
 	h.create(web)
 	h.waitReady("forwarded", time.Minute)

@@ -147,7 +147,8 @@ func kubectlTerminal(h *house) {
 		s := h.inTerminal(environment, "exec", "-it", "terminal", "--", "sh")
 		s.sees(`# `)
 		// What is typed is echoed: the answers are what no typed line says.
-		s.types("tty; echo size $(stty size)")
+		// The size comes a little after the terminal.
+		s.types("until stty size | grep -q '40 120'; do sleep 0.1; done; tty; echo size $(stty size)")
 		s.sees(`/dev/pts/\d+\r\n(.*\n)*size 40 120\r\n`)
 		h.must(s.resize(&pty.Winsize{Rows: 24, Cols: 100}))
 		s.types("until stty size | grep '24 100'; do sleep 0.1; done")
@@ -172,7 +173,9 @@ func kubectlTerminal(h *house) {
 func kubectlAttach(h *house) {
 	for name, environment := range transports() {
 		pod := "reader-" + strings.ToLower(name)
-		p := shellPod(pod, `echo ready; while read line; do echo "got $line"; test "$line" = end && exit 6; done; echo no more`)
+		// The runtime may lose what a container says at the moment of its end, with
+		// every agent: seen with the kubelet, too.
+		p := shellPod(pod, `echo ready; while read line; do echo "got $line"; test "$line" = end && sleep 2 && exit 6; done; echo no more`)
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever
 		p.Spec.Containers[0].Stdin = true
 		h.create(p)
@@ -195,7 +198,7 @@ func kubectlAttach(h *house) {
 		if err := cmd.Wait(); err != nil {
 			h.Errorf("%s: kubectl attach: %v", name, err)
 		}
-		h.eventually(30*time.Second, name+": the container has ended by what was said", func() error {
+		h.eventually(time.Minute, name+": the container has ended by what was said", func() error {
 			p, err := h.pod(pod)
 			if err != nil {
 				return err
@@ -208,9 +211,11 @@ func kubectlAttach(h *house) {
 	}
 }
 
+// kubectlRun's container goes on after its last word: the runtime may lose what one
+// says at the moment of its end.
 func kubectlRun(h *house) {
 	got := h.kubectlRan(strings.NewReader("from outside\n"), nil, "run", "once", "-i", "--rm", "--quiet", "--restart=Never",
-		"--image=docker.io/library/busybox:1.36", "--pod-running-timeout=2m", "--", "sed", "s/^/came /")
+		"--image=docker.io/library/busybox:1.36", "--pod-running-timeout=2m", "--", "sh", "-c", "sed 's/^/came /'; sleep 2")
 	if got.code != 0 || got.stdout != "came from outside\n" {
 		h.Errorf("%+v", got)
 	}

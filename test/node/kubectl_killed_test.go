@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,8 +32,8 @@ func kubectlKilled(h *house) {
 		h.eventually(time.Minute, "nothing is left in "+container, func() error {
 			got := h.kubectlRan(nil, nil, "exec", "victim", "-c", container, "--", "ps", "-o", "comm")
 			var rest []string
-			for _, command := range strings.Fields(got.stdout)[1:] {
-				if command != "sh" && command != "sleep" && command != "ps" {
+			for _, command := range strings.Fields(got.stdout) {
+				if !slices.Contains([]string{"COMMAND", "sh", "sleep", "ps"}, command) {
 					rest = append(rest, command)
 				}
 			}

@@ -38,7 +38,7 @@ func kubectlLogs(h *house) {
 	h.waitReady("logger", 2*time.Minute)
 
 	all := "alpha\nbeta\ngamma\ndelta\n"
-	h.eventually(30*time.Second, "the log is whole", func() error {
+	h.eventually(time.Minute, "the log is whole", func() error {
 		got := h.kubectlRan(nil, nil, "logs", "logger", "-c", "main")
 		return boolError(got.code == 0 && got.stdout == all, "%+v", got)
 	})
@@ -73,7 +73,7 @@ func kubectlLogTimes(h *house) {
 	second, err := time.Parse(time.RFC3339Nano, lines[1][1])
 	h.must(err)
 	h.prints("beta\ngamma\ndelta\n", "logs", "logger", "-c", "main", "--since-time="+second.Truncate(time.Second).Format(time.RFC3339))
-	h.eventually(30*time.Second, "nothing is younger than a second", func() error {
+	h.eventually(time.Minute, "nothing is younger than a second", func() error {
 		got := h.kubectlRan(nil, nil, "logs", "logger", "-c", "main", "--since=1s")
 		return boolError(got.code == 0 && got.stdout == "", "%+v", got)
 	})

@@ -19,7 +19,7 @@ func kubectlDebugPod(h *house) {
 	h.create(app("patient", "sleep"))
 	h.waitReady("patient", time.Minute)
 	h.answers("input\n", "input\n/testapp sleep \ntestapp\n", nil, "debug", "patient", "-i", "--quiet", "--image="+images.BusyBox, "--target=app", "-c", "doctor",
-		"--", "sh", "-c", `read word; echo $word; tr '\0' ' ' < /proc/1/cmdline; echo; ls -d /proc/1/root/testapp | grep -o '[a-z]*$'`)
+		"--", "sh", "-c", `read word; echo $word; tr '\0' ' ' < /proc/1/cmdline; echo; ls -d /proc/1/root/testapp | grep -o '[a-z]*$'; sleep 2`)
 	s := h.inTerminal(nil, "debug", "patient", "-it", "--image="+images.BusyBox, "--target=app", "-c", "surgeon", "--", "sh")
 	s.types("ps -o pid,args | grep testap[p]; echo seen $((40+2))")
 	s.sees(`1 /testapp sleep\r\nseen 42\r\n`)
@@ -47,7 +47,7 @@ func kubectlDebugPod(h *house) {
 func kubectlDebugNode(h *house) {
 	h.must(os.WriteFile(h.inst.Path("on-the-host"), []byte("a file of the host\n"), 0o644))
 	h.answers("go\n", "go\na file of the host\nsees the test\n", nil, "debug", "node/"+nodeName, "-i", "--quiet", "--image="+images.BusyBox, "--profile=general",
-		"--", "sh", "-c", fmt.Sprintf("read word; echo $word; cat /host%s; test -d /proc/%d && echo sees the test", h.inst.Path("on-the-host"), os.Getpid()))
+		"--", "sh", "-c", fmt.Sprintf("read word; echo $word; cat /host%s; test -d /proc/%d && echo sees the test; sleep 2", h.inst.Path("on-the-host"), os.Getpid()))
 	pods, err := h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{})
 	h.must(err)
 	for _, p := range pods.Items {

@@ -23,6 +23,7 @@ func TestWhatPodsAreMadeOf(t *testing.T) {
 	}{
 		{"every kind of probe makes its pod Ready", everyProbe},
 		{"a failed liveness probe restarts the container and says why", failedLiveness},
+		{"a command that takes longer than its probe may fails it, though what it started goes on", slowCommand},
 		{"a startup probe holds the others back", startupHoldsBack},
 		{"readiness follows its probe both ways", readinessFollows},
 		{"init containers run in order and a sidecar lives beside the main one", initAndSidecar},
@@ -73,7 +74,7 @@ func failedLiveness(h *house) {
 	p := webApp("sick")
 	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}},
-		PeriodSeconds: 1, FailureThreshold: 2,
+		PeriodSeconds: 1, FailureThreshold: 2, TimeoutSeconds: 10,
 	}
 	h.create(p)
 	ready := h.waitReady("sick", time.Minute)
@@ -85,7 +86,7 @@ func failedLiveness(h *house) {
 		}
 		return boolError(p.Status.ContainerStatuses[0].RestartCount == 1 && isReady(p), "%s", describe(p))
 	})
-	h.eventually(20*time.Second, "the events say why", func() error {
+	h.eventually(time.Minute, "the events say why", func() error {
 		events := h.events("sick")
 		return boolError(strings.Contains(events, "Unhealthy: Liveness probe failed: HTTP probe failed with statuscode: 503") &&
 			strings.Contains(events, "Killing: "), "events are:\n%s", events)
@@ -93,11 +94,37 @@ func failedLiveness(h *house) {
 	h.delete("sick")
 }
 
+// The runtime kills the shell when the time is over, and answers when what the shell
+// has started lets go of its output.
+func slowCommand(h *house) {
+	p := app("slow-command")
+	c := &p.Spec.Containers[0]
+	c.Image, c.Command, c.Args = images.BusyBox, []string{"sleep", "600"}, nil
+	c.LivenessProbe = &corev1.Probe{
+		ProbeHandler:   corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "sleep 6; true"}}},
+		TimeoutSeconds: 1, FailureThreshold: 1, TerminationGracePeriodSeconds: ptr[int64](1),
+	}
+	h.create(p)
+	h.eventually(time.Minute, "it is restarted", func() error {
+		p, err := h.pod("slow-command")
+		if err != nil {
+			return err
+		}
+		s := p.Status.ContainerStatuses
+		return boolError(len(s) > 0 && s[0].RestartCount == 1, "%s", describe(p))
+	})
+	h.eventually(time.Minute, "the events say why", func() error {
+		events := h.events("slow-command")
+		return boolError(strings.Contains(events, "Unhealthy: Liveness probe failed: command timed out"), "events are:\n%s", events)
+	})
+	h.delete("slow-command")
+}
+
 func startupHoldsBack(h *house) {
 	p := app("slow-start", "http", "port=8080", "delay=4s")
 	get := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}
-	p.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 30}
-	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 1}
+	p.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 30, TimeoutSeconds: 10}
+	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 10}
 	h.create(p)
 	ready := h.waitReady("slow-start", time.Minute)
 	s := ready.Status.ContainerStatuses[0]
@@ -136,9 +163,13 @@ func initAndSidecar(h *house) {
 	}
 	h.create(p)
 	ready := h.waitReady("ordered", time.Minute)
-	if got := h.get("http://" + ready.Status.PodIP + ":9090/files/notes/log"); got != "one\ntwo\n" {
-		h.Errorf("the init containers left %q", got)
-	}
+	h.eventually(time.Minute, "the sidecar shows what the init containers left", func() error { // it may not listen yet
+		got, err := h.tryGet("http://" + ready.Status.PodIP + ":9090/files/notes/log")
+		if err != nil {
+			return err
+		}
+		return boolError(got == "one\ntwo\n", "they left %q", got)
+	})
 	for n, s := range ready.Status.InitContainerStatuses {
 		sidecar := s.Name == "side"
 		if done := s.State.Terminated != nil; done == sidecar {
@@ -146,7 +177,7 @@ func initAndSidecar(h *house) {
 		}
 	}
 	h.delete("ordered")
-	h.waitGone("ordered", 30*time.Second)
+	h.waitGone("ordered", time.Minute)
 }
 
 func failingInit(h *house) {
@@ -182,7 +213,7 @@ func sharedVolumes(h *house) {
 	p.Spec.TerminationGracePeriodSeconds = ptr(int64(1))
 	h.create(p)
 	base := "http://" + h.waitReady("sharing", time.Minute).Status.PodIP + ":8080"
-	h.eventually(10*time.Second, "the note is there", func() error {
+	h.eventually(time.Minute, "the note is there", func() error {
 		got, err := h.tryGet(base + "/files/both/note")
 		if err != nil {
 			return err
@@ -193,7 +224,7 @@ func sharedVolumes(h *house) {
 		h.Errorf("the host's file is %q", got)
 	}
 	h.delete("sharing")
-	h.waitGone("sharing", 30*time.Second)
+	h.waitGone("sharing", time.Minute)
 }
 
 func hooks(h *house) {
@@ -213,14 +244,15 @@ func hooks(h *house) {
 		h.Errorf("the pod is Ready and its postStart hook has not run: %v", err)
 	}
 	h.delete("hooked")
-	h.waitGone("hooked", 30*time.Second)
+	h.waitGone("hooked", time.Minute)
 	if _, err := os.Stat(dir + "/stopping"); err != nil {
 		h.Errorf("the preStop hook has not run: %v", err)
 	}
 }
 
 func attach(h *house) {
-	p := app("listener", "cat")
+	// The runtime may lose what a container says at the moment of its end.
+	p := shellPod("listener", "cat; sleep 2")
 	p.Spec.RestartPolicy = corev1.RestartPolicyNever
 	p.Spec.Containers[0].Stdin, p.Spec.Containers[0].StdinOnce = true, true
 	h.create(p)
@@ -232,7 +264,7 @@ func attach(h *house) {
 	if !strings.Contains(string(out), "knock knock") {
 		h.Errorf("attach prints %q", out)
 	}
-	h.eventually(20*time.Second, "the end of the input ends it", func() error {
+	h.eventually(time.Minute, "the end of the input ends it", func() error {
 		p, err := h.pod("listener")
 		if err != nil {
 			return err
@@ -316,7 +348,7 @@ func hostsFilled(h *house) {
 		h.Errorf("the pod's own address is lost: %.200q", hosts)
 	}
 	h.forceDelete("hostile")
-	h.waitGone("hostile", 30*time.Second)
+	h.waitGone("hostile", time.Minute)
 }
 
 func deadline(h *house) {
@@ -331,14 +363,14 @@ func deadline(h *house) {
 		return boolError(p.Status.Phase == corev1.PodFailed && p.Status.Reason == "DeadlineExceeded", "%s", describe(p))
 	})
 	h.delete("late")
-	h.waitGone("late", 20*time.Second)
+	h.waitGone("late", time.Minute)
 }
 
 func rejected(h *house) {
 	p := app("elsewhere", "sleep")
 	p.Spec.NodeSelector = map[string]string{"planet": "mars"}
 	h.create(p)
-	h.eventually(20*time.Second, "it has failed with NodeAffinity", func() error {
+	h.eventually(time.Minute, "it has failed with NodeAffinity", func() error {
 		p, err := h.pod("elsewhere")
 		if err != nil {
 			return err
@@ -346,7 +378,7 @@ func rejected(h *house) {
 		return boolError(p.Status.Phase == corev1.PodFailed && p.Status.Reason == "NodeAffinity", "%s", describe(p))
 	})
 	h.delete("elsewhere")
-	h.waitGone("elsewhere", 20*time.Second)
+	h.waitGone("elsewhere", time.Minute)
 }
 
 func missingConfigMap(h *house) {
@@ -355,7 +387,7 @@ func missingConfigMap(h *house) {
 		LocalObjectReference: corev1.LocalObjectReference{Name: "not-yet"}, Key: "x",
 	}}}}
 	h.create(p)
-	h.eventually(30*time.Second, "the status names it", func() error {
+	h.eventually(time.Minute, "the status names it", func() error {
 		p, err := h.pod("needy")
 		if err != nil {
 			return err
@@ -391,5 +423,5 @@ func crashLoop(h *house) {
 		return fmt.Errorf("%s", describe(p))
 	})
 	h.delete("looping")
-	h.waitGone("looping", 20*time.Second)
+	h.waitGone("looping", time.Minute)
 }

@@ -119,16 +119,19 @@ func TestTheLogOfAContainerThatWritesAsFastAsItCanKeepsToItsLimitAndGoesWithTheP
 			t.Errorf("%s has %d bytes, written in %s: rotated at %d it would be over its limit for %s", names[i], is.Size(), took, limit, over)
 		}
 	}
-	found, err := filepath.Glob(links)
-	h.must(err)
-	if len(found) != 1 {
-		t.Fatalf("links to the log: %v", found)
-	}
-	target, err := filepath.EvalSymlinks(found[0])
-	h.must(err)
-	if filepath.Base(target) != "0.log" {
-		t.Errorf("%s leads to %s", found[0], target)
-	}
+	// Between the renaming of a log and its being opened anew there is no 0.log.
+	h.eventually(time.Minute, "the link leads to the log", func() error {
+		found, err := filepath.Glob(links)
+		h.must(err)
+		if len(found) != 1 {
+			return fmt.Errorf("links to the log: %v", found)
+		}
+		target, err := filepath.EvalSymlinks(found[0])
+		if err != nil {
+			return err
+		}
+		return boolError(filepath.Base(target) == "0.log", "%s leads to %s", found[0], target)
+	})
 
 	h.must(h.removeStaticPod("fast.yaml"))
 	h.eventually(time.Minute, "nothing of the logs is left", func() error {

@@ -3,6 +3,7 @@ package node_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +20,43 @@ func TestABrokenStaticManifestIsNamedAndStopsNothingElse(t *testing.T) {
 	h.must(h.node.AddStaticPod("a-broken.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: [}\n"))
 	h.must(h.node.AddStaticPod("b-good.yaml", staticManifest("good", "http", "port=8080")))
 	h.waitReady("good-"+nodeName, time.Minute)
-	h.eventually(10*time.Second, "the log names the broken file", func() error {
+	h.eventually(time.Minute, "the log names the broken file", func() error {
 		return boolError(strings.Contains(h.logs(), "a-broken.yaml"), "a-broken.yaml is not in the log")
 	})
 	h.must(h.node.AddStaticPod("a-broken.yaml", staticManifest("mended", "http", "port=8081")))
 	h.waitReady("mended-"+nodeName, time.Minute)
+}
+
+// A slip of the pen, and podsync started anew beside it: what runs is not stopped.
+func TestAStaticPodWhoseManifestIsBrokenOutlivesPodsync(t *testing.T) {
+	if onKubelet() {
+		t.Skip("the kubelet stops the pod")
+	}
+	h := build(t, plan{})
+	manifest := staticManifest("steady", "http", "port=8080")
+	h.must(h.node.AddStaticPod("steady.yaml", manifest))
+	before := h.waitReady("steady-"+nodeName, time.Minute)
+	h.must(h.node.AddStaticPod("steady.yaml", manifest[:len(manifest)/2]))
+	h.killService("podsync")
+	h.must(h.node.AddStaticPod("other.yaml", staticManifest("other", "http", "port=8081")))
+	h.waitReady("other-"+nodeName, time.Minute) // podsync has heard all sources meanwhile
+	h.eventually(time.Minute, "the log names the pod that goes on", func() error {
+		return boolError(strings.Contains(h.logs(), "no manifest that can be read is that of default/steady-"+nodeName+":"), "it is not said that it is in doubt")
+	})
+	path := filepath.Join(h.node.StaticPods, "steady.yaml")
+	h.must(os.Rename(path, path+"~")) // as editors save
+	h.must(os.WriteFile(path, []byte("still: [\n"), 0o600))
+	h.must(os.Remove(path + "~"))
+	h.eventually(time.Minute, "the log names the next slip", func() error {
+		return boolError(strings.Contains(h.logs(), "did not find expected node content"), "it is not said what is wrong now")
+	})
+	h.must(h.node.AddStaticPod("steady.yaml", manifest))
+	h.killService("podsync") // what it thinks now is what it finds
+	h.waitReady("other-"+nodeName, time.Minute)
+	after := h.waitReady("steady-"+nodeName, time.Minute)
+	if a, b := before.Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]; a.ContainerID != b.ContainerID || b.RestartCount != 0 || before.UID != after.UID {
+		t.Errorf("the pod was stopped: %s, then %s", describe(before), describe(after))
+	}
 }
 
 func TestAnUnknownImageIsReportedOnThePodAndHealsWhenItAppears(t *testing.T) {
@@ -45,7 +78,7 @@ func TestAnUnknownImageIsReportedOnThePodAndHealsWhenItAppears(t *testing.T) {
 		}
 		return fmt.Errorf("%s", describe(p))
 	})
-	h.eventually(20*time.Second, "an event says so too", func() error {
+	h.eventually(time.Minute, "an event says so too", func() error {
 		events := h.events("bad")
 		return boolError(strings.Contains(events, "Failed: ") && strings.Contains(events, "nobody/knows:v9"), "events are:\n%s", events)
 	})
@@ -116,7 +149,7 @@ func TestPodsGoOnWhileTheApiserverIsAway(t *testing.T) {
 	// The container dies while nobody can be told, and must come back.
 	base := "http://" + web.Status.PodIP + ":8080"
 	h.tryGet(base + "/exit?code=1") // the server dies on it
-	h.eventually(30*time.Second, "the container is restarted", func() error {
+	h.eventually(time.Minute, "the container is restarted", func() error {
 		_, err := h.tryGet(base + "/healthz")
 		return err
 	})
@@ -136,13 +169,13 @@ func TestPodsGoOnWhileTheApiserverIsAway(t *testing.T) {
 
 func TestAPodThatIgnoresTermIsGoneAfterItsGracePeriod(t *testing.T) {
 	h := build(t, plan{})
-	p := app("stubborn", "stubborn")
+	p := takesSignals(app("stubborn", "stubborn"))
 	p.Spec.TerminationGracePeriodSeconds = ptr(int64(3))
 	h.create(p)
 	h.waitReady("stubborn", time.Minute)
 	began := time.Now()
 	h.delete("stubborn")
-	h.waitGone("stubborn", 30*time.Second)
+	h.waitGone("stubborn", time.Minute)
 	if took := time.Since(began); took < 2500*time.Millisecond {
 		t.Errorf("it was gone after %s, before its grace period of 3 s", took)
 	}

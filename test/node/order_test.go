@@ -158,6 +158,12 @@ func (h *house) noted(p *corev1.Pod) func() []string {
 // inOrder checks that the notes have these lines in this order, others between.
 func (h *house) inOrder(notes []string, want ...string) {
 	h.Helper()
+	if err := ordered(notes, want); err != nil {
+		h.Error(err)
+	}
+}
+
+func ordered(notes, want []string) error {
 	at := 0
 	for _, line := range notes {
 		if at < len(want) && line == want[at] {
@@ -165,8 +171,9 @@ func (h *house) inOrder(notes []string, want ...string) {
 		}
 	}
 	if at < len(want) {
-		h.Errorf("%q does not come where it should; the notes are\n%s", want[at], strings.Join(notes, "\n"))
+		return fmt.Errorf("%q does not come where it should; the notes are\n%s", want[at], strings.Join(notes, "\n"))
 	}
+	return nil
 }
 
 func sidecarsEnd(h *house) {
@@ -175,11 +182,14 @@ func sidecarsEnd(h *house) {
 	first, second := scribe("first", 0, "echo first hook >> /notes/log"), scribe("second", 1, "")
 	first.RestartPolicy, second.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways), ptr(corev1.ContainerRestartPolicyAlways)
 	p.Spec.InitContainers = []corev1.Container{first, second}
-	p.Spec.Containers = []corev1.Container{scribe("main", 2, "")}
-	p.Spec.TerminationGracePeriodSeconds = ptr(int64(20))
+	main := scribe("main", 0, "")
+	// It ends when the hook has run beside it, and in vain after 15 s.
+	main.Command[2] = strings.Replace(main.Command[2], "sleep 0;", `n=0; until grep -q "first hook" /notes/log || [ $n = 150 ]; do n=$((n+1)); sleep 0.1; done;`, 1)
+	p.Spec.Containers = []corev1.Container{main}
+	p.Spec.TerminationGracePeriodSeconds = ptr(int64(40))
 	h.place(p)
 	h.waitPlaced(p.Name, time.Minute)
-	h.eventually(10*time.Second, "all have begun", func() error {
+	h.eventually(time.Minute, "all have begun", func() error {
 		return boolError(len(notes()) == 3, "notes %q", notes())
 	})
 	h.inOrder(notes(), "first start", "second start", "main start")
@@ -225,7 +235,10 @@ func restartsAll(h *house) {
 		ok := isReady(now) && now.Status.PodIP == ready.Status.PodIP && now.Status.Phase == corev1.PodRunning
 		return boolError(ok, "%s", describe(now))
 	})
-	h.inOrder(notes(), "init start", "side start", "cause start", "init start", "side start", "cause start")
+	// A shell says that it has begun a little after its container has.
+	h.eventually(time.Minute, "all have said so, in order", func() error {
+		return ordered(notes(), []string{"init start", "side start", "cause start", "init start", "side start", "cause start"})
+	})
 	h.withdraw(p.Name, time.Minute)
 }
 
@@ -246,12 +259,12 @@ func staticKeepsMirror(h *house) {
 	for time.Since(began) < 4*time.Second {
 		p, err := h.pod(name)
 		h.must(err)
-		if p.DeletionTimestamp != nil {
+		if p.DeletionTimestamp != nil && time.Since(began) < 6*time.Second { // the hook runs so long
 			h.Fatalf("the mirror is being deleted %s after the manifest went, while the pod runs", time.Since(began))
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	h.waitGone(name, 40*time.Second)
+	h.waitGone(name, time.Minute)
 	h.Logf("the mirror went %s after the manifest; containers before: %d", time.Since(began).Round(time.Millisecond), len(ids))
 }
 
@@ -291,7 +304,7 @@ func staticDeadline(h *house) {
 	}
 	h.must(h.removeStaticPod("brief.yaml"))
 	if h.cluster != nil {
-		h.waitGone(name, 30*time.Second)
+		h.waitGone(name, time.Minute)
 	}
 }
 
@@ -332,7 +345,7 @@ func sandboxTaken(h *house, name string, containers int) {
 		return boolError(ok, "%s", describe(now))
 	})
 	h.delete(p.Name)
-	h.waitGone(p.Name, 40*time.Second)
+	h.waitGone(p.Name, time.Minute)
 }
 
 func debugContainer(h *house) {
@@ -359,7 +372,7 @@ func debugContainer(h *house) {
 		return boolError(ok, "%s", cs.String())
 	})
 	h.delete(p.Name)
-	h.waitGone(p.Name, 40*time.Second)
+	h.waitGone(p.Name, time.Minute)
 }
 
 func lastWords(h *house) {
@@ -417,5 +430,5 @@ func hangingPostStart(h *house) {
 		h.Errorf("it is Ready though its hook runs: %s", describe(now))
 	}
 	h.delete(p.Name)
-	h.waitGone(p.Name, 20*time.Second)
+	h.waitGone(p.Name, time.Minute)
 }

@@ -42,8 +42,21 @@ func webApp(name string) *corev1.Pod {
 	p := app(name, "http", "port=8080")
 	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
 	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
-		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}},
-		PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 2,
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}},
+		// A machine that stands still for seconds has not made the pod unready.
+		PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 10,
+	}
+	return p
+}
+
+// takesSignals has a pod Ready only once its program, which must know ready=, does
+// with signals what it shall: before, SIGTERM ends it.
+func takesSignals(p *corev1.Pod) *corev1.Pod {
+	c := &p.Spec.Containers[0]
+	c.Args = append(c.Args, "ready=/ready")
+	c.StartupProbe = &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/testapp", "stat", "path=/ready"}}},
+		PeriodSeconds: 1, FailureThreshold: 600, TimeoutSeconds: 10,
 	}
 	return p
 }

@@ -81,7 +81,8 @@ func TestRejectionsReadAsTheKubeletsDo(t *testing.T) {
 	h := build(t, plan{})
 	holder := app("holder", "sleep")
 	holder.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: 18765}}
-	holder.Spec.Containers[0].Resources = cpuAndMemory("1500m", "16Mi", "1500m", "64Mi")
+	most := h.allBut(500)
+	holder.Spec.Containers[0].Resources = cpuAndMemory(most, "16Mi", most, "64Mi")
 	growing := app("growing", "sleep")
 	growing.Spec.Containers[0].Resources = cpuAndMemory("100m", "16Mi", "200m", "32Mi")
 	h.create(holder, growing)
@@ -119,6 +120,14 @@ func TestRejectionsReadAsTheKubeletsDo(t *testing.T) {
 			t.Errorf("polylet:  %s\nkubelet: %s", strings.Join(got[i:min(i+1, len(got))], ""), line)
 		}
 	}
+}
+
+// allBut is the CPU that the node has for pods but so many thousandths.
+func (h *house) allBut(milli int64) string {
+	h.Helper()
+	n, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+	h.must(err)
+	return resource.NewMilliQuantity(n.Status.Allocatable.Cpu().MilliValue()-milli, resource.DecimalSI).String()
 }
 
 // rejection is what the node says of a pod that it rejects, or that it takes it:

@@ -25,7 +25,7 @@ import (
 // metricPaths are the five documents that Prometheus scrapes.
 var metricPaths = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
-const prometheusConfig = `global: {scrape_interval: 1s, scrape_timeout: 1s}
+const prometheusConfig = `global: {scrape_interval: 3s, scrape_timeout: 3s}
 scrape_configs:
 - job_name: kubelet
   static_configs:
@@ -38,7 +38,7 @@ var queries = []string{
 	`sum(kubelet_running_pods) >= 1`,
 	`kubelet_node_name{node="` + nodeName + `"} == 1`,
 	`sum(kubelet_running_containers{container_state="running"}) >= 1`,
-	`sum by (operation_type) (rate(kubelet_runtime_operations_total[20s])) > 0`,
+	`sum by (operation_type) (rate(kubelet_runtime_operations_total[30s])) > 0`,
 	`histogram_quantile(0.99, sum by (le) (kubelet_runtime_operations_duration_seconds_bucket)) > 0`,
 	`histogram_quantile(0.99, sum by (le) (kubelet_pod_start_duration_seconds_bucket)) > 0`,
 	`kubernetes_build_info{major="1",minor="36"} == 1`,

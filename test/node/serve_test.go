@@ -33,19 +33,18 @@ func TestAPodOfTheApiserverBecomesReadyAnswersAndGoes(t *testing.T) {
 		t.Errorf("the projected token is %.40q", token)
 	}
 	h.delete("web")
-	h.waitGone("web", 30*time.Second)
+	h.waitGone("web", time.Minute)
 }
 
 func TestLogsExecAndPortForwardWorkThroughTheApiserver(t *testing.T) {
 	h := build(t, plan{})
 	h.create(webApp("web"))
 	h.waitReady("web", time.Minute)
-	out, err := h.kubectl("logs", "web")
-	h.must(err)
-	if !strings.Contains(out, "serving HTTP on") {
-		t.Errorf("logs are %q", out)
-	}
-	out, err = h.kubectl("exec", "web", "--", "/testapp", "stat", "path=/testapp")
+	h.eventually(time.Minute, "the log has the server's first words", func() error {
+		out, err := h.kubectl("logs", "web")
+		return boolError(err == nil && strings.Contains(out, "serving HTTP on"), "%v: %q", err, out)
+	})
+	out, err := h.kubectl("exec", "web", "--", "/testapp", "stat", "path=/testapp")
 	h.must(err)
 	if !strings.Contains(out, "mode=0755") {
 		t.Errorf("exec prints %q", out)
@@ -117,8 +116,8 @@ func TestAStaticPodRunsAndHasAMirror(t *testing.T) {
 		t.Errorf("annotations of the mirror: %v", p.Annotations)
 	}
 	h.must(h.removeStaticPod("web.yaml"))
-	h.waitGone(name, 30*time.Second)
-	h.eventually(20*time.Second, "its sandbox is gone", func() error { return h.noSandboxOf("static-web-" + nodeName) })
+	h.waitGone(name, time.Minute)
+	h.eventually(time.Minute, "its sandbox is gone", func() error { return h.noSandboxOf("static-web-" + nodeName) })
 }
 
 func TestAStandaloneNodeRunsAStaticPod(t *testing.T) {
@@ -132,7 +131,7 @@ func TestAStandaloneNodeRunsAStaticPod(t *testing.T) {
 		_, err = h.tryGet("http://" + ip + ":8080/healthz")
 		return err
 	})
-	h.eventually(20*time.Second, "/pods shows it Ready", func() error {
+	h.eventually(time.Minute, "/pods shows it Ready", func() error {
 		pods, err := h.nodePods()
 		if err != nil {
 			return err
@@ -185,7 +184,7 @@ func TestAContainerThatExitsIsRestartedAndCounted(t *testing.T) {
 	h.create(p)
 	ready := h.waitReady("crash", time.Minute)
 	h.tryGet("http://" + ready.Status.PodIP + ":8080/exit?code=7") // the server dies on it
-	h.eventually(30*time.Second, "it is restarted and Ready", func() error {
+	h.eventually(time.Minute, "it is restarted and Ready", func() error {
 		p, err := h.pod("crash")
 		if err != nil {
 			return err
@@ -215,7 +214,7 @@ func TestAJobsPodSucceedsWithItsLastWords(t *testing.T) {
 		return nil
 	})
 	h.delete("job")
-	h.waitGone("job", 10*time.Second)
+	h.waitGone("job", time.Minute)
 }
 
 func TestConfigMapsAndSecretsReachTheContainerAndFollowChanges(t *testing.T) {

@@ -25,7 +25,7 @@ func TestACriticalStaticPodTakesThePlaceOfTheCheapestPod(t *testing.T) {
 	h.waitReady("cheap", time.Minute)
 
 	h.create(app("late", "http", "port=8080"))
-	h.eventually(30*time.Second, "an ordinary pod is rejected on the full node", func() error {
+	h.eventually(time.Minute, "an ordinary pod is rejected on the full node", func() error {
 		p, err := h.pod("late")
 		if err != nil {
 			return err
@@ -36,12 +36,15 @@ func TestACriticalStaticPodTakesThePlaceOfTheCheapestPod(t *testing.T) {
 
 	h.must(h.node.AddStaticPod("critical.yaml", staticManifest("critical", "http", "port=8080")))
 	h.waitReady("critical-"+nodeName, time.Minute)
-	h.eventually(30*time.Second, "the victim's status says why it ended", func() error {
+	h.eventually(time.Minute, "the victim's status says why it ended", func() error {
 		p, err := h.pod("cheap")
 		if err != nil {
 			return err
 		}
-		told := p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Preempting" && p.Status.Message == "Preempted in order to admit critical pod"
+		// It ends as its process does: a reason is only of what has failed.
+		end := endOf(p)
+		told := end != nil && end.ExitCode == 0 && p.Status.Phase == corev1.PodSucceeded && p.Status.Reason == "" ||
+			end != nil && end.ExitCode != 0 && p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Preempting" && p.Status.Message == "Preempted in order to admit critical pod"
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "TerminationByKubelet" &&
 				c.Message == "Pod was preempted by Kubelet to accommodate a critical pod." {
@@ -53,13 +56,21 @@ func TestACriticalStaticPodTakesThePlaceOfTheCheapestPod(t *testing.T) {
 	if p, err := h.pod("precious"); err != nil || !isReady(p) {
 		t.Errorf("the guaranteed pod had to go: %v %v", describe(p), err)
 	}
-	h.eventually(30*time.Second, "the event is there", func() error {
+	h.eventually(time.Minute, "the event is there", func() error {
 		events, err := h.cluster.Client.CoreV1().Events("default").List(h.ctx, metav1.ListOptions{FieldSelector: "reason=Preempting,involvedObject.name=cheap"})
 		if err != nil {
 			return err
 		}
 		return boolError(len(events.Items) == 1 && events.Items[0].Type == corev1.EventTypeWarning, "%d events", len(events.Items))
 	})
+}
+
+// endOf is how a pod's first container has ended; nil when it has not.
+func endOf(p *corev1.Pod) *corev1.ContainerStateTerminated {
+	if len(p.Status.ContainerStatuses) == 0 {
+		return nil
+	}
+	return p.Status.ContainerStatuses[0].State.Terminated
 }
 
 func TestStaticPodsOfAURLRunWhileItsServerIsAway(t *testing.T) {
@@ -86,7 +97,7 @@ func TestStaticPodsOfAURLRunWhileItsServerIsAway(t *testing.T) {
 	for what, text := range map[string]string{"nonsense": "kind: [", "an error": ""} {
 		body.Store(text)
 		seen := asked.Load() + 3
-		h.eventually(30*time.Second, "the server has answered with "+what, func() error {
+		h.eventually(time.Minute, "the server has answered with "+what, func() error {
 			return boolError(asked.Load() >= seen, "asked %d times", asked.Load())
 		})
 		if p, err := h.pod("web-" + nodeName); err != nil || p.UID != first.UID || !isReady(p) {

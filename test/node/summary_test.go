@@ -31,14 +31,16 @@ func TestTheSummaryHasTheKubeletsFields(t *testing.T) {
 	h.waitReady("web", time.Minute)
 	if os.Getenv("POLYLET_WRITE_FIELDS") != "" {
 		time.Sleep(90 * time.Second) // the kubelet measures volumes once a minute
-		h.must(os.WriteFile(summaryFields, []byte(strings.Join(h.summaryFields(), "\n")+"\n"), 0o644))
+		got, err := h.summaryFields()
+		h.must(err)
+		h.must(os.WriteFile(summaryFields, []byte(strings.Join(got, "\n")+"\n"), 0o644))
 		return
 	}
 	want, err := os.ReadFile(summaryFields)
 	h.must(err)
 	h.eventually(3*time.Minute, "the summary has every field of the kubelet's", func() error {
-		got := h.summaryFields()
-		var errs []error
+		got, err := h.summaryFields()
+		errs := []error{err}
 		for _, field := range strings.Fields(string(want)) {
 			if !slices.Contains(got, field) {
 				errs = append(errs, fmt.Errorf("no %s", field))
@@ -50,12 +52,16 @@ func TestTheSummaryHasTheKubeletsFields(t *testing.T) {
 
 // summaryFields lists the paths of all values in the summary. Elements of lists
 // are told apart by their names.
-func (h *house) summaryFields() []string {
+func (h *house) summaryFields() ([]string, error) {
 	h.Helper()
 	body, err := h.nodeAPI("/stats/summary")
-	h.must(err)
+	if err != nil {
+		return nil, err
+	}
 	var document any
-	h.must(json.Unmarshal([]byte(body), &document))
+	if err := json.Unmarshal([]byte(body), &document); err != nil {
+		return nil, err
+	}
 	seen := map[string]bool{}
 	walkFields("", document, func(path string) { seen[path] = true })
 	var out []string
@@ -63,7 +69,7 @@ func (h *house) summaryFields() []string {
 		out = append(out, path)
 	}
 	slices.Sort(out)
-	return out
+	return out, nil
 }
 
 func walkFields(path string, value any, found func(string)) {

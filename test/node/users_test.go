@@ -86,7 +86,7 @@ func (h *house) hasUserNamespaces() bool {
 // lastWords are what the pod's container has left in its termination log.
 func (h *house) lastWords(name string) (message string) {
 	h.Helper()
-	h.waitStatic(name, name+" has left a message", 10*time.Second, func(p *corev1.Pod) error {
+	h.waitStatic(name, name+" has left a message", time.Minute, func(p *corev1.Pod) error {
 		for _, c := range p.Status.ContainerStatuses {
 			if c.State.Terminated != nil {
 				message = c.State.Terminated.Message

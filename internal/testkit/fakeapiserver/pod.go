@@ -1,8 +1,6 @@
 package fakeapiserver
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 
 	certv1 "k8s.io/api/certificates/v1"
@@ -212,10 +210,9 @@ func checkUpdate(q *request, old, obj runtime.Object) error {
 	if q.Subresource == "status" {
 		np.OwnerReferences = op.OwnerReferences
 		setDefault(&np.Status.QOSClass, op.Status.QOSClass)
-		if np.Status.QOSClass != op.Status.QOSClass {
-			errs = append(errs, field.Invalid(field.NewPath("status", "qosClass"), np.Status.QOSClass, "field is immutable"))
-		}
-		errs = append(errs, checkRestarts(&op.Spec, op.Status.ContainerStatuses, np.Status.ContainerStatuses)...)
+		setDefault(&np.Status.ObservedGeneration, op.Status.ObservedGeneration)
+		onePodIP(&np.Status)
+		errs = checkStatus(op, np)
 	} else if np.Spec.NodeName != op.Spec.NodeName {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "nodeName"), "pod updates may not change fields other than the image"))
 	}
@@ -223,49 +220,4 @@ func checkUpdate(q *request, old, obj runtime.Object) error {
 		return apierrors.NewInvalid(q.res.gvk.GroupKind(), q.Name, errs)
 	}
 	return nil
-}
-
-// checkRestarts: a container that has ended for good may not run again in the status.
-func checkRestarts(spec *corev1.PodSpec, old, now []corev1.ContainerStatus) field.ErrorList {
-	var errs field.ErrorList
-	if spec.RestartPolicy == corev1.RestartPolicyAlways {
-		return nil
-	}
-	own := map[string]*corev1.Container{}
-	restartsAll := false // a rule may restart what has ended for good (KEP-5532)
-	for i := range spec.Containers {
-		for _, r := range spec.Containers[i].RestartPolicyRules {
-			restartsAll = restartsAll || r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
-		}
-		own[spec.Containers[i].Name] = &spec.Containers[i]
-	}
-	for _, o := range old {
-		ended := o.State.Terminated
-		if ended == nil || restartsAll || mayRestart(spec.RestartPolicy, own[o.Name], ended.ExitCode) {
-			continue
-		}
-		for i, n := range now {
-			if n.Name == o.Name && n.State.Terminated == nil {
-				errs = append(errs, field.Forbidden(field.NewPath("status").Child("containerStatuses").Index(i).Child("state"),
-					fmt.Sprintf("may not be transitioned to non-terminated state (container %s)", n.Name)))
-			}
-		}
-	}
-	return errs
-}
-
-// mayRestart says whether a container may run again after an exit: by a rule of its own,
-// by its own policy, or by the pod's.
-func mayRestart(policy corev1.RestartPolicy, c *corev1.Container, code int32) bool {
-	if c != nil {
-		for _, rule := range c.RestartPolicyRules {
-			if on := rule.ExitCodes; on != nil && slices.Contains(on.Values, code) == (on.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
-				return true
-			}
-		}
-		if c.RestartPolicy != nil {
-			policy = corev1.RestartPolicy(*c.RestartPolicy)
-		}
-	}
-	return policy == corev1.RestartPolicyAlways || policy == corev1.RestartPolicyOnFailure && code != 0
 }

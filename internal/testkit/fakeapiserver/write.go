@@ -42,6 +42,9 @@ func (s *Server) create(q *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if err := checkOwners(q, nil, obj); err != nil {
+		return 0, nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.prepareCreate(q, obj); err != nil {
@@ -219,6 +222,9 @@ func (s *Server) replace(q *request, old *entry, obj runtime.Object) (int, any, 
 	m, om := metaOf(obj), metaOf(old.obj)
 	if rv := m.GetResourceVersion(); rv != "" && rv != om.GetResourceVersion() {
 		return 0, nil, conflict(q, "the object has been modified; please apply your changes to the latest version and try again")
+	}
+	if err := checkOwners(q, old.obj, obj); err != nil {
+		return 0, nil, err
 	}
 	switch q.Subresource {
 	case "":

@@ -57,8 +57,15 @@ type Config struct {
 	StreamURL string
 
 	// Latency holds how long each RPC works before its effect, by method name such as
-	// "RunPodSandbox". A call whose context ends meanwhile has no effect.
+	// "RunPodSandbox". A call whose context ends meanwhile has no effect. "CNI DEL" is how
+	// long the network of a sandbox takes to go, after the sandbox has become NotReady; a
+	// call whose context ends meanwhile leaves the network up.
 	Latency map[string]time.Duration
+
+	// Teardown is asked when the network of a sandbox is to be taken down, for the n-th
+	// time from 0 on: with an error it fails, and the network stays up. It runs under the
+	// runtime's lock and must not call the Runtime. Nil: it works. See FailTeardowns, too.
+	Teardown func(s SandboxInfo, n int) error
 
 	// Faults is asked for each RPC that comes over gRPC, and with method "event" and a
 	// *runtimeapi.ContainerEventResponse for each event. For events it runs under the

@@ -251,9 +251,9 @@ func TestTheHookSeesEveryTransitionAndTheStateThen(t *testing.T) {
 		}
 	})
 	want := []string{
-		"image " + img + " >Present New", "sandbox  >Ready RunPodSandbox", "container c >Created CreateContainer",
+		"image " + img + " >Present New", "network  >Up RunPodSandbox", "sandbox  >Ready RunPodSandbox", "container c >Created CreateContainer",
 		"container c Created>Running StartContainer", "container c Running>Exited RemovePodSandbox", "sandbox  Ready>NotReady RemovePodSandbox",
-		"container c Exited>Removed RemovePodSandbox", "sandbox  NotReady>Removed RemovePodSandbox",
+		"network  Up>Down RemovePodSandbox", "container c Exited>Removed RemovePodSandbox", "sandbox  NotReady>Removed RemovePodSandbox",
 	}
 	if len(steps) != len(want) || live != 1 {
 		t.Fatalf("live %d, steps %q", live, steps)

@@ -225,11 +225,19 @@ func (svc *imageService) ListImages(context.Context, *runtimeapi.ListImagesReque
 func (svc *imageService) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	svc.r.mu.Lock()
 	defer svc.r.mu.Unlock()
-	if img := svc.r.findImage(req.GetImage().GetImage()); img != nil {
-		delete(svc.r.images, img.id)
-		svc.r.transition(Transition{Kind: KindImage, ID: img.id, Name: req.GetImage().GetImage(), From: Present, To: Removed, Cause: "RemoveImage"})
-	}
+	svc.r.removeImage(req.GetImage().GetImage(), "RemoveImage")
 	return &runtimeapi.RemoveImageResponse{}, nil
+}
+
+// removeImage says whether there was one to remove. The lock is held.
+func (r *Runtime) removeImage(name, cause string) bool {
+	img := r.findImage(name)
+	if img == nil {
+		return false
+	}
+	delete(r.images, img.id)
+	r.transition(Transition{Kind: KindImage, ID: img.id, Name: name, From: Present, To: Removed, Cause: cause})
+	return true
 }
 
 // ImageFsInfo weighs the images.

@@ -18,6 +18,8 @@ const (
 	Exited   = "Exited"
 	Present  = "Present"
 	Removed  = "Removed"
+	Up       = "Up"
+	Down     = "Down"
 )
 
 // Kinds of things that change state.
@@ -25,6 +27,9 @@ const (
 	KindSandbox   = "sandbox"
 	KindContainer = "container"
 	KindImage     = "image"
+	// KindNetwork is a sandbox's own network, by the sandbox's identifier: Up from
+	// RunPodSandbox until CNI DEL has succeeded. One on the host's network has none.
+	KindNetwork = "network"
 )
 
 // Transition is one change of one state.
@@ -60,8 +65,13 @@ type SandboxInfo struct {
 	Config    *runtimeapi.PodSandboxConfig
 	State     string
 	CreatedAt time.Time
-	IP        string
-	Handler   string
+	// IP is its address while its network namespace is there: until its network was
+	// taken down or the machine restarted.
+	IP string
+	// Network says that its network is up: what CNI ADD took (an address, rules of
+	// host ports) is still taken. Only StopPodSandbox and RemovePodSandbox end that.
+	Network bool
+	Handler string
 }
 
 // ContainerInfo is a container at one moment. Config and Resources are shared and must

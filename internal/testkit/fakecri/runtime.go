@@ -29,6 +29,7 @@ type Runtime struct {
 	down           bool
 	runtimeReady   bool
 	networkReady   bool
+	badTeardowns   int // how many more CNI DELs fail
 	podCIDR        string
 	seq            int
 	nextIP         int
@@ -120,7 +121,7 @@ func (r *Runtime) SetRuntimeReady(ready bool) {
 }
 
 // SetNetworkReady sets the condition NetworkReady. While it is false, sandboxes that
-// need a network fail to start.
+// need a network fail to start, and no network can be taken down.
 func (r *Runtime) SetNetworkReady(ready bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,8 +152,9 @@ func (r *Runtime) Exit(containerID string, code int32, reason string) error {
 	return nil
 }
 
-// KillSandbox lets the sandbox's own process die: the sandbox becomes NotReady, and its
-// containers die with 137.
+// KillSandbox lets the sandbox's own process die and all its containers with it, as in a
+// process namespace that they share: the sandbox becomes NotReady, its containers end
+// with 137. Its network stays up.
 func (r *Runtime) KillSandbox(sandboxID string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,6 +164,27 @@ func (r *Runtime) KillSandbox(sandboxID string) error {
 	}
 	s.stop("KillSandbox")
 	return nil
+}
+
+// KillPause lets the sandbox's own process die, and nothing else: the sandbox becomes
+// NotReady, while its containers and its network go on.
+func (r *Runtime) KillPause(sandboxID string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sandboxes[sandboxID]
+	if s == nil || s.state != Ready {
+		return fmt.Errorf("kill the process of sandbox %q: none runs", sandboxID)
+	}
+	s.end("KillPause")
+	return nil
+}
+
+// LoseImage takes an image away behind everybody's back, as an administrator does, and
+// says whether it was there. Containers made from it run on.
+func (r *Runtime) LoseImage(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.removeImage(name, "LoseImage")
 }
 
 // Wipe is a restart of the machine after which the runtime has forgotten every sandbox
@@ -175,6 +198,7 @@ func (r *Runtime) Wipe() {
 		c.remove("Wipe")
 	}
 	for _, s := range r.sandboxList() {
+		s.networkIsDown("Wipe")
 		delete(r.sandboxes, s.id)
 		delete(r.sandboxNames, s.name)
 		s.to(Removed, "Wipe")
@@ -183,7 +207,9 @@ func (r *Runtime) Wipe() {
 }
 
 // Reboot is what a restart of the machine leaves: every sandbox NotReady, every running
-// container Exited with 255, reason Unknown. Nobody gets events of it.
+// container Exited with 255, reason Unknown. The namespaces of the networks are gone, but
+// what CNI keeps on disk is not: the networks stay up until they are taken down. Nobody
+// gets events of it.
 func (r *Runtime) Reboot() {
 	r.SetDown(true)
 	r.mu.Lock()
@@ -194,6 +220,7 @@ func (r *Runtime) Reboot() {
 	}
 	for _, s := range r.sandboxList() {
 		s.stop("Reboot")
+		s.ip = ""
 	}
 	r.mu.Unlock()
 	r.SetDown(false)

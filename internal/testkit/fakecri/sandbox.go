@@ -21,6 +21,10 @@ type sandbox struct {
 	state     string
 	createdAt time.Time
 	ip        string
+	// network: CNI ADD has been done for it, and CNI DEL not yet. teardowns counts
+	// the DELs that were tried.
+	network   bool
+	teardowns int
 	members   []*container // oldest first
 }
 
@@ -41,7 +45,7 @@ func (s *sandbox) hostNetwork() bool {
 }
 
 func (s *sandbox) info() SandboxInfo {
-	return SandboxInfo{ID: s.id, Config: s.cfg, State: s.state, CreatedAt: s.createdAt, IP: s.ip, Handler: s.handler}
+	return SandboxInfo{ID: s.id, Config: s.cfg, State: s.state, CreatedAt: s.createdAt, IP: s.ip, Network: s.network, Handler: s.handler}
 }
 
 func (s *sandbox) to(state, cause string) {
@@ -86,11 +90,10 @@ func (svc *runtimeService) RunPodSandbox(ctx context.Context, req *runtimeapi.Ru
 		return nil, err
 	}
 	s.createdAt = time.Now()
-	if !s.hostNetwork() {
-		r.nextIP++
-		s.ip = fmt.Sprintf("10.88.%d.%d", r.nextIP/250%250, r.nextIP%250+2)
-	}
 	r.sandboxes[id] = s
+	if !s.hostNetwork() {
+		s.setUpNetwork()
+	}
 	s.to(Ready, "RunPodSandbox")
 	r.emit(id, s, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	r.emit(id, s, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
@@ -118,16 +121,22 @@ func (s *sandbox) stop(cause string) {
 			c.exit(137, "", cause, "KILL")
 		}
 	}
+	s.end(cause)
+}
+
+// end makes the sandbox NotReady. Its network stays as it is. The lock is held.
+func (s *sandbox) end(cause string) {
 	if s.state != Ready {
 		return
 	}
-	s.ip = ""
 	s.to(NotReady, cause)
 	s.r.emit(s.id, s, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// StopPodSandbox kills the sandbox's containers and the sandbox. One that is stopped is
-// a success, and so is one that is unknown, except to containerd 1.6.
+// StopPodSandbox kills the sandbox's containers and the sandbox, marks it NotReady, and
+// only then takes its network down: when that fails, so does the call, and the next one
+// tries it again. One that is stopped is a success, and so is one that is unknown, except
+// to containerd 1.6.
 func (svc *runtimeService) StopPodSandbox(ctx context.Context, req *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	if err := svc.r.wait(ctx, svc.r.cfg.Latency["StopPodSandbox"]); err != nil {
 		return nil, err
@@ -140,12 +149,15 @@ func (svc *runtimeService) StopPodSandbox(ctx context.Context, req *runtimeapi.S
 	}
 	if s != nil {
 		s.stop("StopPodSandbox")
+		if err := s.tearDownNetwork(ctx, "StopPodSandbox"); err != nil {
+			return nil, err
+		}
 	}
 	return &runtimeapi.StopPodSandboxResponse{}, nil
 }
 
-// RemovePodSandbox stops the sandbox if need be and removes it with its containers. An
-// unknown one is a success.
+// RemovePodSandbox stops the sandbox if need be, its network too, and removes it with its
+// containers. An unknown one is a success.
 func (svc *runtimeService) RemovePodSandbox(ctx context.Context, req *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	r := svc.r
 	if err := r.wait(ctx, r.cfg.Latency["RemovePodSandbox"]); err != nil {
@@ -158,6 +170,12 @@ func (svc *runtimeService) RemovePodSandbox(ctx context.Context, req *runtimeapi
 		return &runtimeapi.RemovePodSandboxResponse{}, nil
 	}
 	s.stop("RemovePodSandbox")
+	if err := s.tearDownNetwork(ctx, "RemovePodSandbox"); err != nil {
+		return nil, status.Errorf(codes.Unknown, "failed to forcibly stop sandbox %q: %s", s.id, status.Convert(err).Message())
+	}
+	if r.sandboxes[s.id] != s { // removed by another call meanwhile
+		return &runtimeapi.RemovePodSandboxResponse{}, nil
+	}
 	for _, c := range s.containers() {
 		c.remove("RemovePodSandbox")
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/polylet/polylet/test/harness/suite"
 	"github.com/polylet/polylet/test/harness/workspace"
 )
 
@@ -65,7 +66,7 @@ func run(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.artifacts, 0o755); err != nil {
 		return fmt.Errorf("make a directory for the logs: %w", err)
 	}
-	skips, err := readSkips(filepath.Join(o.root, o.skipFile))
+	skips, err := suite.ReadSkips(filepath.Join(o.root, o.skipFile))
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func run(ctx context.Context, o options) error {
 
 // runAll runs the suite as often as was asked and writes each run down. It ends
 // early when a run was interrupted; a failure does not end it.
-func (m *machine) runAll(ctx context.Context, o options, skips []skip) error {
+func (m *machine) runAll(ctx context.Context, o options, skips []suite.Skip) error {
 	var records []record
 	var failed error
 	for n := range o.runs {
@@ -93,7 +94,7 @@ func (m *machine) runAll(ctx context.Context, o options, skips []skip) error {
 			return errors.Join(failed, err)
 		}
 		records = append(records, r)
-		if len(r.results.failed()) > 0 {
+		if len(r.results.Failed()) > 0 {
 			failed = errFailed
 		}
 		if r.interrupted {
@@ -108,7 +109,7 @@ func (m *machine) runAll(ctx context.Context, o options, skips []skip) error {
 	return failed
 }
 
-func (m *machine) runOnce(ctx context.Context, o options, skips []skip, n int) (record, error) {
+func (m *machine) runOnce(ctx context.Context, o options, skips []suite.Skip, n int) (record, error) {
 	logs := o.artifacts
 	o.artifacts = filepath.Join(logs, fmt.Sprintf("run-%d", n+1))
 	if err := os.MkdirAll(o.artifacts, 0o755); err != nil {
@@ -116,7 +117,7 @@ func (m *machine) runOnce(ctx context.Context, o options, skips []skip, n int) (
 	}
 	began := time.Now()
 	ended, suiteErr := m.runSuite(ctx, o, skips)
-	results, err := readResults(filepath.Join(o.artifacts, reportName))
+	results, err := suite.Read(filepath.Join(o.artifacts, reportName))
 	if err != nil {
 		return record{}, errors.Join(suiteErr, err)
 	}
@@ -126,7 +127,7 @@ func (m *machine) runOnce(ctx context.Context, o options, skips []skip, n int) (
 		return record{}, errors.Join(suiteErr, err)
 	}
 	say("%s; written to %s, logs in %s", r.counts(), file, o.artifacts)
-	if suiteErr != nil && len(results.failed()) == 0 && !r.interrupted {
+	if suiteErr != nil && len(results.Failed()) == 0 && !r.interrupted {
 		return record{}, suiteErr
 	}
 	return r, nil

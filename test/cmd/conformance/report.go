@@ -1,100 +1,16 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"sort"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/suite"
 )
-
-// result is one test of the suite's report.
-type result struct {
-	name, state, message, where string
-	took                        time.Duration
-}
-
-// results are the tests that the focus chose.
-type results []result
-
-// readResults reads ginkgo's report and keeps the tests that were to run.
-func readResults(path string) (results, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the suite's report: %w; see suite.log beside it", err)
-	}
-	var suites []struct {
-		SpecReports []struct {
-			ContainerHierarchyTexts []string
-			LeafNodeType            string
-			LeafNodeText            string
-			State                   string
-			RunTime                 time.Duration
-			Failure                 struct {
-				Message  string
-				Location struct {
-					FileName   string
-					LineNumber int
-				}
-			}
-		}
-	}
-	if err := json.Unmarshal(data, &suites); err != nil {
-		return nil, fmt.Errorf("read the suite's report %s: %w", path, err)
-	}
-	var all results
-	for _, s := range suites {
-		for _, r := range s.SpecReports {
-			if r.State == "pending" || r.State == "" || r.State == "skipped" && r.Failure.Message == "" {
-				continue // not chosen by the focus
-			}
-			if r.LeafNodeType != "It" && r.State == "passed" {
-				continue // the suite's own preparation
-			}
-			name := strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")
-			if r.LeafNodeText == "" {
-				name = r.LeafNodeType
-			}
-			all = append(all, result{
-				name: name, state: r.State, message: r.Failure.Message, took: r.RunTime,
-				where: fmt.Sprintf("%s:%d", filepath.Base(r.Failure.Location.FileName), r.Failure.Location.LineNumber),
-			})
-		}
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i].name < all[j].name })
-	return all, nil
-}
-
-// in returns the tests with one of these states.
-func (all results) in(states ...string) results {
-	var some results
-	for _, r := range all {
-		for _, s := range states {
-			if r.state == s {
-				some = append(some, r)
-			}
-		}
-	}
-	return some
-}
-
-func (all results) failed() results {
-	var some results
-	for _, r := range all {
-		if r.state != "passed" && r.state != "skipped" {
-			some = append(some, r)
-		}
-	}
-	return some
-}
 
 // record is what is written down about one run.
 type record struct {
@@ -102,15 +18,12 @@ type record struct {
 	began       time.Time
 	took        time.Duration
 	agent       string
-	skips       []skip
-	results     results
+	skips       []suite.Skip
+	results     suite.Results
 	interrupted bool
 }
 
-func (r record) counts() string {
-	return fmt.Sprintf("%d passed, %d failed, %d skipped by themselves",
-		len(r.results.in("passed")), len(r.results.failed()), len(r.results.in("skipped")))
-}
+func (r record) counts() string { return r.results.Counts() }
 
 // write appends the run to the file of its day and returns the file's path.
 func (r record) write(dir string) (string, error) {
@@ -145,46 +58,24 @@ func (r record) markdown() string {
 	if r.options.services {
 		b.WriteString("- With kube-proxy and CoreDNS\n")
 	}
-	fmt.Fprintf(&b, "- Machine: %s\n", describeMachine())
-	if failed := r.results.failed(); len(failed) > 0 {
+	fmt.Fprintf(&b, "- Machine: %s\n", suite.DescribeMachine())
+	if failed := r.results.Failed(); len(failed) > 0 {
 		b.WriteString("\nFailed:\n\n")
 		for _, f := range failed {
-			fmt.Fprintf(&b, "- %s (%s, %s)\n  - %s\n", f.name, f.state, f.where, oneLine(f.message))
+			fmt.Fprintf(&b, "- %s (%s, %s)\n  - %s\n", f.Name, f.State, f.Where, suite.OneLine(f.Message))
 		}
 	}
-	if skipped := r.results.in("skipped"); len(skipped) > 0 {
+	if skipped := r.results.In("skipped"); len(skipped) > 0 {
 		b.WriteString("\nSkipped by themselves:\n\n")
 		for _, s := range skipped {
-			fmt.Fprintf(&b, "- %s: %s\n", s.name, oneLine(s.message))
+			fmt.Fprintf(&b, "- %s: %s\n", s.Name, suite.OneLine(s.Message))
 		}
 	}
 	if len(r.skips) > 0 {
 		fmt.Fprintf(&b, "\nLeft out (%s):\n\n", r.options.skipFile)
 		for _, s := range r.skips {
-			fmt.Fprintf(&b, "- `%s`: %s\n", s.expression, s.reason)
+			fmt.Fprintf(&b, "- `%s`: %s\n", s.Expression, s.Reason)
 		}
 	}
 	return b.String()
-}
-
-// oneLine shortens a message of the suite to what fits into a list.
-func oneLine(message string) string {
-	const limit = 300
-	text := []rune(strings.Join(strings.Fields(message), " "))
-	if len(text) > limit {
-		return string(text[:limit]) + " …"
-	}
-	return string(text)
-}
-
-func describeMachine() string {
-	kernel, cgroups := "unknown kernel", "cgroup v1"
-	var name unix.Utsname
-	if err := unix.Uname(&name); err == nil {
-		kernel = "Linux " + unix.ByteSliceToString(name.Release[:])
-	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		cgroups = "cgroup v2"
-	}
-	return fmt.Sprintf("%d processors, %s, %s, containerd %s", runtime.NumCPU(), kernel, cgroups, peers.Containerd().Version)
 }

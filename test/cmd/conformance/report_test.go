@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/polylet/polylet/test/harness/suite"
 )
 
 const sample = `[{"SpecReports":[
@@ -21,7 +23,7 @@ func TestARecordNamesEveryTestThatDidNotPass(t *testing.T) {
 	if err := os.WriteFile(path, []byte(sample), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, err := readResults(path)
+	all, err := suite.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,26 +52,6 @@ func TestARecordNamesEveryTestThatDidNotPass(t *testing.T) {
 	} {
 		if got := strings.Count(string(text), part); got != times {
 			t.Errorf("%q is there %d times, want %d, in\n%s", part, got, times, text)
-		}
-	}
-}
-
-func TestASkipWithoutAReasonIsRefused(t *testing.T) {
-	for text, want := range map[string]string{
-		"# a comment\n\nPods # no such thing here\n": "",
-		"Pods\n":          "line 1: no reason",
-		"\n( # because\n": "line 2: error parsing regexp",
-	} {
-		path := filepath.Join(t.TempDir(), "skip.txt")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		skips, err := readSkips(path)
-		switch {
-		case want == "" && (err != nil || len(skips) != 1 || skips[0] != skip{"Pods", "no such thing here"}):
-			t.Errorf("%q: got %v, %v", text, skips, err)
-		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
-			t.Errorf("%q: got %v, want an error with %q", text, err, want)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/polylet/polylet/test/harness/suite"
 )
 
 // The README's lines between these are written by this command, and by nobody else.
@@ -49,7 +51,7 @@ func table(records []record) string {
 	last := records[len(records)-1]
 	var b strings.Builder
 	fmt.Fprintf(&b, "`make conformance RUNS=%d`, %s: %s, %s. A test counts as passed when it passed in every run.\n\n",
-		len(records), last.began.UTC().Format("2006-01-02"), last.agent, describeMachine())
+		len(records), last.began.UTC().Format("2006-01-02"), last.agent, suite.DescribeMachine())
 	b.WriteString("| tests of the upstream suite | passed | of |\n|---|---|---|\n")
 	var passed, tests int
 	var failed, itself []string
@@ -66,7 +68,7 @@ func table(records []record) string {
 		fmt.Fprintf(&b, "- skipped by the suite: %s\n", name)
 	}
 	for _, s := range last.skips {
-		fmt.Fprintf(&b, "- left out: `%s`: %s\n", s.expression, s.reason)
+		fmt.Fprintf(&b, "- left out: `%s`: %s\n", s.Expression, s.Reason)
 	}
 	return b.String()
 }
@@ -75,7 +77,7 @@ func rowsOf(records []record) []row {
 	states := map[string][]string{}
 	for _, r := range records {
 		for _, got := range r.results {
-			states[got.name] = append(states[got.name], got.state)
+			states[got.Name] = append(states[got.Name], got.State)
 		}
 	}
 	names := make([]string, 0, len(states))

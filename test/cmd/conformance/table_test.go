@@ -6,14 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/polylet/polylet/test/harness/suite"
 )
 
 func TestTheTableCountsATestAsPassedOnlyWhenItPassedInEveryRun(t *testing.T) {
 	run := func(states ...string) record {
 		names := []string{"[sig-node] Pods [Feature:x] one", "[sig-node] Probing container two", "[sig-node] Pods three"}
-		r := record{began: time.Unix(0, 0), agent: "polylet, commit abc", skips: []skip{{"Pods.*five", "no such device"}}}
+		r := record{began: time.Unix(0, 0), agent: "polylet, commit abc", skips: []suite.Skip{{Expression: "Pods.*five", Reason: "no such device"}}}
 		for i, state := range states {
-			r.results = append(r.results, result{name: names[i], state: state})
+			r.results = append(r.results, suite.Result{Name: names[i], State: state})
 		}
 		return r
 	}

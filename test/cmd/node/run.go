@@ -33,13 +33,13 @@ func runNode(ctx context.Context, o options) error {
 	if err := m.startNode(ctx, node.Config{Name: "polylet-dev", ServeOn: "127.0.0.1", PageAddress: "127.0.0.1:4194"}); err != nil {
 		return err
 	}
-	if err := m.node.AddStaticPod("hello.yaml", helloPod); err != nil {
+	if err := m.Node.AddStaticPod("hello.yaml", helloPod); err != nil {
 		return err
 	}
 	say("waiting for the sample pod …")
-	ip, err := waitForPod(ctx, m.node.ReadOnlyURL, "hello-polylet-dev")
+	ip, err := waitForPod(ctx, m.Node.ReadOnlyURL, "hello-polylet-dev")
 	if err != nil {
-		return fmt.Errorf("%w; see %s", err, m.node.Processes["run"].LogFile())
+		return fmt.Errorf("%w; see %s", err, m.Node.Processes["run"].LogFile())
 	}
 	url := "http://" + ip + ":8080/"
 	answer, err := fetch(ctx, url)
@@ -47,7 +47,7 @@ func runNode(ctx context.Context, o options) error {
 		return fmt.Errorf("ask the sample pod: %w", err)
 	}
 	say("the pod answers: %s", strings.TrimSpace(answer))
-	printTour(m.node, url)
+	printTour(m.Node, url)
 	err = m.wait(ctx)
 	m.stop()
 	m.sayGoodbye("the node")

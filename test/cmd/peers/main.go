@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/polylet/polylet/test/harness/install"
@@ -53,9 +54,10 @@ func choose(names []string) ([]peers.Peer, error) {
 	var wanted []peers.Peer
 	for _, name := range names {
 		found := false
-		for _, p := range append(peers.All(), peers.Conformance()...) {
+		for _, p := range slices.Concat(peers.All(), peers.Conformance(), peers.NodeSuite()) {
 			if p.Name == name {
 				wanted, found = append(wanted, p), true
+				break
 			}
 		}
 		if !found {

@@ -25,14 +25,14 @@ import (
 	"github.com/polylet/polylet/test/harness/workspace"
 )
 
-// within bounds the whole run: everything in the machine is emulated.
-const within = 50 * time.Minute
+// silence is how long the machine may say nothing: everything in it is emulated,
+// and a run takes as long as this machine has other things to do. Each wait in it
+// has its own end and says so.
+const silence = 90 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
@@ -60,9 +60,15 @@ func run(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	var out lines
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := lines{stuck: time.AfterFunc(silence, func() { cancel(fmt.Errorf("the machine said nothing for %s", silence)) })}
+	defer out.stuck.Stop()
 	c := vm.Config{Payload: payload, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
 	ran := vm.Run(ctx, c)
+	if ran != nil && ctx.Err() != nil {
+		ran = errors.Join(context.Cause(ctx), ran)
+	}
 	if console, err := os.ReadFile(c.Console()); err == nil {
 		os.MkdirAll(filepath.Join(root, ".cache"), 0o755) // the write below says if that failed
 		ran = errors.Join(ran, os.WriteFile(filepath.Join(root, ".cache", "vm-console.log"), console, 0o644))
@@ -118,10 +124,16 @@ func command(ctx context.Context, dir, name string, args ...string) error {
 	return nil
 }
 
-// lines keeps what the tests print.
-type lines struct{ text strings.Builder }
+// lines keeps what the tests print, and that they do.
+type lines struct {
+	text  strings.Builder
+	stuck *time.Timer
+}
 
-func (l *lines) Write(p []byte) (int, error) { return l.text.Write(p) }
+func (l *lines) Write(p []byte) (int, error) {
+	l.stuck.Reset(silence)
+	return l.text.Write(p)
+}
 
 // results are the lines that end a test.
 func (l *lines) results() []string {

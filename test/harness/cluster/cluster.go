@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -118,14 +119,6 @@ func (c *Cluster) NodeKubeconfig(node string) (string, error) {
 // authentication.x509.clientCAFile.
 func (c *Cluster) ClientCAFile() string { return c.keys.ca.file }
 
-// ServingPair issues a serving certificate for the node's own API.
-func (c *Cluster) ServingPair(node string, ips ...net.IP) (certFile, keyFile string, err error) {
-	p, err := c.keys.ca.issue("serving-"+node, subject{
-		name: "system:node:" + node, group: []string{"system:nodes"}, dns: []string{node}, ips: ips,
-	})
-	return p.cert, p.key, err
-}
-
 func (c *Cluster) prepare() error {
 	port := c.cfg.Port
 	if port == 0 {
@@ -190,12 +183,31 @@ func newKeys(dir, serviceCIDR string) (*keys, error) {
 	return k, err
 }
 
-// FreePort returns a TCP port of loopback that was free a moment ago.
+// given are the ports that FreePort has returned.
+var given struct {
+	sync.Mutex
+	ports map[int]bool
+}
+
+// FreePort returns a TCP port of loopback that was free a moment ago. It returns
+// none twice: whoever asks for several opens the first after the last was found.
 func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+	given.Lock()
+	defer given.Unlock()
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, fmt.Errorf("find a free port: %w", err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		// Held till the function ends: the kernel then gives another one.
+		defer l.Close()
+		if !given.ports[port] {
+			if given.ports == nil {
+				given.ports = map[int]bool{}
+			}
+			given.ports[port] = true
+			return port, nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -46,6 +46,17 @@ func start(t *testing.T, controllers bool) (context.Context, *cluster.Cluster) {
 	return ctx, c
 }
 
+func TestNoPortIsGivenTwice(t *testing.T) {
+	seen := map[int]bool{}
+	for range 1000 { // among 14,000 two would be the same
+		port, err := cluster.FreePort()
+		if err != nil || seen[port] {
+			t.Fatalf("port %d after %d others, error %v", port, len(seen), err)
+		}
+		seen[port] = true
+	}
+}
+
 func TestAClusterWithControllersSchedulesAPod(t *testing.T) {
 	ctx, c := start(t, true)
 	if err := c.Namespace(ctx, "work"); err != nil {

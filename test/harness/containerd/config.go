@@ -54,7 +54,7 @@ state = %[2]q
         Root = %[12]q
         BinaryName = %[13]q
   [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = [%[9]q]
+    bin_dirs = [%[9]q, %[14]q]
     conf_dir = %[10]q
 
 [plugins.'io.containerd.grpc.v1.cri']
@@ -66,8 +66,12 @@ state = %[2]q
 [plugins.'io.containerd.internal.v1.opt']
   path = %[11]q
 `, i.Path("root"), i.Path("state"), i.Path("containerd.sock"), i.Path("containerd.ttrpc"), i.CgroupRoot()+"/runtime",
-		cfg.PauseImage, i.Path("hosts"), i.Path("cdi"), pluginDir, i.Path("cni"), i.Path("opt"), i.Path("runc"), cfg.Runc)
+		cfg.PauseImage, i.Path("hosts"), i.Path("cdi"), pluginDir, i.Path("cni"), i.Path("opt"), i.Path("runc"), cfg.Runc, PluginDir(i))
 }
+
+// PluginDir is where an instance may have network plugins of its own, for a
+// containerd 2.x.
+func PluginDir(i *instance.Instance) string { return i.Path("cni-plugins") }
 
 // config1 is the configuration of Debian's containerd 1.6.
 func config1(cfg Config) string {

@@ -115,9 +115,6 @@ func Prepare(ctx context.Context, cfg Config) (*Containerd, error) {
 // Endpoint is the socket as --container-runtime-endpoint wants it.
 func (c *Containerd) Endpoint() string { return "unix://" + c.Socket }
 
-// Conn is the connection that the clients share.
-func (c *Containerd) Conn() *grpc.ClientConn { return c.conn }
-
 // Runtime is a client of the CRI's runtime service.
 func (c *Containerd) Runtime() runtimeapi.RuntimeServiceClient {
 	return runtimeapi.NewRuntimeServiceClient(c.conn)

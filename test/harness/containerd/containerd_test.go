@@ -124,7 +124,7 @@ func checkPod(ctx context.Context, t *testing.T, c *containerd.Containerd, pod s
 	if err != nil || !strings.Contains(string(out.Stdout), "mode=0755") {
 		t.Errorf("exec: %v, output %q", err, out.GetStdout())
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		res, err := http.Get("http://" + pod.ip + ":8080/env")
 		if err == nil {

@@ -76,13 +76,37 @@ func SaveAll(ctx context.Context, dir, saved string) error {
 	if err := os.MkdirAll(saved, 0o755); err != nil {
 		return fmt.Errorf("save test images: %w", err)
 	}
-	return each(ctx, dir, func(reference string, img v1.Image) error {
-		tag, err := name.NewTag(registry.LocalName + "/" + reference)
+	return each(ctx, dir, func(reference string, img v1.Image) error { return save(saved, reference, img) })
+}
+
+func save(saved, reference string, img v1.Image) error {
+	tag, err := name.NewTag(registry.LocalName + "/" + reference)
+	if err != nil {
+		return fmt.Errorf("save test image %s: %w", reference, err)
+	}
+	return tarball.WriteToFile(savedName(saved, reference), tag, img)
+}
+
+// PushDir stores in the registry every image that was saved in a directory.
+func PushDir(ctx context.Context, r *registry.Registry, saved string) error {
+	files, err := filepath.Glob(filepath.Join(saved, "*.tar"))
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("push the saved test images: %s has none", saved)
+	}
+	for _, file := range files {
+		reference := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".tar"), "_", "/")
+		img, err := tarball.ImageFromPath(file, nil)
 		if err != nil {
-			return fmt.Errorf("save test image %s: %w", reference, err)
+			return fmt.Errorf("read saved test image %s: %w", reference, err)
 		}
-		return tarball.WriteToFile(savedName(saved, reference), tag, img)
-	})
+		if err := r.Push(ctx, reference, img); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // PushSaved stores in the registry what SaveAll wrote.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/polylet/polylet/test/harness/registry"
 )
@@ -24,34 +26,93 @@ const alpine = "NAME=\"Alpine Linux\"\nID=alpine\n"
 // the published images: only what the tests look for is the same.
 func PushSuite(ctx context.Context, r *registry.Registry, dir, agnhost string) error {
 	s := suite{dir: dir, agnhost: agnhost}
-	for _, build := range []struct {
-		make  func(context.Context) (v1.Image, error)
-		names []string
-	}{
-		{s.agnhostImage, []string{"e2e-test-images/agnhost:2.63.0", "e2e-test-images/agnhost:2.55"}},
-		{s.busyBox(nil), []string{"e2e-test-images/busybox:1.37.0-1", "e2e-test-images/ipc-utils:1.4"}},
-		{s.busyBox(func(c *config) { c.user = "1234" }), []string{"e2e-test-images/nonroot:1.5"}},
-		{s.busyBox(func(c *config) { c.cmd = []string{"httpd", "-f", "-p", "80", "-h", "/tmp"} }), []string{
-			"e2e-test-images/nginx:1.15-4", "e2e-test-images/nginx:1.27-0",
-		}},
-		{s.glibc, []string{"e2e-test-images/glibc-dns-testing:2.0.0"}},
-		{s.noNewPrivileges, []string{"e2e-test-images/nonewprivs:1.4"}},
-		{s.kitten, []string{"e2e-test-images/kitten:1.8"}},
-		{s.nautilus, []string{"e2e-test-images/nautilus:1.8"}},
-		{func(ctx context.Context) (v1.Image, error) { return pauseImage(ctx, dir) }, []string{"pause:3.10.2"}},
-	} {
+	return eachOf(ctx, s.images(), func(name string, img v1.Image) error { return r.Push(ctx, name, img) })
+}
+
+// SaveNodeSuite builds into tar files in the directory saved what the upstream
+// node suite uses, for PushDir where nothing can be built: the images of
+// PushSuite and stand-ins for those that only have to be there.
+func SaveNodeSuite(ctx context.Context, dir, agnhost, saved string) error {
+	for _, made := range []string{dir, saved} {
+		if err := os.MkdirAll(made, 0o755); err != nil {
+			return fmt.Errorf("save the suite's images: %w", err)
+		}
+	}
+	s := suite{dir: dir, agnhost: agnhost}
+	return eachOf(ctx, append(s.images(), s.nodeImages()...), func(reference string, img v1.Image) error {
+		return save(saved, reference, img)
+	})
+}
+
+// suiteImage is one image under all its names.
+type suiteImage struct {
+	make  func(context.Context) (v1.Image, error)
+	names []string
+}
+
+func eachOf(ctx context.Context, all []suiteImage, use func(name string, img v1.Image) error) error {
+	for _, build := range all {
 		img, err := build.make(ctx)
 		if err != nil {
 			return fmt.Errorf("build the suite's image %s: %w", build.names[0], err)
 		}
 		for _, name := range build.names {
-			if err := r.Push(ctx, name, img); err != nil {
+			own, err := named(img, name)
+			if err != nil {
+				return fmt.Errorf("build the suite's image %s: %w", name, err)
+			}
+			if err := use(name, own); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
 }
+
+// named makes an image differ from those with the same files: a runtime that has
+// one image under two names says either of them, and tests tell images apart by
+// what it says.
+func named(img v1.Image, name string) (v1.Image, error) {
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config := file.Config
+	config.Labels = map[string]string{"name": name}
+	return mutate.Config(img, config)
+}
+
+func (s suite) images() []suiteImage {
+	return []suiteImage{
+		{s.agnhostImage, []string{"e2e-test-images/agnhost:2.63.0", "e2e-test-images/agnhost:2.55"}},
+		{s.busyBox(nil), []string{"e2e-test-images/busybox:1.37.0-1"}},
+		{s.ipcUtils, []string{"e2e-test-images/ipc-utils:1.4"}},
+		{s.busyBox(func(c *config) { c.user = "1234" }), []string{"e2e-test-images/nonroot:1.5"}},
+		{s.nginx, []string{"e2e-test-images/nginx:1.15-4", "e2e-test-images/nginx:1.27-0"}},
+		{s.glibc, []string{"e2e-test-images/glibc-dns-testing:2.0.0"}},
+		{s.noNewPrivileges, []string{"e2e-test-images/nonewprivs:1.4"}},
+		{s.kitten, []string{"e2e-test-images/kitten:1.8"}},
+		{s.nautilus, []string{"e2e-test-images/nautilus:1.8"}},
+		{s.pause, []string{"pause:3.10.2"}},
+	}
+}
+
+// nodeImages are what only the node suite uses. It pulls all of them before its
+// first test, and fails when one is missing.
+func (s suite) nodeImages() []suiteImage {
+	return []suiteImage{
+		{s.busyBox(nil), []string{"e2e-test-images/perl:5.26", "e2e-test-images/busybox:1.36.1-1", "library/busybox:1.36"}},
+		{s.pause, []string{
+			"pause:3.10.1", "etcd:3.6.8-0",
+			"e2e-test-images/node-perf/npb-ep:1.6.0", "e2e-test-images/node-perf/npb-is:1.7.0",
+			"e2e-test-images/node-perf/pytorch-wide-deep:1.0.0", "e2e-test-images/volume/nfs:1.6.0",
+			"e2e-test-images/sample-device-plugin:1.7", "node-problem-detector/node-problem-detector:v1.34.0",
+			"cadvisor/cadvisor:v0.47.2", "nfvpe/sriov-device-plugin:v3.1",
+		}},
+	}
+}
+
+func (s suite) pause(ctx context.Context) (v1.Image, error) { return pauseImage(ctx, s.dir) }
 
 // SuitePackages are the Debian packages that PushSuite takes programs from, by
 // a file that each brings.
@@ -62,7 +123,23 @@ func SuitePackages() map[string]string {
 // suite builds the images of the suite.
 type suite struct{ dir, agnhost string }
 
-// kitten is mounted as a volume: two of its files are read.
+// nginx is busybox's web server as a process of that name, whose number is where
+// the real one writes it.
+func (s suite) nginx(ctx context.Context) (v1.Image, error) {
+	files, err := s.userland(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	program, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, file{"bin/nginx", program, 0o755}, file{"var/", "", 0o755}, file{"var/run/", "", 0o755})
+	const serve = "echo $$ > /var/run/nginx.pid; exec -a busybox /bin/nginx httpd -f -p 80 -h /tmp"
+	return assemble(config{cmd: []string{"bash", "-c", serve}, env: []string{searchPath}}, files...)
+}
+
+// kitten is mounted as a volume: three of its files are read.
 func (s suite) kitten(context.Context) (v1.Image, error) {
 	data, err := textFile(s.dir, "data.json", "{\"image\": \"kitten.jpg\"}\n")
 	if err != nil {
@@ -72,7 +149,11 @@ func (s suite) kitten(context.Context) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assemble(config{}, file{"etc/", "", 0o755}, data, release)
+	accounts, err := accountFiles(s.dir, "", "")
+	if err != nil {
+		return nil, err
+	}
+	return assemble(config{}, append(accounts, data, release)...)
 }
 
 // nautilus is a web server whose one document is read.
@@ -219,6 +300,19 @@ func (s suite) glibc(ctx context.Context) (v1.Image, error) {
 	return assemble(config{cmd: []string{"sh"}, env: []string{searchPath}}, files...)
 }
 
+// ipcUtils has the machine's ipcs.
+func (s suite) ipcUtils(ctx context.Context) (v1.Image, error) {
+	all, err := s.userland(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	files, err := replacePrograms(ctx, all, "ipcs")
+	if err != nil {
+		return nil, err
+	}
+	return assemble(config{cmd: []string{"sh"}, env: []string{searchPath}}, files...)
+}
+
 func (s suite) noNewPrivileges(ctx context.Context) (v1.Image, error) {
 	binary := filepath.Join(s.dir, "nnp")
 	if err := goBuild(ctx, "test/images/nnp", binary); err != nil {
@@ -233,11 +327,14 @@ func (s suite) noNewPrivileges(ctx context.Context) (v1.Image, error) {
 	return assemble(config{cmd: []string{"nnp"}, env: []string{searchPath}}, files...)
 }
 
-// userland is busybox behind our own sh (see test/images/sh), bash and curl.
+// userland is busybox behind our own sh (see test/images/sh), nmeter, bash and
+// curl.
 func (s suite) userland(ctx context.Context, users, groups string) ([]file, error) {
-	shell := filepath.Join(s.dir, "sh")
-	if err := goBuild(ctx, "test/images/sh", shell); err != nil {
-		return nil, err
+	shell, nmeter := filepath.Join(s.dir, "sh"), filepath.Join(s.dir, "nmeter")
+	for pkg, binary := range map[string]string{"test/images/sh": shell, "test/images/nmeter": nmeter} {
+		if err := goBuild(ctx, pkg, binary); err != nil {
+			return nil, err
+		}
 	}
 	tools, err := busyBoxFiles(ctx)
 	if err != nil {
@@ -248,11 +345,11 @@ func (s suite) userland(ctx context.Context, users, groups string) ([]file, erro
 		return nil, err
 	}
 	for _, f := range tools {
-		if f.name != "bin/sh" && f.name != "bin/bash" {
+		if f.name != "bin/sh" && f.name != "bin/bash" && f.name != "bin/nmeter" {
 			files = append(files, f)
 		}
 	}
-	files = append(files, file{"bin/sh", shell, 0o755})
+	files = append(files, file{"bin/sh", shell, 0o755}, file{"bin/nmeter", nmeter, 0o755})
 	shared := map[string]bool{}
 	for _, program := range []string{"bash", "curl"} {
 		if files, err = appendProgram(ctx, files, shared, program); err != nil {

@@ -117,7 +117,7 @@ func removeCgroup(dir string) error {
 			}
 		}
 	}
-	for range 100 {
+	for range 1500 { // half a minute
 		err = syscall.Rmdir(dir)
 		if err == nil || errors.Is(err, syscall.ENOENT) {
 			return nil

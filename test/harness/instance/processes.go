@@ -14,7 +14,7 @@ import (
 )
 
 // killWithin bounds the wait for killed processes to be gone.
-const killWithin = 10 * time.Second
+const killWithin = time.Minute
 
 // Processes returns the pids that belong to the instance: containerd's shims of
 // its sockets, everything that descends from them, and everything whose root

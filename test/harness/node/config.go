@@ -1,8 +1,9 @@
 package node
 
 // configuration is the KubeletConfiguration that test nodes run with. The
-// eviction thresholds are low because a test machine's disk is shared; the
-// cgroup driver is cgroupfs because no systemd runs there.
+// eviction thresholds are low, and images are kept, because a test machine's
+// disk is shared and may be nearly full; the cgroup driver is cgroupfs because
+// no systemd runs there.
 func (n *Node) configuration() map[string]any {
 	fields := map[string]any{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
@@ -29,6 +30,7 @@ func (n *Node) configuration() map[string]any {
 		"evictionHard": map[string]any{
 			"memory.available": "50Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%",
 		},
+		"imageGCHighThresholdPercent": 100,
 	}
 	if n.cfg.Cluster == nil {
 		fields["authentication"] = map[string]any{

@@ -52,9 +52,6 @@ type Config struct {
 	// ServeOn is the address of the node's two API servers; empty is the node's
 	// own, which the apiserver needs.
 	ServeOn string
-	// GatewayUser is the user that the gateway runs as under `polylet run`;
-	// empty leaves polylet's default.
-	GatewayUser string
 	// Overrides replaces top-level fields of the KubeletConfiguration; nil
 	// values remove a field.
 	Overrides map[string]any
@@ -64,8 +61,6 @@ type Config struct {
 	PageAddress string
 	// Port, ReadOnlyPort and HealthzPort are free ones when zero.
 	Port, ReadOnlyPort, HealthzPort int
-	// Progress receives lines about starts.
-	Progress io.Writer
 }
 
 // Node is a configured node.
@@ -154,7 +149,7 @@ func (n *Node) Flags() []string {
 		"--hostname-override=" + n.cfg.Name, "--node-ip=" + n.Address,
 	}
 	if !n.cfg.Kubelet {
-		flags = append(flags, "--socket-dir="+n.SocketDir, "--node-page-address="+n.cfg.PageAddress)
+		flags = append(flags, "--socket-dir="+n.SocketDir, "--node-page-address="+n.cfg.PageAddress, "--leave-kernel-settings")
 	}
 	if n.Kubeconfig != "" {
 		flags = append(flags, "--kubeconfig="+n.Kubeconfig)
@@ -210,9 +205,6 @@ func (n *Node) makeProcesses() {
 		args := n.Flags()
 		if !n.cfg.Kubelet {
 			args = append([]string{name}, args...)
-		}
-		if name == "run" && n.cfg.GatewayUser != "" {
-			args = append(args, "--gateway-user="+n.cfg.GatewayUser)
 		}
 		n.Processes[name] = process.New(process.Config{
 			Name: "polylet " + name, Path: n.cfg.Binary, Args: args,

@@ -34,6 +34,7 @@ const (
 	etcdDir        = "test/controlplane/etcd"
 	containerdDir  = "test/controlplane/containerd"
 	conformanceDir = "test/conformance"
+	e2eNodeDir     = "test/e2enode"
 	kubeProxyDir   = "test/controlplane/kubeproxy"
 	coreDNSDir     = "test/controlplane/coredns"
 
@@ -93,6 +94,14 @@ func E2ETest() Peer {
 	return p
 }
 
+// E2ENodeTest is the upstream node end-to-end suite, with the etcd and the
+// apiserver that it runs against.
+func E2ENodeTest() Peer {
+	p := kubernetes("e2e_node.test", "6 min")
+	p.pkg, p.dir, p.test = "k8s.io/kubernetes/test/e2e_node", e2eNodeDir, true
+	return p
+}
+
 // Agnhost is the program of the suite's own test image.
 func Agnhost() Peer {
 	p := kubernetes("agnhost", "1 min")
@@ -110,6 +119,11 @@ func Ginkgo() Peer {
 
 // Conformance lists what `make conformance` needs besides a cluster.
 func Conformance() []Peer { return []Peer{Agnhost(), Ginkgo(), E2ETest()} }
+
+// NodeSuite lists what `make e2e-node` needs besides the agent.
+func NodeSuite() []Peer {
+	return []Peer{Containerd(), ContainerdShim(), Agnhost(), Ginkgo(), E2ENodeTest()}
+}
 
 // Containerd is the runtime.
 func Containerd() Peer {

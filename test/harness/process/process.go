@@ -25,18 +25,14 @@ type Config struct {
 	Args []string
 	// Env is added to the harness's own environment.
 	Env []string
-	// Dir is the working directory; empty means the harness's own.
-	Dir string
 	// LogFile receives stdout and stderr, appended.
 	LogFile string
 	// Ready is asked until it returns nil; nil means ready once started.
 	Ready func(context.Context) error
-	// ReadyWithin bounds the wait for Ready. Zero means 30 s.
+	// ReadyWithin bounds the wait for Ready. Zero means a minute.
 	ReadyWithin time.Duration
 	// StopWithin is the time between SIGTERM and SIGKILL. Zero means 10 s.
 	StopWithin time.Duration
-	// User and Group run the child with these ids when not zero.
-	User, Group uint32
 }
 
 // Process is a child process that can be stopped, killed and started again. It
@@ -58,7 +54,7 @@ type run struct {
 // New returns a process that is not started yet.
 func New(cfg Config) *Process {
 	if cfg.ReadyWithin == 0 {
-		cfg.ReadyWithin = 30 * time.Second
+		cfg.ReadyWithin = time.Minute
 	}
 	if cfg.StopWithin == 0 {
 		cfg.StopWithin = 10 * time.Second
@@ -109,11 +105,8 @@ func (p *Process) live(r *run, started chan<- error) {
 	defer out.Close()
 	cmd := exec.Command(p.cfg.Path, p.cfg.Args...)
 	cmd.Env = append(os.Environ(), p.cfg.Env...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = p.cfg.Dir, out, out
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if p.cfg.User != 0 || p.cfg.Group != 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: p.cfg.User, Gid: p.cfg.Group}
-	}
 	if err := cmd.Start(); err != nil {
 		started <- err
 		return
@@ -179,15 +172,6 @@ func (p *Process) Kill() {
 	}
 	r.signal(syscall.SIGKILL)
 	<-r.done
-}
-
-// Signal sends one signal to the running process.
-func (p *Process) Signal(sig syscall.Signal) error {
-	r := p.current()
-	if r == nil || r.exited() {
-		return fmt.Errorf("signal %s: it does not run", p.cfg.Name)
-	}
-	return syscall.Kill(r.pid, sig)
 }
 
 // Pid returns the pid of the current life, or 0 when the process never ran.

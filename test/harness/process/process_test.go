@@ -15,7 +15,7 @@ func shell(t *testing.T, script string, ready func(context.Context) error) *Proc
 	return New(Config{
 		Name: "shell", Path: "/bin/sh", Args: []string{"-c", script},
 		LogFile: filepath.Join(t.TempDir(), "log"), Ready: ready,
-		ReadyWithin: 2 * time.Second, StopWithin: 200 * time.Millisecond,
+		ReadyWithin: time.Minute, StopWithin: 200 * time.Millisecond,
 	})
 }
 

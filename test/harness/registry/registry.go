@@ -41,9 +41,8 @@ type Registry struct {
 	addr   string
 	server *http.Server
 
-	mu       sync.Mutex
-	fault    Fault
-	requests map[string]int
+	mu    sync.Mutex
+	fault Fault
 }
 
 // Start serves on a free port of loopback until Close. With dir, blobs are kept
@@ -57,7 +56,7 @@ func Start(dir string) (*Registry, error) {
 	if dir != "" {
 		options = append(options, registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)))
 	}
-	r := &Registry{addr: listener.Addr().String(), requests: map[string]int{}}
+	r := &Registry{addr: listener.Addr().String()}
 	r.server = &http.Server{Handler: r.handler(registry.New(options...)), ReadHeaderTimeout: 10 * time.Second}
 	go r.server.Serve(listener) // ends with ErrServerClosed in Close
 	return r, nil
@@ -71,13 +70,6 @@ func (r *Registry) SetFault(f Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fault = f
-}
-
-// Requests returns how many requests the path has had.
-func (r *Registry) Requests(path string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.requests[path]
 }
 
 // Push stores an image under a repository and tag such as "library/busybox:1".
@@ -127,7 +119,6 @@ func (r *Registry) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		fault := r.fault
-		r.requests[req.URL.Path]++
 		r.mu.Unlock()
 		if fault != nil && fault(w, req) {
 			return
@@ -153,24 +144,5 @@ func closeRange(req *http.Request, next http.Handler) {
 	next.ServeHTTP(answer, head)
 	if size, err := strconv.ParseInt(answer.Header().Get("Content-Length"), 10, 64); err == nil && answer.Code == http.StatusOK && first < size {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", first, size-1))
-	}
-}
-
-// Status is a fault that answers everything with one HTTP status.
-func Status(code int) Fault {
-	return func(w http.ResponseWriter, _ *http.Request) bool {
-		http.Error(w, http.StatusText(code), code)
-		return true
-	}
-}
-
-// Slow is a fault that delays every answer, as long as the client waits.
-func Slow(delay time.Duration) Fault {
-	return func(_ http.ResponseWriter, req *http.Request) bool {
-		select {
-		case <-time.After(delay):
-		case <-req.Context().Done():
-		}
-		return false
 	}
 }

@@ -11,15 +11,21 @@ import (
 	"strings"
 )
 
-// earlyModules are what the kernel needs to find its root disk.
-var earlyModules = []string{"virtio_pci", "virtio_blk", "ext4"}
+// earlyModules are what the kernel needs to find its disks and its network.
+var earlyModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "ext4"}
 
 // initScript runs in busybox before the system does: it loads the modules in
-// the order of their names and changes to the disk.
+// the order of their names, mounts the disks, sets the network up and changes to
+// the root disk. So the system needs no device manager, which is most of what an
+// emulated one boots for.
 const initScript = `#!/bin/busybox sh
 /bin/busybox mount -t devtmpfs dev /dev
 for m in /modules/*.ko; do /bin/busybox insmod $m || echo "cannot load $m"; done
 /bin/busybox mount -t ext4 /dev/vda /root || echo "cannot mount the root disk"
+/bin/busybox mount -t ext4 -o ro /dev/vdb /root/polylet || echo "cannot mount the payload"
+/bin/busybox ip address add 10.0.2.15/24 dev eth0
+/bin/busybox ip link set eth0 up
+/bin/busybox ip route add default via 10.0.2.2 dev eth0
 /bin/busybox umount /dev
 exec /bin/busybox switch_root /root /lib/systemd/systemd
 `

@@ -29,10 +29,21 @@ var packages = []string{
 	"runc", "containernetworking-plugins", "ca-certificates",
 }
 
+// masked units never start: the initial RAM disk has done it, or nobody is there
+// for whom it would be done.
+var masked = []string{
+	"systemd-udevd.service", "systemd-udevd-kernel.socket", "systemd-udevd-control.socket", "systemd-udev-trigger.service", "systemd-networkd.service",
+	"systemd-logind.service", "getty.target", "systemd-random-seed.service", "systemd-pstore.service", "systemd-binfmt.service",
+	"systemd-update-utmp.service", "systemd-update-utmp-runlevel.service", "e2scrub_reap.service", "timers.target",
+}
+
 // files lie in the machine's root directory as they lie here.
 //
 //go:embed all:files
 var files embed.FS
+
+// runAtBoot is the unit of the tests.
+const runAtBoot = "/etc/systemd/system/polylet-test.service"
 
 // system is a built root file system and the kernel that goes with it.
 type system struct{ disk, kernel, initrd string }
@@ -64,7 +75,7 @@ func keys() (base, whole string, err error) {
 	sum := sha256.New()
 	fmt.Fprint(sum, release, kernelPackage, packages)
 	base = hex.EncodeToString(sum.Sum(nil))[:12]
-	fmt.Fprint(sum, earlyModules, initScript)
+	fmt.Fprint(sum, earlyModules, initScript, masked, runAtBoot)
 	err = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -196,12 +207,15 @@ func addFiles(root string) error {
 	if err := os.MkdirAll(wants, 0o755); err != nil {
 		return err
 	}
-	for _, unit := range []string{"/etc/systemd/system/polylet-test.service", "/lib/systemd/system/systemd-networkd.service"} {
-		if err := os.Symlink(unit, filepath.Join(wants, filepath.Base(unit))); err != nil {
-			return fmt.Errorf("enable %s: %w", unit, err)
+	if err := os.Symlink(runAtBoot, filepath.Join(wants, filepath.Base(runAtBoot))); err != nil {
+		return fmt.Errorf("enable %s: %w", runAtBoot, err)
+	}
+	for _, unit := range masked {
+		if err := os.Symlink("/dev/null", filepath.Join(root, "etc/systemd/system", unit)); err != nil {
+			return fmt.Errorf("mask %s: %w", unit, err)
 		}
 	}
-	return nil
+	return os.MkdirAll(filepath.Join(root, PayloadAt), 0o755)
 }
 
 // makeDisk makes an ext4 image of the directory.

@@ -94,7 +94,7 @@ func arguments(s system, payload, console string) []string {
 	return []string{
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "3072", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", s.kernel, "-initrd", s.initrd,
-		"-append", "console=ttyS0 root=/dev/vda rw panic=-1 quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1",
+		"-append", "console=ttyS0 root=/dev/vda rw panic=-1 quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1 loglevel=4" + clock(),
 		"-drive", "file=" + s.disk + ",if=virtio,format=raw,snapshot=on",
 		"-drive", "file=" + payload + ",if=virtio,format=raw,readonly=on",
 		"-nic", "user,restrict=on,model=virtio-net-pci",

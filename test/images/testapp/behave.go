@@ -43,13 +43,21 @@ func sleep(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	if limit == 0 {
-		<-ctx.Done()
-		return nil
+	linger, err := f.duration("linger")
+	if err != nil {
+		return err
+	}
+	if err := sayReady(f); err != nil {
+		return err
+	}
+	var over <-chan time.Time
+	if limit > 0 {
+		over = time.After(limit)
 	}
 	select {
-	case <-time.After(limit):
+	case <-over:
 	case <-ctx.Done():
+		time.Sleep(linger)
 	}
 	return nil
 }
@@ -59,12 +67,19 @@ func stubborn(f flags) error {
 	signal.Reset()
 	signal.Ignore(syscall.SIGTERM, os.Interrupt)
 	fmt.Println("ignoring SIGTERM")
-	if ready := f.text("ready", ""); ready != "" {
-		if err := os.WriteFile(ready, nil, 0o644); err != nil {
-			return err
-		}
+	if err := sayReady(f); err != nil {
+		return err
 	}
 	select {}
+}
+
+// sayReady writes the file that the argument ready names: from then on signals are
+// taken as they shall be.
+func sayReady(f flags) error {
+	if ready := f.text("ready", ""); ready != "" {
+		return os.WriteFile(ready, nil, 0o644)
+	}
+	return nil
 }
 
 func writeLogs(ctx context.Context, f flags) error {

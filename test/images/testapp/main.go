@@ -23,10 +23,12 @@ const usage = `usage: testapp COMMAND [name=value ...]
   stubborn    ready=                             ignore SIGTERM; write the file once it does
   logs        lines=0 rate=0 size=80             write numbered lines, 0 lines means for ever
   env                                            print the environment, then wait
-  sleep       for=0s                             wait for SIGTERM or for the time given
+  sleep       for=0s linger=0s ready=            wait for SIGTERM or for the time given; end so long after SIGTERM;
+                                                 write the file once it waits
   stat        path=                              print type, mode, owner and content length, for exec
   cat                                            copy stdin to stdout, for exec and attach
   write       path= text=                        write a file, for exec
+  call        socket= method=                    call a gRPC method, its code goes to the termination log
   true, false                                    end at once, for exec
 `
 
@@ -67,6 +69,8 @@ func dispatch(ctx context.Context, command string, f flags) error {
 		return nil
 	case "sleep":
 		return sleep(ctx, f)
+	case "call":
+		return call(ctx, f)
 	case "true":
 		return nil
 	case "false":

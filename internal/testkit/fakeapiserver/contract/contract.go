@@ -5,6 +5,9 @@ package contract
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +35,7 @@ func (c Case) Run(t *testing.T, client kubernetes.Interface, namespace string) {
 }
 
 // Cases returns all of them.
-func Cases() []Case { return append(append([]Case(nil), writeCases...), deleteCases...) }
+func Cases() []Case { return slices.Concat(writeCases, statusCases, deleteCases) }
 
 type kit struct {
 	t      *testing.T
@@ -44,18 +47,43 @@ type kit struct {
 
 func (k *kit) pod(name, node string) *corev1.Pod {
 	k.t.Helper()
+	return k.podOf(name, func(s *corev1.PodSpec) { s.NodeName = node })
+}
+
+// podOf makes a pod on a node after change, which may be nil, has been at its spec.
+func (k *kit) podOf(name string, change func(*corev1.PodSpec)) *corev1.Pod {
+	k.t.Helper()
 	no := false
-	p, err := k.pods.Create(k.ctx, &corev1.Pod{
+	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
-			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "app"}}, AutomountServiceAccountToken: &no,
+			NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "app"}}, AutomountServiceAccountToken: &no,
 			RestartPolicy: corev1.RestartPolicyNever,
 		},
-	}, metav1.CreateOptions{})
+	}
+	if change != nil {
+		change(&p.Spec)
+	}
+	p, err := k.pods.Create(k.ctx, p, metav1.CreateOptions{})
 	if err != nil {
 		k.t.Fatalf("create pod %s: %v", name, err)
 	}
 	return p
+}
+
+// causesOf are the fields that an answer names, each with why.
+func causesOf(err error) []metav1.StatusCause {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) || answer.Status().Details == nil {
+		return nil
+	}
+	return answer.Status().Details.Causes
+}
+
+// named says whether a cause is about a field and says so, as "field: why".
+func named(c metav1.StatusCause, want string) bool {
+	at, why, _ := strings.Cut(want, ": ")
+	return c.Field == at && strings.Contains(c.Message, why)
 }
 
 func (k *kit) patchStatus(name, body string) (*corev1.Pod, error) {

@@ -211,16 +211,16 @@ func (k *kit) ended(id string) *runtimeapi.ContainerStatus {
 	return st
 }
 
-// eventually waits for a condition; 20 seconds are for ever.
+// eventually waits for a condition; a minute is for ever.
 func (k *kit) eventually(what string, cond func() bool) {
 	k.t.Helper()
-	for range 400 {
+	for range 1200 {
 		if cond() {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	k.t.Fatalf("not in 20 seconds: %s", what)
+	k.t.Fatalf("not in a minute: %s", what)
 }
 
 // fails asserts a gRPC code, and a text in the message.

@@ -1,23 +1,20 @@
 package access
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
 // judge is an apiserver that answers SubjectAccessReviews and remembers them.
@@ -27,32 +24,30 @@ type judge struct {
 	// busy is how many of the next questions are refused for its load, away how
 	// many find no apiserver.
 	busy, away int
+	// slow is how long an answer takes.
+	slow time.Duration
 }
 
-// RoundTrip implements http.RoundTripper.
-func (j *judge) RoundTrip(req *http.Request) (*http.Response, error) {
-	var review authorizationv1.SubjectAccessReview
-	if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
-		return nil, err
-	}
-	if req.Method != http.MethodPost || req.URL.Path != "/apis/authorization.k8s.io/v1/subjectaccessreviews" {
-		return nil, errors.New("not a review: " + req.Method + " " + req.URL.Path)
-	}
+// ReviewToken implements Reviewer.
+func (*judge) ReviewToken(context.Context, *authenticationv1.TokenReview) (*authenticationv1.TokenReview, *metav1.Status, error) {
+	return nil, nil, errors.New("nobody asked for a token here")
+}
+
+// ReviewAccess implements Reviewer.
+func (j *judge) ReviewAccess(_ context.Context, review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, *metav1.Status, error) {
 	j.asked = append(j.asked, review.Spec)
-	if j.away > 0 {
+	time.Sleep(j.slow)
+	switch {
+	case j.away > 0:
 		j.away--
-		return nil, errors.New("no route")
-	}
-	code, answer := http.StatusCreated, any(&review)
-	review.Status = j.status
-	if j.busy > 0 {
+		return nil, nil, errors.New("no route")
+	case j.busy > 0:
 		j.busy--
-		code, answer = http.StatusTooManyRequests, &metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Message: "busy",
-		}
+		return nil, &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonTooManyRequests, Code: http.StatusTooManyRequests, Message: "busy"}, nil
 	}
-	body, err := json.Marshal(answer)
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Body: io.NopCloser(bytes.NewReader(body)), Request: req}, err
+	answer := review.DeepCopy()
+	answer.Status = j.status
+	return answer, nil, nil
 }
 
 func wants(name, subresource string) authorizer.AttributesRecord {
@@ -64,11 +59,7 @@ func wants(name, subresource string) authorizer.AttributesRecord {
 
 func newJudged(t *testing.T, j *judge) authorizer.Authorizer {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://apiserver", Transport: j, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, authz, err := New(Config{Anonymous: true, AllowTTL: 5 * time.Minute, DenyTTL: 30 * time.Second}, client, nil)
+	_, authz, err := New(Config{Anonymous: true, AllowTTL: 5 * time.Minute, DenyTTL: 30 * time.Second}, j, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,5 +150,24 @@ func TestAnErrorAllowsNobodyAndIsNotKept(t *testing.T) {
 		ask("busy, then an answer", "eve", authorizer.DecisionAllow, 4)
 		j.busy = 6
 		ask("busy five times", "adam", authorizer.DecisionNoOpinion, 9)
+	})
+}
+
+func TestEqualQuestionsAtTheSameTimeAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &judge{status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}, slow: time.Second}
+		authz := newJudged(t, j)
+		var group sync.WaitGroup
+		for range 64 {
+			group.Go(func() {
+				if decision, _, err := authz.Authorize(t.Context(), wants("eve", "proxy")); decision != authorizer.DecisionAllow || err != nil {
+					t.Errorf("%v, %v", decision, err)
+				}
+			})
+		}
+		group.Wait()
+		if len(j.asked) != 1 {
+			t.Errorf("%d reviews", len(j.asked))
+		}
 	})
 }

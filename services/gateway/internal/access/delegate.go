@@ -8,12 +8,19 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -30,17 +37,32 @@ type Config struct {
 	AlwaysAllow bool
 	// AllowTTL and DenyTTL are how long its answers are kept.
 	AllowTTL, DenyTTL time.Duration
+	// Begin bounds the questions under way; nil allows any number.
+	Begin Begin
 }
+
+// tokenTimeout bounds a TokenReview with all its tries.
+const tokenTimeout = 10 * time.Second
 
 // webhookBackoff is the apiserver library's default: five tries within 3 s.
 func webhookBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// New builds authenticator and authorizer. client may be nil (standalone):
+// New builds authenticator and authorizer. reviewer may be nil (standalone):
 // then tokens are not known, and without AlwaysAllow nobody is authorised. ca
 // may be nil: then client certificates are not known.
-func New(cfg Config, client kubernetes.Interface, ca dynamiccertificates.CAContentProvider) (authenticator.Request, authorizer.Authorizer, error) {
+func New(cfg Config, reviewer Reviewer, ca dynamiccertificates.CAContentProvider) (authenticator.Request, authorizer.Authorizer, error) {
+	if cfg.Begin == nil {
+		cfg.Begin = func(string, bool) func() { return func() {} }
+	}
+	var client kubernetes.Interface
+	if reviewer != nil {
+		var err error
+		if client, err = clientOf(&placed{Reviewer: reviewer, begin: cfg.Begin}); err != nil {
+			return nil, nil, err
+		}
+	}
 	authn, err := newAuthenticator(cfg, client, ca)
 	if err != nil {
 		return nil, nil, err
@@ -50,28 +72,47 @@ func New(cfg Config, client kubernetes.Interface, ca dynamiccertificates.CAConte
 }
 
 func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertificates.CAContentProvider) (authenticator.Request, error) {
-	webhook := cfg.WebhookAuthentication && client != nil
-	if !webhook && ca == nil && !cfg.Anonymous {
+	tokens := cfg.WebhookAuthentication && client != nil
+	if !tokens && ca == nil && !cfg.Anonymous {
 		return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 			return nil, false, errors.New("no way to authenticate is configured: set authentication.x509.clientCAFile, " +
 				"or run with --kubeconfig and authentication.webhook.enabled")
 		}), nil
 	}
-	delegating := authenticatorfactory.DelegatingAuthenticatorConfig{
-		Anonymous:                          &apiserver.AnonymousAuthConfig{Enabled: cfg.Anonymous},
-		CacheTTL:                           cfg.TokenTTL,
-		ClientCertificateCAContentProvider: ca,
+	// As authenticatorfactory puts them together, with a place for each question
+	// between the cache and what it asks.
+	var parts []authenticator.Request
+	if ca != nil {
+		parts = append(parts, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion))
 	}
-	if webhook {
-		delegating.TokenAccessReviewClient = client.AuthenticationV1()
-		delegating.TokenAccessReviewTimeout = 10 * time.Second
-		delegating.WebhookRetryBackoff = webhookBackoff()
+	if tokens {
+		token, err := newTokens(cfg, client)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, bearertoken.New(token), websocket.NewProtocolAuthenticator(token))
 	}
-	authn, _, err := delegating.New()
-	if err != nil {
-		return nil, fmt.Errorf("building the authenticator of the secure port: %w", err)
+	nobody := anonymous.NewAuthenticator(nil)
+	if len(parts) == 0 {
+		return nobody, nil
+	}
+	authn := group.NewAuthenticatedGroupAdder(union.New(parts...))
+	if cfg.Anonymous {
+		authn = union.NewFailOnError(authn, nobody)
 	}
 	return authn, nil
+}
+
+// newTokens asks about bearer tokens, and keeps the answers.
+func newTokens(cfg Config, client kubernetes.Interface) (authenticator.Token, error) {
+	review, err := webhook.NewFromInterface(client.AuthenticationV1(), nil, *webhookBackoff(), tokenTimeout, webhook.AuthenticatorMetrics{
+		RecordRequestTotal: authenticatorfactory.RecordRequestTotal, RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the authenticator of bearer tokens: %w", err)
+	}
+	who := newAskers(cfg.Begin)
+	return who.around(cache.New(who.within(review), false, cfg.TokenTTL, cfg.TokenTTL)), nil
 }
 
 func newAuthorizer(cfg Config, client kubernetes.Interface) (authorizer.Authorizer, error) {

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -19,9 +20,6 @@ type Filter struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	Attributes    Attributes
-	// Begin is asked before a request of an address is reviewed and returns what
-	// ends the review, or nil when there are too many; nil allows any number.
-	Begin func(address string) (end func())
 	// Admitted is told of each request that may pass; nil tells nobody.
 	Admitted func(ctx context.Context)
 }
@@ -35,7 +33,7 @@ const reviewTimeout = 30 * time.Second
 func (f Filter) Wrap(next http.Handler) http.Handler {
 	quiet := &quiet{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.review(w, r, quiet) {
+		if f.allow(w, r, quiet) {
 			if f.Admitted != nil {
 				f.Admitted(r.Context())
 			}
@@ -47,25 +45,21 @@ func (f Filter) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// review is allow within the number of reviews that may be under way.
-func (f Filter) review(w http.ResponseWriter, r *http.Request, quiet *quiet) bool {
-	if f.Begin != nil {
-		end := f.Begin(r.RemoteAddr)
-		if end == nil {
-			w.Header().Set("Retry-After", "1")
-			answer.Text(w, http.StatusTooManyRequests, "too many requests are being authenticated; try again")
-			return false
-		}
-		defer end()
-	}
-	return f.allow(w, r, quiet)
+// busy answers a request for whose review there is no place.
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	answer.Text(w, http.StatusTooManyRequests, errTooMany.Error())
 }
 
 func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool {
-	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	ctx, cancel := context.WithTimeout(withAddress(r), reviewTimeout)
 	defer cancel()
 	log := logr.FromContextOrDiscard(r.Context())
 	info, ok, err := f.Authenticator.AuthenticateRequest(r.WithContext(ctx))
+	if errors.Is(err, errTooMany) {
+		busy(w)
+		return false
+	}
 	if err != nil || !ok {
 		if err != nil && quiet.speak(time.Now()) {
 			log.Info("Unable to authenticate a request", "path", r.URL.Path, "from", r.RemoteAddr, "reason", err.Error())
@@ -80,6 +74,10 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 	}
 	for _, a := range sets {
 		decision, _, err := f.Authorizer.Authorize(ctx, a)
+		if errors.Is(err, errTooMany) {
+			busy(w)
+			return false
+		}
 		if err != nil {
 			message := fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=%s, subresource=%s)",
 				info.User.GetName(), a.GetVerb(), a.GetResource(), a.GetSubresource())

@@ -9,7 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,3 +175,27 @@ func TestHealthzNamesWhatFailedAndNotWhy(t *testing.T) {
 type nobody struct{}
 
 func (nobody) ObserveCheck(string, bool) {}
+
+func TestAFloodOfHealthChecksIsOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, sick := 0, errors.New("away")
+		h := HealthzOne(Shared(Check{Name: "stats", Run: func(context.Context) error {
+			calls++
+			time.Sleep(time.Second)
+			return sick
+		}}))
+		var group sync.WaitGroup
+		for range 1000 {
+			group.Go(func() {
+				if w := do(h, http.MethodGet, "/healthz/stats"); w.Code != 500 {
+					t.Errorf("%d", w.Code)
+				}
+			})
+		}
+		group.Wait()
+		sick = nil
+		if w := do(h, http.MethodGet, "/healthz/stats"); w.Code != 200 || calls != 2 {
+			t.Errorf("%d after %d calls", w.Code, calls)
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/polylet/polylet/services/gateway/internal/answer"
 )
@@ -32,6 +33,28 @@ func (c Check) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return c.Run(ctx)
+}
+
+// Shared is c with one run at a time, whose result all get who ask meanwhile:
+// anybody may ask for /healthz, and a check is a call to another process.
+func Shared(c Check) Check {
+	var group singleflight.Group
+	run := c.Run
+	c.Run = func(ctx context.Context) error {
+		done := group.DoChan("", func() (any, error) {
+			// Others wait for it when the first who asked has left.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+			defer cancel()
+			return nil, run(ctx)
+		})
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case result := <-done:
+			return result.Err
+		}
+	}
+	return c
 }
 
 // Observer is told the result of each check of /healthz.

@@ -2,8 +2,10 @@ package limit
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,25 +75,58 @@ func TestAClientThatLeavesGivesUpItsTurn(t *testing.T) {
 	})
 }
 
-func TestReviewsHaveANumberInAllAndOfEachAddress(t *testing.T) {
-	l := NewReviews(3, 2)
-	first, second := l.Begin("10.0.0.1:1"), l.Begin("10.0.0.1:2")
-	if first == nil || second == nil || l.Begin("10.0.0.1:3") != nil {
-		t.Error("an address has two reviews")
+func TestABodyThatIsTooLargeIsRefusedBeforeAPlaceIsTaken(t *testing.T) {
+	seen := ""
+	h := New(Config{Name: "documents", AtOnce: 1, BodyTime: time.Second, BodyBytes: 8}).Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		if seen = string(text); err != nil {
+			t.Error(err)
+		}
+	}))
+	for body, want := range map[string]int{"12345678": http.StatusOK, "123456789": http.StatusRequestEntityTooLarge, "": http.StatusOK} {
+		seen = "nothing"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/x", strings.NewReader(body)))
+		if w.Code != want || want == http.StatusOK && seen != body || want != http.StatusOK && seen != "nothing" {
+			t.Errorf("%q: %d, the handler saw %q", body, w.Code, seen)
+		}
 	}
-	third := l.Begin("[::1]:1")
-	if third == nil || l.Begin("10.0.0.3:1") != nil {
-		t.Error("there are three in all")
-	}
-	first()
-	if end := l.Begin("10.0.0.1:4"); end == nil {
-		t.Error("the place of one that ended stays taken")
-	} else {
-		end()
-	}
-	second()
-	third()
-	if len(l.byHost) != 0 || l.all != 0 {
-		t.Errorf("%v and %d are left over", l.byHost, l.all)
-	}
+}
+
+func TestOneHoldsNotAllPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		h := New(Config{Name: "streams", AtOnce: 3, MostOfOne: 2, Of: func(r *http.Request) string { return r.URL.Query().Get("of") }}).Wrap(slow(end))
+		get := func(of string) int {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x?of="+of, nil))
+			return w.Code
+		}
+		for range 2 {
+			go get("a")
+		}
+		synctest.Wait()
+		if code := get("a"); code != http.StatusTooManyRequests {
+			t.Errorf("a third of one: %d", code)
+		}
+		others := make(chan int, 2)
+		go func() { others <- get("b") }()
+		synctest.Wait()
+		if len(others) > 0 {
+			t.Errorf("the first of another: %d", <-others)
+		}
+		if code := get(""); code != http.StatusTooManyRequests {
+			t.Errorf("one more than there are places: %d", code)
+		}
+		close(end)
+		synctest.Wait()
+		if code := <-others; code != http.StatusOK {
+			t.Errorf("the other's: %d", code)
+		}
+		for _, of := range []string{"a", "a", "a", ""} {
+			if code := get(of); code != http.StatusOK {
+				t.Errorf("%q once there is room: %d", of, code)
+			}
+		}
+	})
 }

@@ -6,26 +6,46 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+
+	"github.com/polylet/polylet/services/gateway/internal/limit"
 )
 
 // door bounds how many connections are open. Clients that nobody has authorised
-// yet, strangers, have few places, and the oldest makes room for the next: a
-// flood costs a bounded amount, throws out itself first, and whoever shows
-// credentials in time gets in and stays.
+// yet, strangers, have few places, and whoever holds most of them makes room
+// for the next with its oldest: a flood costs a bounded amount, throws out
+// itself, and whoever shows credentials in time gets in and stays.
 type door struct {
 	net.Listener
-	most, mostStrangers int
-	dropped             func()
+	most, mostStrangers, mostKnownOfOne int
+	dropped                             func()
 
 	mu        sync.Mutex
 	open      int
+	came      uint64
+	strangers int
+	hosts     map[string]*host
+}
+
+// host is an address, as limit.HostOf counts them, that has connections.
+type host struct {
 	strangers list.List // of *visitor, oldest first
+	known     int
+}
+
+func newDoor(sock net.Listener, limits Limits, dropped func()) *door {
+	return &door{
+		Listener: sock, most: limits.Connections, mostStrangers: limits.Strangers, mostKnownOfOne: limits.KnownOfOne,
+		dropped: dropped, hosts: map[string]*host{},
+	}
 }
 
 // visitor is a connection that came through a door.
 type visitor struct {
 	net.Conn
 	door *door
+	host string
+	// came is its number in the order of all.
+	came uint64
 	// place is nil for those who are known; under the door's lock.
 	place *list.Element
 	left  bool
@@ -50,17 +70,22 @@ func (d *door) Accept() (net.Conn, error) {
 func (d *door) enter(conn net.Conn) *visitor {
 	d.mu.Lock()
 	var out *visitor
-	if d.strangers.Len() >= d.mostStrangers || d.open >= d.most {
-		oldest := d.strangers.Front()
-		if oldest == nil {
+	if d.strangers >= d.mostStrangers || d.open >= d.most {
+		if out = d.oldestOfMost(); out == nil {
 			d.mu.Unlock()
 			return nil
 		}
-		out, _ = oldest.Value.(*visitor)
 		d.forget(out)
 	}
-	v := &visitor{Conn: conn, door: d}
-	v.place = d.strangers.PushBack(v)
+	d.came++
+	v := &visitor{Conn: conn, door: d, host: limit.HostOf(conn.RemoteAddr().String()), came: d.came}
+	h := d.hosts[v.host]
+	if h == nil {
+		h = &host{}
+		d.hosts[v.host] = h
+	}
+	v.place = h.strangers.PushBack(v)
+	d.strangers++
 	d.open++
 	d.mu.Unlock()
 	if out != nil {
@@ -70,6 +95,24 @@ func (d *door) enter(conn net.Conn) *visitor {
 	return v
 }
 
+// oldestOfMost is the oldest stranger of the address that has most of them; of
+// several such addresses the oldest of all. The caller holds the lock.
+func (d *door) oldestOfMost() *visitor {
+	var out *visitor
+	most := 0
+	for _, h := range d.hosts {
+		n := h.strangers.Len()
+		if n == 0 || n < most {
+			continue
+		}
+		v, _ := h.strangers.Front().Value.(*visitor)
+		if n > most || v.came < out.came {
+			out, most = v, n
+		}
+	}
+	return out
+}
+
 // forget gives a visitor's place free. The caller holds the lock.
 func (d *door) forget(v *visitor) {
 	if v.left {
@@ -77,9 +120,16 @@ func (d *door) forget(v *visitor) {
 	}
 	v.left = true
 	d.open--
+	h := d.hosts[v.host]
 	if v.place != nil {
-		d.strangers.Remove(v.place)
+		h.strangers.Remove(v.place)
 		v.place = nil
+		d.strangers--
+	} else {
+		h.known--
+	}
+	if h.strangers.Len() == 0 && h.known == 0 {
+		delete(d.hosts, v.host)
 	}
 }
 
@@ -99,13 +149,20 @@ func (v *visitor) CloseWrite() error {
 	return nil
 }
 
+// trust takes v from the strangers, unless so many of its address are known
+// that it is no better than a flood.
 func (v *visitor) trust() {
-	v.door.mu.Lock()
-	defer v.door.mu.Unlock()
-	if v.place != nil {
-		v.door.strangers.Remove(v.place)
-		v.place = nil
+	d := v.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := d.hosts[v.host]
+	if v.place == nil || h.known >= d.mostKnownOfOne {
+		return
 	}
+	h.strangers.Remove(v.place)
+	v.place = nil
+	d.strangers--
+	h.known++
 }
 
 type visitorKey struct{}

@@ -7,10 +7,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,21 +26,28 @@ const openAgain = 5 * time.Second
 // Limits of a port.
 type Limits struct {
 	// Connections is how many may be open at once; Strangers is how many of
-	// them may be by clients that nobody has authorised (see Trust).
-	Connections, Strangers int
+	// them may be by clients that nobody has authorised (see Trust), KnownOfOne
+	// how many of one address count as known; what is more stays a stranger.
+	Connections, Strangers, KnownOfOne int
 	// Header is how long a client may take for the TLS handshake and for a
 	// request's header, Body for a request and for an answer, Idle between two.
 	Header, Body, Idle time.Duration
-	// HeaderBytes is how large a request's header may be.
-	HeaderBytes int
+	// HeaderBytes is how large a request's header may be: a command's arguments
+	// stand in it. StrangerHeaderBytes is that of clients without a good
+	// certificate, and of all where there is no TLS.
+	HeaderBytes, StrangerHeaderBytes int
+	// StrangerStreams is how many requests such a client may have under way on
+	// one HTTP/2 connection.
+	StrangerStreams int
 }
 
 // DefaultLimits are the kubelet's where it has any. The number of connections
 // and the time for a header are ours: the kubelet bounds neither.
 func DefaultLimits() Limits {
 	return Limits{
-		Connections: 4096, Strangers: 256,
-		Header: 30 * time.Second, Body: 4 * time.Hour, Idle: 90 * time.Second, HeaderBytes: 1 << 20,
+		Connections: 4096, Strangers: 256, KnownOfOne: 512,
+		Header: 30 * time.Second, Body: 4 * time.Hour, Idle: 90 * time.Second,
+		HeaderBytes: 1 << 20, StrangerHeaderBytes: 64 << 10, StrangerStreams: 32,
 	}
 }
 
@@ -66,11 +71,12 @@ type Listener struct {
 	tls     *TLS
 	limits  Limits
 	dropped func()
-	server  *http.Server
-	mu      sync.Mutex
-	bound   net.Addr
-	ready   chan struct{}
-	tried   sync.Once
+	// certified serves clients with a good certificate, server all others.
+	server, certified *http.Server
+	mu                sync.Mutex
+	bound             net.Addr
+	ready             chan struct{}
+	tried             sync.Once
 	// missing is told that an optional port cannot be opened, and nil when it
 	// is; nil for a port that must open.
 	missing func(error)
@@ -105,16 +111,24 @@ func New(cfg Config) *Listener {
 	if l.dropped == nil {
 		l.dropped = func() {}
 	}
-	l.server = &http.Server{
+	l.server = server(cfg, cfg.Limits.StrangerHeaderBytes)
+	l.server.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: cfg.Limits.StrangerStreams, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 128 << 10,
+	}
+	l.certified = server(cfg, cfg.Limits.HeaderBytes)
+	return l
+}
+
+func server(cfg Config, headerBytes int) *http.Server {
+	return &http.Server{
 		Handler:           cfg.Handler,
 		ReadHeaderTimeout: cfg.Limits.Header,
 		ReadTimeout:       cfg.Limits.Body,
 		WriteTimeout:      cfg.Limits.Body,
 		IdleTimeout:       cfg.Limits.Idle,
-		MaxHeaderBytes:    cfg.Limits.HeaderBytes,
+		MaxHeaderBytes:    headerBytes,
 		ConnContext:       withVisitor,
 	}
-	return l
 }
 
 // Address is host:port, with the real port once it is open.
@@ -145,23 +159,28 @@ func (l *Listener) Run(ctx context.Context) error {
 	if sock == nil {
 		return err
 	}
-	sock = &door{Listener: sock, most: l.limits.Connections, mostStrangers: l.limits.Strangers, dropped: l.dropped}
+	sock = newDoor(onlyLocal(newPatient(sock, log), l.dropped), l.limits, l.dropped)
 	l.mu.Lock()
 	l.bound = sock.Addr()
 	l.mu.Unlock()
 	l.tried.Do(func() { close(l.ready) })
 	log.Info("Serving", "address", sock.Addr().String(), "tls", l.tls != nil)
-	l.server.ErrorLog = errorLog(log)
-	l.server.BaseContext = func(net.Listener) context.Context {
-		// Requests outlive ctx by stopTimeout, so that an orderly stop cuts few.
-		return logr.NewContext(context.WithoutCancel(ctx), log)
+	for _, s := range l.servers() {
+		s.ErrorLog = errorLog(log)
+		s.BaseContext = func(net.Listener) context.Context {
+			// Requests outlive ctx by stopTimeout, so that an orderly stop cuts few.
+			return logr.NewContext(context.WithoutCancel(ctx), log)
+		}
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
+		if l.tls != nil {
+			_ = sock.Close() // else the server's own, which tells why it ends
+		}
 		l.shutDown()
 	})
-	err = l.serve(sock)
+	err = l.serve(ctx, sock, log)
 	if stop() || !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving the %s port at %s: %w", l.Name, sock.Addr(), err)
 	}
@@ -195,20 +214,43 @@ func (l *Listener) open(ctx context.Context) (net.Listener, error) {
 	}
 }
 
-func (l *Listener) serve(sock net.Listener) error {
+func (l *Listener) servers() []*http.Server { return []*http.Server{l.server, l.certified} }
+
+// serve serves until shutDown; http.ErrServerClosed then.
+func (l *Listener) serve(ctx context.Context, sock net.Listener, log logr.Logger) error {
 	if l.tls == nil {
 		return l.server.Serve(sock)
 	}
-	l.server.TLSConfig = l.tls.config()
-	return l.server.ServeTLS(sock, "", "")
+	g := &greeter{
+		sock: sock, config: l.tls.config(), knows: l.tls.knows, timeout: l.limits.Header, log: log,
+		certified: newQueue(sock.Addr()), strangers: newQueue(sock.Addr()),
+	}
+	var group sync.WaitGroup
+	group.Go(func() { _ = l.server.Serve(g.strangers) })
+	group.Go(func() { _ = l.certified.Serve(g.certified) })
+	err := g.run(ctx)
+	if ctx.Err() == nil {
+		// The socket failed: nobody else ends the servers.
+		l.shutDown()
+	} else {
+		err = http.ErrServerClosed
+	}
+	group.Wait()
+	return err
 }
 
 func (l *Listener) shutDown() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	if l.server.Shutdown(ctx) != nil {
-		_ = l.server.Close()
+	var group sync.WaitGroup
+	for _, s := range l.servers() {
+		group.Go(func() {
+			if s.Shutdown(ctx) != nil {
+				_ = s.Close()
+			}
+		})
 	}
+	group.Wait()
 }
 
 func (t *TLS) config() *tls.Config {
@@ -235,22 +277,4 @@ func (t *TLS) config() *tls.Config {
 		return now, nil
 	}
 	return c
-}
-
-// errorLog passes on what net/http has to say, without what any port scan causes.
-func errorLog(l logr.Logger) *log.Logger {
-	return log.New(writer(func(line string) {
-		if strings.Contains(line, "TLS handshake error") {
-			l.V(2).Info("TLS handshake failed", "reason", line)
-			return
-		}
-		l.Info("HTTP server reports", "message", line)
-	}), "", 0)
-}
-
-type writer func(string)
-
-func (w writer) Write(p []byte) (int, error) {
-	w(strings.TrimSpace(string(p)))
-	return len(p), nil
 }

@@ -91,8 +91,16 @@ func services(w http.ResponseWriter, r *http.Request, node Node, q *Query) {
 	}
 }
 
+// mostRanges is how many parts of a file one request may ask for: each is read
+// on its own, from its beginning.
+const mostRanges = 16
+
 // files serves one path as Go's file server does: listings, ranges, redirects.
 func files(w http.ResponseWriter, r *http.Request, node Node, name string) {
+	if strings.Count(r.Header.Get("Range"), ",") >= mostRanges {
+		answer.Text(w, http.StatusRequestedRangeNotSatisfiable, "too many ranges: ask for 16 at most")
+		return
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	// A log may hold what somebody outside wrote, and browsers reach this path

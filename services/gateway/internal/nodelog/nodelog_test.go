@@ -116,6 +116,8 @@ func TestFilesAreServedAsByGosFileServer(t *testing.T) {
 		{"/logs/a.log", []string{"Range", "bytes=4-6"}, 206, "456"},
 		{"/logs/a.log", []string{"Range", "bytes=-2"}, 206, "89"},
 		{"/logs/a.log", []string{"Range", "bytes=10-"}, 416, ""},
+		{"/logs/a.log", []string{"Range", "bytes=0-0" + strings.Repeat(",1-1", 8)}, 206, "Content-Range: bytes 1-1/10"},
+		{"/logs/a.log", []string{"Range", "bytes=0-0" + strings.Repeat(",1-1", 16)}, 416, "too many ranges"},
 		{"/logs/a.log", []string{"If-Modified-Since", time.Unix(1e9, 0).UTC().Format(http.TimeFormat)}, 304, ""},
 		{"/logs/nosuch", nil, 404, "404 page not found"},
 		{"/logs/?query=/a.log", nil, 200, "0123456789"},

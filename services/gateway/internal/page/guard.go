@@ -1,9 +1,7 @@
 package page
 
 import (
-	"net"
 	"net/http"
-	"strings"
 
 	"github.com/polylet/polylet/services/gateway/internal/answer"
 )
@@ -27,7 +25,7 @@ func Guard(nodeName string, next http.Handler) http.Handler {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			h.Set("Allow", "GET, HEAD")
 			answer.Text(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
-		case !ownHost(r.Host, nodeName):
+		case !answer.OwnHost(r.Host, nodeName):
 			answer.Text(w, http.StatusMisdirectedRequest, "This page answers under an IP address, localhost or the node's name only.")
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 			answer.Text(w, http.StatusForbidden, "Another site may not read this.")
@@ -35,15 +33,4 @@ func Guard(nodeName string, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-// ownHost says whether a Host header is safe from DNS rebinding: an address
-// cannot be rebound, and localhost and the node's name are not a stranger's.
-func ownHost(host, nodeName string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
-	return net.ParseIP(host) != nil || host == "localhost" || strings.HasSuffix(host, ".localhost") ||
-		nodeName != "" && host == strings.ToLower(nodeName)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -184,11 +185,21 @@ func eventsOf(nodeName string, ofPods *podsyncv1.ListRecentEventsResponse, ofNod
 	for _, e := range slices.Backward(ofPods.GetEvents()) {
 		out = append(out, event{
 			Time: e.GetTime().AsTime(), Kind: e.GetKind(), Namespace: e.GetNamespace(), Name: e.GetName(), Container: e.GetContainer(),
-			Type: e.GetType(), Reason: e.GetReason(), Message: e.GetMessage(), Count: e.GetCount(),
+			Type: e.GetType(), Reason: e.GetReason(), Message: messageOf(e), Count: e.GetCount(),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b event) int { return b.Time.Compare(a.Time) })
 	return out
+}
+
+// messageOf is the message of a pod's event, for probes without what the
+// container answered: the page asks nobody who they are.
+func messageOf(e *podsyncv1.RecentEvent) string {
+	if e.GetReason() == "Unhealthy" || e.GetReason() == "ProbeWarning" {
+		said, _, _ := strings.Cut(e.GetMessage(), ":")
+		return said
+	}
+	return e.GetMessage()
 }
 
 // stamp is a proto's time; nil when it is unset.

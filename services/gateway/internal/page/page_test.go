@@ -66,11 +66,11 @@ func (f *fakePeers) ExplainPod(_ context.Context, req *podsyncv1.ExplainPodReque
 
 func (f *fakePeers) ListProbes(context.Context, *probesv1.ListProbesRequest) (*probesv1.ListProbesResponse, error) {
 	return &probesv1.ListProbesResponse{Probes: []*probesv1.ProbeState{
-		{Target: &podsyncv1.ProbeTarget{
+		{Message: "command timed out: \"check " + secret + "\"", Target: &podsyncv1.ProbeTarget{
 			Key:     &podsyncv1.ProbeKey{Container: "c", Type: podsyncv1.ProbeType_PROBE_TYPE_LIVENESS},
 			Handler: &podsyncv1.ProbeTarget_Exec{Exec: &podsyncv1.ExecHandler{Command: []string{"check", secret}}},
 		}},
-		{Target: &podsyncv1.ProbeTarget{
+		{Message: "{\"session\":\"" + secret + "\"}", Target: &podsyncv1.ProbeTarget{
 			Key: &podsyncv1.ProbeKey{Container: "c", Type: podsyncv1.ProbeType_PROBE_TYPE_READINESS},
 			Handler: &podsyncv1.ProbeTarget_HttpGet{HttpGet: &podsyncv1.HTTPGetHandler{
 				Path: "/ok?token=" + secret, Headers: []*podsyncv1.HTTPHeader{{Name: "Authorization", Value: secret}},
@@ -205,6 +205,22 @@ func TestNoSecretOfAPodIsShown(t *testing.T) {
 		if strings.Contains(body, secret) || !strings.Contains(body, want) {
 			t.Errorf("%s: %s", path, body)
 		}
+	}
+}
+
+func TestAnEventOfAProbeIsShownWithoutWhatTheContainerSaid(t *testing.T) {
+	got := eventsOf("n", &podsyncv1.ListRecentEventsResponse{Events: []*podsyncv1.RecentEvent{
+		{Kind: "Pod", Reason: "Unhealthy", Message: "Liveness probe failed: Get \"http://10.0.0.1/ok?token=" + secret + "\": refused"},
+		{Kind: "Pod", Reason: "ProbeWarning", Message: "Readiness probe warning: " + secret},
+		{Kind: "Pod", Reason: "Pulled", Message: "Container image: there"},
+	}}, nil)
+	for _, e := range got {
+		if strings.Contains(e.Message, secret) || e.Message == "" {
+			t.Errorf("%s: %q", e.Reason, e.Message)
+		}
+	}
+	if len(got) != 3 || got[0].Message == got[1].Message {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -185,7 +185,6 @@ type probeInfo struct {
 	LastOK    bool       `json:"lastOk"`
 	Last      *time.Time `json:"last,omitempty"`
 	Streak    int32      `json:"streak"`
-	Message   string     `json:"message,omitempty"`
 }
 
 func (p *page) askPod(ctx context.Context, ref *podsyncv1.PodRef) (*podPage, error) {
@@ -214,13 +213,15 @@ func (p *page) askPod(ctx context.Context, ref *podsyncv1.PodRef) (*podPage, err
 	return out, nil
 }
 
+// probeOf leaves out what the last attempt said: it is the container's own
+// output, or names the URL or the command. `polylet probes` shows it.
 func probeOf(s *probesv1.ProbeState) probeInfo {
 	t := s.GetTarget()
 	return probeInfo{
 		Container: t.GetKey().GetContainer(), Type: strings.ToLower(strings.TrimPrefix(t.GetKey().GetType().String(), "PROBE_TYPE_")),
 		Handler: handlerOf(t), Period: t.GetPeriodSeconds(),
 		Outcome: strings.ToLower(strings.TrimPrefix(s.GetOutcome().String(), "PROBE_OUTCOME_")),
-		LastOK:  s.GetLastAttemptOk(), Last: stamp(s.GetLastAttemptTime()), Streak: s.GetStreak(), Message: s.GetMessage(),
+		LastOK:  s.GetLastAttemptOk(), Last: stamp(s.GetLastAttemptTime()), Streak: s.GetStreak(),
 	}
 }
 

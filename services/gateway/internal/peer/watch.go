@@ -34,11 +34,19 @@ func Watch(ctx context.Context, name string, conn grpc.ClientConnInterface, to h
 		case connectivity.Ready:
 			to.Set(name, true, "")
 		case connectivity.TransientFailure:
-			to.Set(name, false, name+"'s socket cannot be reached; what it serves is answered with 503 until it is back")
+			to.Set(name, false, name+"'s socket cannot be reached; until it is back "+without(name))
 		case connectivity.Connecting, connectivity.Shutdown:
 		}
 		if !c.WaitForStateChange(ctx, state) {
 			return
 		}
 	}
+}
+
+// without says what clients get while a process is away.
+func without(name string) string {
+	if name == "nodestatus" {
+		return "the apiserver is not asked who may do what: on the secure port tokens get 401 and requests 500, but for answers that are kept; the node's logs get 503"
+	}
+	return "what it serves is answered with 503"
 }

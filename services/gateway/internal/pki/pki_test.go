@@ -64,16 +64,22 @@ func TestServingPairsThatOthersWillWriteMayBeMissing(t *testing.T) {
 	if _, err := Load(Config{CertFile: missing, KeyFile: missing}, logr.Discard()); err == nil || !strings.Contains(err.Error(), missing) {
 		t.Errorf("error %v does not name the file", err)
 	}
-	s, err := Load(Config{CertFile: missing, KeyFile: filepath.Join(dir, "tls.key"), Wait: true}, logr.Discard())
+	s, err := Load(Config{CertFile: missing, KeyFile: filepath.Join(dir, "tls.key"), Wait: true, Hosts: []string{"meanwhile"}}, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.GetCertificate(nil); err == nil {
-		t.Error("a handshake without a certificate succeeds")
+	if got := shown(t, s); got != "meanwhile" || s.NotAfter().IsZero() {
+		t.Errorf("before there is one, shows %q", got)
 	}
 	writePair(t, dir, "late")
 	if got := shown(t, s); got != "late" {
 		t.Errorf("shows %q", got)
+	}
+	if err := os.Remove(missing); err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(t, s); got != "late" {
+		t.Errorf("after it was removed, shows %q", got)
 	}
 }
 

@@ -22,6 +22,8 @@ type Serving struct {
 	cert, key stamp
 	pair      *tls.Certificate
 	failed    string
+	// meanwhile is shown until there is a pair; nil shows none.
+	meanwhile *tls.Certificate
 }
 
 // NewServing returns the pair in two files, which may be one and the same. It
@@ -64,6 +66,9 @@ func (s *Serving) current() (*tls.Certificate, error) {
 	} else if err.Error() != s.failed {
 		s.failed = err.Error()
 		s.log.Error(err, "Serving certificate cannot be loaded; what was loaded before is used", "cert", s.certFile, "key", s.keyFile)
+	}
+	if s.pair == nil {
+		return s.meanwhile, err
 	}
 	return s.pair, err
 }
@@ -116,8 +121,8 @@ func loadPair(certFile, keyFile string) (*tls.Certificate, error) {
 type Config struct {
 	// CertFile and KeyFile are what the operator gave; both or none.
 	CertFile, KeyFile string
-	// Wait is true when somebody else will write the files: without them
-	// handshakes fail until they are there.
+	// Wait is true when somebody else will write the files: until they are
+	// there a self-signed pair is shown, so that the port works.
 	Wait bool
 	// FallbackCertFile and FallbackKeyFile are used when nothing was given;
 	// made there, self-signed, when that is possible, else kept in memory.
@@ -132,11 +137,7 @@ func Load(cfg Config, log logr.Logger) (*Serving, error) {
 		return nil, fmt.Errorf("tlsCertFile is %q and tlsPrivateKeyFile is %q: give both or none", cfg.CertFile, cfg.KeyFile)
 	}
 	if cfg.CertFile != "" {
-		s := NewServing(cfg.CertFile, cfg.KeyFile, log)
-		if _, err := s.current(); err != nil && !cfg.Wait {
-			return nil, fmt.Errorf("%w: the gateway's user must be able to read tlsCertFile and tlsPrivateKeyFile", err)
-		}
-		return s, nil
+		return loadGiven(cfg, log)
 	}
 	if cfg.FallbackCertFile != "" {
 		s := NewServing(cfg.FallbackCertFile, cfg.FallbackKeyFile, log)
@@ -149,6 +150,24 @@ func Load(cfg Config, log logr.Logger) (*Serving, error) {
 		}
 	}
 	return makeOne(cfg, log)
+}
+
+func loadGiven(cfg Config, log logr.Logger) (*Serving, error) {
+	s := NewServing(cfg.CertFile, cfg.KeyFile, log)
+	_, err := s.current()
+	switch {
+	case err == nil:
+		return s, nil
+	case !cfg.Wait:
+		return nil, fmt.Errorf("%w: the gateway's user must be able to read tlsCertFile and tlsPrivateKeyFile", err)
+	}
+	made, err := selfSigned(cfg.Hosts, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("making a self-signed serving certificate: %w", err)
+	}
+	s.meanwhile = made.pair
+	log.Info("Serving with a self-signed certificate until the apiserver's signer has given one", "cert", cfg.CertFile)
+	return s, nil
 }
 
 func makeOne(cfg Config, log logr.Logger) (*Serving, error) {

@@ -11,7 +11,7 @@ import (
 )
 
 // formBytes bounds a form that comes as a body.
-const formBytes = 1 << 20
+const formBytes = 64 << 10
 
 // narrow makes the request that the mapping sees: method, path and, of the
 // query, what the kubelet takes. grpc-gateway by itself passes on

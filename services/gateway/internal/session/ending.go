@@ -23,6 +23,8 @@ type ending struct {
 	// tell is Opened.Over; it may be nil.
 	tell   func(clientLeft bool)
 	cancel context.CancelFunc
+	// frames says that the client's WebSocket is translated here.
+	frames bool
 
 	clientSpoke atomic.Bool // last
 	clientGone  atomic.Bool // its connection has ended
@@ -109,6 +111,9 @@ func (w watched) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if n := buffered.Reader.Buffered(); n > 0 {
 		held, _ := buffered.Reader.Peek(n) // they are there
 		from = io.MultiReader(bytes.NewReader(bytes.Clone(held)), client)
+	}
+	if w.end.frames {
+		from = &shortFrames{from: from}
 	}
 	buffered.Reader.Reset(from)
 	buffered.Writer.Reset(client)

@@ -107,6 +107,10 @@ func FuzzEveryByteThatIsNoPingPasses(f *testing.F) {
 	})
 }
 
+// waiting is how much lies in the buffers between two ends, unread: more than the
+// reader's takes, and no more than any machine lets the writer's have.
+const waiting = 128 << 10
+
 // connected are the two ends of a connection.
 func connected(t *testing.T) (accepted, dialled *net.TCPConn) {
 	t.Helper()
@@ -215,10 +219,10 @@ func TestAFloodOfPingsHoldsLittle(t *testing.T) {
 // A runtime sends all and closes; the client, who reads slowly, pings meanwhile.
 func TestAPingAfterTheRuntimesEndLosesNothing(t *testing.T) {
 	runtime, client := runtimeAndClient(t, func() {})
-	if err := runtime.SetWriteBuffer(4 << 20); err != nil {
+	if err := runtime.SetWriteBuffer(4 * waiting); err != nil {
 		t.Fatal(err)
 	}
-	output := data(2, 1<<20)
+	output := data(2, waiting)
 	says(t, runtime, output)
 	if err := runtime.Close(); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // A client's keepalive meets a session that has ended while the client still
 // reads what it was told.
 func TestAClientThatSpeaksAfterTheEndGetsTheWholeOutput(t *testing.T) {
-	const size = 1 << 20
+	const size = waiting
 	for name, encrypted := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			closed := make(chan error, 1)

@@ -62,10 +62,13 @@ type Meter interface {
 	Translated(subresource string)
 }
 
-// Sessions serves sessions. Both fields are needed.
+// Sessions serves sessions. Runtime and Meter are needed.
 type Sessions struct {
 	Runtime Runtime
 	Meter   Meter
+	// NoTranslation hands the WebSockets of clients on to the runtime as they
+	// are (the gate ExtendWebSocketsToKubelet is off).
+	NoTranslation bool
 }
 
 // openTimeout bounds how long the runtime may take to prepare a session.
@@ -116,9 +119,10 @@ func (s Sessions) command(name string, open func(context.Context, Target, *http.
 		w, r, cancel := end.watch(w, r)
 		defer cancel()
 		defer s.Meter.Begin()()
-		if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		if !s.NoTranslation && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 			// The runtimes' servers do not know v5, which can close a stream.
 			s.Meter.Translated(name)
+			end.frames = true
 			end.goodbye.Store(true) // the translator says how it ended, whatever happens
 			proxy.NewStreamTranslatorHandler(location, end.transport(), 0, proxy.Options{
 				Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, Tty: options.TTY,
@@ -132,7 +136,7 @@ func (s Sessions) command(name string, open func(context.Context, Target, *http.
 // PortForward serves /portForward.
 func (s Sessions) PortForward() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tunnel := wsstream.IsWebSocketRequestWithTunnelingProtocol(r)
+		tunnel := !s.NoTranslation && wsstream.IsWebSocketRequestWithTunnelingProtocol(r)
 		var ports []int32
 		if !tunnel {
 			options, err := portforward.NewV4Options(r)

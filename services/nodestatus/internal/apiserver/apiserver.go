@@ -48,7 +48,8 @@ func (n Node) Register(parent context.Context, cfg node.Config, fresh *v1.Node) 
 	if err != nil {
 		return nil, false, fmt.Errorf("create Node %s: %w; read it: %w", n.Name, createErr, err)
 	}
-	mended, err := n.Mend(ctx, cfg, there)
+	wanted, changed := node.Join(cfg, there)
+	mended, err := n.write(ctx, there, wanted, changed)
 	return mended, false, err
 }
 
@@ -56,10 +57,16 @@ func (n Node) Register(parent context.Context, cfg node.Config, fresh *v1.Node) 
 // is missing, and returns the Node as it is then.
 func (n Node) Mend(ctx context.Context, cfg node.Config, there *v1.Node) (*v1.Node, error) {
 	wanted, changed := node.Reconcile(cfg, there)
+	return n.write(ctx, there, wanted, changed)
+}
+
+// write writes the labels and annotations of wanted that are not those of the Node
+// that is there.
+func (n Node) write(ctx context.Context, there, wanted *v1.Node, changed bool) (*v1.Node, error) {
 	if !changed {
 		return trim(there), nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": wanted.Labels, "annotations": wanted.Annotations}})
+	patch, err := labelsPatch(there, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("write the patch of Node %s's labels: %w", n.Name, err)
 	}
@@ -129,6 +136,23 @@ func statusPatch(old, wanted *v1.Node) ([]byte, error) {
 	delete(status, "$setElementOrder/addresses")
 	status["addresses"] = addresses
 	return json.Marshal(document)
+}
+
+// labelsPatch is a merge patch of the labels and annotations that differ, and of no
+// others: they may have changed since.
+func labelsPatch(there, wanted *v1.Node) ([]byte, error) {
+	differ := func(old, now map[string]string) map[string]string {
+		out := map[string]string{} // never null, which would take all of them away
+		for name, value := range now {
+			if was, ok := old[name]; !ok || was != value {
+				out[name] = value
+			}
+		}
+		return out
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"labels": differ(there.Labels, wanted.Labels), "annotations": differ(there.Annotations, wanted.Annotations),
+	}})
 }
 
 // trim drops what is large and never looked at.

@@ -52,3 +52,17 @@ func TestConditionsOfOthersStay(t *testing.T) {
 		t.Errorf("nothing changed and the patch is %s", patch)
 	}
 }
+
+func TestOnlyLabelsThatAreMendedAreWritten(t *testing.T) {
+	there, wanted := &v1.Node{}, &v1.Node{}
+	there.Labels = map[string]string{"team": "perhaps changed since", "kubernetes.io/os": "x"}
+	wanted.Labels = map[string]string{"team": "perhaps changed since", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+	there.Annotations, wanted.Annotations = map[string]string{"a": "b"}, map[string]string{"a": "b"}
+	patch, err := labelsPatch(there, wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"metadata":{"annotations":{},"labels":{"kubernetes.io/arch":"amd64","kubernetes.io/os":"linux"}}}`; string(patch) != want {
+		t.Errorf("patch %s, want %s", patch, want)
+	}
+}

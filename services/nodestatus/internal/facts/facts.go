@@ -30,9 +30,9 @@ type Store struct {
 	signals []pressure.Signal
 }
 
-// NewStore returns a Store that knows nothing; started is since when it is asked for.
-func NewStore(host node.Host, started time.Time) *Store {
-	return &Store{changed: make(chan struct{}, 1), facts: node.Facts{Host: host, Runtime: node.Runtime{Started: started}}}
+// NewStore returns a Store that knows nothing but the host.
+func NewStore(host node.Host) *Store {
+	return &Store{changed: make(chan struct{}, 1), facts: node.Facts{Host: host}}
 }
 
 // Changed receives after facts changed; several changes may be one.

@@ -31,6 +31,8 @@ type Podsync struct {
 	store  *Store
 	// period is between two questions while all is well.
 	period time.Duration
+	// ran belongs to RunRuntime.
+	ran elapsed
 }
 
 // NewPodsync returns a client that asks every period.
@@ -41,6 +43,7 @@ func NewPodsync(conn grpc.ClientConnInterface, reporter health.Reporter, store *
 // RunRuntime follows the state of the runtime until ctx is done.
 func (p *Podsync) RunRuntime(ctx context.Context) error {
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: 0.2})
+	p.ran = elapsed{last: time.Now(), most: p.period + 2*callDeadline}
 	for {
 		ready, err := p.askRuntime(ctx)
 		if ctx.Err() != nil {
@@ -69,13 +72,15 @@ func (p *Podsync) askRuntime(parent context.Context) (ready bool, err error) {
 	defer cancel()
 	r, err := p.client.GetRuntime(ctx, &podsyncv1.GetRuntimeRequest{})
 	now := time.Now()
+	passed := p.ran.until(now)
 	p.store.update(func(f *node.Facts) bool {
 		old := f.Runtime
 		if err != nil {
+			f.Runtime.Unanswered += passed
 			f.Runtime.Err = err.Error()
 			return false // The Node says so after the grace, with its next look.
 		}
-		f.Runtime = runtimeFacts(old, r, now)
+		f.Runtime = runtimeFacts(old, r, now, passed)
 		return !sameRuntime(old, f.Runtime)
 	})
 	if err != nil {
@@ -84,13 +89,21 @@ func (p *Podsync) askRuntime(parent context.Context) (ready bool, err error) {
 	return r.GetRuntimeReady() && r.GetNetworkReady(), nil
 }
 
-func runtimeFacts(old node.Runtime, r *podsyncv1.GetRuntimeResponse, now time.Time) node.Runtime {
+// runtimeFacts is what is known after an answer that came at now; passed is the time
+// since the answer or failure before it.
+func runtimeFacts(old node.Runtime, r *podsyncv1.GetRuntimeResponse, now time.Time, passed time.Duration) node.Runtime {
 	out := old
-	out.Answered, out.Err = now, ""
+	out.Unanswered, out.Err = old.Unanswered+passed, ""
 	if !r.GetLastOkTime().IsValid() || r.GetLastOkTime().AsTime().Unix() <= 0 {
 		return out // podsync has just started and knows nothing yet.
 	}
-	out.Fresh, out.LastOK, out.Known = now, r.GetLastOkTime().AsTime(), true
+	out.Silence = max(now.Sub(r.GetLastOkTime().AsTime()), 0)
+	if old.Known {
+		// What is said to have become longer than the time that has passed comes from
+		// a clock that was set, or from processes that were stopped for a while.
+		out.Silence = min(out.Silence, old.Silence+out.Unanswered)
+	}
+	out.Unanswered, out.Known = 0, true
 	out.Name, out.Version = r.GetName(), r.GetVersion()
 	out.Ready, out.Message = r.GetRuntimeReady(), r.GetRuntimeMessage()
 	out.NetworkReady, out.NetworkMessage = r.GetNetworkReady(), r.GetNetworkMessage()
@@ -104,9 +117,25 @@ func runtimeFacts(old node.Runtime, r *podsyncv1.GetRuntimeResponse, now time.Ti
 
 // sameRuntime compares all but the times.
 func sameRuntime(a, b node.Runtime) bool {
-	a.Answered, a.Fresh, a.LastOK = time.Time{}, time.Time{}, time.Time{}
-	b.Answered, b.Fresh, b.LastOK = time.Time{}, time.Time{}, time.Time{}
+	a.Unanswered, a.Silence = 0, 0
+	b.Unanswered, b.Silence = 0, 0
 	return reflect.DeepEqual(a, b)
+}
+
+// elapsed measures time in which this process ran. A process that was stopped, with
+// its machine or by itself, finds afterwards that nobody has told it anything for
+// long, and that is nobody's fault.
+type elapsed struct {
+	last time.Time
+	// most is what passes at most between two looks of a process that runs.
+	most time.Duration
+}
+
+// until returns what has passed since it was called last.
+func (e *elapsed) until(now time.Time) time.Duration {
+	d := now.Sub(e.last)
+	e.last = now
+	return max(min(d, e.most), 0)
 }
 
 // RunImages follows the images until ctx is done.

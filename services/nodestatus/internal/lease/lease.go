@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/health"
 )
 
 const (
@@ -44,6 +45,8 @@ type Config struct {
 	// OnRepeatedFailure is called when a renewal failed twice in a row: the
 	// connections may be dead.
 	OnRepeatedFailure func()
+	// Health is told whether the lease is renewed.
+	Health health.Reporter
 }
 
 // Status is how the lease stands.
@@ -63,7 +66,12 @@ type Keeper struct {
 }
 
 // New returns a Keeper; it starts nothing.
-func New(cfg Config) *Keeper { return &Keeper{cfg: cfg} }
+func New(cfg Config) *Keeper {
+	if cfg.Health == nil {
+		cfg.Health = health.Discard()
+	}
+	return &Keeper{cfg: cfg}
+}
 
 // Status returns how the lease stands.
 func (k *Keeper) Status() Status {
@@ -92,8 +100,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err != nil {
 			if failures++; failures == 1 {
 				log.Error(err, "Lease was not renewed, trying again")
-			} else if k.cfg.OnRepeatedFailure != nil {
-				k.cfg.OnRepeatedFailure()
+			} else {
+				k.failing(err)
 			}
 			wait = retry.Next()
 		} else {
@@ -102,6 +110,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 			failures = 0
 			retry.Reset()
+			k.cfg.Health.Set("lease", true, "")
 		}
 		k.note(held, err)
 		timer := time.NewTimer(wait)
@@ -112,6 +121,20 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// failing tells of a renewal that failed again. One that fails once may have met
+// another agent's; the next is tried at once.
+func (k *Keeper) failing(err error) {
+	if k.cfg.OnRepeatedFailure != nil {
+		k.cfg.OnRepeatedFailure()
+	}
+	last := "it never was"
+	if at := k.Status().RenewTime; !at.IsZero() {
+		last = "it was last at " + at.Format(time.TimeOnly)
+	}
+	k.cfg.Health.Set("lease", false, fmt.Sprintf("%v: the node's lease is not renewed (%s), and the control plane takes a node whose lease has run out for dead: "+
+		"check that the apiserver runs, is reachable and lets this node's credentials write its lease; it is tried again by itself", err, last))
 }
 
 const namespace = "kube-node-lease"

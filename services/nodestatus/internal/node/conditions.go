@@ -51,7 +51,7 @@ type Event struct {
 
 // setConditions sets the four conditions of node from facts, and returns the
 // events of those that turned.
-func setConditions(node *v1.Node, facts Facts, now time.Time) []Event {
+func setConditions(cfg Config, node *v1.Node, facts Facts, now time.Time) []Event {
 	var events []Event
 	for _, kind := range pressure.Kinds() {
 		t := pressureTexts[kind]
@@ -70,7 +70,7 @@ func setConditions(node *v1.Node, facts Facts, now time.Time) []Event {
 		}
 	}
 	old := condition(node, v1.NodeReady)
-	ready, event := readyCondition(node, facts.Runtime, old, now), "NodeNotReady"
+	ready, event := readyCondition(cfg, node, facts.Runtime, old), "NodeNotReady"
 	if ready.Status == v1.ConditionTrue {
 		event = "NodeReady"
 	}
@@ -84,9 +84,9 @@ func statusEvent(name, reason string) Event {
 	return Event{v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", name, reason)}
 }
 
-func readyCondition(node *v1.Node, r Runtime, old *v1.NodeCondition, now time.Time) v1.NodeCondition {
-	problems, known := judge(r, now)
-	if missing := missingCapacity(node.Status.Capacity); missing != "" {
+func readyCondition(cfg Config, node *v1.Node, r Runtime, old *v1.NodeCondition) v1.NodeCondition {
+	problems, known := judge(r)
+	if missing := missingCapacity(cfg, node.Status.Capacity); missing != "" {
 		problems, known = append(problems, missing), true
 	}
 	switch {
@@ -107,24 +107,18 @@ func readyCondition(node *v1.Node, r Runtime, old *v1.NodeCondition, now time.Ti
 
 // judge says what is wrong with the runtime. known is false while there are no
 // facts that are new enough to say anything but what was said before.
-func judge(r Runtime, now time.Time) (problems []string, known bool) {
-	since := r.Fresh
-	if since.IsZero() {
-		since = r.Started
-	}
-	if away := now.Sub(since); away >= PeerGrace {
+func judge(r Runtime) (problems []string, known bool) {
+	if r.Unanswered >= PeerGrace {
 		if r.Err != "" {
 			return []string{fmt.Sprintf("podsync, the process that holds the container runtime, has not answered for %s (%s); start it or look at its log",
-				away.Round(time.Second), r.Err)}, true
+				r.Unanswered.Round(time.Second), r.Err)}, true
 		}
 		return []string{notChecked}, true
 	}
-	if r.Fresh.IsZero() {
+	if !r.Known {
 		return nil, false
 	}
-	// The runtime's silence is counted up to podsync's last answer: while
-	// podsync is away nobody knows about the runtime.
-	if r.Fresh.Sub(r.LastOK) > runtimeGrace {
+	if r.Silence > runtimeGrace {
 		return []string{"container runtime is down"}, true
 	}
 	if !r.Ready {
@@ -143,10 +137,10 @@ func judge(r Runtime, now time.Time) (problems []string, known bool) {
 	return problems, true
 }
 
-func missingCapacity(have v1.ResourceList) string {
+func missingCapacity(cfg Config, have v1.ResourceList) string {
 	var missing []string
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods, v1.ResourceEphemeralStorage} {
-		if _, ok := have[name]; !ok {
+		if _, ok := have[name]; !ok && (name != v1.ResourceEphemeralStorage || !cfg.NoLocalStorage) {
 			missing = append(missing, string(name))
 		}
 	}

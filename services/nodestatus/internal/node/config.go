@@ -17,16 +17,14 @@ import (
 
 // Config is what the node is configured to be.
 type Config struct {
-	// Name is the Node's name, Hostname the value of its hostname label.
-	Name, Hostname string
+	// Name is the Node's name and the value of its hostname label.
+	Name string
 	// Labels are --node-labels; they go before the default ones.
 	Labels map[string]string
 	// Taints are given at creation only.
 	Taints []v1.Taint
 	// ProviderID is given at creation only.
 	ProviderID string
-	// Unschedulable is given at creation only.
-	Unschedulable bool
 	// ExternalCloud is --cloud-provider=external; NodeIP is --node-ip.
 	ExternalCloud bool
 	NodeIP        string
@@ -34,6 +32,8 @@ type Config struct {
 	Port int32
 	// MaxPods is how many pods may run; PodsPerCore bounds it further when not 0.
 	MaxPods, PodsPerCore int32
+	// NoLocalStorage leaves out how large the root directory's filesystem is.
+	NoLocalStorage bool
 	// MaxImages is how many images are listed; -1 is all.
 	MaxImages int32
 	// KubeReserved and SystemReserved are kept from pods.
@@ -80,17 +80,14 @@ type Host struct{ KernelVersion, OSImage string }
 
 // Runtime is what is known of the container runtime.
 type Runtime struct {
-	// Started is when this process began to ask.
-	Started time.Time
-	// Answered is when podsync last answered; zero is never. Err is why it
-	// does not answer now; empty when it does.
-	Answered time.Time
-	Err      string
-	// Fresh is when podsync last answered with something that it knew from
-	// the runtime; zero is never.
-	Fresh time.Time
-	// LastOK is when the runtime itself last answered podsync.
-	LastOK time.Time
+	// Unanswered is for how long podsync has been asked and has not said anything
+	// about the runtime, in time in which this process ran; zero while it answers.
+	// Err is why it does not answer now; empty when it does.
+	Unanswered time.Duration
+	Err        string
+	// Silence is for how long the runtime has not answered podsync, up to podsync's
+	// last answer: while podsync is away nobody knows about the runtime.
+	Silence time.Duration
 	// Name and Version are the runtime's.
 	Name, Version string
 	// Ready and NetworkReady are CRI's conditions, with why not.
@@ -128,7 +125,7 @@ const (
 // DefaultLabels are those that every Node has.
 func (c Config) DefaultLabels() map[string]string {
 	return map[string]string{
-		v1.LabelHostname: c.Hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		v1.LabelHostname: c.Name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
 		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
@@ -21,7 +22,7 @@ const maxNames = 5
 func New(cfg Config, facts Facts, now time.Time) (*v1.Node, []Event) {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: cfg.Name, Labels: cfg.DefaultLabels(), Annotations: cfg.annotations()},
-		Spec:       v1.NodeSpec{ProviderID: cfg.ProviderID, Unschedulable: cfg.Unschedulable, Taints: slices.Clone(cfg.Taints)},
+		Spec:       v1.NodeSpec{ProviderID: cfg.ProviderID, Taints: slices.Clone(cfg.Taints)},
 	}
 	maps.Copy(node.Labels, cfg.Labels)
 	if cfg.ExternalCloud && !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == uninitialized }) {
@@ -32,7 +33,8 @@ func New(cfg Config, facts Facts, now time.Time) (*v1.Node, []Event) {
 
 func (c Config) annotations() map[string]string {
 	out := map[string]string{controllerManaged: "true"}
-	if c.ExternalCloud && c.NodeIP != "" {
+	// An unspecified address names a family only: no machine of a cloud has it.
+	if ip, err := netip.ParseAddr(c.NodeIP); c.ExternalCloud && c.NodeIP != "" && (err != nil || !ip.IsUnspecified()) {
 		out[providedNodeIP] = c.NodeIP
 	}
 	return out
@@ -56,6 +58,22 @@ func Reconcile(cfg Config, old *v1.Node) (node *v1.Node, changed bool) {
 	}
 	maps.Copy(node.Annotations, cfg.annotations())
 	return node, !maps.Equal(node.Labels, old.Labels) || !maps.Equal(node.Annotations, old.Annotations)
+}
+
+// Join returns a Node that was registered before as it is when its agent starts: with
+// what Reconcile gives it, and where it stands and what it is, as far as that is
+// configured. Later that may be the cloud's to say.
+func Join(cfg Config, old *v1.Node) (node *v1.Node, changed bool) {
+	node, changed = Reconcile(cfg, old)
+	for _, name := range []string{
+		v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
+		v1.LabelInstanceTypeStable, v1.LabelInstanceType,
+	} {
+		if value := cfg.Labels[name]; value != "" && node.Labels[name] != value {
+			node.Labels[name], changed = value, true
+		}
+	}
+	return node, changed
 }
 
 // Update returns the Node with the status that facts give, and what happened
@@ -84,14 +102,15 @@ func Update(cfg Config, facts Facts, old *v1.Node, now time.Time) (*v1.Node, []E
 	s.NodeInfo.OperatingSystem, s.NodeInfo.Architecture = runtime.GOOS, runtime.GOARCH
 	s.DaemonEndpoints.KubeletEndpoint.Port = cfg.Port
 	s.DeclaredFeatures = slices.Clone(cfg.DeclaredFeatures)
-	if len(facts.Addresses) > 0 {
+	// What a cloud controller wrote there is its own; ours are for the time before.
+	if len(facts.Addresses) > 0 && (!cfg.ExternalCloud || len(s.Addresses) == 0) {
 		s.Addresses = slices.Clone(facts.Addresses)
 	}
 	setRuntime(s, facts.Runtime)
 	if facts.Images != nil {
 		s.Images = images(facts.Images, int(cfg.MaxImages))
 	}
-	return node, append(events, setConditions(node, facts, now)...)
+	return node, append(events, setConditions(cfg, node, facts, now)...)
 }
 
 func setRuntime(s *v1.NodeStatus, r Runtime) {

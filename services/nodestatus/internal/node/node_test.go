@@ -58,6 +58,10 @@ func TestCapacityAndAllocatable(t *testing.T) {
 			},
 			machine: machine, names: []v1.ResourceName{"cpu", "memory", "ephemeral-storage"}, capacity: "2 4Gi 100Gi", allocatable: "1900m 2Gi 89Gi",
 		},
+		"local storage may be left out, and goes": {
+			cfg:     Config{MaxPods: 110, NoLocalStorage: true, Thresholds: []threshold.Threshold{{Signal: "nodefs.available", Percent: 10, Hard: true}}},
+			machine: machine, old: list("ephemeral-storage", "9Gi"), names: []v1.ResourceName{"cpu", "ephemeral-storage"}, capacity: "2 0", allocatable: "2 0",
+		},
 		"huge pages are taken off memory": {
 			machine: &huge, names: []v1.ResourceName{"memory", "hugepages-2Mi", "hugepages-1Gi"}, capacity: "4Gi 1Gi 1Gi", allocatable: "2Gi 1Gi 1Gi",
 		},
@@ -77,8 +81,7 @@ func TestCapacityAndAllocatable(t *testing.T) {
 }
 
 func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	good := Runtime{Started: ago(time.Hour), Answered: now, Fresh: now, LastOK: now, Known: true, Ready: true, NetworkReady: true}
+	good := Runtime{Known: true, Ready: true, NetworkReady: true}
 	with := func(change func(*Runtime)) Runtime {
 		r := good
 		change(&r)
@@ -89,21 +92,22 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		runtime Runtime
+		cfg     Config
 		old     *v1.NodeCondition
 		missing bool
 		status  v1.ConditionStatus
 		message string
 	}{
 		"all is well":                          {runtime: good, status: "True", message: "kubelet is posting ready status"},
-		"nothing is known of a new node":       {runtime: Runtime{Started: now}, status: "False", message: "container runtime status check may not have completed yet"},
-		"nothing is known yet after a restart": {runtime: Runtime{Started: ago(39 * time.Second)}, old: was("True"), status: "True", message: "as before"},
-		"nothing was ever known":               {runtime: Runtime{Started: ago(40 * time.Second)}, old: was("True"), status: "False", message: "container runtime status check may not have completed yet"},
+		"nothing is known of a new node":       {runtime: Runtime{}, status: "False", message: "container runtime status check may not have completed yet"},
+		"nothing is known yet after a restart": {runtime: Runtime{Unanswered: 39 * time.Second}, old: was("True"), status: "True", message: "as before"},
+		"nothing was ever known":               {runtime: Runtime{Unanswered: 40 * time.Second}, old: was("True"), status: "False", message: "container runtime status check may not have completed yet"},
 		"nothing is known, and the control plane had given the node up": {
-			runtime: Runtime{Started: now}, old: was("Unknown"), status: "False", message: "container runtime status check may not have completed yet",
+			runtime: Runtime{}, old: was("Unknown"), status: "False", message: "container runtime status check may not have completed yet",
 		},
-		"podsync is away for a moment": {runtime: with(func(r *Runtime) { r.Fresh, r.Err = ago(30*time.Second), "refused" }), old: was("True"), status: "True", message: "kubelet is posting ready status"},
+		"podsync is away for a moment": {runtime: with(func(r *Runtime) { r.Unanswered, r.Err = 30*time.Second, "refused" }), old: was("True"), status: "True", message: "kubelet is posting ready status"},
 		"podsync stays away": {
-			runtime: with(func(r *Runtime) { r.Fresh, r.Err = ago(41*time.Second), "refused" }), old: was("True"),
+			runtime: with(func(r *Runtime) { r.Unanswered, r.Err = 41*time.Second, "refused" }), old: was("True"),
 			status: "False", message: "podsync, the process that holds the container runtime, has not answered for 41s (refused); start it or look at its log",
 		},
 		"the runtime says that it is not ready": {
@@ -111,10 +115,10 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 			status: "False", message: "container runtime not ready: RuntimeReady=false reason:Booting message:wait",
 		},
 		"a call to the runtime failed": {
-			runtime: with(func(r *Runtime) { r.Ready, r.Message, r.LastOK = false, "connection refused", ago(10*time.Second) }), old: was("True"), status: "True", message: "as before",
+			runtime: with(func(r *Runtime) { r.Ready, r.Message, r.Silence = false, "connection refused", 10*time.Second }), old: was("True"), status: "True", message: "as before",
 		},
 		"the runtime is silent": {
-			runtime: with(func(r *Runtime) { r.Ready, r.Message, r.LastOK = false, "connection refused", ago(31*time.Second) }), old: was("True"), status: "False", message: "container runtime is down",
+			runtime: with(func(r *Runtime) { r.Ready, r.Message, r.Silence = false, "connection refused", 31*time.Second }), old: was("True"), status: "False", message: "container runtime is down",
 		},
 		"no network": {
 			runtime: with(func(r *Runtime) {
@@ -123,6 +127,10 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 			status: "False", message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no CNI",
 		},
 		"the network says nothing": {runtime: with(func(r *Runtime) { r.NetworkReady = false }), status: "False", message: "network state unknown"},
+		"no local storage": {
+			cfg: Config{NoLocalStorage: true}, runtime: with(func(r *Runtime) { r.NetworkReady = false }), missing: true,
+			status: "False", message: "[network state unknown, missing node capacity for resources: cpu, memory, pods]",
+		},
 		"two problems": {
 			runtime: with(func(r *Runtime) { r.NetworkReady = false }), missing: true,
 			status: "False", message: "[network state unknown, missing node capacity for resources: cpu, memory, pods, ephemeral-storage]",
@@ -132,7 +140,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		if !test.missing {
 			n.Status.Capacity = list("cpu", "1", "memory", "1", "pods", "1", "ephemeral-storage", "1")
 		}
-		got := readyCondition(n, test.runtime, test.old, now)
+		got := readyCondition(test.cfg, n, test.runtime, test.old)
 		if got.Status != test.status || got.Message != test.message {
 			t.Errorf("%s: %s, %q; want %s, %q", name, got.Status, got.Message, test.status, test.message)
 		}
@@ -143,7 +151,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 }
 
 func TestConditionsStandInOrderAndKeepTheirTransitionTime(t *testing.T) {
-	n, events := New(Config{Name: "n"}, Facts{Runtime: Runtime{Started: now}}, now)
+	n, events := New(Config{Name: "n"}, Facts{Runtime: Runtime{}}, now)
 	var order []string
 	for _, c := range n.Status.Conditions {
 		order = append(order, string(c.Type))
@@ -159,7 +167,7 @@ func TestConditionsStandInOrderAndKeepTheirTransitionTime(t *testing.T) {
 		t.Errorf("events %s", got)
 	}
 	later := now.Add(time.Minute)
-	next, events := Update(Config{Name: "n"}, Facts{Pressure: map[pressure.Kind]bool{pressure.Disk: true}, Runtime: Runtime{Started: now}}, n, later)
+	next, events := Update(Config{Name: "n"}, Facts{Pressure: map[pressure.Kind]bool{pressure.Disk: true}, Runtime: Runtime{}}, n, later)
 	if c := condition(next, "MemoryPressure"); !c.LastTransitionTime.Time.Equal(now) || !c.LastHeartbeatTime.Time.Equal(later) {
 		t.Errorf("memory: transition %s, heartbeat %s", c.LastTransitionTime, c.LastHeartbeatTime)
 	}
@@ -173,7 +181,7 @@ func TestConditionsStandInOrderAndKeepTheirTransitionTime(t *testing.T) {
 	if Same(&n.Status, &next.Status) {
 		t.Error("a status with a new pressure is the same")
 	}
-	if again, _ := Update(Config{Name: "n"}, Facts{Runtime: Runtime{Started: now}}, next, later.Add(time.Second)); !Same(&next.Status, &again.Status) {
+	if again, _ := Update(Config{Name: "n"}, Facts{Runtime: Runtime{}}, next, later.Add(time.Second)); !Same(&next.Status, &again.Status) {
 		t.Error("a status with only new heartbeats is not the same; the pressure was not known anew")
 	}
 }
@@ -194,7 +202,7 @@ func TestImagesAreTheLargestWithFewNames(t *testing.T) {
 
 func TestANewNodeCarriesWhatItWasConfiguredWith(t *testing.T) {
 	cfg := Config{
-		Name: "n", Hostname: "h", Labels: map[string]string{"a": "b", v1.LabelHostname: "mine"}, Taints: []v1.Taint{{Key: "t"}}, ProviderID: "x://1", ExternalCloud: true, NodeIP: "10.0.0.1",
+		Name: "n", Labels: map[string]string{"a": "b", v1.LabelHostname: "mine"}, Taints: []v1.Taint{{Key: "t"}}, ProviderID: "x://1", ExternalCloud: true, NodeIP: "10.0.0.1",
 	}
 	n, _ := New(cfg, Facts{}, now)
 	if n.Labels["a"] != "b" || n.Labels[v1.LabelHostname] != "mine" || n.Labels[v1.LabelOSStable] != "linux" || n.Spec.ProviderID != "x://1" {
@@ -205,6 +213,12 @@ func TestANewNodeCarriesWhatItWasConfiguredWith(t *testing.T) {
 	}
 	if len(cfg.Taints) != 1 {
 		t.Error("the configuration's taints were changed")
+	}
+	for _, family := range []string{"0.0.0.0", "::"} {
+		any, _ := New(Config{Name: "n", ExternalCloud: true, NodeIP: family}, Facts{}, now)
+		if ip, told := any.Annotations["alpha.kubernetes.io/provided-node-ip"]; told {
+			t.Errorf("the cloud is asked for the address %s, which no machine has", ip)
+		}
 	}
 	same, changed := Reconcile(cfg, n)
 	if changed || same.Labels[v1.LabelHostname] != "mine" {

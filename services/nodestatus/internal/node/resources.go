@@ -20,7 +20,9 @@ func capacity(cfg Config, m *Machine, old v1.ResourceList) v1.ResourceList {
 	}
 	out[v1.ResourceCPU] = *resource.NewMilliQuantity(int64(m.Cores)*1000, resource.DecimalSI)
 	out[v1.ResourceMemory] = binary(m.MemoryBytes)
-	out[v1.ResourceEphemeralStorage] = binary(m.RootFilesystemBytes)
+	if out[v1.ResourceEphemeralStorage] = binary(m.RootFilesystemBytes); cfg.NoLocalStorage {
+		delete(out, v1.ResourceEphemeralStorage)
+	}
 	pods := int64(cfg.MaxPods)
 	if cfg.PodsPerCore > 0 {
 		pods = min(pods, int64(m.Cores)*int64(cfg.PodsPerCore))

@@ -7,14 +7,16 @@ package nodelog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/polylet/polylet/internal/rpcerr"
 )
@@ -23,8 +25,10 @@ import (
 const Root = "/var/log"
 
 const (
-	// mostEntries bounds what is shown of a directory.
+	// mostEntries bounds what is shown of a directory, mostRead what is read of it to
+	// find the first by name.
 	mostEntries = 10000
+	mostRead    = 50000
 	// mostLinks bounds the links on the way to a file.
 	mostLinks = 40
 )
@@ -42,13 +46,8 @@ type Entry struct {
 // Dir reads below a directory. Safe for concurrent use.
 type Dir struct{ root string }
 
-// NewDir returns a Dir; an empty root is Root.
-func NewDir(root string) *Dir {
-	if root == "" {
-		root = Root
-	}
-	return &Dir{root: filepath.Clean(root)}
-}
+// NewDir returns a Dir.
+func NewDir(root string) *Dir { return &Dir{root: filepath.Clean(root)} }
 
 // Stat describes what is at a slash-separated path, and if that is a directory
 // what is in it, in name order. What is not there, leads out of the directory,
@@ -63,8 +62,8 @@ func (d *Dir) Stat(name string) (Entry, []Entry, error) {
 	if !self.Directory {
 		return self, nil, nil
 	}
-	found, err := f.ReadDir(-1)
-	if err != nil {
+	found, err := f.ReadDir(mostRead)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return Entry{}, nil, fmt.Errorf("list node log directory %q: %w", name, err)
 	}
 	slices.SortFunc(found, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
@@ -91,7 +90,8 @@ func (d *Dir) Open(name string) (*os.File, error) {
 }
 
 func entry(info fs.FileInfo) Entry {
-	e := Entry{Name: info.Name(), Modified: info.ModTime(), Directory: info.IsDir()}
+	// What is no text cannot be sent, and the others with it.
+	e := Entry{Name: strings.ToValidUTF8(info.Name(), "\uFFFD"), Modified: info.ModTime(), Directory: info.IsDir()}
 	if !e.Directory {
 		e.Size = info.Size()
 	}
@@ -112,20 +112,41 @@ func (d *Dir) open(name string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, missing(name, err)
 	}
-	// Not to hang on a pipe that nobody writes to.
-	f, err := root.OpenFile(clean, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(clean, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if errors.Is(err, unix.ENOTDIR) {
+		f, err = openRegular(root, clean)
+	}
 	if err != nil {
 		return nil, nil, missing(name, err)
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		err = errors.New("it is neither a file nor a directory")
-	}
 	if err != nil {
 		_ = f.Close()
 		return nil, nil, missing(name, err)
 	}
 	return f, info, nil
+}
+
+// openRegular opens a file and nothing else: to open a device may be enough for harm,
+// and a pipe waits for who writes to it.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	handle, err := root.OpenFile(name, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = handle.Close() }()
+	info, err := handle.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is neither a file nor a directory")
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", handle.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), handle.Name()), nil //nolint:gosec // A descriptor is not negative.
 }
 
 func missing(name string, err error) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
+	"github.com/polylet/polylet/services/nodestatus/internal/review"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
 )
 
@@ -23,12 +24,14 @@ type Server struct {
 	events *event.Sender
 	logs   *nodelog.Dir
 	query  *nodelog.Reader
+	// reviews is nil without an apiserver.
+	reviews *review.Asker
 }
 
-// New returns a Server; lease is nil without an apiserver. logs is where the
-// node's logs are.
-func New(keeper *status.Keeper, lease *lease.Keeper, events *event.Sender, logs *nodelog.Dir) *Server {
-	return &Server{keeper: keeper, lease: lease, events: events, logs: logs, query: nodelog.NewReader(logs, nil)}
+// New returns a Server; lease and reviews are nil without an apiserver. logs is
+// where the node's logs are.
+func New(keeper *status.Keeper, lease *lease.Keeper, events *event.Sender, logs *nodelog.Dir, reviews *review.Asker) *Server {
+	return &Server{keeper: keeper, lease: lease, events: events, logs: logs, query: nodelog.NewReader(logs, nil), reviews: reviews}
 }
 
 // GetNode implements NodeStatusService.

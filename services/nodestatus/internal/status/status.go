@@ -46,6 +46,8 @@ type Config struct {
 	UpdateFrequency, ReportFrequency time.Duration
 	// PressureTransition is how long a pressure stays after it was last seen.
 	PressureTransition time.Duration
+	// StartEvents are sent after the one that says that the node starts.
+	StartEvents []node.Event
 }
 
 // Deps is what a Keeper is given.
@@ -134,6 +136,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return err
 	}
 	k.deps.Events.Send(ctx, node.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
+	for _, e := range k.cfg.StartEvents {
+		k.deps.Events.Send(ctx, e)
+	}
 	if k.deps.API == nil {
 		known, _ := k.deps.Store.Get()
 		k.node, _ = node.New(k.cfg.Node, known, time.Now())
@@ -267,6 +272,13 @@ func (k *Keeper) take(ctx context.Context, there *v1.Node) {
 	if newer, err := resourceversion.CompareResourceVersion(there.ResourceVersion, k.node.ResourceVersion); err == nil && newer <= 0 {
 		return
 	}
+	if k.node.Spec.Unschedulable != there.Spec.Unschedulable {
+		reason := "NodeSchedulable"
+		if there.Spec.Unschedulable {
+			reason = "NodeNotSchedulable"
+		}
+		k.deps.Events.Send(ctx, node.Event{Type: v1.EventTypeNormal, Reason: reason, Message: fmt.Sprintf("Node %s status is now: %s", k.cfg.Node.Name, reason)})
+	}
 	k.node = there
 	k.publish(func(v *View) { v.Node, v.Registered = there, true })
 }
@@ -277,6 +289,7 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 	if err := k.checkReservation(); err != nil {
 		return 0, err
 	}
+	k.mend(ctx)
 	now := time.Now()
 	known, signals := k.deps.Store.Get()
 	wait := time.Duration(float64(k.cfg.UpdateFrequency) * (1 + 0.04*rand.Float64()))
@@ -314,7 +327,6 @@ func (k *Keeper) report(ctx context.Context, wanted *v1.Node, events []node.Even
 			k.retry.Reset()
 			k.deps.Health.Set("apiserver", true, "")
 			k.accept(ctx, patched, events, now, changed)
-			k.mend(ctx)
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -368,15 +380,20 @@ func (k *Keeper) accept(ctx context.Context, n *v1.Node, events []node.Event, no
 	}
 }
 
-// mend puts back labels that every Node has, if somebody took one away.
+// mend puts back labels and annotations that every Node has, if somebody took
+// one away. What fails is tried again with the next look.
 func (k *Keeper) mend(ctx context.Context) {
-	if _, missing := node.Reconcile(k.cfg.Node, k.node); !missing || !k.cfg.Register {
+	if k.deps.API == nil || !k.cfg.Register || !k.View().Registered {
+		return
+	}
+	if _, missing := node.Reconcile(k.cfg.Node, k.node); !missing {
 		return
 	}
 	mended, err := k.deps.API.Mend(ctx, k.cfg.Node, k.node)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Labels were not put back, trying with the next report")
+		klog.FromContext(ctx).Error(err, "Labels were not put back, trying with the next look")
 		return
 	}
 	k.node = mended
+	k.publish(func(v *View) { v.Node = mended })
 }

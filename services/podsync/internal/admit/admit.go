@@ -45,6 +45,9 @@ type Input struct {
 	// Leaving are those of Active that are being stopped: what they use comes
 	// free without anybody's doing.
 	Leaving map[types.UID]bool
+	// Gone are those of Active whose object is gone though they have not ended,
+	// for they were deleted by force: whoever put Pod here did not reckon with them.
+	Gone map[types.UID]bool
 	// Host is what of the machine and its runtime matters.
 	Host Host
 }

@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -164,6 +165,10 @@ func TestCheck(t *testing.T) {
 		{"devices that are not left", Input{Pod: pod("p", asks("example.com/gpu", "2")), Node: node(gpus("2", "2")), Active: []*v1.Pod{pod("a", asks("example.com/gpu", "1"))}}, plan.Rejected, "OutOfexample.com/gpu", "Node didn't have enough resource: example.com/gpu, requested: 2, used: 1, capacity: 2"},
 		{"one pod too many", Input{Pod: pod("p", cpu("9")), Node: node(), Active: []*v1.Pod{pod("a"), pod("b"), pod("c")}}, plan.Rejected, "OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"},
 		{"the pod itself does not count", Input{Pod: pod("p", cpu("2")), Node: node(), Active: []*v1.Pod{pod("p", cpu("2"))}}, plan.Admitted, "", ""},
+		{"the room of a pod whose object is gone is waited for", Input{Pod: pod("p", cpu("2")), Node: node(), Active: []*v1.Pod{pod("a", cpu("2"))}, Gone: map[types.UID]bool{"a": true}}, plan.AdmissionPending, "OutOfcpu", "the pod waits for what is left of pods that were deleted by force: Node didn't have enough resource: cpu, requested: 2000, used: 2000, capacity: 2000"},
+		{"but not for ever", Input{Pod: pod("p", cpu("2")), Node: node(), Active: []*v1.Pod{pod("a", cpu("2"))}, Gone: map[types.UID]bool{"a": true}, Waited: time.Minute, Deadline: time.Minute}, plan.Admitted, "", ""},
+		{"nor where it is not enough", Input{Pod: pod("p", cpu("2")), Node: node(), Active: []*v1.Pod{pod("a", cpu("1")), pod("b", cpu("1"))}, Gone: map[types.UID]bool{"a": true}}, plan.Rejected, "OutOfcpu", "Node didn't have enough resource: cpu, requested: 2000, used: 2000, capacity: 2000"},
+		{"a host port of a pod whose object is gone is waited for", Input{Pod: pod("p", port(80, "")), Node: node(), Active: []*v1.Pod{pod("a", port(80, ""))}, Gone: map[types.UID]bool{"a": true}}, plan.AdmissionPending, "NodePorts", "the pod waits for what is left of pods that were deleted by force: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
 		{"a pod that is leaving still counts for an ordinary one", Input{Pod: pod("p", cpu("2")), Node: node(), Active: []*v1.Pod{pod("a", cpu("2"))}, Leaving: map[types.UID]bool{"a": true}}, plan.Rejected, "OutOfcpu", "Node didn't have enough resource: cpu, requested: 2000, used: 2000, capacity: 2000"},
 		{"the node's own account wins", Input{Pod: pod("p", cpu("1")), Node: node(), Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}}, plan.Rejected, "OutOfcpu", "Node didn't have enough resource: cpu, requested: 1000, used: 0, capacity: 500"},
 		{"resources are told before the rest", Input{Pod: pod("p", cpu("3"), elsewhere), Node: node()}, plan.Rejected, "OutOfcpu", "Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000"},
@@ -203,6 +208,34 @@ func TestCheck(t *testing.T) {
 				t.Fatalf("got %+v, want %d %q %q", got, tc.want, tc.reason, tc.message)
 			}
 		})
+	}
+}
+
+func TestWhatAnUpdateNeedsAndTheNodeLacksIsNamed(t *testing.T) {
+	cpu := func(milli int64) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Name: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}}}}
+		}
+	}
+	const resizing = "InPlacePodVerticalScalingInitContainers"
+	for _, tc := range []struct {
+		name     string
+		declared []string
+		release  string
+		old, now *v1.Pod
+		want     string
+		wantErr  bool
+	}{
+		{"an init container's resize", []string{}, "v1.36.3", pod("p", cpu(1)), pod("p", cpu(2)), resizing, false},
+		{"where the node declares it", []string{resizing}, "v1.36.3", pod("p", cpu(1)), pod("p", cpu(2)), "", false},
+		{"an update that needs nothing", []string{}, "v1.36.3", pod("p", cpu(1)), pod("p", cpu(1)), "", false},
+		{"a node that declares nothing", nil, "v1.36.3", pod("p", cpu(1)), pod("p", cpu(2)), "", false},
+		{"a release that cannot be read", []string{}, "newest", pod("p", cpu(1)), pod("p", cpu(2)), "", true},
+	} {
+		got, err := UnmetByUpdate(tc.declared, tc.release, tc.old, tc.now)
+		if strings.Join(got, ",") != tc.want || (err != nil) != tc.wantErr {
+			t.Errorf("%s: %q, %v", tc.name, got, err)
+		}
 	}
 }
 

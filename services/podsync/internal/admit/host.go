@@ -136,16 +136,39 @@ func checkFeatures(in Input) (Answer, bool) {
 }
 
 func missingFeatures(in Input) ([]string, error) {
-	release, err := version.Parse(in.Host.Release)
-	if err != nil {
-		return nil, fmt.Errorf("find out which features the pod needs: this node's release %q: %w", in.Host.Release, err)
+	return unmet(in.Host.DeclaredFeatures, in.Host.Release, func(release *version.Version) (nodedeclaredfeatures.FeatureSet, error) {
+		return nodedeclaredfeatures.DefaultFramework.InferForPodScheduling(featuresOf(in.Pod), release)
+	})
+}
+
+// UnmetByUpdate names what the update of a pod needs on a node that says that it
+// can do only what is declared, and stands for a release. Nil declares nothing
+// and asks for nothing: the gate NodeDeclaredFeatures is off.
+// Source: KEP-5328.
+func UnmetByUpdate(declared []string, release string, old, now *v1.Pod) ([]string, error) {
+	if declared == nil {
+		return nil, nil
 	}
-	framework := nodedeclaredfeatures.DefaultFramework
-	need, err := framework.InferForPodScheduling(&featuretypes.PodInfo{Spec: &in.Pod.Spec, Status: &in.Pod.Status}, release)
+	return unmet(declared, release, func(release *version.Version) (nodedeclaredfeatures.FeatureSet, error) {
+		return nodedeclaredfeatures.DefaultFramework.InferForPodUpdate(featuresOf(old), featuresOf(now), release)
+	})
+}
+
+func featuresOf(pod *v1.Pod) *featuretypes.PodInfo {
+	return &featuretypes.PodInfo{Spec: &pod.Spec, Status: &pod.Status}
+}
+
+func unmet(declared []string, release string, infer func(*version.Version) (nodedeclaredfeatures.FeatureSet, error)) ([]string, error) {
+	parsed, err := version.Parse(release)
+	if err != nil {
+		return nil, fmt.Errorf("find out which features the pod needs: this node's release %q: %w", release, err)
+	}
+	need, err := infer(parsed)
 	if err != nil {
 		return nil, fmt.Errorf("find out which features the pod needs: %w", err)
 	}
-	result, err := framework.MatchNodeFeatureSet(need, framework.TryMap(in.Host.DeclaredFeatures))
+	framework := nodedeclaredfeatures.DefaultFramework
+	result, err := framework.MatchNodeFeatureSet(need, framework.TryMap(declared))
 	if err != nil {
 		return nil, fmt.Errorf("compare the features that the pod needs with this node's: %w", err)
 	}

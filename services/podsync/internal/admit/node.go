@@ -2,6 +2,7 @@ package admit
 
 import (
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/polylet/polylet/services/podsync/internal/material/resources"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
 )
 
 // checkPressure keeps pods from a node that is short of something.
@@ -39,9 +41,28 @@ func checkPressure(in Input) (Answer, bool) {
 	return rejected(reasonEvicted, "The node had condition: %v. ", pressure)
 }
 
-// checkPredicates compares the pod with the node. A critical pod that only
-// lacks resources may take them from others.
+// checkPredicates compares the pod with the node. What it lacks only because of
+// pods whose objects are gone it waits for, as long as it may; then they do not
+// count any more.
 func checkPredicates(in Input) (Answer, bool) {
+	answer, objects := comparePredicates(in)
+	if answer.Decision != plan.Rejected || len(in.Gone) == 0 {
+		return answer, objects
+	}
+	without := in
+	without.Active = slices.DeleteFunc(slices.Clone(in.Active), func(pod *v1.Pod) bool { return in.Gone[pod.UID] })
+	switch _, still := comparePredicates(without); {
+	case still:
+		return answer, objects
+	case in.late():
+		return fine()
+	}
+	return notYet(answer.Reason, "the pod waits for what is left of pods that were deleted by force: %s", answer.Message)
+}
+
+// comparePredicates compares the pod with the node and all that count there. A
+// critical pod that only lacks resources may take them from others.
+func comparePredicates(in Input) (Answer, bool) {
 	if in.Node == nil && !in.Standalone && !in.Static {
 		if in.late() {
 			return rejected(reasonNode, "Kubelet cannot get node info: this node's object could not be read from the apiserver for %s", in.Waited.Round(time.Second))

@@ -19,11 +19,11 @@ type Victim struct {
 	Stop plan.Stop
 }
 
-// preempted is how a victim ends.
+// preempted is how a victim ends: as its processes do.
 // Source: kubelet-surface 4.3.
 func preempted() plan.Stop {
 	return plan.Stop{
-		Reason: "Preempting", Message: "Preempted in order to admit critical pod",
+		Reason: "Preempting", Message: "Preempted in order to admit critical pod", ByContainers: true,
 		Condition: &v1.PodCondition{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
 			Message: "Pod was preempted by Kubelet to accommodate a critical pod.",

@@ -81,7 +81,7 @@ func TestThePodsThatMakeRoomAreTheCheapest(t *testing.T) {
 			var names []string
 			for _, v := range got.Preempt {
 				names = append(names, v.Pod.Name)
-				if v.Stop.Reason != "Preempting" || v.Stop.Message != "Preempted in order to admit critical pod" || v.Stop.GraceSeconds != nil ||
+				if v.Stop.Reason != "Preempting" || v.Stop.Message != "Preempted in order to admit critical pod" || v.Stop.GraceSeconds != nil || !v.Stop.ByContainers ||
 					v.Stop.Condition.Type != v1.DisruptionTarget || v.Stop.Condition.Reason != "TerminationByKubelet" ||
 					v.Stop.Condition.Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
 					t.Errorf("it ends with %+v", v.Stop)

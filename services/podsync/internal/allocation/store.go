@@ -1,6 +1,7 @@
-// Package allocation keeps what pods were given by a resize, so that it outlives
-// a crash: in one checkpoint file. What a pod was given when it was admitted is
-// not in it; the annotation of the pod's sandbox says that.
+// Package allocation keeps what pods were given by a resize, or when they were
+// admitted, so that it outlives a crash: in one checkpoint file. Of a pod that has
+// a sandbox and was never resized it may know nothing; the annotation of the
+// sandbox says it then.
 //
 // It must never decide what is allocated.
 package allocation
@@ -20,10 +21,11 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/resize"
 )
 
-// Entry is the last resize of one pod that was allocated.
+// Entry is the last resize of one pod that was allocated, or what it was admitted
+// with.
 type Entry struct {
 	resize.Allocation
-	// Generation of the pod that asked for it.
+	// Generation of the pod that asked for it; zero for what it was admitted with.
 	Generation int64 `json:"generation"`
 	// At is when it was allocated.
 	At time.Time `json:"at"`
@@ -57,6 +59,9 @@ func New(path string) *Store {
 	return &Store{path: path, file: fsatomic.NewCheckpoint[contents](path), entries: map[types.UID]Entry{}, turn: make(chan struct{}, 1)}
 }
 
+// ErrLossNotKept says that a damaged file has no sound one in its place.
+var ErrLossNotKept = errors.New("write down that allocations were lost")
+
 // Load reads the file; call it before the first Get. A damaged one is set aside
 // and told as an error; that it was is written down for later lives.
 func (s *Store) Load() error {
@@ -80,7 +85,7 @@ func (s *Store) Load() error {
 	lost := contents{Pods: map[types.UID]Entry{}, Lost: time.Now()}
 	s.begin(lost)
 	if writeErr := s.file.Write(lost); writeErr != nil {
-		return errors.Join(err, fmt.Errorf("write down that allocations were lost: %w; check that the disk has room", writeErr))
+		return errors.Join(err, fmt.Errorf("%w: %w; check that the disk has room", ErrLossNotKept, writeErr))
 	}
 	return err
 }
@@ -104,7 +109,7 @@ func (s *Store) Lost(made time.Time) bool {
 	return !s.lost.IsZero() && !made.After(s.lost)
 }
 
-// Get is the last resize of a pod; false when there was none.
+// Get is what is kept of a pod; false when nothing is.
 func (s *Store) Get(uid types.UID) (Entry, bool) {
 	if s == nil {
 		return Entry{}, false

@@ -64,14 +64,18 @@ type Manager interface {
 	// Setup makes kubepods and the QoS tiers, with the limits; call it once at
 	// start and again when the limits change.
 	Setup(ctx context.Context, limits Limits) error
-	// Ensure makes the pod's cgroup, brings its limits up to date, and returns
-	// the CRI cgroup parent.
+	// ParentOf is the CRI cgroup parent of the pod's containers. It makes and
+	// writes nothing, and may wait until the node's cgroups stand.
+	ParentOf(ctx context.Context, pod *v1.Pod) (parent string, err error)
+	// Ensure makes the pod's cgroup, brings its limits up to date unless that
+	// took memory away that is in use, and returns what ParentOf does. It is for
+	// a pod of which nothing runs; one that runs is resized.
 	Ensure(ctx context.Context, pod *v1.Pod) (parent string, err error)
 	// Raise makes the pod's cgroup no smaller than Ensure would in anything, and
 	// takes nothing away, so that containers can grow within it.
 	Raise(ctx context.Context, pod *v1.Pod) error
-	// Fit makes the pod's cgroup what Ensure would, unless that took memory away
-	// that is in use.
+	// Fit makes the pod's cgroup what Ensure would; it is an error that this
+	// would take memory away that is in use.
 	Fit(ctx context.Context, pod *v1.Pod) error
 	// Remove kills what is left in the pod's cgroup and removes it, whatever
 	// tier it is in. Idempotent.
@@ -81,11 +85,14 @@ type Manager interface {
 }
 
 // Off is the Manager that makes no cgroups (cgroupsPerQOS false, simulation).
-// Parent is what Ensure returns, usually empty.
+// Parent is what ParentOf and Ensure return, usually empty.
 type Off struct{ Parent string }
 
 // Setup does nothing.
 func (Off) Setup(context.Context, Limits) error { return nil }
+
+// ParentOf returns Parent.
+func (o Off) ParentOf(context.Context, *v1.Pod) (string, error) { return o.Parent, nil }
 
 // Ensure returns Parent.
 func (o Off) Ensure(context.Context, *v1.Pod) (string, error) { return o.Parent, nil }

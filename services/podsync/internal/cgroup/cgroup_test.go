@@ -18,6 +18,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+func TestTheCgroupOfAllPodsIsWhereTheDriverPutsIt(t *testing.T) {
+	for _, tc := range []struct {
+		root   string
+		driver Driver
+		want   string
+	}{
+		{"", Cgroupfs, "/kubepods"}, {"/", Systemd, "/kubepods.slice"}, {"/a/b-c", Cgroupfs, "/a/b-c/kubepods"},
+		{"/a/b-c", Systemd, "/a.slice/a-b_c.slice/a-b_c-kubepods.slice"},
+	} {
+		if got := PodsPath(tc.root, tc.driver); got != tc.want {
+			t.Errorf("%q with %s: %s, want %s", tc.root, tc.driver, got, tc.want)
+		}
+	}
+}
+
 func TestNamesOfBothDrivers(t *testing.T) {
 	uid := types.UID("1a-2b")
 	for _, c := range []struct {
@@ -99,7 +114,7 @@ func onKernel(t *testing.T, cfg Config) *tree {
 			t.Fatal(err)
 		}
 		kill(top)
-		for range 20 {
+		for range 500 { // a killed process takes its time on a busy machine
 			if err = top.Destroy(); err == nil {
 				break
 			}
@@ -285,7 +300,7 @@ func TestRemoveKillsWhatIsLeftAndCanBeRepeated(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "killed") {
 			t.Errorf("the process ended with %v", err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Errorf("process %s still runs", strconv.Itoa(cmd.Process.Pid))
 	}
 	if uids, err := tr.List(); err != nil || len(uids) != 0 {

@@ -47,9 +47,25 @@ func (n name) parent(d Driver) string {
 	return n.path()
 }
 
-func (t *tree) kubepods() name {
+// PodsPath is the cgroup above all pods as it stands in the cgroup filesystem,
+// below root (cgroupRoot; "" and "/" are the top).
+func PodsPath(root string, driver Driver) string {
+	n := kubepods(root)
+	if driver != Systemd {
+		return n.path()
+	}
+	at := "/"
+	for i := range n {
+		at = path.Join(at, n[:i+1].unit())
+	}
+	return at
+}
+
+func (t *tree) kubepods() name { return kubepods(t.cfg.Root) }
+
+func kubepods(root string) name {
 	var n name
-	for part := range strings.SplitSeq(t.cfg.Root, "/") {
+	for part := range strings.SplitSeq(root, "/") {
 		if part != "" {
 			n = append(n, part)
 		}

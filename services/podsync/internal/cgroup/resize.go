@@ -42,25 +42,42 @@ func (t *tree) Fit(ctx context.Context, pod *v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	m, err := t.open(n)
-	if err != nil {
+	w := t.wanted(pod)
+	if _, used, err := t.short(n, w); err != nil {
 		return err
-	}
-	if limit := t.wanted(pod).memory; limit > 0 && existsAny(m) && t.has(m, "memory") {
-		have, err := t.read(m)
-		if err != nil {
-			return fmt.Errorf("read cgroup %s: %w", n.path(), err)
-		}
-		used, err := t.number(m, "memory", "memory.usage_in_bytes", "memory.current")
-		if err != nil {
-			return fmt.Errorf("read cgroup %s: %w", n.path(), err)
-		}
-		if (have.memory <= 0 || limit < have.memory) && used >= limit {
-			return fmt.Errorf("cannot decrease memory limits: attempting to set pod memory limit (%d) below current usage (%d)", limit, used)
-		}
+	} else if used > 0 {
+		return fmt.Errorf("cannot decrease memory limits: attempting to set pod memory limit (%d) below current usage (%d)", w.memory, used)
 	}
 	_, err = t.Ensure(ctx, pod)
 	return err
+}
+
+// short says whether a cgroup that exists uses more memory than it would have:
+// what it has, zero for no limit, and how much is in use; zero when it would not
+// come short.
+func (t *tree) short(n name, w wanted) (have, used int64, err error) {
+	m, err := t.open(n)
+	if err != nil {
+		return 0, 0, err
+	}
+	if w.memory <= 0 || !existsAny(m) || !t.has(m, "memory") {
+		return 0, 0, nil
+	}
+	now, err := t.read(m)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read cgroup %s: %w", n.path(), err)
+	}
+	if now.memory > 0 && now.memory <= w.memory {
+		return 0, 0, nil
+	}
+	used, err = t.number(m, "memory", "memory.usage_in_bytes", "memory.current")
+	if err != nil {
+		return 0, 0, fmt.Errorf("read cgroup %s: %w", n.path(), err)
+	}
+	if used < w.memory {
+		return 0, 0, nil
+	}
+	return now.memory, used, nil
 }
 
 // raise is w where it is more than have, and have elsewhere; no limit is most.

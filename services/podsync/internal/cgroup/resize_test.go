@@ -83,6 +83,17 @@ func TestAMemoryLimitIsNotTakenBelowWhatIsInUse(t *testing.T) {
 	if err == nil || !regexp.MustCompile(`^cannot decrease memory limits: attempting to set pod memory limit \(4194304\) below current usage \(\d+\)$`).MatchString(err.Error()) {
 		t.Errorf("error %v", err)
 	}
+	// The next life of the process, for one whose sandbox is made anew.
+	again, err := New(tr.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Ensure(ctx, podOf("x", list("", "1Mi"), list("", "4Mi"))); err != nil {
+		t.Errorf("Ensure: %v", err)
+	}
+	if have, err := tr.read(m); err != nil || have.memory != 64<<20 {
+		t.Errorf("Ensure left a limit of %d, %v", have.memory, err)
+	}
 	if err := tr.Fit(ctx, podOf("x", list("", "1Mi"), list("", "32Mi"))); err != nil {
 		t.Errorf("a limit above what is in use: %v", err)
 	}

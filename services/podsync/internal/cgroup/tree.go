@@ -164,6 +164,15 @@ func (t *tree) wanted(pod *v1.Pod) wanted {
 	return w
 }
 
+// ParentOf names the pod's cgroup.
+func (t *tree) ParentOf(_ context.Context, pod *v1.Pod) (string, error) {
+	n, err := t.pod(resources.QOS(pod), pod.UID)
+	if err != nil {
+		return "", err
+	}
+	return n.parent(t.cfg.Driver), nil
+}
+
 // Ensure makes or updates the pod's cgroup.
 func (t *tree) Ensure(_ context.Context, pod *v1.Pod) (string, error) {
 	n, err := t.pod(resources.QOS(pod), pod.UID)
@@ -171,6 +180,13 @@ func (t *tree) Ensure(_ context.Context, pod *v1.Pod) (string, error) {
 		return "", err
 	}
 	w := t.wanted(pod)
+	have, used, err := t.short(n, w)
+	if err != nil {
+		return "", err
+	}
+	if used > 0 {
+		w.memory = have
+	}
 	if err := t.write(n, w); err != nil {
 		return "", err
 	}

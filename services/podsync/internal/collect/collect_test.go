@@ -428,3 +428,51 @@ func TestWithoutCollectionNoImageIsRememberedLongerThanItsContainers(t *testing.
 		t.Errorf("remembered are %v", c.used)
 	}
 }
+
+// nameless shows an image without an id beside the others while it is told to.
+type nameless struct {
+	*cri.Client
+	on      atomic.Bool
+	removed []string
+}
+
+func (n *nameless) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	images, err := n.Client.ListImages(ctx)
+	if n.on.Load() {
+		images = append(images, &runtimeapi.Image{RepoTags: []string{"lost:1"}, Size: size}, &runtimeapi.Image{RepoTags: []string{"lost:2"}, Size: size})
+	}
+	return images, err
+}
+
+func (n *nameless) RemoveImage(ctx context.Context, id string) error {
+	n.removed = append(n.removed, id)
+	return n.Client.RemoveImage(ctx, id)
+}
+
+func TestAnImageWithoutAnIDIsToldOnceAndLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, Config{}, fakecri.Config{}, 1)
+		images := &nameless{Client: r.cri}
+		c := New(Config{MaxAge: time.Hour}, Deps{Runtime: images, Pods: r.pods, Containers: r.table, Events: r, Ready: r.ready.Load, Disk: r.disk})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		for i, on := range []bool{false, true, false, true} {
+			images.on.Store(on)
+			time.Sleep(time.Hour)
+			if got, want := len(r.seen()), []int{0, 1, 1, 2}[i]; got != want {
+				t.Fatalf("after %d hours: events %q, want %d", i+1, r.seen(), want)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got := r.seen()[0]; !strings.HasPrefix(got, "InvalidImageID: ") || !strings.Contains(got, "lost:1") {
+			t.Errorf("it says %q", got)
+		}
+		if len(images.removed) != 1 || images.removed[0] == "" {
+			t.Errorf("removed %q, want the one that has an id", images.removed)
+		}
+	})
+}

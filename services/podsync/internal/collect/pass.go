@@ -42,6 +42,8 @@ type pass struct {
 	began  time.Time
 	images map[string]*record // by id
 	looked bool
+	// blank: the last look has shown an image without an id.
+	blank bool
 	// removed: an image was, and what is remembered of it is still there.
 	removed bool
 }
@@ -76,7 +78,12 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 	delete(inUse, "")
 	var unused []*record
 	known, names := map[string]*record{}, map[string]bool{}
+	blank := false
 	for _, image := range images {
+		if image.GetId() == "" {
+			p.skip(image, &blank)
+			continue
+		}
 		r := p.images[image.GetId()]
 		if r == nil {
 			r = &record{firstSeen: first}
@@ -98,12 +105,20 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 		}
 	}
 	p.prune(ctx, before, known)
-	p.images, p.looked = known, true
+	p.images, p.looked, p.blank = known, true, blank
 	p.c.forgetUses(names)
 	slices.SortFunc(unused, func(a, b *record) int {
 		return cmp.Or(a.lastUsed.Compare(b.lastUsed), a.firstSeen.Compare(b.firstSeen), strings.Compare(a.image.GetId(), b.image.GetId()))
 	})
 	return unused, nil
+}
+
+// skip tells of an image without an id: nothing can be done with it.
+func (p *pass) skip(image *runtimeapi.Image, blank *bool) {
+	if !p.blank && !*blank {
+		p.c.deps.Events.Node(v1.EventTypeWarning, "InvalidImageID", fmt.Sprintf("The runtime shows an image without an id, which is not collected: %q %q", image.GetRepoTags(), image.GetRepoDigests()))
+	}
+	*blank = true
 }
 
 // prune forgets what is remembered of images that went since the last look.

@@ -25,6 +25,12 @@ import (
 // maxMessage bounds an answer: lists with many containers, and the output of ExecSync.
 const maxMessage = 64 << 20
 
+// Windows of HTTP/2, in bytes.
+const (
+	streamWindow     = 256 << 10
+	connectionWindow = 1 << 20
+)
+
 // Config of a Client.
 type Config struct {
 	// RequestTimeout bounds calls that change something (runtimeRequestTimeout);
@@ -47,6 +53,10 @@ type Client struct {
 	metrics *Metrics
 	looks   *patience
 	places  *pace.Pacer // among the looks
+	// conn is runtime's connection; answers are the places to read outputs of
+	// commands from it.
+	conn    grpc.ClientConnInterface
+	answers chan struct{}
 }
 
 // New returns a Client; it makes no call. images may be runtime when one socket
@@ -67,6 +77,8 @@ func New(cfg Config, runtime, images grpc.ClientConnInterface, metrics *Metrics)
 		images:  runtimeapi.NewImageServiceClient(images),
 		metrics: metrics,
 		looks:   &patience{least: cfg.LookTimeout},
+		conn:    runtime,
+		answers: make(chan struct{}, parallelAnswers),
 		places:  pace.New(pace.Config{Least: parallelLooks, Initial: parallelLooks, Most: parallelLooks, HungAfter: lookPlace, MostHung: parallelLooks}),
 	}
 }
@@ -139,6 +151,12 @@ func IsUnimplemented(err error) bool { return status.Code(err) == codes.Unimplem
 // IsUnavailable tells that the runtime is not there to answer.
 func IsUnavailable(err error) bool { return status.Code(err) == codes.Unavailable }
 
+// IsTooLarge tells that the answer did not fit into one message, of the runtime's
+// bound or of ours.
+func IsTooLarge(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
+}
+
 // IsUnsure tells that a call may have been carried out though it failed: nobody
 // waited for its end, the connection broke, or the answer was lost on its way. A
 // runtime may use some of these codes itself; where that cannot be told apart,
@@ -175,6 +193,10 @@ func DialOptions() []grpc.DialOption {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,
 		}),
+		// How much of an answer may come before it is read. By itself gRPC would
+		// let it grow up to 16 MiB for each call.
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connectionWindow),
 	}
 }
 

@@ -124,6 +124,19 @@ func PreStop(annotations map[string]string) *v1.LifecycleHandler {
 	return h
 }
 
+// AnnotationSource says which source a pod is from: "file" and "http" of static
+// pods.
+const AnnotationSource = "kubernetes.io/config.source"
+
+// Message is an error without the gRPC code that an answer of the runtime begins
+// with.
+func Message(err error) string {
+	if answer, ok := status.FromError(err); ok {
+		return answer.Message()
+	}
+	return err.Error()
+}
+
 // IsNameTaken tells that a call was refused because the name of the sandbox or
 // container is held by another one, or by a call that is still under way; such
 // a call of ours may have lost its answer. CRI has no code for it: containerd

@@ -89,6 +89,15 @@ func (c *Client) ListSandboxes(ctx context.Context, uid string) ([]*runtimeapi.P
 	return resp.GetItems(), err
 }
 
+// ReadySandboxes lists the sandboxes of all pods that are ready.
+func (c *Client) ReadySandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
+	req := &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
+	}}
+	resp, err := look(ctx, c, "list_podsandbox", req, c.runtime.ListPodSandbox)
+	return resp.GetItems(), err
+}
+
 // CreateContainer creates a container and returns its id.
 func (c *Client) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	req := &runtimeapi.CreateContainerRequest{PodSandboxId: sandboxID, Config: config, SandboxConfig: sandbox}
@@ -129,6 +138,15 @@ func (c *Client) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.
 	if uid != "" {
 		req.Filter = &runtimeapi.ContainerFilter{LabelSelector: map[string]string{LabelPodUID: uid}}
 	}
+	resp, err := look(ctx, c, "list_containers", req, c.runtime.ListContainers)
+	return resp.GetContainers(), err
+}
+
+// RunningContainers lists the containers of all pods that run.
+func (c *Client) RunningContainers(ctx context.Context) ([]*runtimeapi.Container, error) {
+	req := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}}
 	resp, err := look(ctx, c, "list_containers", req, c.runtime.ListContainers)
 	return resp.GetContainers(), err
 }

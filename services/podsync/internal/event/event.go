@@ -6,6 +6,7 @@ package event
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +39,10 @@ type Deps struct {
 
 // patience is how long an event is held back on a busy node.
 const patience = 2 * time.Second
+
+// mostMessage bounds an event's message, in bytes: what the spec of a pod says may be
+// in it, a megabyte, and each event is written to the apiserver and its database.
+const mostMessage = 8 << 10
 
 // kept is how many events are kept until Run; later ones are dropped.
 const kept = 1000
@@ -110,6 +115,11 @@ func (r *Recorder) Node(eventType, reason, message string) {
 }
 
 func (r *Recorder) record(n note) {
+	// What is no text, a file's name in an error, cannot be sent, nor what is with it.
+	n.message = strings.ToValidUTF8(n.message, "\uFFFD")
+	if len(n.message) > mostMessage {
+		n.message = strings.ToValidUTF8(n.message[:mostMessage], "") + " …"
+	}
 	r.keep(n)
 	r.send(n)
 }

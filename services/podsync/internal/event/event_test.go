@@ -2,9 +2,11 @@ package event
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
@@ -60,6 +62,20 @@ func TestEventsOfBeforeAndAfterRunReachTheApiserver(t *testing.T) {
 		}
 		synctest.Wait()
 	})
+}
+
+// TestAnEventIsShortWhateverIsInIt: a pod's spec may say a megabyte that an error
+// repeats.
+func TestAnEventIsShortWhateverIsInIt(t *testing.T) {
+	r := New(Config{NodeName: "n"}, Deps{})
+	r.Pod(testPod(), v1.EventTypeWarning, "InspectFailed", strings.Repeat("é", 1<<20))
+	if got := r.early[0].message; len(got) > mostMessage+8 || !utf8.ValidString(got) || !strings.HasSuffix(got, " …") {
+		t.Errorf("an event of %d bytes, which ends with %q", len(got), got[len(got)-8:])
+	}
+	r.Pod(testPod(), v1.EventTypeWarning, "InspectFailed", "whole")
+	if got := r.early[1].message; got != "whole" {
+		t.Errorf("a short one: %q", got)
+	}
 }
 
 func TestWithoutAnApiserverEventsHurtNobody(t *testing.T) {

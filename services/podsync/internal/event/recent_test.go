@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,5 +30,13 @@ func TestTheNewestEventsAreKeptWithoutAnApiserver(t *testing.T) {
 	}
 	if before := got[len(got)-2]; before.Container != "c" || before.Namespace != "ns" || before.Count != 1 {
 		t.Errorf("%+v", before)
+	}
+}
+
+func TestAnEventCanBeSentWhateverIsInIt(t *testing.T) {
+	r := New(Config{NodeName: "n"}, Deps{})
+	r.Node(v1.EventTypeWarning, "FailedValidation", "static pod manifest /m/\xff.yaml: broken")
+	if got := r.Recent(); len(got) != 1 || !utf8.ValidString(got[0].Message) {
+		t.Errorf("%+v", got)
 	}
 }

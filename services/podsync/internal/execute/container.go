@@ -105,7 +105,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	}
 	config, err := e.deps.Materials.Container(ctx, material.Request{
 		Pod: t.Pod, Container: c.Name, RestartCount: t.Action.Attempt, ImageRef: t.Action.ImageRef, VolumeRefs: t.Action.VolumeRefs,
-		PodIPs: ips, Backoff: t.Action.Backoff, Round: t.Action.Round, TargetID: target, Sandbox: sandboxConfig,
+		PodIPs: ips, Backoff: t.Action.Backoff, Round: t.Action.Round, TargetID: target,
 	})
 	if err != nil {
 		return "", "", e.startFailed(ctx, t, reasonOf(err, reasonConfig), err)
@@ -216,36 +216,28 @@ func (e *Executor) hasRun(ctx context.Context, t Task, id string) (bool, error) 
 	return false, nil
 }
 
+// startFailed tells of a start that failed, in the runtime's own words: its gRPC
+// code tells users nothing.
 func (e *Executor) startFailed(ctx context.Context, t Task, reason string, err error) error {
+	err = plainly{err}
 	if ctx.Err() == nil {
 		e.deps.Events.Container(t.Pod, t.Action.Container, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
 	}
 	return failed(reason, err)
 }
 
-// stopPlace is how long a stop keeps its place among the parallel ones: the
-// signal goes out within it; waiting for the process's end takes no place.
-const stopPlace = 250 * time.Millisecond
-
 // shortestStop is the least grace period that a container gets.
 const shortestStop = 2 * time.Second
 
-// killContainer stops a container within its grace period.
+// killContainer stops a container within its grace period. It takes no place
+// among the stops: the signal is cheap, the rest is waiting for the process, and
+// what waited for a place would be missing from the grace period.
 func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	a := t.Action
-	ends := time.Now().Add(plan.Seconds(a.GraceSeconds))
 	if !a.Announced {
 		e.announceStop(t)
 	}
-	leave, err := e.deps.Stops.Enter(ctx, t.Order)
-	if err != nil {
-		return failed(reasonKill, err)
-	}
-	defer time.AfterFunc(stopPlace, leave).Stop()
-	defer leave()
-	left := time.Until(ends)
-	// CRI counts whole seconds: what has begun counts for the container.
-	left = max((left + time.Second - 1).Truncate(time.Second), shortestStop)
+	left := max(plan.Seconds(a.GraceSeconds), shortestStop)
 	if err := e.deps.Runtime.StopContainer(ctx, a.ID, left); err != nil {
 		return e.killFailed(ctx, t, reasonKill, err)
 	}
@@ -259,6 +251,15 @@ func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	}
 	return nil
 }
+
+// plainly is an error of the runtime without its gRPC code.
+type plainly struct{ error }
+
+// Error implements error.
+func (p plainly) Error() string { return cri.Message(p.error) }
+
+// Unwrap returns the whole of it.
+func (p plainly) Unwrap() error { return p.error }
 
 func (e *Executor) announceStop(t Task) {
 	if t.Pod != nil {

@@ -50,6 +50,12 @@ type Allocations interface {
 	Put(ctx context.Context, uid types.UID, e allocation.Entry) error
 }
 
+// Ends keeps that the node ends a pod for a reason of its own; *stopping.Keeper
+// has it.
+type Ends interface {
+	Put(ctx context.Context, uid types.UID, stop plan.Stop) error
+}
+
 // Observer is told of what was done, so that it is known before the action
 // counts as done; *observe.Observer has it.
 type Observer interface {
@@ -128,20 +134,30 @@ type Config struct {
 	SetupTimeout time.Duration
 }
 
-// Deps are what an Executor is given; all but ProcessAlive and Metrics must be set.
+// Deps are what an Executor is given; all but EnsureCgroup, Ends, Returns,
+// ProcessAlive and Metrics must be set.
 type Deps struct {
-	Runtime     Runtime
-	Observer    Observer
-	Images      Images
-	Volumes     Volumes
-	Cgroups     Cgroups
-	Materials   Materials
-	Hooks       Hooks
-	Finisher    Finisher
-	Allocations Allocations
-	Starts      Places
-	Stops       Places
-	Events      Events
+	Runtime  Runtime
+	Observer Observer
+	Images   Images
+	Volumes  Volumes
+	Cgroups  Cgroups
+	// EnsureCgroup makes the cgroup of a pod whose sandbox is about to be made,
+	// with its limits; nil when nobody makes any.
+	EnsureCgroup func(ctx context.Context, pod *v1.Pod) (parent string, err error)
+	Materials    Materials
+	Hooks        Hooks
+	Finisher     Finisher
+	Allocations  Allocations
+	// Ends may be nil: a crash then loses that the node ends a pod.
+	Ends   Ends
+	Starts Places
+	Stops  Places
+	Events Events
+	// Returns says whether a pod that is being removed is wanted again: the last
+	// log of each container stays then, and with it the count of its restarts.
+	// Nil when none ever is.
+	Returns func(uid types.UID) bool
 	// HostIPs are the node's addresses, primary first.
 	HostIPs func() []string
 	// ProcessAlive says whether a process of the host runs; /proc does when nil.
@@ -174,6 +190,9 @@ func New(cfg Config, deps Deps) *Executor {
 	}
 	if deps.ProcessAlive == nil {
 		deps.ProcessAlive = processAlive
+	}
+	if deps.Returns == nil {
+		deps.Returns = func(types.UID) bool { return false }
 	}
 	deps.Starts, deps.Stops = shownPlaces{deps.Starts}, shownPlaces{deps.Stops}
 	return &Executor{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sandboxes: map[types.UID]madeSandbox{}}
@@ -239,6 +258,8 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 		return Result{}, e.observed(life, t, e.killContainer(ctx, t))
 	case plan.StopSandbox:
 		return Result{}, e.observed(life, t, e.stopSandbox(ctx, t))
+	case plan.KeepStop:
+		return Result{}, e.keepStop(ctx, t)
 	case plan.KeepAllocation, plan.RaiseCgroup, plan.ResizeContainer, plan.FitCgroup:
 		return e.resize(life, ctx, t)
 	case plan.RemoveContainer:
@@ -255,6 +276,13 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 		return Result{}, wrap("FailedDelete", e.deps.Finisher.Finish(ctx, t.Pod))
 	}
 	return Result{}, failed("UnknownAction", fmt.Errorf("nobody knows how to %s", t.Action.Kind))
+}
+
+func (e *Executor) keepStop(ctx context.Context, t Task) error {
+	if e.deps.Ends == nil {
+		return nil
+	}
+	return wrap("FailedKeepStop", e.deps.Ends.Put(ctx, t.UID, *t.Action.Stop))
 }
 
 func wrap(reason string, err error) error {

@@ -414,6 +414,71 @@ func TestWhatHasEndedIsRemovedAfterAllPodsThatAreThere(t *testing.T) {
 	}
 }
 
+func TestOnlyANewSandboxHasTheCgroupMade(t *testing.T) {
+	for name, tc := range map[string]struct {
+		action plan.Action
+		fail   error
+		made   int
+		reason string
+	}{
+		"a sandbox": {plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}, Attempt: 1}, nil, 1, ""},
+		"a container in a sandbox of an earlier process": {startC, nil, 0, ""},
+		"a sandbox without a cgroup":                     {plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}, Attempt: 1}, errors.New("read-only"), 1, "ConfigPodSandboxError"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &host{}
+			e := newExecutor(h, Config{})
+			made := 0
+			e.deps.EnsureCgroup = func(context.Context, *v1.Pod) (string, error) {
+				made++
+				return "", tc.fail
+			}
+			_, err := e.Do(t.Context(), t.Context(), h.task(tc.action))
+			var x *Error
+			if errors.As(err, &x); made != tc.made || (x == nil) != (tc.reason == "") || x != nil && x.Reason != tc.reason {
+				t.Errorf("made %d times, error %v; calls %q", made, err, h.log)
+			}
+			const event = "event FailedCreatePodContainer unable to ensure pod container exists: read-only"
+			if slices.Contains(h.log, event) != (tc.fail != nil) {
+				t.Errorf("events of %q", h.log)
+			}
+		})
+	}
+}
+
+func TestAFailedStartIsToldInTheRuntimesOwnWords(t *testing.T) {
+	const why = "failed to create containerd task: exec: no such file"
+	for _, call := range []string{"create", "start"} {
+		h := &host{fail: map[string][]error{call: {status.Error(codes.Unknown, why)}}}
+		_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(startC))
+		if err == nil || err.Error() != why || status.Code(err) != codes.Unknown || !slices.Contains(h.log, "event Failed Error: "+why) {
+			t.Errorf("%s: error %v, calls %q", call, err, h.log)
+		}
+	}
+}
+
+// noPlace is full for good.
+type noPlace struct{}
+
+func (noPlace) Enter(ctx context.Context, _ pace.Order) (func(), error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAContainerIsStoppedWithItsWholeGraceThoughNoPlaceIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
+		e := newExecutor(h, Config{})
+		e.deps.Stops = noPlace{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := e.Do(ctx, ctx, h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 7}))
+		if got := calls(h.log); err != nil || !slices.Contains(got, "stop r 7s") {
+			t.Errorf("calls %q, error %v", got, err)
+		}
+	})
+}
+
 func TestASandboxWhoseAnswerWasLostIsAdopted(t *testing.T) {
 	h := &host{fail: map[string][]error{"run": {status.Error(codes.Unknown, `name "p" is reserved for "x"`)}}}
 	e := newExecutor(h, Config{})
@@ -570,13 +635,6 @@ func TestLogsAreLinkedCountedAndRemoved(t *testing.T) {
 	links, _ := os.ReadDir(cfg.ContainerLogsDir)
 	if len(pods)+len(links) != 0 {
 		t.Errorf("left %v and %v", pods, links)
-	}
-}
-
-func TestALinksNameIsCutBeforeItsSuffix(t *testing.T) {
-	name := linkName(strings.Repeat("p", 253), "ns", "c", strings.Repeat("f", 64))
-	if len(name) != longestName || !strings.HasSuffix(name, ".log") {
-		t.Errorf("%d characters: %s", len(name), name)
 	}
 }
 

@@ -11,10 +11,9 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-)
 
-// longestName is the longest name of a link to a log, with its suffix.
-const longestName = 255
+	"github.com/polylet/polylet/services/podsync/internal/view"
+)
 
 // PodLogDir is where the logs of a pod's containers lie.
 func (e *Executor) PodLogDir(pod *v1.Pod) string {
@@ -28,7 +27,7 @@ func (e *Executor) linkLog(ctx context.Context, pod *v1.Pod, container, id strin
 		return
 	}
 	target := filepath.Join(e.PodLogDir(pod), container, strconv.Itoa(count)+".log")
-	link := filepath.Join(e.cfg.ContainerLogsDir, linkName(pod.Name, pod.Namespace, container, id))
+	link := filepath.Join(e.cfg.ContainerLogsDir, view.LogLink(pod.Name, pod.Namespace, container, id))
 	err := os.Symlink(target, link)
 	if errors.Is(err, os.ErrNotExist) {
 		if err = os.MkdirAll(e.cfg.ContainerLogsDir, 0o755); err == nil {
@@ -41,36 +40,41 @@ func (e *Executor) linkLog(ctx context.Context, pod *v1.Pod, container, id strin
 	}
 }
 
-// linkName is <pod>_<namespace>_<container>-<id>.log, cut before the suffix.
-func linkName(pod, namespace, container, id string) string {
-	const suffix = ".log"
-	name := pod + "_" + namespace + "_" + container + "-" + id
-	return name[:min(len(name), longestName-len(suffix))] + suffix
-}
-
 // removeLogs removes the logs of one container that was removed: its file, what
 // rotation made of it, and the link.
 func (e *Executor) removeLogs(t Task, count int) {
 	if t.Pod == nil || count < 0 || e.cfg.PodLogsDir == "" || t.Action.Container == "" {
 		return
 	}
-	file := filepath.Join(e.PodLogDir(t.Pod), filepath.Base(t.Action.Container), strconv.Itoa(count)+".log")
+	dir := filepath.Join(e.PodLogDir(t.Pod), filepath.Base(t.Action.Container))
+	if highest, ok := e.LogCounts(t.Pod)[t.Action.Container]; ok && highest == count && e.deps.Returns(t.UID) {
+		for n := range count { // what was kept so before
+			removeLog(dir, n)
+		}
+	} else {
+		removeLog(dir, count)
+	}
+	if e.cfg.ContainerLogsDir != "" {
+		_ = os.Remove(filepath.Join(e.cfg.ContainerLogsDir, view.LogLink(t.Pod.Name, t.Pod.Namespace, t.Action.Container, t.Action.ID)))
+	}
+}
+
+// removeLog removes one log of a container, and what rotation made of it.
+func removeLog(dir string, count int) {
+	file := filepath.Join(dir, strconv.Itoa(count)+".log")
 	rotated, _ := filepath.Glob(file + ".*")
 	for _, f := range append(rotated, file) {
 		_ = os.Remove(f)
 	}
-	if e.cfg.ContainerLogsDir != "" {
-		_ = os.Remove(filepath.Join(e.cfg.ContainerLogsDir, linkName(t.Pod.Name, t.Pod.Namespace, t.Action.Container, t.Action.ID)))
-	}
 }
 
-// removeDirectories removes all files of a pod that is gone: its directory, its
-// logs and the links to them.
+// removeDirectories removes all files of a pod that is gone: its directory, and, unless
+// it comes back, its logs and the links to them.
 func (e *Executor) removeDirectories(t Task) error {
 	if err := e.deps.Volumes.RemovePodDir(t.UID); err != nil {
 		return err
 	}
-	if e.cfg.PodLogsDir != "" {
+	if e.cfg.PodLogsDir != "" && !e.deps.Returns(t.UID) {
 		dirs, err := e.logDirsOf(t)
 		if err != nil {
 			return fmt.Errorf("find the logs of pod %s: %w", t.UID, err)

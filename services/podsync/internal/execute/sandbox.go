@@ -26,6 +26,14 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 	if err != nil {
 		return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", err)
 	}
+	// Only here: in a pod that runs, a resize may be under way that has not let
+	// go yet of what is in use.
+	if e.deps.EnsureCgroup != nil {
+		if _, err := e.deps.EnsureCgroup(ctx, t.Pod); err != nil {
+			err = &material.Error{Reason: material.ReasonCgroup, Err: fmt.Errorf("unable to ensure pod container exists: %w", err)}
+			return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", err)
+		}
+	}
 	leave, err := e.deps.Starts.Enter(ctx, t.Order)
 	if err != nil {
 		return failed("CreatePodSandboxError", err)

@@ -17,14 +17,26 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
-// Trouble is why the apiserver does not have a pod's status.
+// Trouble is why the apiserver does not have a pod's status, or not all of it.
 type Trouble struct {
-	// Message of the last attempt.
+	// Message of the last attempt; empty when it went well.
 	Message string
+	// Refused are the parts that the apiserver does not take for good, without
+	// which the rest is written.
+	Refused []RefusedPart
 	// Away is true when the apiserver did not answer, false when it refused.
 	Away bool
 	// Since the first failure in a row; Retry is the next attempt, zero when none is planned.
 	Since, Retry time.Time
+}
+
+// RefusedPart is one part of a status.
+type RefusedPart struct {
+	// Part as the status writer names it; Container is empty when it is not one.
+	Part, Container string
+	// Why is the apiserver's answer.
+	Why   string
+	Since time.Time
 }
 
 // Waits says what the pod waits for, the gravest first. trouble is nil when
@@ -38,7 +50,7 @@ func Waits(e view.Explanation, trouble *Trouble) []plan.Wait {
 		case w.Kind == "probe":
 			w.Reason = withAttempt(w.Reason, e.Timeline, w.Object)
 			out = append(out, w)
-		case w.Action.Kind == plan.DeleteObject && trouble != nil:
+		case w.Action.Kind == plan.DeleteObject && trouble != nil && trouble.Message != "":
 			// What holds it up is said below.
 		case len(steps) == 0:
 			out = append(out, w)
@@ -48,9 +60,7 @@ func Waits(e view.Explanation, trouble *Trouble) []plan.Wait {
 			}
 		}
 	}
-	if trouble != nil {
-		out = append(out, unsent(trouble))
-	}
+	out = append(out, unsent(trouble)...)
 	slices.SortStableFunc(out, func(a, b plan.Wait) int { return cmp.Compare(rank(a), rank(b)) })
 	return out
 }
@@ -138,16 +148,32 @@ func withAttempt(reason string, line []timeline.Entry, container string) string 
 	return reason
 }
 
-func unsent(t *Trouble) plan.Wait {
-	w := plan.Wait{
-		Kind: "apiserver", Reason: "the apiserver has refused the pod's status: " + t.Message, Since: t.Since, Retry: t.Retry,
-		Advice: "others see an old status of this pod; if it says forbidden, give the node the role system:node; else look for a webhook or policy that refuses",
+// unsent is what the apiserver does not have of the status; t may be nil.
+func unsent(t *Trouble) []plan.Wait {
+	if t == nil {
+		return nil
 	}
-	if t.Away {
-		w.Reason = "the apiserver does not answer, others see an old status of this pod: " + t.Message
-		w.Advice = "check that the apiserver runs and can be reached from this node"
+	var out []plan.Wait
+	switch {
+	case t.Message == "":
+	case t.Away:
+		out = append(out, plan.Wait{
+			Kind: "apiserver", Reason: "the apiserver does not answer, others see an old status of this pod: " + t.Message, Since: t.Since, Retry: t.Retry,
+			Advice: "check that the apiserver runs and can be reached from this node",
+		})
+	default:
+		out = append(out, plan.Wait{
+			Kind: "apiserver", Reason: "the apiserver has refused the pod's status: " + t.Message, Since: t.Since, Retry: t.Retry,
+			Advice: "others see an old status of this pod; if it says forbidden, give the node the role system:node; else look for a webhook or policy that refuses",
+		})
 	}
-	return w
+	for _, r := range t.Refused {
+		out = append(out, plan.Wait{
+			Kind: "apiserver", Object: r.Container, Reason: "the apiserver refuses " + r.Part + " of the pod's status for good, the rest is written: " + r.Why, Since: r.Since,
+			Advice: "others see an old state of this part until it changes again; to have it right now, delete the pod",
+		})
+	}
+	return out
 }
 
 // Verdict is why a pod has ended as it did: the status's own message, or else

@@ -81,6 +81,11 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 			trouble: &Trouble{Message: "connection refused", Away: true},
 			want:    [][3]string{{"apiserver", "", "does not answer"}},
 		},
+		"an apiserver that refuses a part for good": {
+			waits:   []plan.Wait{{Kind: "apiserver", Action: plan.Key{Kind: plan.DeleteObject}, Reason: "deleted"}},
+			trouble: &Trouble{Refused: []RefusedPart{{Part: "containerStatuses[c]", Container: "c", Why: "may not be transitioned", Since: now}}},
+			want:    [][3]string{{"apiserver", "", "deleted"}, {"apiserver", "c", "refuses containerStatuses[c] of the pod's status for good, the rest is written: may not be transitioned"}},
+		},
 		"what failed comes before what goes on": {
 			waits: []plan.Wait{setup, {Kind: "image", Object: "i", Reason: "not found", Retry: now}},
 			want:  [][3]string{{"image", "i", "not found"}, {"volume", "", "being set up"}},

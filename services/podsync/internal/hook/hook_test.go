@@ -1,19 +1,28 @@
 package hook
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 )
 
 type execs struct {
@@ -41,13 +50,44 @@ func TestExecHooks(t *testing.T) {
 		want  string
 	}{
 		"success":         {execs{resp: &runtimeapi.ExecSyncResponse{}}, ""},
-		"exit code":       {execs{resp: &runtimeapi.ExecSyncResponse{ExitCode: 3, Stderr: []byte("no\n")}}, `command ["a"] exited with 3: no`},
-		"no text":         {execs{resp: &runtimeapi.ExecSyncResponse{ExitCode: 1, Stderr: []byte("\xff!")}}, "command [\"a\"] exited with 1: \uFFFD!"},
-		"runtime failure": {execs{err: errors.New("gone")}, `run ["a"] in container c: gone`},
+		"exit code":       {execs{resp: &runtimeapi.ExecSyncResponse{ExitCode: 3, Stderr: []byte("no\n")}}, `the hook's command exited with 3`},
+		"no text":         {execs{resp: &runtimeapi.ExecSyncResponse{ExitCode: 1, Stderr: []byte("\xff!")}}, `the hook's command exited with 1`},
+		"runtime failure": {execs{err: status.Error(codes.DeadlineExceeded, "a: gone")}, `the hook's command could not be run in container c: DeadlineExceeded`},
 	} {
 		err := New(Deps{Exec: tc.execs}).Run(t.Context(), target, h)
 		if got := text(err); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestWhatAHookRunsAndAsksForIsInNoError(t *testing.T) {
+	const secret = "hunter2"
+	target := Target{PodIP: "10.0.0.1", Container: &v1.Container{Name: "c"}, ContainerID: "id"}
+	refused := trip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+	for name, tc := range map[string]struct {
+		deps  Deps
+		hook  v1.LifecycleHandler
+		whole string
+	}{
+		"arguments": {Deps{Exec: execs{err: errors.New("gone")}}, v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a", secret}}}, "hunter2"},
+		"output": {
+			Deps{Exec: execs{resp: &runtimeapi.ExecSyncResponse{ExitCode: 1, Stdout: []byte(secret)}}},
+			v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a"}}}, `exited with 1: hunter2`,
+		},
+		"query": {
+			Deps{Transport: refused}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/x?token=" + secret, Port: intstr.FromInt32(80)}},
+			"token=hunter2",
+		},
+	} {
+		var log bytes.Buffer
+		config := textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(4))
+		err := New(tc.deps).Run(klog.NewContext(t.Context(), textlogger.NewLogger(config)), target, &tc.hook)
+		if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "the hook's ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !strings.Contains(log.String(), tc.whole) {
+			t.Errorf("%s: the log has %q", name, log.String())
 		}
 	}
 }
@@ -68,6 +108,54 @@ func TestAnyAnswerToAnHTTPHookIsSuccess(t *testing.T) {
 	h.HTTPGet.Port = intstr.FromString("other")
 	if err := r.Run(t.Context(), target, h); !strings.Contains(text(err), `port "other"`) {
 		t.Errorf("unknown port: %v", err)
+	}
+}
+
+func TestAPathThatIsNoneIsAskedForEscaped(t *testing.T) {
+	for path, want := range map[string]string{
+		"/100%": "http://10.0.0.1:1/100%25", "/%zz?x=1": "http://10.0.0.1:1/%25zz%3Fx=1", "/a%20b": "http://10.0.0.1:1/a%20b", "": "http://10.0.0.1:1/",
+	} {
+		var got string
+		r := New(Deps{Transport: trip(func(req *http.Request) (*http.Response, error) { got = req.URL.String(); return answer(200), nil })})
+		h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: path, Port: intstr.FromInt32(1)}}
+		if err := r.Run(t.Context(), Target{PodIP: "10.0.0.1", Container: &v1.Container{Name: "c"}}, h); err != nil || got != want {
+			t.Errorf("%q: asked for %q, want %q: %v", path, got, want, err)
+		}
+	}
+}
+
+// A server that redirects /bye to /bye/ has not been told anything yet.
+func TestAnHTTPHookFollowsRedirectsOnItsHostOnly(t *testing.T) {
+	to := func(location string) *http.Response {
+		a := answer(301)
+		a.Header = http.Header{"Location": {location}}
+		return a
+	}
+	for _, tc := range []struct {
+		name, location string
+		want           []string // the URLs that are asked for, and whether with credentials
+		failed         string
+	}{
+		{"another path", "/bye/", []string{"https://10.0.0.1:1/bye true", "https://10.0.0.1:1/bye/ true"}, ""},
+		{"another port of it, in the clear", "http://10.0.0.1:2/bye", []string{"https://10.0.0.1:1/bye true", "http://10.0.0.1:2/bye false"}, ""},
+		{"another host", "https://elsewhere:1/bye", []string{"https://10.0.0.1:1/bye true"}, ""},
+		{"itself", "/bye", nil, "stopped after 10 redirects"},
+	} {
+		var got []string
+		r := New(Deps{Transport: trip(func(req *http.Request) (*http.Response, error) {
+			got = append(got, fmt.Sprint(req.URL, " ", req.Header.Get("Authorization") != ""))
+			if len(got) == 1 || tc.failed != "" {
+				return to(tc.location), nil
+			}
+			return answer(200), nil
+		})})
+		h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
+			Scheme: "HTTPS", Path: "/bye", Port: intstr.FromInt32(1), HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: "secret"}},
+		}}
+		err := r.Run(t.Context(), Target{PodIP: "10.0.0.1", Container: &v1.Container{Name: "c"}}, h)
+		if tc.want != nil && !slices.Equal(got, tc.want) || (err != nil) != (tc.failed != "") || !strings.Contains(text(err), tc.failed) {
+			t.Errorf("%s: asked for %q, error %v; want %q", tc.name, got, err, tc.want)
+		}
 	}
 }
 
@@ -105,6 +193,57 @@ func TestHTTPSHookFallsBackToHTTPWithoutCredentials(t *testing.T) {
 				t.Errorf("events %q", events)
 			}
 		})
+	}
+}
+
+// served answers one request with raw bytes, and says where.
+func served(t *testing.T, answer string) (port int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { l.Close(); <-done })
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, answer)
+		_, _ = io.Copy(io.Discard, conn) // until the hook leaves
+	}()
+	return int32(l.Addr().(*net.TCPAddr).Port)
+}
+
+func TestAServerThatSendsAHookEndlessHeadersCostsLittle(t *testing.T) {
+	// Less than the 10 MiB that net/http takes when it is told no other number.
+	port := served(t, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X-Long: "+strings.Repeat("x", 1000)+"\r\n", 1000)+"\r\n")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // whose body never comes
+	defer cancel()
+	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(port)}}
+	if err := New(Deps{}).Run(ctx, Target{Container: &v1.Container{}}, h); !strings.Contains(text(err), "headers exceeded") {
+		t.Errorf("1 MiB of headers: %v", err)
+	}
+}
+
+func TestWhatAServerAnswersAHookIsInNoError(t *testing.T) {
+	for name, answer := range map[string]string{
+		"no HTTP":   "hunter2\r\n\r\n",
+		"no header": "HTTP/1.1 200 OK\r\nhunter2 \x1b[2J\r\n\r\n",
+		"status":    "HTTP/1.1 hunter2 OK\r\n\r\n",
+	} {
+		port := served(t, answer)
+		h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(port)}}
+		err := New(Deps{}).Run(t.Context(), Target{Container: &v1.Container{}}, h)
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "no HTTP answer") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

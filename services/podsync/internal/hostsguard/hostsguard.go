@@ -1,38 +1,62 @@
-// Package hostsguard keeps small what containers write into the hosts file of
-// their pod. The file lies on the node's own disk, and root in a container may
-// write to it as it likes: without a bound it fills that disk (CVE-2020-8557).
+// Package hostsguard keeps small what containers write into the files of the
+// node that every container has mounted: the hosts file of its pod and its own
+// termination log. They lie on the node's own disk, and a container may write to
+// them as it likes: without a bound it fills that disk (CVE-2020-8557).
 //
-// It must never write to a file, only cut it, and never look at one that nobody
-// has written to.
+// It must never write to a file, only cut it, and where the kernel tells of
+// writes it never looks at one that nobody has written to.
 package hostsguard
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/internal/health"
 )
 
 const (
 	// Limit is how many bytes of a hosts file stay. What podsync writes into one
 	// comes from a pod's object, which cannot be larger.
 	Limit = 2 << 20
+	// TerminationLimit is how many bytes of a termination log stay; its last 4
+	// KiB are read.
+	TerminationLimit = 64 << 10
 	// restFor is how long a file that was written to is not looked at again: a
 	// container that writes all the time costs ten looks a second, no more.
 	restFor = 100 * time.Millisecond
+	// lookEvery is how often files are looked at that the kernel cannot watch.
+	lookEvery = 3 * time.Second
+	hostsFile = "etc-hosts"
 )
 
-// Guard watches hosts files. Watch is safe for concurrent use; Run runs once.
+// Watcher is told by the kernel of writes to files; *fsnotify.Watcher by default.
+type Watcher interface {
+	Add(file string) error
+	Remove(file string) error
+	Close() error
+	// Told returns what is seen; neither channel is closed before Close.
+	Told() (<-chan fsnotify.Event, <-chan error)
+}
+
+// Deps is what a Guard is given.
+type Deps struct {
+	// Health is told under "hosts files" when files can only be looked at by
+	// time; may be nil.
+	Health health.Reporter
+	// NewWatcher is inotify when nil.
+	NewWatcher func() (Watcher, error)
+}
+
+// Guard watches the small files of pods. Watch is safe for concurrent use; Run
+// runs once.
 type Guard struct {
 	podsDir string
+	deps    Deps
 	asked   chan struct{} // wakes Run
 
 	mu    sync.Mutex
@@ -40,12 +64,18 @@ type Guard struct {
 }
 
 // New returns a Guard of the pods below podsDir, the root directory's pods/.
-func New(podsDir string) *Guard {
-	return &Guard{podsDir: podsDir, asked: make(chan struct{}, 1)}
+func New(podsDir string, deps Deps) *Guard {
+	if deps.Health == nil {
+		deps.Health = health.Discard()
+	}
+	if deps.NewWatcher == nil {
+		deps.NewWatcher = inotify
+	}
+	return &Guard{podsDir: podsDir, deps: deps, asked: make(chan struct{}, 1)}
 }
 
-// Watch has a pod's hosts file watched until it is removed. It never waits, and
-// may be called again for the same file.
+// Watch has a pod's hosts file, or a container's termination log, watched until
+// it is removed. It never waits, and may be called again for the same file.
 func (g *Guard) Watch(file string) {
 	g.mu.Lock()
 	g.files = append(g.files, file)
@@ -64,25 +94,30 @@ func (g *Guard) take() []string {
 	return files
 }
 
-// Run watches until ctx is done, the files of pods of earlier lives too. Without
-// a watch on a file (the kernel bounds their number) the node works on, and the
-// log says what to raise.
+// left are the files of the pods of earlier lives.
+func (g *Guard) left() []string {
+	// The patterns are well formed, which is all that Glob complains about.
+	hosts, _ := filepath.Glob(filepath.Join(g.podsDir, "*", hostsFile))
+	logs, _ := filepath.Glob(filepath.Join(g.podsDir, "*", "containers", "*", "*"))
+	return append(hosts, logs...)
+}
+
+// Run watches until ctx is done, the files of pods of earlier lives too. What
+// the kernel does not watch (it bounds the number of watchers, which containers
+// share, and of watches) is looked at every few seconds, and health says so.
 func (g *Guard) Run(ctx context.Context) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the pods' hosts files: %w: raise fs.inotify.max_user_instances", err)
-	}
-	defer watcher.Close()
-	left, err := filepath.Glob(filepath.Join(g.podsDir, "*", "etc-hosts"))
-	if err != nil {
-		return fmt.Errorf("look for the pods' hosts files: %w", err)
-	}
-	w := watch{watcher, logr.FromContextOrDiscard(ctx), map[string]bool{}}
-	for _, file := range left {
+	w := &watch{Guard: g, log: logr.FromContextOrDiscard(ctx), told: map[string]bool{}, timed: map[string]bool{}, leased: map[string]bool{}}
+	defer w.close()
+	w.open()
+	for _, file := range g.left() {
 		w.look(file)
 	}
+	w.report()
 	rested := make(chan string)
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
 	for {
+		events, errs := w.sources()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -92,69 +127,23 @@ func (g *Guard) Run(ctx context.Context) error {
 			}
 		case file := <-rested:
 			w.look(file)
-		case event := <-watcher.Events:
+		case <-ticker.C:
+			w.tick()
+		case event := <-events:
 			w.saw(event, func(file string) {
 				select {
 				case rested <- file:
 				case <-ctx.Done():
 				}
 			})
-		case err := <-watcher.Errors:
-			w.log.Error(err, "Some writes to pods' hosts files were not seen; the next ones will be")
+		case err := <-errs:
+			w.log.Error(err, "Some writes to pods' files were not seen; they are looked at now")
+			for _, file := range g.left() {
+				w.look(file)
+			}
 		}
+		w.report()
 	}
-}
-
-// watch belongs to one Run.
-type watch struct {
-	watcher *fsnotify.Watcher
-	log     logr.Logger
-	told    map[string]bool // the files whose cut was told
-}
-
-// saw leaves a file that was written to alone for a while, and then hands it to
-// again. The watch of a file that is removed goes with it.
-func (w watch) saw(event fsnotify.Event, again func(file string)) {
-	switch {
-	case event.Has(fsnotify.Remove):
-		delete(w.told, event.Name)
-	case event.Has(fsnotify.Write):
-		_ = w.watcher.Remove(event.Name) // it may be gone
-		time.AfterFunc(restFor, func() { again(event.Name) })
-	}
-}
-
-// look watches the file from now on, and cuts it when it is too large already.
-func (w watch) look(file string) {
-	err := w.watcher.Add(file)
-	if err == nil {
-		err = w.cut(file)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		delete(w.told, file)
-	case err != nil:
-		w.log.Error(err, "A pod's hosts file is not kept small; if watches are short, raise fs.inotify.max_user_watches", "file", file)
-	}
-}
-
-// cut shortens a file to the limit. The name is the node's own, and a container
-// has the file itself mounted, so it cannot put another in its place.
-func (w watch) cut(file string) error {
-	f, err := os.OpenFile(file, os.O_WRONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() <= Limit {
-		return err
-	}
-	if !w.told[file] {
-		w.told[file] = true
-		w.log.Info("A container has written more into its pod's hosts file than may stay; it is cut, and will be again", "file", file, "bytes", info.Size(), "limit", Limit)
-	}
-	return f.Truncate(Limit)
 }
 
 // Off watches nothing: for tests on virtual time, which the kernel does not keep.

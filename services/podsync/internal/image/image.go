@@ -119,7 +119,7 @@ type Request struct {
 type Puller struct {
 	cfg     Config
 	deps    Deps
-	places  chan struct{}
+	turns   *turns
 	limiter flowcontrol.RateLimiter // nil for no bound
 	metrics *metrics
 
@@ -129,10 +129,7 @@ type Puller struct {
 
 // New returns a Puller.
 func New(cfg Config, deps Deps) *Puller {
-	p := &Puller{cfg: cfg, deps: deps, pulls: map[string]*pull{}, metrics: newMetrics(deps.Metrics, deps.Records)}
-	if cfg.Parallel > 0 {
-		p.places = make(chan struct{}, cfg.Parallel)
-	}
+	p := &Puller{cfg: cfg, deps: deps, pulls: map[string]*pull{}, turns: newTurns(cfg.Parallel), metrics: newMetrics(deps.Metrics, deps.Records)}
 	if cfg.QPS > 0 {
 		p.limiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(1, cfg.Burst))
 	}
@@ -144,16 +141,14 @@ func New(cfg Config, deps Deps) *Puller {
 func (p *Puller) Ensure(ctx context.Context, r Request) (string, error) {
 	name, err := Normalize(r.Image)
 	if err != nil {
-		p.event(r, v1.EventTypeWarning, eventInspect, fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err))
-		return "", p.fail(r, ErrInvalidName, fmt.Errorf("failed to apply default image tag %q: %w", r.Image, err))
+		return "", p.unclear(r, ErrInvalidName, fmt.Sprintf("Failed to apply default image tag %q", r.Image), err)
 	}
 	how := policy(r)
 	var present *runtimeapi.Image
 	if how != v1.PullAlways {
 		present, err = p.deps.Client.Image(ctx, name)
 		if err != nil {
-			p.event(r, v1.EventTypeWarning, eventInspect, fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
-			return "", p.fail(r, ErrInspect, fmt.Errorf("failed to inspect image %q: %w", r.Image, err))
+			return "", p.unclear(r, ErrInspect, fmt.Sprintf("Failed to inspect image %q", r.Image), err)
 		}
 	}
 	creds := &credentials{}
@@ -171,14 +166,23 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (string, error) {
 	return p.pull(ctx, r, name, creds.get(ctx, p, r.Pod, name))
 }
 
-// refuse says that an image would have to be pulled, which may never be.
+// unclear says that it cannot be told whether an image is present. The error is a
+// status' text, and reads as the event does.
+func (p *Puller) unclear(r Request, reason, what string, err error) error {
+	err = fmt.Errorf("%s: %w", what, err)
+	p.event(r, v1.EventTypeWarning, eventInspect, err.Error())
+	return p.fail(r, reason, err)
+}
+
+// refuse says that an image would have to be pulled, which may never be. The
+// error is a status' text, and begins as that does.
 func (p *Puller) refuse(r Request, present bool) error {
 	text := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
 	p.event(r, v1.EventTypeWarning, eventNeverPull, text)
 	if present {
-		return p.fail(r, ErrNeverPull, fmt.Errorf("%s: it is on the node, but was pulled with credentials that the pod does not have", lower(text)))
+		return p.fail(r, ErrNeverPull, fmt.Errorf("%s: it is on the node, but was pulled with credentials that the pod does not have", text))
 	}
-	return p.fail(r, ErrNeverPull, errors.New(lower(text)))
+	return p.fail(r, ErrNeverPull, errors.New(text))
 }
 
 // mustPull says whether a pod may use an image that is present only after a pull.
@@ -197,7 +201,7 @@ func (p *Puller) mustPull(ctx context.Context, r Request, name, ref string, cred
 func (p *Puller) pull(ctx context.Context, r Request, name string, creds []credential) (string, error) {
 	p.event(r, v1.EventTypeNormal, eventPulling, fmt.Sprintf("Pulling image %q", r.Image))
 	began := time.Now()
-	res := p.share(ctx, name, creds)
+	res := p.share(ctx, r.Pod.Namespace, name, creds)
 	if res.err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
@@ -225,9 +229,6 @@ func (p *Puller) fail(r Request, reason string, err error) error {
 	p.event(r, v1.EventTypeWarning, eventFailed, "Error: "+reason)
 	return &Error{Reason: reason, Err: err}
 }
-
-// lower begins an error as errors begin.
-func lower(text string) string { return strings.ToLower(text[:1]) + text[1:] }
 
 // classify finds the waiting reason that a runtime gave in words.
 func classify(err error) string {

@@ -126,6 +126,14 @@ func TestPullPoliciesReasonsAndEvents(t *testing.T) {
 				case tc.reason != "" && (!errors.As(err, &e) || e.Reason != tc.reason):
 					t.Errorf("error %v, want reason %q", err, tc.reason)
 				}
+				if tc.reason == ErrNeverPull && err.Error() != `Container image "there:1" is not present with pull policy of Never` {
+					t.Errorf("the status says %q", err)
+				}
+				if what, ok := map[string]string{ErrInvalidName: "Failed to apply default image tag ", ErrInspect: "Failed to inspect image "}[tc.reason]; ok {
+					if text := err.Error(); !strings.HasPrefix(text, what) || !slices.Contains(f.events, "Warning InspectFailed "+text) {
+						t.Errorf("the status says %q, events %q", text, f.events)
+					}
+				}
 				if ref != tc.ref || len(f.pulls) != tc.pulls {
 					t.Errorf("ref %q after %d pulls, want %q after %d", ref, len(f.pulls), tc.ref, tc.pulls)
 				}

@@ -13,8 +13,9 @@ import (
 )
 
 // slowPull is when a pull gives its place up and goes on beside the others: one
-// that hangs must not hold all images of the node.
-const slowPull = 5 * time.Minute
+// that hangs must not hold all images of the node. leastSlow is the same of a
+// namespace of which many pulls are under way.
+const slowPull, leastSlow = 5 * time.Minute, 30 * time.Second
 
 // pull is one pull that runs for all who want the same image with the same
 // credentials. It ends when it is done or when nobody wants it any more.
@@ -22,6 +23,7 @@ type pull struct {
 	done    chan struct{}
 	cancel  context.CancelFunc
 	wanters int
+	turn    *turn
 	result  result
 }
 
@@ -33,7 +35,7 @@ type result struct {
 }
 
 // share joins a pull that is under way, or begins one.
-func (p *Puller) share(ctx context.Context, name string, creds []credential) result {
+func (p *Puller) share(ctx context.Context, namespace, name string, creds []credential) result {
 	key := name
 	for i := range creds {
 		key += "\x00" + creds[i].key()
@@ -42,9 +44,11 @@ func (p *Puller) share(ctx context.Context, name string, creds []credential) res
 	pl := p.pulls[key]
 	if pl == nil {
 		pullCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		pl = &pull{done: make(chan struct{}), cancel: cancel}
+		pl = &pull{done: make(chan struct{}), cancel: cancel, turn: p.turns.ask(namespace)}
 		p.pulls[key] = pl
 		go p.run(pullCtx, key, pl, name, creds)
+	} else {
+		p.turns.join(pl.turn, namespace)
 	}
 	pl.wanters++
 	p.mu.Unlock()
@@ -67,7 +71,7 @@ func (p *Puller) share(ctx context.Context, name string, creds []credential) res
 
 func (p *Puller) run(ctx context.Context, key string, pl *pull, name string, creds []credential) {
 	defer pl.cancel()
-	pl.result = p.inTurn(ctx, name, creds)
+	pl.result = p.inTurn(ctx, pl.turn, name, creds)
 	p.mu.Lock()
 	if p.pulls[key] == pl {
 		delete(p.pulls, key)
@@ -78,20 +82,15 @@ func (p *Puller) run(ctx context.Context, key string, pl *pull, name string, cre
 
 // inTurn pulls within the bounds on pulls at once and per second. Above the
 // rate a pull waits for its turn; the kubelet fails it, and it waits longer.
-func (p *Puller) inTurn(ctx context.Context, name string, creds []credential) result {
-	if p.places != nil {
-		select {
-		case p.places <- struct{}{}:
-			slow := time.AfterFunc(slowPull, func() { <-p.places })
-			defer func() {
-				if slow.Stop() {
-					<-p.places
-				}
-			}()
-		case <-ctx.Done():
-			return result{err: ctx.Err()}
-		}
+func (p *Puller) inTurn(ctx context.Context, t *turn, name string, creds []credential) result {
+	yield, end, err := p.turns.take(ctx, t)
+	if err != nil {
+		return result{err: err}
 	}
+	defer end()
+	// Of a namespace that has pulls beside those with a place it is sooner.
+	slow := time.AfterFunc(max(slowPull/time.Duration(1+t.beside), leastSlow), yield)
+	defer slow.Stop()
 	if p.limiter != nil {
 		if err := p.limiter.Wait(ctx); err != nil {
 			return result{err: fmt.Errorf("pull QPS exceeded: %w", err)}

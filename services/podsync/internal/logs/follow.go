@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 // recheck is how often a followed file is looked at when nothing was told: the
@@ -103,39 +101,4 @@ func (t *follower) rotated() (*os.File, error) {
 		return nil, err
 	}
 	return next, nil
-}
-
-// inotify is the Notifier of a real node.
-type inotify struct{}
-
-// Notify implements Notifier.
-func (inotify) Notify(ctx context.Context, dir string, changed func()) error {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = w.Close() }()
-	if err := w.Add(dir); err != nil {
-		return err
-	}
-	changed() // what came between opening the file and this
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case _, ok := <-w.Events:
-			if !ok {
-				return nil
-			}
-			changed()
-		case err, ok := <-w.Errors:
-			if !ok {
-				return nil
-			}
-			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				return err
-			}
-			changed()
-		}
-	}
 }

@@ -1,6 +1,6 @@
 // Package logs owns reading container logs: the CRI format (and the legacy
 // Docker JSON one), PodLogOptions, following across rotation. It must never
-// hold more of a log than a buffer, never follow a link out of the log root,
+// hold more of a log than a buffer, never follow a link below the log root,
 // and never decide which container is meant.
 package logs
 
@@ -9,14 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
-	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/beneath"
 )
 
 // Config of a Reader.
@@ -51,7 +49,7 @@ func New(cfg Config, deps Deps) *Reader {
 		r.root = "/var/log/pods"
 	}
 	if r.notifier == nil {
-		r.notifier = inotify{}
+		r.notifier = &inotify{}
 	}
 	return r
 }
@@ -122,26 +120,10 @@ func done(err error) error {
 	return err
 }
 
-// open opens a regular file below the root; links that lead out of it end
-// inside of it, where nothing is.
+// open opens a regular file below the root. No link below the root is followed,
+// not even to another place below it: that would be another pod's log.
 func (r *Reader) open(path string) (*os.File, error) {
-	rel, err := filepath.Rel(r.root, path)
-	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-		return nil, fmt.Errorf("log %s is not below %s: %w", path, r.root, fs.ErrPermission)
-	}
-	handle, err := pathrs.OpenInRoot(r.root, rel)
-	if err != nil {
-		return nil, fmt.Errorf("open log %s: %w", path, err)
-	}
-	defer func() { _ = handle.Close() }()
-	info, err := handle.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("open log %s: %w", path, err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("log %s is not a regular file: %w", path, fs.ErrInvalid)
-	}
-	f, err := pathrs.Reopen(handle, os.O_RDONLY)
+	f, err := beneath.Open(r.root, path)
 	if err != nil {
 		return nil, fmt.Errorf("open log %s: %w", path, err)
 	}

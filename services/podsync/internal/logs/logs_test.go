@@ -132,6 +132,33 @@ func TestALinkOutOfTheLogRootShowsNothingOfTheHost(t *testing.T) {
 	}
 }
 
+// A link that a restored checkpoint brings may lead to another pod's log.
+func TestALinkToAnotherPodsLogIsNotFollowed(t *testing.T) {
+	const secret = "2026-11-20T10:00:00Z stdout F secret\n"
+	for name, plant := range map[string]func(root, path string) error{
+		"file": func(root, path string) error { return os.Symlink("../../other_pod_uid/c/0.log", path) },
+		"directory": func(root, path string) error {
+			return errors.Join(os.Remove(filepath.Dir(path)), os.Symlink("../other_pod_uid/c", filepath.Dir(path)))
+		},
+		"absolute": func(root, path string) error { return os.Symlink(filepath.Join(root, "other_pod_uid/c/0.log"), path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, path := logFile(t, "")
+			other := filepath.Join(r.root, "other_pod_uid", "c", "0.log")
+			if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Dir(other), 0o755), os.WriteFile(other, []byte(secret), 0o644), plant(r.root, path)); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if err := r.Read(t.Context(), Request{Path: path}, &out); err == nil || out.Len() > 0 {
+				t.Errorf("read %q, error %v", out.String(), err)
+			}
+			if err := r.Read(t.Context(), Request{Path: other}, &out); err != nil || out.String() != "secret\n" {
+				t.Errorf("the pod's own: read %q, error %v", out.String(), err)
+			}
+		})
+	}
+}
+
 func TestOptionsThatContradictAreRefused(t *testing.T) {
 	for _, o := range []v1.PodLogOptions{
 		{SinceSeconds: ptr(int64(1)), SinceTime: &metav1.Time{}}, {SinceSeconds: ptr(int64(0))}, {TailLines: ptr(int64(-1))}, {LimitBytes: ptr(int64(0))},

@@ -70,11 +70,19 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 	if err := os.MkdirAll(filepath.Join(b.logDir(pod), c.Name), 0o755); err != nil {
 		return nil, fmt.Errorf("make the container's log directory: %w", err)
 	}
+	command, err := env.ExpandAll(c.Command, vars)
+	if err != nil {
+		return nil, fmt.Errorf("the command of container %q: %w", c.Name, err)
+	}
+	args, err := env.ExpandAll(c.Args, vars)
+	if err != nil {
+		return nil, fmt.Errorf("the args of container %q: %w", c.Name, err)
+	}
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(r.RestartCount)},
 		Image:       &runtimeapi.ImageSpec{Image: r.ImageRef, UserSpecifiedImage: c.Image},
-		Command:     env.ExpandAll(c.Command, vars),
-		Args:        env.ExpandAll(c.Args, vars),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        keyValues(vars),
 		Mounts:      mounts,
@@ -83,6 +91,9 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 		LogPath:     filepath.Join(c.Name, strconv.Itoa(r.RestartCount)+".log"),
 		Stdin:       c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{Resources: b.containerResources(pod, c), SecurityContext: context},
+	}
+	if b.cfg.NoStopSignals {
+		return config, nil
 	}
 	return config, stopSignal(config, c)
 }
@@ -152,6 +163,7 @@ func (b *Builder) terminationLog(pod *v1.Pod, c *v1.Container) (*runtimeapi.Moun
 	if err := os.Chmod(file, 0o666); err != nil {
 		return nil, fmt.Errorf("open the termination log to all users: %w", err)
 	}
+	b.written(file)
 	return &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: file, SelinuxRelabel: true}, nil
 }
 

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/beneath"
 	"github.com/polylet/polylet/services/podsync/internal/material/downward"
 	"github.com/polylet/polylet/services/podsync/internal/material/env"
 )
@@ -34,7 +33,7 @@ func (b *Builder) environment(ctx context.Context, r Request, c *v1.Container) (
 	if err != nil {
 		return nil, err
 	}
-	return env.Build(env.Input{
+	in := env.Input{
 		Pod: r.Pod, Container: c, Services: services,
 		Node: downward.Node{
 			Name: b.cfg.NodeName, HostIPs: b.deps.HostIPs(), PodIPs: r.PodIPs, Allocatable: b.deps.Allocatable(),
@@ -43,8 +42,11 @@ func (b *Builder) environment(ctx context.Context, r Request, c *v1.Container) (
 			return b.deps.Objects.ConfigMap(ctx, r.Pod.Namespace, name)
 		},
 		Secret: func(name string) (*v1.Secret, error) { return b.deps.Objects.Secret(ctx, r.Pod.Namespace, name) },
-		File:   func(volume, path string) (string, bool, error) { return b.envFile(r.Pod, volume, path) },
-	})
+	}
+	if !b.cfg.NoEnvFiles {
+		in.File = func(volume, path string) (string, bool, error) { return b.envFile(r.Pod, volume, path) }
+	}
+	return env.Build(in)
 }
 
 // services are the variables of the services of the pod's namespace (unless it
@@ -98,18 +100,13 @@ func (b *Builder) serviceList(ctx context.Context, pod *v1.Pod) ([]*v1.Service, 
 }
 
 // envFile reads a file that a container wrote into one of the pod's volumes:
-// never through a symlink that leaves the volume, never waiting on a pipe.
+// never through a symlink that leaves the volume, and nothing but a file is opened.
 func (b *Builder) envFile(pod *v1.Pod, volume, path string) (string, bool, error) {
 	dir, ok := b.deps.Volumes.HostPath(pod.UID, volume)
 	if !ok {
 		return "", false, fmt.Errorf("volume %q is not set up", volume)
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return "", false, err
-	}
-	defer func() { _ = root.Close() }()
-	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := beneath.OpenInside(dir, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
 	}
@@ -117,9 +114,6 @@ func (b *Builder) envFile(pod *v1.Pod, volume, path string) (string, bool, error
 		return "", false, err
 	}
 	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", false, errors.New("it is not a regular file")
-	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
 	if err != nil {
 		return "", false, err

@@ -8,6 +8,7 @@ package material
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -69,6 +70,9 @@ type Config struct {
 	LimitedSwap bool
 	// Standalone: there is no apiserver, so there are no services.
 	Standalone bool
+	// What of a pod's spec is not looked at, for its gate is off: variables of
+	// files (EnvFiles), HostnameOverride, and stop signals (ContainerStopSignals).
+	NoEnvFiles, NoHostnameOverride, NoStopSignals bool
 }
 
 // Deps are what a Builder needs; all but UserNamespaces,
@@ -87,11 +91,12 @@ type Deps struct {
 	// Handlers are the runtime's handlers with their features, by name; nil
 	// when the runtime does not say.
 	Handlers func() map[string]*runtimeapi.RuntimeHandlerFeatures
-	// Recorder gets warnings about pods (DNSConfigForming, MissingClusterDNS); may be nil.
+	// Recorder gets warnings about pods (DNSConfigForming, MissingClusterDNS) and,
+	// with any Node as the object, about this node; may be nil.
 	Recorder record.EventRecorder
-	// HostsWritten is told of each hosts file of a pod that was written, for
-	// containers may write to it from then on; may be nil.
-	HostsWritten func(file string)
+	// Written is told of each hosts file of a pod and each termination log that
+	// was made, for containers may write to it from then on; may be nil.
+	Written func(file string)
 }
 
 // reasonConfig is the waiting reason of a container that cannot be configured.
@@ -119,6 +124,8 @@ type Builder struct {
 	deps    Deps
 	machine machine
 	users   imageUsers
+	// hostDNS is what was last said of the host's resolver configuration.
+	hostDNS atomic.Pointer[string]
 }
 
 // New makes a Builder; it touches no file.
@@ -145,8 +152,7 @@ type Request struct {
 	// Backoff is kept in an annotation when not zero.
 	Backoff time.Duration
 	// Round is kept in an annotation when not zero; see plan.Container.
-	Round   int
-	Sandbox *runtimeapi.PodSandboxConfig
+	Round int
 	// TargetID is the container whose process namespace an ephemeral container
 	// with targetContainerName joins; empty for none.
 	TargetID string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,6 +81,7 @@ type fixture struct {
 	builder *Builder
 	root    string
 	events  *record.FakeRecorder
+	written []string // the files that containers may write to
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -104,6 +106,7 @@ func newFixture(t *testing.T) *fixture {
 			return map[string]*runtimeapi.RuntimeHandlerFeatures{"": {UserNamespaces: true}, "runsc": {RecursiveReadOnlyMounts: true}}
 		},
 		Recorder: f.events,
+		Written:  func(file string) { f.written = append(f.written, file) },
 	})
 	return f
 }
@@ -180,11 +183,46 @@ func TestWhatASandboxCannotBeIsSaid(t *testing.T) {
 		}
 	}
 	f.builder.cfg.ClusterDNS = nil
-	if _, _, err := f.builder.Sandbox(t.Context(), pod(v1.Container{}), 0); err != nil {
+	lacking := pod(v1.Container{})
+	if _, _, err := f.builder.Sandbox(t.Context(), lacking, 0); err != nil {
 		t.Fatal(err)
 	}
-	if e := <-f.events.Events; !strings.HasPrefix(e, "Warning MissingClusterDNS") {
-		t.Errorf("event %q", e)
+	const lacks = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy."
+	for _, want := range []string{"Warning MissingClusterDNS " + lacks, "Warning MissingClusterDNS pod: \"" + lacking.Name + "_" + lacking.Namespace + "(" + string(lacking.UID) + ")\". " + lacks} { // the node's, the pod's
+		if e := <-f.events.Events; !strings.HasPrefix(e, want) {
+			t.Errorf("event %q, want %q", e, want)
+		}
+	}
+}
+
+func TestWhatTheHostsResolverHasTooMuchIsSaidOnce(t *testing.T) {
+	f := newFixture(t)
+	file := filepath.Join(f.root, "resolv.conf")
+	f.builder.cfg.ResolvConf, f.builder.cfg.ClusterDomain = file, "cluster.local"
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct{ text, want string }{
+		{"search a b\n", ""},
+		{"search " + strings.Repeat("d ", 30) + "\n", "Resolv.conf file '" + file + "' contains search line consisting of more than 29 domains!"},
+		{"search " + strings.Repeat("d ", 30) + "\n", ""}, // said already
+		{"search " + strings.Repeat("d", 254) + "\n", "contains a search path which length is more than allowed 253 chars!"},
+		{"search " + strings.Repeat(strings.Repeat("d", 200)+" ", 12) + "\n", "contains search line which length is more than allowed 2048 chars!"},
+		{"nameserver\n", "a nameserver line has no address"},
+	} {
+		write(step.text)
+		_, _ = f.builder.resolver(pod(v1.Container{})) // what it gives is another test's
+		got := ""
+		for len(f.events.Events) > 0 {
+			if e := <-f.events.Events; strings.HasPrefix(e, "Warning CheckLimitsForResolvConf ") {
+				got = e
+			}
+		}
+		if (got == "") != (step.want == "") || !strings.Contains(got, step.want) {
+			t.Errorf("said %q, want %q", got, step.want)
+		}
 	}
 }
 
@@ -333,7 +371,8 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 	p := pod(v1.Container{
 		Env: []v1.EnvVar{{Name: "SUB", Value: "name"}},
 		VolumeMounts: []v1.VolumeMount{
-			{Name: "e", MountPath: "/data"}, {Name: "s", MountPath: "rel/secret"},
+			{Name: "e", MountPath: "/data"},
+			{Name: "s", MountPath: "rel/secret"},
 			{Name: "h", MountPath: "/h", ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyEnabled)},
 			{Name: "e", MountPath: "/sub", SubPathExpr: "dir/$(SUB)", MountPropagation: ptr.To(v1.MountPropagationHostToContainer)},
 			{Name: "h", MountPath: "/etc/hosts", MountPropagation: ptr.To(v1.MountPropagationBidirectional)},
@@ -368,6 +407,28 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 	}
 	if !slices.Equal(f.subPaths, []string{"dir/name"}) {
 		t.Errorf("subPaths %v", f.subPaths)
+	}
+}
+
+func TestASubPathOfAVariableStaysInsideOfItsVolume(t *testing.T) {
+	for value, want := range map[string]string{
+		"../../etc": "must not contain '..'", "a/../b": "must not contain '..'", "..": "must not contain '..'", "/etc": "must not be an absolute path", "a/..b": "",
+		// Without it, it would be all that is in the volume.
+		"": `missing value for "A"`,
+	} {
+		for name, source := range map[string]v1.VolumeSource{"e": {EmptyDir: &v1.EmptyDirVolumeSource{}}, "img": {Image: &v1.ImageVolumeSource{Reference: "i"}}} {
+			f := newFixture(t)
+			f.volumes[name] = "/v/" + name
+			p := pod(v1.Container{Env: []v1.EnvVar{{Name: "A", Value: value}}, VolumeMounts: []v1.VolumeMount{{Name: name, MountPath: "/x", SubPathExpr: "$(A)"}}})
+			p.Spec.Volumes = []v1.Volume{{Name: name, VolumeSource: source}}
+			_, err := f.builder.Container(t.Context(), Request{Pod: p, Container: "c", VolumeRefs: map[string]string{"img": "sha"}})
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%q of volume %s: %v, want %q", value, name, err, want)
+			}
+			if want != "" && len(f.subPaths) > 0 {
+				t.Errorf("%s was looked for in the volume", value)
+			}
+		}
 	}
 }
 
@@ -411,6 +472,21 @@ func TestServicesAreNotWaitedForWithoutAnApiserver(t *testing.T) {
 	f.builder.cfg.Standalone = true
 	if _, err := f.container(t, p); err != nil {
 		t.Errorf("standalone: %v", err)
+	}
+}
+
+func TestFilesThatContainersMayWriteToAreToldOf(t *testing.T) {
+	f := newFixture(t)
+	config, err := f.container(t, pod(v1.Container{TerminationMessagePath: "/dev/termination-log"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, m := range config.Mounts {
+		want = append(want, m.HostPath)
+	}
+	if len(want) != 2 || !slices.Equal(f.written, want) {
+		t.Errorf("told of %q; mounted are %q", f.written, want)
 	}
 }
 
@@ -475,8 +551,12 @@ func TestEnvironmentFilesCannotBeTraps(t *testing.T) {
 		"pipe": func(p string) error { return syscall.Mkfifo(p, 0o600) },
 		"huge": func(p string) error { return os.WriteFile(p, make([]byte, maxEnvFile+1), 0o600) },
 		"dir":  func(p string) error { return os.Mkdir(p, 0o700) },
+		// Of no driver: who opens it is told so. To open a watchdog restarts the machine.
+		"device": func(p string) error { return syscall.Mknod(p, syscall.S_IFCHR|0o666, 250<<8|250) },
 	} {
-		if err := create(filepath.Join(dir, name)); err != nil {
+		if err := create(filepath.Join(dir, name)); name == "device" && errors.Is(err, syscall.EPERM) {
+			continue // not as root
+		} else if err != nil {
 			t.Fatal(err)
 		}
 		text, found, err := f.builder.envFile(pod(v1.Container{}), "e", name)
@@ -485,6 +565,9 @@ func TestEnvironmentFilesCannotBeTraps(t *testing.T) {
 		}
 		if name != "good" && err == nil {
 			t.Errorf("%s was read: %.20q", name, text)
+		}
+		if name == "device" && !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("the device was opened: %v", err)
 		}
 	}
 	if _, found, err := f.builder.envFile(pod(v1.Container{}), "e", "absent"); found || err != nil {
@@ -507,5 +590,76 @@ func TestAnEphemeralContainerJoinsItsTarget(t *testing.T) {
 	}
 	if _, err := f.builder.Container(t.Context(), Request{Pod: p, Container: "no"}); err == nil {
 		t.Error("a container that does not exist was built")
+	}
+}
+
+func TestWhatTheGatesOfAPodsFieldsSwitchOff(t *testing.T) {
+	p := pod(v1.Container{
+		Image: "img:1", Lifecycle: &v1.Lifecycle{StopSignal: ptr.To(v1.SIGUSR1)},
+		Env: []v1.EnvVar{{Name: "FILE", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "e", Path: "f", Key: "K"}}}},
+	})
+	p.Spec.HostnameOverride = ptr.To("other")
+	for _, tc := range []struct {
+		name       string
+		off        Config
+		host, file string
+		signal     runtimeapi.Signal
+	}{
+		{"all on", Config{}, "other", "v", runtimeapi.Signal_SIGUSR1},
+		{"EnvFiles off", Config{NoEnvFiles: true}, "other", "", runtimeapi.Signal_SIGUSR1},
+		{"HostnameOverride off", Config{NoHostnameOverride: true}, "p", "v", runtimeapi.Signal_SIGUSR1},
+		{"ContainerStopSignals off", Config{NoStopSignals: true}, "other", "v", runtimeapi.Signal_RUNTIME_DEFAULT},
+	} {
+		f := newFixture(t)
+		f.volumes["e"] = t.TempDir()
+		if err := os.WriteFile(filepath.Join(f.volumes["e"], "f"), []byte("K='v'\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.builder.cfg.NoEnvFiles, f.builder.cfg.NoHostnameOverride, f.builder.cfg.NoStopSignals = tc.off.NoEnvFiles, tc.off.NoHostnameOverride, tc.off.NoStopSignals
+		sandbox, _, err := f.builder.Sandbox(t.Context(), p, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.container(t, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file := variable(got, "FILE"); sandbox.Hostname != tc.host || file != tc.file || got.StopSignal != tc.signal {
+			t.Errorf("%s: host name %q, variable %q, signal %v", tc.name, sandbox.Hostname, file, got.StopSignal)
+		}
+		if raw, err := os.ReadFile(filepath.Join(f.root, "pods", "u", "etc-hosts")); err != nil || !strings.HasSuffix(string(raw), "\t"+tc.host+"\n") {
+			t.Errorf("%s: hosts file %q, %v", tc.name, raw, err)
+		}
+	}
+}
+
+func TestAContainerIsLimitedToTheHugePagesOfItsPod(t *testing.T) {
+	f := newFixture(t)
+	f.builder.machine.once.Do(func() { f.builder.machine.pageSizes = []string{"2MB", "1GB"} })
+	p := pod(v1.Container{})
+	p.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{"hugepages-2Mi": resource.MustParse("64Mi")}}
+	got := f.builder.containerResources(p, &p.Spec.Containers[0]).HugepageLimits
+	if len(got) != 2 || got[0].GetPageSize() != "2MB" || got[0].GetLimit() != 64<<20 || got[1].GetLimit() != 0 {
+		t.Errorf("limits %v", got)
+	}
+}
+
+// A runtime that makes a machine of a pod makes it as large as this.
+func TestASandboxIsToldOfTheLimitsThatItsContainersHave(t *testing.T) {
+	f := newFixture(t)
+	p := pod(v1.Container{Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourceCPU: resource.MustParse("2")}}})
+	p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "proxy", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}})
+	p.Spec.Overhead = v1.ResourceList{v1.ResourceMemory: resource.MustParse("100Mi")}
+	config, _, err := f.builder.Sandbox(t.Context(), p, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := config.GetLinux().GetResources()
+	if got.GetMemoryLimitInBytes() != 1<<30 || got.GetCpuQuota() != 200_000 || got.GetCpuPeriod() != 100_000 {
+		t.Errorf("resources %v", got)
+	}
+	// Whoever has no limit may use more than the others' limits once the pod runs.
+	if _, resized := f.builder.SandboxResources(p); resized.GetMemoryLimitInBytes() != 0 || resized.GetCpuQuota() != 0 {
+		t.Errorf("after a resize: %v", resized)
 	}
 }

@@ -2,12 +2,14 @@ package material
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -67,6 +69,9 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 			return nil, err
 		}
 	}
+	if err := staysInside(sub); err != nil {
+		return nil, err
+	}
 	if source.Image != nil {
 		return imageMount(r, m, source, sub)
 	}
@@ -89,6 +94,18 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 		ContainerPath: target(m), HostPath: host, Readonly: readOnly, Propagation: propagation,
 		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil,
 	}, nil
+}
+
+// staysInside refuses a sub path that leads out of its volume: what a variable
+// of subPathExpr holds nobody has checked before.
+func staysInside(sub string) error {
+	if path.IsAbs(sub) {
+		return fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
+	}
+	if slices.Contains(strings.Split(sub, "/"), "..") {
+		return fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
+	}
+	return nil
 }
 
 // target is where in the container a volume goes.
@@ -126,16 +143,20 @@ func alwaysReadOnly(v *v1.Volume) bool {
 	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
 }
 
-// expandSubPath expands $(VAR)s; one that is not set is an error.
+// expandSubPath expands $(VAR)s; one that is not set, or empty, is an error: what is
+// left of the path would be all of the volume, or what others have in it.
 func expandSubPath(expr string, vars map[string]string) (string, error) {
 	missing := ""
-	out := env.Expand(expr, func(name string) (string, bool) {
+	out, err := env.Expand(expr, func(name string) (string, bool) {
 		value, ok := vars[name]
-		if !ok && missing == "" {
+		if value == "" && missing == "" {
 			missing = name
 		}
 		return value, ok
 	})
+	if err != nil {
+		return "", fmt.Errorf("cannot expand a subPathExpr: %w", err)
+	}
 	if missing != "" {
 		return "", fmt.Errorf("cannot expand subPathExpr %q: missing value for %q", expr, missing)
 	}
@@ -199,7 +220,7 @@ func (b *Builder) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 		}
 		content = hosts.HostNetworkFile(string(host), pod.Spec.HostAliases)
 	} else {
-		hostname, domain := hosts.Name(pod, b.cfg.ClusterDomain)
+		hostname, domain := hosts.Name(b.named(pod), b.cfg.ClusterDomain)
 		content = hosts.File(ips, hostname, domain, pod.Spec.HostAliases)
 	}
 	file := filepath.Join(b.podDir(pod), "etc-hosts")
@@ -209,22 +230,41 @@ func (b *Builder) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 	if holds(file, content) {
 		return file, nil
 	}
-	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+	if err := rewrite(file, content); err != nil {
 		return "", fmt.Errorf("write the pod's hosts file: %w", err)
 	}
 	if err := os.Chmod(file, 0o644); err != nil {
 		return "", fmt.Errorf("open the pod's hosts file to all users: %w", err)
 	}
-	if b.deps.HostsWritten != nil {
-		b.deps.HostsWritten(file)
-	}
+	b.written(file)
 	return file, nil
+}
+
+// rewrite gives a file that containers have mounted another content. Nothing here
+// waits for a lease that one of them has on it: it may keep it as long as it likes.
+func rewrite(file, content string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o644)
+	if errors.Is(err, unix.EAGAIN) {
+		return fmt.Errorf("a container has a lease on it, and is told to give it up: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}
+
+// written says that containers may write to a file from now on.
+func (b *Builder) written(file string) {
+	if b.deps.Written != nil {
+		b.deps.Written(file)
+	}
 }
 
 // holds says whether a file has this content. Containers write to it and may
 // make it as large as they like, so no more is read than can be right.
 func holds(file, content string) bool {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}

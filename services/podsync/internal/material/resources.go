@@ -2,6 +2,7 @@ package material
 
 import (
 	v1 "k8s.io/api/core/v1"
+	podresource "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/material/resources"
@@ -13,7 +14,7 @@ func (b *Builder) containerResources(pod *v1.Pod, c *v1.Container) *runtimeapi.L
 	capacity := b.deps.Capacity()
 	out := Kernel(resources.ForContainer(resources.Effective(pod, c), b.quotas()))
 	out.OomScoreAdj = resources.OOMScoreAdj(pod, c, capacity.Memory().Value())
-	out.HugepageLimits = b.hugePages(c)
+	out.HugepageLimits = b.hugePages(pod, c)
 	if b.machine.unified {
 		out.Unified = map[string]string{}
 		if b.cfg.SingleProcessOOMKill == nil || !*b.cfg.SingleProcessOOMKill {
@@ -53,7 +54,7 @@ func Kernel(k resources.Kernel) *runtimeapi.LinuxContainerResources {
 // SandboxResources are what the runtime is told of the pod as a whole: the
 // overhead of its class, and what its containers add up to.
 func (b *Builder) SandboxResources(pod *v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
-	return b.overhead(pod), b.sandboxResources(pod)
+	return b.overhead(pod), b.boundedResources(pod)
 }
 
 func (b *Builder) quotas() resources.Quotas {
@@ -73,13 +74,8 @@ func (b *Builder) quota(out *runtimeapi.LinuxContainerResources, milliLimit int6
 }
 
 // hugePages limits every page size of the machine; those not asked for to none.
-func (b *Builder) hugePages(c *v1.Container) []*runtimeapi.HugepageLimit {
-	limits := map[string]uint64{}
-	for name, q := range c.Resources.Limits {
-		if size, err := resources.PageSize(name); err == nil {
-			limits[size] = uint64(q.Value())
-		}
-	}
+func (b *Builder) hugePages(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
+	limits := resources.HugePages(pod, c)
 	var list []*runtimeapi.HugepageLimit
 	for _, size := range b.machine.pageSizes {
 		list = append(list, &runtimeapi.HugepageLimit{PageSize: size, Limit: limits[size]})
@@ -101,8 +97,20 @@ func (b *Builder) overhead(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
 	return out
 }
 
-// sandboxResources is what the pod's containers add up to, without overhead.
+// sandboxResources is what a new sandbox is told, without overhead: the limits of
+// those of the pod's containers that have one add up, for a runtime that makes a
+// machine of the pod needs a size.
 func (b *Builder) sandboxResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
+	out := b.boundedResources(pod)
+	limits := podresource.PodLimits(pod, podresource.PodResourcesOptions{ExcludeOverhead: true})
+	out.MemoryLimitInBytes = limits.Memory().Value()
+	b.quota(out, limits.Cpu().MilliValue())
+	return out
+}
+
+// boundedResources is what the pod's containers may use together, without
+// overhead: no limit where one of them has none.
+func (b *Builder) boundedResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
 	bare := *pod
 	bare.Spec.Overhead = nil
 	t := resources.ForPod(&bare)

@@ -25,7 +25,7 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 	if err != nil {
 		return nil, "", err
 	}
-	hostname, err := hosts.Sandbox(pod, b.cfg.ClusterDomain)
+	hostname, err := hosts.Sandbox(b.named(pod), b.cfg.ClusterDomain)
 	if err != nil {
 		return nil, "", err
 	}
@@ -40,7 +40,7 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 	if err != nil {
 		return nil, "", err
 	}
-	parent, err := b.deps.Cgroups.Ensure(ctx, pod)
+	parent, err := b.deps.Cgroups.ParentOf(ctx, pod)
 	if err != nil {
 		return nil, "", &Error{Reason: ReasonCgroup, Err: fmt.Errorf("unable to ensure pod container exists: %w", err)}
 	}
@@ -86,7 +86,9 @@ func (b *Builder) resolver(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
 	var host dns.Host
 	if b.cfg.ResolvConf != "" {
 		var err error
-		if host, err = dns.Read(b.cfg.ResolvConf); err != nil {
+		host, err = dns.Read(b.cfg.ResolvConf)
+		b.checkHostDNS(host, err)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -95,10 +97,28 @@ func (b *Builder) resolver(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
 	}, host, pod)
 	if b.deps.Recorder != nil {
 		for _, w := range warnings {
+			if w.Node != "" {
+				b.deps.Recorder.Event(&v1.Node{}, v1.EventTypeWarning, w.Reason, w.Node)
+			}
 			b.deps.Recorder.Event(pod, v1.EventTypeWarning, w.Reason, w.Message)
 		}
 	}
 	return config, err
+}
+
+// checkHostDNS tells the node once what its own resolver configuration has that
+// pods cannot get, and again when that is another thing.
+func (b *Builder) checkHostDNS(host dns.Host, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	} else {
+		text = dns.CheckLimits(b.cfg.ResolvConf, b.cfg.ClusterDomain, host)
+	}
+	before := b.hostDNS.Swap(&text)
+	if b.deps.Recorder != nil && text != "" && (before == nil || *before != text) {
+		b.deps.Recorder.Event(&v1.Node{}, v1.EventTypeWarning, "CheckLimitsForResolvConf", text)
+	}
 }
 
 // isIPv6 says whether the node's primary address is one.
@@ -109,6 +129,16 @@ func (b *Builder) isIPv6() bool {
 	}
 	addr, err := netip.ParseAddr(ips[0])
 	return err == nil && addr.Is6() && !addr.Is4In6()
+}
+
+// named is the pod with what of its names counts on this node.
+func (b *Builder) named(pod *v1.Pod) *v1.Pod {
+	if !b.cfg.NoHostnameOverride || pod.Spec.HostnameOverride == nil {
+		return pod
+	}
+	plain := *pod
+	plain.Spec.HostnameOverride = nil
+	return &plain
 }
 
 func (b *Builder) podDir(pod *v1.Pod) string {

@@ -17,9 +17,11 @@ type Metrics struct {
 	relist, interval              prometheus.Histogram
 	events                        *eventMetrics
 	statusSync                    prometheus.Histogram
+	statusRefused                 *prometheus.CounterVec
 	cgroup                        *prometheus.HistogramVec
 	storage, storageTotal         *prometheus.HistogramVec
 	httpFallbacks, sleepsCutShort prometheus.Counter
+	losing                        *prometheus.GaugeVec
 }
 
 type eventMetrics struct {
@@ -42,6 +44,9 @@ func New(reg prometheus.Registerer) *Metrics {
 		},
 		statusSync: histogram("kubelet_pod_status_sync_duration_seconds",
 			"Duration in seconds to sync a pod status update: from the change until the apiserver has it.", []float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60}),
+		statusRefused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "polylet_pod_status_refused_parts_total", Help: "Parts of pod statuses, by field, that the apiserver refuses for good and that are left out of what is written.",
+		}, []string{"field"}),
 		cgroup: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_cgroup_manager_duration_seconds", Help: "Duration in seconds for cgroup manager operations, by method.",
 		}, []string{"operation_type"}),
@@ -54,7 +59,10 @@ func New(reg prometheus.Registerer) *Metrics {
 		httpFallbacks:  counter("kubelet_lifecycle_handler_http_fallbacks_total", "The number of times lifecycle handlers successfully fell back to http from https."),
 		sleepsCutShort: counter("kubelet_sleep_action_terminated_early_total", "The number of times lifecycle sleep handler got terminated before it finished"),
 	}
-	reg.MustRegister(m.relist, m.interval, m.events.connected, m.events.failed, m.events.latency, m.statusSync, m.cgroup,
+	m.losing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubelet_cri_losing_support", Help: "the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.",
+	}, []string{"version"})
+	reg.MustRegister(m.losing, m.relist, m.interval, m.events.connected, m.events.failed, m.events.latency, m.statusSync, m.statusRefused, m.cgroup,
 		m.storage, m.storageTotal, m.httpFallbacks, m.sleepsCutShort)
 	return m
 }
@@ -105,6 +113,14 @@ func (m *Metrics) StatusWritten(took time.Duration) {
 	}
 }
 
+// StatusRefused counts a part of a status, named by its field, that the
+// apiserver refuses for good.
+func (m *Metrics) StatusRefused(field string) {
+	if m != nil {
+		m.statusRefused.WithLabelValues(field).Inc()
+	}
+}
+
 // Cgroup counts one operation (create, update, destroy) that began at a time.
 func (m *Metrics) Cgroup(operation string, began time.Time) {
 	if m != nil {
@@ -125,6 +141,13 @@ func (m *Metrics) Volume(operation, plugin string, began time.Time, err error) {
 		m.storageTotal.WithLabelValues(operation, plugin).Observe(took)
 	}
 	m.storage.WithLabelValues("false", operation, status, plugin).Observe(took)
+}
+
+// LosesSupport shows that the kubelet of this release will refuse the runtime.
+func (m *Metrics) LosesSupport(release string) {
+	if m != nil {
+		m.losing.WithLabelValues(release).Set(1)
+	}
 }
 
 // FellBackToHTTP counts a lifecycle handler that worked without TLS only.

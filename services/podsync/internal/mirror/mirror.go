@@ -72,7 +72,6 @@ type entry struct {
 	// outlived is the mirror that cannot show what the static pod has become.
 	outlived types.UID
 	busy     bool
-	dirty    bool
 	tries    int
 	retry    *time.Timer
 	// problem is what was logged last.

@@ -23,6 +23,7 @@ type sink struct{}
 
 func (sink) Set(*v1.Pod, string)      {}
 func (sink) Remove(types.UID, string) {}
+func (sink) Doubt(string, bool)       {}
 func (sink) Ready(string)             {}
 
 // bench is a Keeper that follows a fake apiserver through a real source.

@@ -28,7 +28,6 @@ func (k *Keeper) look(name types.NamespacedName, e *entry) {
 		return
 	}
 	if e.busy {
-		e.dirty = true
 		return
 	}
 	if !k.due(e) {
@@ -69,7 +68,6 @@ func (k *Keeper) work(ctx context.Context, name types.NamespacedName, e *entry) 
 	if e.leaving {
 		static = nil
 	}
-	e.dirty = false
 	k.mu.Unlock()
 
 	var made *v1.Pod

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// read gives a held object from memory, waiting for its first answer, and any
-// other straight from the apiserver.
+// read gives a held object from memory, waiting for its first answer unless the
+// apiserver is away, and any other straight from the apiserver.
 func read[T runtime.Object](ctx context.Context, s *Store, key Key) (T, error) {
 	var none T
 	object, err := s.read(ctx, key)
@@ -40,10 +40,15 @@ func (s *Store) read(ctx context.Context, key Key) (runtime.Object, error) {
 	watched := e != nil && e.stop != nil
 	s.mu.Unlock()
 	if !watched {
-		return s.get(ctx, key)
+		object, err := s.get(ctx, key)
+		if err != nil {
+			s.miss(key)
+		}
+		return object, err
 	}
 	select {
 	case <-e.synced:
+	case <-e.away: // whoever holds it is told when it is there
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
@@ -62,10 +67,24 @@ func (s *Store) read(ctx context.Context, key Key) (runtime.Object, error) {
 	}
 }
 
+// miss notes that whoever holds an object whose watch has not begun did not get
+// it: the watch's first answer is news.
+func (s *Store) miss(key Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[key]; e != nil {
+		e.missed = e.missed || !e.known
+	}
+}
+
 // get asks the apiserver once.
 func (s *Store) get(ctx context.Context, key Key) (runtime.Object, error) {
 	var object runtime.Object
-	var err error
+	give, err := s.reading.Take(ctx, key.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: many reads of its namespace are under way: %w; it is tried again by itself", key, err)
+	}
+	defer give()
 	switch key.Kind {
 	case ConfigMap:
 		object, err = s.client.CoreV1().ConfigMaps(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})

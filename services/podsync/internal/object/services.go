@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/newest"
 )
 
 // serviceList holds all services, cut down to name and spec, by namespace.
@@ -56,7 +58,7 @@ func (s *Store) watchServices(ctx context.Context) {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := c.Watch(ctx, o)
 			s.services.failed(ctx, err)
-			return w, err
+			return w, newest.Refused(o, err)
 		},
 	}
 	reflect(ctx, "services", cache.ToListWatcherWithWatchListSemantics(lw, s.client), &v1.Service{}, s.services)

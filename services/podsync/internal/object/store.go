@@ -1,9 +1,12 @@
 package object
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/polylet/polylet/services/podsync/internal/places"
 )
 
 // ErrStandalone says that there is no apiserver to read from.
@@ -65,6 +70,8 @@ type Store struct {
 	client kubernetes.Interface
 
 	services *serviceList
+	asking   places.Places // for lists and watches
+	reading  places.Places // for single reads
 
 	mu          sync.Mutex
 	run         context.Context // nil until Run
@@ -83,6 +90,8 @@ type entry struct {
 	known   bool               // synced is closed
 	object  runtime.Object     // nil when it does not exist
 	err     error              // of the last failed attempt
+	away    chan struct{}      // closed by the first attempt that got no answer
+	isAway  bool               // away is closed
 	missed  bool               // a read gave up before the first answer
 }
 
@@ -128,13 +137,17 @@ func (s *Store) Run(ctx context.Context) error {
 	return nil
 }
 
+// mostWatched is how many objects of one pod are watched. Others are read when they
+// are needed, and nobody is told when they change.
+const mostWatched = 1000
+
 // Hold watches everything that pod refers to, instead of what an earlier Hold
 // of the same UID said. Idempotent.
 func (s *Store) Hold(pod *v1.Pod) {
 	if s.client == nil {
 		return
 	}
-	wanted := References(pod)
+	wanted := first(References(pod), mostWatched)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.pods[pod.UID]
@@ -156,6 +169,20 @@ func (s *Store) Hold(pod *v1.Pod) {
 			s.drop(key, pod.UID)
 		}
 	}
+}
+
+// first are the first keys of a set, in an order that is always the same.
+func first(keys map[Key]struct{}, most int) map[Key]struct{} {
+	if len(keys) <= most {
+		return keys
+	}
+	list := slices.SortedFunc(maps.Keys(keys), func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, key := range list[most:] {
+		delete(keys, key)
+	}
+	return keys
 }
 
 // Release ends what Hold began.
@@ -198,11 +225,28 @@ func (s *Store) Node(ctx context.Context) (*v1.Node, error) {
 	return read[*v1.Node](ctx, s, Key{Kind: Node, Name: s.cfg.NodeName})
 }
 
+// KnownNode is the own node object as far as the watch has it; nil before its
+// first answer, and when there is none. It never waits, and Subscribe tells when
+// that changes.
+func (s *Store) KnownNode() *v1.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil || s.cfg.NodeName == "" {
+		return nil
+	}
+	// Asked for before Run, too, it is missed, so that its first answer is told.
+	e := s.entryFor(Key{Kind: Node, Name: s.cfg.NodeName})
+	e.pinned = true
+	e.missed = e.missed || !e.known
+	node, _ := e.object.(*v1.Node)
+	return node
+}
+
 // entryFor finds or makes an entry; the caller holds mu.
 func (s *Store) entryFor(key Key) *entry {
 	e := s.entries[key]
 	if e == nil {
-		e = &entry{holders: map[types.UID]struct{}{}, synced: make(chan struct{})}
+		e = &entry{holders: map[types.UID]struct{}{}, synced: make(chan struct{}), away: make(chan struct{})}
 		s.entries[key] = e
 	}
 	return e

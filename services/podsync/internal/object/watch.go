@@ -2,11 +2,13 @@ package object
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/podsync/internal/newest"
 	"github.com/polylet/polylet/services/podsync/internal/untilclock"
 )
 
@@ -92,6 +95,11 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
+			give, err := s.asking.Take(ctx, key.Namespace)
+			if err != nil {
+				return nil, err
+			}
+			defer give()
 			l, err := list(ctx, o)
 			if err != nil {
 				failed(err)
@@ -100,11 +108,16 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
+			give, err := s.asking.Take(ctx, key.Namespace)
+			if err != nil {
+				return nil, err
+			}
+			defer give() // the watch goes on
 			w, err := follow(ctx, o)
 			if err != nil {
 				failed(err)
 			}
-			return w, err
+			return w, newest.Refused(o, err)
 		},
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, s.client), example
@@ -123,10 +136,21 @@ func (s *Store) failed(ctx context.Context, key Key, e *entry, err error) {
 	s.mu.Lock()
 	first := e.err == nil
 	e.err = err
+	if !e.isAway && !answered(err) {
+		e.isAway = true
+		close(e.away)
+	}
 	s.mu.Unlock()
 	if first {
 		klog.FromContext(ctx).Info("Watching an object failed, trying again", "object", key.String(), "err", err)
 	}
+}
+
+// answered says whether an error is the apiserver's own. Of those, some pass
+// within a moment: a right that the node has not got yet.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
 }
 
 // stored takes an object (nil when it is gone) from a watch and tells the subscribers.

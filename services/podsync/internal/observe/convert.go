@@ -31,7 +31,7 @@ func convertSandbox(st *runtimeapi.PodSandboxStatus) plan.Sandbox {
 	return s
 }
 
-func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Container {
+func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string, said messages) plan.Container {
 	count, ok := cri.RestartCount(st.GetAnnotations())
 	if !ok {
 		count = int(st.GetMetadata().GetAttempt())
@@ -76,7 +76,7 @@ func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string) plan.Con
 		c.FinishedAt = fromNanos(st.GetFinishedAt())
 		c.ExitCode = st.GetExitCode()
 		c.Reason = st.GetReason()
-		c.Message = terminationMessage(st)
+		c.Message = said.of(st)
 	}
 	return c
 }

@@ -112,6 +112,7 @@ func (o *Observer) take(ctx context.Context, ev *runtimeapi.ContainerEventRespon
 	if age := at.Sub(time.Unix(0, ev.GetCreatedAt())); ev.GetCreatedAt() > 0 && age > 0 {
 		at = at.Add(-age) // counted from now: a clock that is set back does not make it the newest for long
 	}
+	at = at.Add(-1) // and what was looked up in the same moment came after it
 	seen := sandbox.GetId() == id
 	stopped := ev.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 	for _, st := range ev.GetContainersStatuses() {

@@ -39,6 +39,7 @@ func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodS
 		}
 		present[s.GetId()] = true
 		p := t.pod(u, s.GetLabels())
+		p.static = isStatic(s.GetAnnotations())
 		old := p.sandboxes[s.GetId()]
 		if old == nil || old.Ready && s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 			w := need(u)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/inventory"
 )
 
 // placeTime is how long a background look keeps its place among the parallel
@@ -94,14 +95,15 @@ func (o *Observer) inspect(ctx context.Context, uid types.UID, w *work) error {
 func (o *Observer) relist(ctx context.Context) error {
 	began := time.Now()
 	seq := o.table.begin()
-	sandboxes, err := o.client.ListSandboxes(ctx, "")
+	byPods := false
+	sandboxes, containers, err := inventory.All(ctx, o.client, func() ([]types.UID, error) {
+		byPods = true
+		return o.pods()
+	})
 	if err != nil {
-		return fmt.Errorf("list sandboxes: %w", err)
+		return err
 	}
-	containers, err := o.client.ListContainers(ctx, "")
-	if err != nil {
-		return fmt.Errorf("list containers: %w", err)
-	}
+	o.listedBy(ctx, byPods)
 	todo := o.table.takeList(seq, "", sandboxes, containers)
 	for uid, w := range todo {
 		o.lookLater(ctx, uid, w)
@@ -116,6 +118,28 @@ func (o *Observer) relist(ctx context.Context) error {
 	}
 	o.metrics.Relisted(time.Since(began), since)
 	return nil
+}
+
+// listedBy says when everything has become too much for one message of the runtime, or
+// no longer is.
+func (o *Observer) listedBy(ctx context.Context, pods bool) {
+	o.mu.Lock()
+	changed := o.byPods != pods
+	o.byPods = pods
+	o.mu.Unlock()
+	switch log := logr.FromContextOrDiscard(ctx); {
+	case !changed:
+	case pods:
+		log.Info("What the runtime has does not fit into one of its messages; it is listed pod by pod, which takes longer and costs more. Delete pods that have ended, or set --maximum-dead-containers")
+	default:
+		log.Info("What the runtime has fits into one of its messages again")
+	}
+}
+
+// pods are those that the runtime may have something of.
+func (o *Observer) pods() ([]types.UID, error) {
+	uids, err := inventory.OnDisk(o.cfg.PodsDir, o.cfg.PodLogsDir)
+	return append(uids, o.table.uids()...), err
 }
 
 // lookLater looks at a pod in the background until that works: at w, or, when w
@@ -189,6 +213,7 @@ func (o *Observer) inPlace(ctx context.Context, look func(context.Context) error
 // relistLoop lists at once, then slowly, and whenever somebody asks for it.
 func (o *Observer) relistLoop(ctx context.Context) {
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second})
+	failed := false
 	for ctx.Err() == nil {
 		err := o.relist(ctx)
 		wait := o.relistPeriod()
@@ -198,6 +223,7 @@ func (o *Observer) relistLoop(ctx context.Context) {
 		} else {
 			retry.Reset()
 		}
+		failed = o.listed(ctx, err, failed)
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -206,6 +232,21 @@ func (o *Observer) relistLoop(ctx context.Context) {
 		}
 		t.Stop()
 	}
+}
+
+// listed shows whether everything could be listed, and returns whether it could not. That
+// the runtime says that it is well does not mean so, and nothing new is seen without.
+func (o *Observer) listed(ctx context.Context, err error, failed bool) bool {
+	switch {
+	case ctx.Err() != nil, cri.IsUnavailable(err): // then the runtime's own entry says it
+		return failed
+	case err != nil:
+		o.health.Set("containers", false, fmt.Sprintf(
+			"what the container runtime at %s has cannot be listed: %v; it is tried again by itself, see the runtime's log", o.cfg.Endpoint, err))
+	case failed:
+		o.health.Set("containers", true, "")
+	}
+	return err != nil
 }
 
 func (o *Observer) relistPeriod() time.Duration {

@@ -3,13 +3,13 @@ package observe
 import (
 	"bytes"
 	"io"
-	"os"
+	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/beneath"
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 )
 
@@ -22,23 +22,22 @@ const (
 	maxLogLines = 80
 )
 
-// terminationMessage is what a container that has exited said last: the
-// runtime's own message, then what the container wrote to its termination
-// message file, or the end of its log.
-func terminationMessage(st *runtimeapi.ContainerStatus) string {
-	said := ""
-	if path := st.GetAnnotations()[cri.AnnotationTerminationMessagePath]; path != "" {
-		for _, m := range st.GetMounts() {
-			if m.GetContainerPath() == path {
-				said = string(tail(m.GetHostPath(), maxMessageBytes))
-				break
-			}
-		}
-	}
+// messages reads what containers have left.
+type messages struct {
+	// podsDir holds the pods' directories, logsDir their logs; nothing is read
+	// where one is empty.
+	podsDir, logsDir string
+}
+
+// of is what a container that has exited said last: the runtime's own message,
+// then what the container wrote to its termination message file, or the end of
+// its log.
+func (m messages) of(st *runtimeapi.ContainerStatus) string {
+	said := string(m.file(st))
 	policy := st.GetAnnotations()[cri.AnnotationTerminationMessagePolicy]
 	if said == "" && policy == string(v1.TerminationMessageFallbackToLogsOnError) && st.GetExitCode() != 0 && st.GetLogPath() != "" {
 		// A line of the log has a prefix of about 40 bytes.
-		said = lastLines(tail(st.GetLogPath(), maxLogBytes+maxLogLines*64))
+		said = lastLines(tail(m.logsDir, st.GetLogPath(), maxLogBytes+maxLogLines*64))
 	}
 	// What is no text would change on its way to the apiserver.
 	said = strings.ToValidUTF8(said, "\uFFFD")
@@ -48,15 +47,40 @@ func terminationMessage(st *runtimeapi.ContainerStatus) string {
 	return st.GetMessage() + ": " + said
 }
 
-// tail reads the last limit bytes of a regular file; nothing when it cannot.
-func tail(path string, limit int64) []byte {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// file reads the container's termination message file, which lies in its own
+// directory in the pod's. A volume of the pod may be mounted at the same path in
+// the container: it says nothing, and what its host path leads to is the pod's
+// choice.
+func (m messages) file(st *runtimeapi.ContainerStatus) []byte {
+	path := st.GetAnnotations()[cri.AnnotationTerminationMessagePath]
+	uid, name := st.GetLabels()[cri.LabelPodUID], st.GetLabels()[cri.LabelContainerName]
+	if path == "" || uid == "" || name == "" {
+		return nil
+	}
+	own := filepath.Join("pods", uid, "containers", name)
+	for _, mount := range st.GetMounts() {
+		// Some runtimes say where links on the way to the root directory lead.
+		dir, file := filepath.Split(mount.GetHostPath())
+		if mount.GetContainerPath() == path && strings.HasSuffix(filepath.Clean(dir), "/"+own) {
+			return tail(m.podsDir, filepath.Join(m.podsDir, uid, "containers", name, file), maxMessageBytes)
+		}
+	}
+	return nil
+}
+
+// tail reads the last limit bytes of a regular file below root; nothing when it
+// cannot.
+func tail(root, path string, limit int64) []byte {
+	if root == "" {
+		return nil
+	}
+	f, err := beneath.Open(root, path)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
+	if err != nil {
 		return nil
 	}
 	if _, err := f.Seek(max(0, info.Size()-limit), io.SeekStart); err != nil {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/podsync/internal/inventory"
 	"github.com/polylet/polylet/services/podsync/internal/metric"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/view"
@@ -32,8 +33,7 @@ import (
 type Client interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
-	ListSandboxes(ctx context.Context, uid string) ([]*runtimeapi.PodSandbox, error)
-	ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error)
+	inventory.Client
 	SandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	Events(ctx context.Context) (grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse], error)
@@ -70,6 +70,10 @@ type Config struct {
 	StatusPeriod time.Duration
 	// Parallel is how many pods are looked at at once; 8.
 	Parallel int
+	// PodsDir holds the pods' directories and PodLogsDir their logs: what a
+	// container said last is read there and nowhere else, and pods are found by them
+	// that are too many to be listed at once. Empty: neither is done.
+	PodsDir, PodLogsDir string
 }
 
 // Runtime describes the runtime as last seen.
@@ -110,6 +114,7 @@ type Observer struct {
 	mu      sync.Mutex
 	runtime Runtime
 	looking map[types.UID]bool // being looked at; true: look again after
+	byPods  bool               // everything is too much to be listed at once
 	trust   trust
 
 	background sync.WaitGroup
@@ -144,7 +149,7 @@ func New(cfg Config, deps Deps) *Observer {
 	}
 	return &Observer{
 		cfg: cfg, client: deps.Client, sink: deps.Sink, health: deps.Health, metrics: deps.Metrics,
-		table:   newTable(deps.Sink, deps.Rows),
+		table:   newTable(deps.Sink, deps.Rows, messages{podsDir: cfg.PodsDir, logsDir: cfg.PodLogsDir}),
 		places:  make(chan struct{}, cfg.Parallel),
 		kick:    make(chan struct{}, 1),
 		check:   make(chan struct{}, 1),

@@ -12,9 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
@@ -54,21 +59,24 @@ func (s *sink) get(uid types.UID) plan.Observed {
 
 type rig struct {
 	t      *testing.T
+	dir    string
 	rt     *fakecri.Runtime
 	sink   *sink
 	obs    *Observer
 	client *cri.Client
+	health *health.Tracker
 }
 
 func newRig(t *testing.T, cfg fakecri.Config) *rig {
 	cfg.Images = append(cfg.Images, "app:1")
-	r := &rig{t: t, rt: fakecri.New(cfg), sink: &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}}
+	r := &rig{t: t, dir: t.TempDir(), rt: fakecri.New(cfg), sink: &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}}
+	r.health = health.NewTracker(logr.Discard())
 	conn, err := r.rt.Dial(t.Context(), cri.DialOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.client = cri.New(cri.Config{}, conn, conn, nil)
-	r.obs = New(Config{}, Deps{Client: r.client, Sink: r.sink})
+	r.obs = New(Config{PodsDir: filepath.Join(r.dir, "pods"), PodLogsDir: filepath.Join(r.dir, "logs")}, Deps{Client: r.client, Sink: r.sink, Health: r.health})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.obs.Run(ctx) }()
@@ -92,7 +100,10 @@ func (r *rig) start(uid string, annotations map[string]string) (sandbox, contain
 		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "app:1"}, Labels: cl, Annotations: annotations,
 	}
 	if path := annotations[cri.AnnotationTerminationMessagePath]; path != "" {
-		cc.Mounts = []*runtimeapi.Mount{{ContainerPath: path, HostPath: filepath.Join(r.t.TempDir(), "message")}}
+		cc.Mounts = []*runtimeapi.Mount{{ContainerPath: path, HostPath: filepath.Join(r.dir, "pods", uid, "containers", "c", "message")}}
+		if err := os.MkdirAll(filepath.Dir(cc.Mounts[0].HostPath), 0o700); err != nil {
+			r.t.Fatal(err)
+		}
 		if err := os.WriteFile(cc.Mounts[0].HostPath, []byte(strings.Repeat("x", 5000)+"bye"), 0o600); err != nil {
 			r.t.Fatal(err)
 		}
@@ -214,6 +225,86 @@ func TestStatesNeverGoBackWhateverTheOrderOfEvents(t *testing.T) {
 	})
 }
 
+// TestPodsAreSeenThoughAllOfThemDoNotFitIntoOneMessage: hundreds of pods that have
+// ended leave their sandboxes, and a runtime lists all or nothing.
+func TestPodsAreSeenThoughAllOfThemDoNotFitIntoOneMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tooLarge := status.Error(codes.ResourceExhausted, "grpc: trying to send message larger than max (17221680 vs. 16777216)")
+		r := newRig(t, fakecri.Config{NoEvents: true, Faults: func(_ context.Context, _ string, req any) fakecri.Fault {
+			if q, ok := req.(*runtimeapi.ListPodSandboxRequest); ok && q.GetFilter() == nil {
+				return fakecri.Fault{Err: tooLarge}
+			}
+			return fakecri.Fault{}
+		}})
+		for _, uid := range []string{"runs", "ended"} {
+			if err := os.MkdirAll(filepath.Join(r.dir, "logs", "ns_name_"+uid), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _ = r.start("runs", nil)
+		sandbox, container := r.start("ended", nil)
+		_ = r.rt.Exit(container, 3, "")
+		if _, err := r.rt.Runtime().StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if r.state("runs") != plan.StateRunning || r.state("ended") != plan.StateExited || len(r.sink.get("ended").Sandboxes) != 1 {
+			t.Errorf("seen: %+v and %+v", r.sink.get("runs"), r.sink.get("ended"))
+		}
+		if r.sink.wholes() != 1 {
+			t.Error("it is not said that all was seen")
+		}
+		for _, d := range r.health.Dependencies() {
+			if !d.Ready {
+				t.Errorf("%+v", d)
+			}
+		}
+	})
+}
+
+func TestThatPodsAreListedOneByOneIsSaidOnce(t *testing.T) {
+	var said []string
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{}))
+	o := New(Config{}, Deps{})
+	for _, pods := range []bool{false, true, true, false, false} {
+		o.listedBy(ctx, pods)
+	}
+	if len(said) != 2 || !strings.Contains(said[0], "does not fit") || !strings.Contains(said[1], "fits into one of its messages again") {
+		t.Errorf("said %q", said)
+	}
+}
+
+func TestThatNothingCanBeListedIsShownThoughTheRuntimeSaysThatItIsWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		broken.Store(true)
+		r := newRig(t, fakecri.Config{NoEvents: true, Faults: func(_ context.Context, method string, _ any) fakecri.Fault {
+			if method == "ListContainers" && broken.Load() {
+				return fakecri.Fault{Err: status.Error(codes.Internal, "the database is damaged")}
+			}
+			return fakecri.Fault{}
+		}})
+		shown := func() (text string) {
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			for _, d := range r.health.Dependencies() {
+				if !d.Ready {
+					text += d.Name + ": " + d.Message
+				}
+			}
+			return text
+		}
+		if text := shown(); !strings.Contains(text, "containers: ") || !strings.Contains(text, "the database is damaged") {
+			t.Errorf("while nothing can be listed it shows %q", text)
+		}
+		broken.Store(false)
+		if text := shown(); text != "" {
+			t.Errorf("after it was mended it shows %q", text)
+		}
+	})
+}
+
 func TestAPodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung atomic.Value // the id of the container whose status hangs
@@ -305,86 +396,5 @@ func TestLogLinesAsTerminationMessage(t *testing.T) {
 	}
 	if got := lastLines([]byte(line + "F " + strings.Repeat("y", 9999) + "\n")); len(got) != maxLogBytes {
 		t.Errorf("%d bytes", len(got))
-	}
-}
-
-func TestAnOlderListDoesNotRemoveWhatIsNewer(t *testing.T) {
-	s := &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}
-	tb := newTable(s, nil)
-	tb.takeList(tb.begin(), "", nil, nil)
-	seq := tb.begin()
-	labels := map[string]string{cri.LabelPodUID: "u", cri.LabelContainerName: "c"}
-	tb.setContainer(&runtimeapi.ContainerStatus{Id: "x", Labels: labels, State: runtimeapi.ContainerState_CONTAINER_RUNNING}, "s", time.Now())
-	tb.takeList(seq, "", nil, nil)
-	if o := s.get("u"); len(o.Containers) != 1 {
-		t.Fatalf("observed %+v", o)
-	}
-	tb.takeList(tb.begin(), "u", nil, nil)
-	if o := s.get("u"); len(o.Containers) != 0 {
-		t.Fatalf("after a list without it: %+v", o)
-	}
-	tb.setContainer(&runtimeapi.ContainerStatus{Id: "x", Labels: labels}, "s", time.Now())
-	if o := s.get("u"); len(o.Containers) != 0 {
-		t.Errorf("a late answer brought it back: %+v", o)
-	}
-}
-
-// An event is made before it comes: what was looked up in between is newer.
-func TestALateEventDoesNotUndoALook(t *testing.T) {
-	s := &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}
-	tb := newTable(s, nil)
-	tb.takeList(tb.begin(), "", nil, nil)
-	at := time.Unix(1000, 0)
-	tell := func(state runtimeapi.ContainerState, shares int64, asOf time.Time) {
-		tb.setContainer(&runtimeapi.ContainerStatus{
-			Id: "x", Labels: map[string]string{cri.LabelPodUID: "u", cri.LabelContainerName: "c"}, State: state,
-			Resources: &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpuShares: shares}},
-		}, "s", asOf)
-	}
-	running, exited := runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_EXITED
-	for _, step := range []struct {
-		state  runtimeapi.ContainerState
-		shares int64
-		asOf   time.Time
-		want   int64
-	}{
-		{running, 1024, at, 1024},
-		{running, 2048, at.Add(2 * time.Second), 2048},
-		{running, 1024, at.Add(time.Second), 2048},
-		{running, 2048, at.Add(4 * time.Second), 2048}, // the same, and newer
-		{running, 1024, at.Add(3 * time.Second), 2048},
-		{running, 512, at.Add(5 * time.Second), 512},
-		{exited, 256, at, 256}, // that it ended is news whenever it comes
-	} {
-		tell(step.state, step.shares, step.asOf)
-		c := s.get("u").Containers
-		if len(c) != 1 || c[0].Kernel.Shares != step.want {
-			t.Fatalf("after %d shares of %v: %+v, want %d", step.shares, step.asOf, c, step.want)
-		}
-	}
-}
-
-func TestAStartThatWasCutShortIsNoRun(t *testing.T) {
-	st := func(reason, message string, started int64) *runtimeapi.ContainerStatus {
-		return &runtimeapi.ContainerStatus{
-			State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 128, Reason: reason, Message: message, StartedAt: started, FinishedAt: 5,
-		}
-	}
-	for _, tc := range []struct {
-		st   *runtimeapi.ContainerStatus
-		want plan.ContainerState
-	}{
-		{st("StartError", "failed to start: context canceled", 0), plan.StateCreated},
-		{st("StartError", "context deadline exceeded: unknown", 0), plan.StateCreated},
-		{st("StartError", "exec: \"x\": executable file not found", 0), plan.StateExited},
-		{st("Error", "context canceled", 3), plan.StateExited},
-	} {
-		got := convertContainer(tc.st, "")
-		if got.State != tc.want {
-			t.Errorf("%s, %q: state %v, want %v", tc.st.GetReason(), tc.st.GetMessage(), got.State, tc.want)
-		}
-		if got.ExitCode != tc.st.GetExitCode() || got.Reason != tc.st.GetReason() || got.Message != tc.st.GetMessage() || got.FinishedAt.IsZero() {
-			t.Errorf("%s, %q: how the runtime shows its end is lost: %+v", tc.st.GetReason(), tc.st.GetMessage(), got)
-		}
 	}
 }

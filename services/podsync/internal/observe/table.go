@@ -2,6 +2,7 @@ package observe
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -21,8 +22,9 @@ const graveTime = 10 * time.Minute
 
 // table holds everything that the runtime has, by pod.
 type table struct {
-	sink Sink
-	rows Rows
+	sink     Sink
+	rows     Rows
+	messages messages
 
 	mu     sync.Mutex
 	seq    uint64 // grows with each look; orders entries against lists
@@ -39,9 +41,11 @@ type grave struct {
 
 type pod struct {
 	namespace, name string
-	known           bool
-	sandboxes       map[string]*sandbox
-	containers      map[string]*container
+	// static: a sandbox says that it is of a static pod.
+	static     bool
+	known      bool
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
 }
 
 type sandbox struct {
@@ -58,14 +62,22 @@ type container struct {
 	asOf time.Time
 }
 
-func newTable(sink Sink, rows Rows) *table {
+func newTable(sink Sink, rows Rows, said messages) *table {
 	return &table{
-		sink:   sink,
-		rows:   rows,
-		pods:   map[types.UID]*pod{},
-		owner:  map[string]types.UID{},
-		graves: map[string]grave{},
+		sink:     sink,
+		rows:     rows,
+		messages: said,
+		pods:     map[types.UID]*pod{},
+		owner:    map[string]types.UID{},
+		graves:   map[string]grave{},
 	}
+}
+
+// uids are the pods of which something is known.
+func (t *table) uids() []types.UID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.pods))
 }
 
 // begin marks the beginning of a look: entries made from now on are newer than it.
@@ -96,6 +108,9 @@ func (t *table) observed(uid types.UID) plan.Observed {
 		return plan.Observed{Known: t.listed}
 	}
 	o := plan.Observed{Known: p.known}
+	if p.static {
+		o.StaticOf = p.namespace + "/" + p.name
+	}
 	for _, s := range p.sandboxes {
 		o.Sandboxes = append(o.Sandboxes, s.Sandbox)
 	}
@@ -118,6 +133,12 @@ func (t *table) publish(uid types.UID) {
 	if p := t.pods[uid]; p != nil && p.known && len(p.sandboxes) == 0 && len(p.containers) == 0 {
 		delete(t.pods, uid)
 	}
+}
+
+// isStatic says whether the annotations are those of a static pod's sandbox.
+func isStatic(annotations map[string]string) bool {
+	src := annotations[cri.AnnotationSource]
+	return src != "" && src != "api"
 }
 
 // pod returns a pod's entry, making it. The lock is held.
@@ -145,6 +166,7 @@ func (t *table) setSandbox(st *runtimeapi.PodSandboxStatus) {
 		return
 	}
 	p := t.pod(uid, st.GetLabels())
+	p.static = isStatic(st.GetAnnotations())
 	next := convertSandbox(st)
 	old := p.sandboxes[st.GetId()]
 	if old == nil {
@@ -176,7 +198,7 @@ func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string, a
 	if uid == "" || t.finished(uid, st.GetId()) {
 		return time.Time{}
 	}
-	next := convertContainer(st, sandboxID)
+	next := convertContainer(st, sandboxID, t.messages)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, dead := t.graves[next.ID]; dead {

@@ -18,6 +18,8 @@ import (
 type Order struct {
 	// Critical pods come before all others.
 	Critical bool
+	// Namespace is whose the work is; empty is nobody's.
+	Namespace string
 	// Created: older pods come first.
 	Created time.Time
 	// Seq decides between pods of one age: the smaller comes first.
@@ -60,6 +62,7 @@ type Pacer struct {
 	// late is by how much more work has become hung than has ended in its place
 	// lately, hung at most.
 	late    int
+	of      map[string]int // taken, by namespace
 	waiting []*waiter
 	gauge   gauge
 }
@@ -87,7 +90,7 @@ func New(cfg Config) *Pacer {
 	if cfg.HungAfter <= 0 {
 		cfg.HungAfter = 5 * time.Second
 	}
-	return &Pacer{cfg: cfg, limit: min(max(cfg.Initial, cfg.Least), cfg.Most)}
+	return &Pacer{cfg: cfg, of: map[string]int{}, limit: min(max(cfg.Initial, cfg.Least), cfg.Most)}
 }
 
 // Limit is how many places there are now.
@@ -101,11 +104,11 @@ func (p *Pacer) Limit() int {
 // once; work that does not end gives its place up by itself. An error is ctx's.
 func (p *Pacer) Enter(ctx context.Context, order Order) (leave func(), err error) {
 	p.mu.Lock()
-	if p.taken < p.limit && len(p.waiting) == 0 {
-		p.taken++
+	if p.taken < p.limit && len(p.waiting) == 0 && p.shares(order) {
+		p.take(order)
 		patience := p.patience()
 		p.mu.Unlock()
-		return p.place(patience), nil
+		return p.place(patience, order), nil
 	}
 	w := &waiter{order: order, ready: make(chan struct{})}
 	at, _ := slices.BinarySearchFunc(p.waiting, w, func(a, b *waiter) int {
@@ -115,10 +118,11 @@ func (p *Pacer) Enter(ctx context.Context, order Order) (leave func(), err error
 		return -1
 	})
 	p.waiting = slices.Insert(p.waiting, at, w)
+	p.admit() // who waits may have to leave places to others
 	p.mu.Unlock()
 	select {
 	case <-w.ready:
-		return p.place(w.patience), nil
+		return p.place(w.patience, order), nil
 	case <-ctx.Done():
 		p.giveUp(w)
 		return nil, ctx.Err()
@@ -133,8 +137,28 @@ func (p *Pacer) giveUp(w *waiter) {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 		return
 	}
-	p.taken--
+	p.give(w.order)
 	p.admit()
+}
+
+// shares says whether work may have a place as far as its namespace is concerned:
+// while work hangs, half of the places are for others, as who may make pods can make
+// them hang. The lock is held.
+func (p *Pacer) shares(order Order) bool {
+	return p.late == 0 || order.Namespace == "" || p.of[order.Namespace] < max(1, p.limit/2)
+}
+
+// take and give count a place that is taken and given back. The lock is held.
+func (p *Pacer) take(order Order) {
+	p.taken++
+	p.of[order.Namespace]++
+}
+
+func (p *Pacer) give(order Order) {
+	p.taken--
+	if p.of[order.Namespace]--; p.of[order.Namespace] == 0 {
+		delete(p.of, order.Namespace)
+	}
 }
 
 // patience is how long work that begins now may keep its place. The lock is held.
@@ -143,7 +167,7 @@ func (p *Pacer) patience() time.Duration {
 }
 
 // place is a place that was taken, to be kept so long at most.
-func (p *Pacer) place(patience time.Duration) (leave func()) {
+func (p *Pacer) place(patience time.Duration, order Order) (leave func()) {
 	const working, hung, left = 0, 1, 2
 	state, free := working, p.cfg.Taken()
 	p.mu.Lock() // timer is set before its function looks at it
@@ -161,7 +185,7 @@ func (p *Pacer) place(patience time.Duration) (leave func()) {
 		}
 		state = hung
 		free()
-		p.taken--
+		p.give(order)
 		p.hung++
 		p.late++
 		p.admit()
@@ -173,7 +197,7 @@ func (p *Pacer) place(patience time.Duration) (leave func()) {
 		switch state {
 		case working:
 			free()
-			p.taken--
+			p.give(order)
 			p.late = max(0, p.late-1)
 			p.adapt()
 			p.admit()
@@ -189,10 +213,14 @@ func (p *Pacer) place(patience time.Duration) (leave func()) {
 
 // admit gives free places to those who wait. The lock is held.
 func (p *Pacer) admit() {
-	for p.taken < p.limit && len(p.waiting) > 0 {
-		w := p.waiting[0]
-		p.waiting = slices.Delete(p.waiting, 0, 1)
-		p.taken++
+	for p.taken < p.limit {
+		i := slices.IndexFunc(p.waiting, func(w *waiter) bool { return p.shares(w.order) })
+		if i < 0 {
+			return
+		}
+		w := p.waiting[i]
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		p.take(w.order)
 		w.patience = p.patience()
 		close(w.ready)
 	}

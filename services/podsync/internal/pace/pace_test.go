@@ -246,3 +246,66 @@ func TestNoMoreThanAskedForGoOnWithoutAPlace(t *testing.T) {
 		}
 	})
 }
+
+// TestOneNamespaceWhoseWorkHangsLeavesPlacesToOthers: who may make pods can make the
+// start of each hang for as long as a call may take, again and again, and theirs are
+// older than those that come later.
+func TestOneNamespaceWhoseWorkHangsLeavesPlacesToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 2, Initial: 4, Most: 16})
+		ctx, cancel := context.WithCancel(t.Context())
+		base := time.Now()
+		var all sync.WaitGroup
+		for i := range uint64(50) {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					leave, err := p.Enter(ctx, Order{Namespace: "bad", Created: base, Seq: i})
+					if err != nil {
+						return
+					}
+					select {
+					case <-time.After(2 * time.Minute):
+					case <-ctx.Done():
+					}
+					leave()
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		for i := range uint64(100) {
+			began := time.Now()
+			patient, impatient := context.WithTimeout(ctx, time.Second)
+			leave, err := p.Enter(patient, Order{Namespace: "good", Created: began, Seq: 1000 + i})
+			impatient()
+			if err != nil {
+				t.Errorf("work of another namespace, the %dth, has no place after a second", i)
+				break
+			}
+			time.Sleep(time.Second)
+			leave()
+			time.Sleep(10 * time.Second)
+		}
+		cancel()
+		all.Wait()
+		synctest.Wait()
+		if p.taken != 0 || len(p.of) != 0 || len(p.waiting) != 0 {
+			t.Errorf("at the end %d places are taken, by %v, and %d wait", p.taken, p.of, len(p.waiting))
+		}
+	})
+}
+
+func TestANamespaceMayHaveAllPlacesWhileNothingHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Least: 4, Initial: 4, Most: 4})
+		for i := range uint64(4) {
+			leave, err := p.Enter(t.Context(), Order{Namespace: "one", Seq: i})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer leave()
+		}
+		if p.taken != 4 {
+			t.Errorf("%d of 4 places are taken", p.taken)
+		}
+	})
+}

@@ -17,7 +17,7 @@ const (
 	// PullImage makes an image present: a container's (Container), or that of an
 	// image volume (Volume).
 	PullImage Kind = "pull image"
-	// SetupVolumes makes all volumes ready.
+	// SetupVolumes makes all volumes ready (Version).
 	SetupVolumes Kind = "set up volumes"
 	// MakeSandbox creates and starts a sandbox with its cgroup, DNS and network (Attempt, PodStarted).
 	MakeSandbox Kind = "make sandbox"
@@ -25,13 +25,16 @@ const (
 	// (Container, Attempt, ImageRef, SandboxID, Backoff, Round).
 	StartContainer Kind = "start container"
 	// BeginStop announces that a container is about to be stopped and runs its
-	// preStop hook, if it has one (Container, ID, GraceTotalSeconds, Reason). It
-	// has no bound of its own: the planner cancels it when the period is over.
+	// preStop hook, if it has one (Container, ID, GraceTotalSeconds, Reason, Cause). It
+	// has no bound of its own: it is cancelled when the container has ended.
 	BeginStop Kind = "begin stop"
-	// KillContainer stops a container (Container, ID, GraceSeconds, Reason, Announced).
+	// KillContainer stops a container (Container, ID, GraceSeconds, Until, Reason,
+	// Cause, Announced).
 	KillContainer Kind = "kill container"
 	// StopSandbox stops a sandbox and frees its network (ID).
 	StopSandbox Kind = "stop sandbox"
+	// KeepStop keeps that the node ends the pod, so that it outlives a crash (Stop).
+	KeepStop Kind = "keep the end"
 	// KeepAllocation keeps what a resize was allocated, so that it outlives a
 	// crash (Allocation, Generation).
 	KeepAllocation Kind = "keep allocation"
@@ -85,6 +88,8 @@ type Action struct {
 	Attempt int
 	// PodStarted is the pod's start time, for MakeSandbox to keep.
 	PodStarted time.Time
+	// Version of the pod that the volumes are to show; see Volumes.
+	Version int
 	// ImageRef is the reference that PullImage found.
 	ImageRef string
 	// VolumeRefs are the same for the image volumes that the container mounts,
@@ -98,11 +103,17 @@ type Action struct {
 	GraceSeconds int64
 	// GraceTotalSeconds is the whole grace period that GraceSeconds is the rest of.
 	GraceTotalSeconds int64
+	// Until is when a KillContainer's GraceSeconds are over.
+	Until time.Time
 	// Announced: the container's stop was told of already.
 	Announced bool
+	// Cause of a BeginStop or KillContainer.
+	Cause Cause
 	// Reason is the event's text for a kill, e.g. "Container x failed liveness
 	// probe, will be restarted"; for others empty.
 	Reason string
+	// Stop is what KeepStop keeps.
+	Stop *Stop
 	// Allocation and Generation are what is to be kept.
 	Allocation *resize.Allocation
 	Generation int64

@@ -7,6 +7,9 @@ func advice(k Kind, f Failure) string {
 	if f.Away {
 		return "start the container runtime; polylet status shows whether it answers"
 	}
+	if lack := lackAdvice(k, f); lack != "" {
+		return lack
+	}
 	switch k {
 	case PullImage:
 		return imageAdvice(f)
@@ -19,7 +22,12 @@ func advice(k Kind, f Failure) string {
 		return "check the runtime's log and the CNI configuration"
 	case StartContainer:
 		return startAdvice(f)
-	case BeginStop, KillContainer, StopSandbox, RemoveContainer, RemoveSandbox:
+	case StopSandbox:
+		if names(f.Message, "cni", "network plugin", "plugin type", "tear down network", "destroy network") {
+			return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log; the pod stays until its network is taken down, for its address is not free before"
+		}
+		return "check the runtime's log: it does not stop or remove what it runs"
+	case BeginStop, KillContainer, RemoveContainer, RemoveSandbox:
 		return "check the runtime's log: it does not stop or remove what it runs"
 	case ResizeContainer, FitCgroup:
 		return "if the limit is below what is in use, ask for more or let the container use less; else check the runtime's log"
@@ -43,12 +51,32 @@ func names(message string, words ...string) bool {
 	return false
 }
 
+// lackAdvice is about what the machine has none of any more, whatever was tried;
+// "" when it is something else.
+func lackAdvice(k Kind, f Failure) string {
+	switch {
+	case k == PullImage && names(f.Message, "no space left"):
+		return "make room on the node's image filesystem"
+	case names(f.Message, "no space left on device", "disk quota exceeded"):
+		return "make room on the filesystem that the error names: df shows its bytes, df -i its inodes"
+	case names(f.Message, "read-only file system") && k != StartContainer:
+		return "find why that filesystem became read-only (dmesg), and mount it for writing again"
+	case names(f.Message, "too many open files"):
+		return "find who holds so many files open on the node, or raise the limit: the process's own, fs.file-max, or fs.inotify.max_user_instances"
+	case names(f.Message, "cannot allocate memory"):
+		return "make memory free on the node"
+	}
+	return ""
+}
+
 func imageAdvice(f Failure) string {
 	switch f.Reason {
 	case "InvalidImageName":
 		return "mend the image name in the pod's spec"
 	case "ErrImageNeverPull":
 		return "load the image on the node or change imagePullPolicy"
+	case "ImageInspectError":
+		return "the container runtime does not say which images it has, and no registry was asked: look at its log; polylet status shows whether it answers"
 	}
 	switch {
 	case names(f.Message, "unauthorized", "authorization failed", "forbidden", "denied", "no basic auth"):
@@ -59,8 +87,6 @@ func imageAdvice(f Failure) string {
 		return "check that the registry runs and can be reached from this node (address, DNS, proxy, firewall)"
 	case names(f.Message, "certificate", "x509", "http response to https"):
 		return "check the registry's certificate and the runtime's configuration for this registry"
-	case names(f.Message, "no space left"):
-		return "make room on the node's image filesystem"
 	}
 	return "check the image's name, the registry and the pull secrets"
 }

@@ -16,7 +16,7 @@ import (
 func scene(pod *v1.Pod, words ...string) State {
 	s := newWorld(pod).s
 	s.Observed.Sandboxes = []Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, HostNetwork: pod.Spec.HostNetwork, CreatedAt: start}}
-	s.Volumes.Ready = true
+	s.Volumes.Done(s.Pod, 0)
 	for n, w := range words {
 		name, state, _ := strings.Cut(w, " ")
 		c := Container{ID: fmt.Sprint("c", n), SandboxID: "s", Name: name, CreatedAt: start, StartedAt: start}

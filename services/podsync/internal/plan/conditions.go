@@ -23,7 +23,9 @@ func (p *planner) conditions(st *v1.PodStatus) {
 		p.set(st, *p.end.condition)
 	}
 	if p.end == nil || !p.end.rejected {
-		p.set(st, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(p.sandbox != nil && !p.out.Stopped)})
+		if !p.s.Node.NoReadyToStart {
+			p.set(st, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(p.sandbox != nil && !p.out.Stopped && p.volumesWereReady())})
+		}
 		p.set(st, p.initialized(st))
 		ready := p.containersReady(st)
 		p.set(st, p.podReady(st, ready))
@@ -84,11 +86,13 @@ func (p *planner) initialized(st *v1.PodStatus) v1.PodCondition {
 		return c
 	}
 	var incomplete []string
-	for _, v := range p.views {
-		if last := v.shown(); v.class == regular && last != nil && last.State != StateCreated {
+	anew, furthest := p.initializesAnew(), p.furthestInit()
+	for i, v := range p.views {
+		if last := v.shown(); v.class == regular && last != nil && last.State != StateCreated && !anew {
 			return c
 		}
-		if v.class == ordinaryInit && !p.ready(v) || v.class == sidecar && !p.started(v) {
+		missing := anew && v.cur == nil && i >= furthest // what ran in an earlier sandbox does not count
+		if v.class == ordinaryInit && (!p.ready(v) || missing) || v.class == sidecar && !p.started(v) {
 			incomplete = append(incomplete, v.spec.Name)
 		}
 	}

@@ -23,8 +23,6 @@ const (
 type view struct {
 	spec  *v1.Container
 	class class
-	// target is the container whose process namespace an ephemeral one joins.
-	target string
 	// cur is the newest container of the pod's usable sandbox; nil when none.
 	cur *Container
 	// last is the newest container of any sandbox, or one made up from the
@@ -82,8 +80,8 @@ func views(s *State) []*view {
 	}
 	var out []*view
 	usable := usableSandbox(s)
-	add := func(c *v1.Container, k class, target string) {
-		v := &view{spec: c, class: k, target: target}
+	add := func(c *v1.Container, k class) {
+		v := &view{spec: c, class: k}
 		v.observe(s, usable)
 		v.renewal(s)
 		out = append(out, v)
@@ -94,15 +92,15 @@ func views(s *State) []*view {
 		if isSidecar(c) {
 			k = sidecar
 		}
-		add(c, k, "")
+		add(c, k)
 	}
 	for i := range s.Pod.Spec.Containers {
-		add(&s.Pod.Spec.Containers[i], regular, "")
+		add(&s.Pod.Spec.Containers[i], regular)
 	}
 	for i := range s.Pod.Spec.EphemeralContainers {
 		e := &s.Pod.Spec.EphemeralContainers[i]
 		c := v1.Container(e.EphemeralContainerCommon)
-		add(&c, ephemeral, e.TargetContainerName)
+		add(&c, ephemeral)
 	}
 	return out
 }
@@ -183,7 +181,12 @@ func fromReported(st *v1.ContainerStatus) *Container {
 	if st == nil || st.ContainerID == "" && st.LastTerminationState.Terminated == nil {
 		return nil
 	}
-	c := &Container{ID: bareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: StateExited, Image: st.Image, ImageID: st.ImageID}
+	c := &Container{ID: bareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: StateExited, Image: st.Image, ImageID: st.ImageID, User: st.User}
+	for i := range st.VolumeMounts {
+		if m := &st.VolumeMounts[i]; m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
+			c.RecursiveReadOnly = append(c.RecursiveReadOnly, m.MountPath)
+		}
+	}
 	switch {
 	case st.State.Terminated != nil:
 		t := st.State.Terminated

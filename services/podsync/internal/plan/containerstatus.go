@@ -12,6 +12,9 @@ import (
 // errorShown is how long a failed pull shows its error before it shows that it backs off.
 const errorShown = 2 * time.Second
 
+// reasonBackOff is that of a container that has ended and waits for its restart.
+const reasonBackOff = "CrashLoopBackOff"
+
 // containerStatus computes the status of one container.
 func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
@@ -63,6 +66,17 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs.Started = &started
 	cs.Ready = p.ready(v)
 	return cs
+}
+
+// keepEnd keeps the end that a container was told to have come to where the API
+// does not take it back: it would refuse all of the pod's status. So it is with
+// an init container under OnFailure that runs again for a new sandbox.
+func (p *planner) keepEnd(v *view, cs *v1.ContainerStatus) {
+	told := reportedStatus(p.s, v.spec.Name)
+	if cs.State.Terminated != nil || told == nil || told.State.Terminated == nil || mayLeave(p.s.Pod, v, told.State.Terminated.ExitCode) {
+		return
+	}
+	cs.State, cs.LastTerminationState, cs.ContainerID = *told.State.DeepCopy(), *told.LastTerminationState.DeepCopy(), told.ContainerID
 }
 
 // volumeMounts shows the mounts of a container, whether it is made yet or not.
@@ -139,13 +153,21 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *Container) {
 	at, _ := p.restartTime(v)
 	failure := p.s.Failures[Key{StartContainer, v.spec.Name}]
 	if p.s.Now.Before(at) && (w == nil || p.s.Now.Sub(failure.At) >= errorShown) {
-		w = &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+		w = &v1.ContainerStateWaiting{Reason: reasonBackOff, Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
 			at.Sub(c.FinishedAt), v.spec.Name, p.s.Pod.Name, p.s.Pod.Namespace, p.s.UID)}
 	}
 	if w == nil && p.stale(v, c) && p.restartingAll() {
 		w = &v1.ContainerStateWaiting{Reason: reasonRestartingAll}
 	}
-	if w == nil && (v.lost || v.renew == c || p.stale(v, c)) {
+	if w == nil {
+		w = p.toldBackOff(v, c) // until it has started; it does not end once more
+	}
+	if w == nil && (v.lost || v.renew == c || p.stale(v, c) || p.toRestart(v, c)) {
+		w = p.waiting(v)
+	}
+	// The API takes a container that was told to have ended back only where a
+	// policy starts it again.
+	if w == nil && (!p.byPolicy(v, c) || !mayLeave(p.s.Pod, v, c.ExitCode)) {
 		w = p.waiting(v)
 	}
 	if w == nil {
@@ -154,6 +176,19 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *Container) {
 	}
 	cs.State.Waiting = w
 	cs.LastTerminationState = v1.ContainerState{Terminated: t}
+}
+
+// toldBackOff is the back-off that the container was told to wait for; nil when it
+// was not.
+func (p *planner) toldBackOff(v *view, c *Container) *v1.ContainerStateWaiting {
+	told := reportedStatus(p.s, v.spec.Name)
+	if told == nil || told.State.Waiting == nil || told.State.Waiting.Reason != reasonBackOff {
+		return nil
+	}
+	if end := told.LastTerminationState.Terminated; end == nil || bareID(end.ContainerID) != c.ID {
+		return nil
+	}
+	return told.State.Waiting.DeepCopy()
 }
 
 // terminated is the state of an ended container.
@@ -179,7 +214,7 @@ func (p *planner) waiting(v *view) *v1.ContainerStateWaiting {
 	if w := p.failureShown(v); w != nil {
 		return w
 	}
-	if p.hasInit() && (v.class != regular || !p.initDone() || p.sandbox == nil) {
+	if p.hasInit() {
 		return &v1.ContainerStateWaiting{Reason: "PodInitializing"}
 	}
 	return &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
@@ -248,31 +283,4 @@ func (p *planner) ready(v *view) bool {
 		return r.Ready
 	}
 	return false
-}
-
-// targets lists the probes that should run.
-func (p *planner) targets() {
-	if p.s.Pod == nil || terminal(p.out.Status.Phase) || p.out.Stopped {
-		return
-	}
-	for _, v := range p.views {
-		c := v.last
-		if c == nil || c.State != StateRunning || c.Hook == HookRunning || v.class == ordinaryInit || v.class == ephemeral {
-			continue
-		}
-		started := p.started(v)
-		add := func(t ProbeType, probe *v1.Probe) {
-			if probe != nil {
-				p.out.Targets = append(p.out.Targets, Target{ProbeKey: ProbeKey{v.spec.Name, t}, ContainerID: c.ID, StartedAt: c.StartedAt, Started: started, PodIP: p.out.Status.PodIP})
-			}
-		}
-		if p.end == nil || v.class == sidecar {
-			add(Startup, v.spec.StartupProbe)
-			add(Liveness, v.spec.LivenessProbe)
-		}
-		add(Readiness, v.spec.ReadinessProbe)
-		if !p.ready(v) && p.end == nil {
-			p.waitProbe(v)
-		}
-	}
 }

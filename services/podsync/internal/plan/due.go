@@ -63,7 +63,7 @@ func (p *planner) wanted(v *view) bool {
 // startable says whether a wanted container may start now as far as its own
 // past goes.
 func (p *planner) startable(v *view) bool {
-	if v.last != nil && v.last.live() {
+	if v.last != nil && (v.last.live() || p.startsFirst) {
 		return false
 	}
 	at, _ := p.restartTime(v)
@@ -145,6 +145,27 @@ func (p *planner) initDone() bool {
 			if v.cur == nil || !p.started(v) {
 				return false
 			}
+		}
+	}
+	return true
+}
+
+// initializesAnew says whether the pod goes through its init containers for a
+// sandbox in which nothing of the rest has run: that of a new pod, or the one
+// after a reboot.
+func (p *planner) initializesAnew() bool {
+	if p.end != nil || p.sandbox == nil || !p.hasInit() || p.initDone() {
+		return false
+	}
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		v := p.viewOf(c.Name)
+		switch {
+		case v == nil || c.SandboxID != p.sandbox.ID:
+		case v.class == regular:
+			return false // all containers are restarted in it, init containers too
+		case v.class != ephemeral && p.s.Reported.Phase == v1.PodRunning:
+			return false // it has been through them in it, and a sidecar has ended since
 		}
 	}
 	return true

@@ -22,7 +22,7 @@ func (p *planner) collectGarbage() {
 		p.emit(Action{Key: Key{RemoveContainer, c.ID}, ID: c.ID, Container: c.Name})
 	}
 	for i := 1; i < len(p.s.Observed.Sandboxes); i++ {
-		if sb := &p.s.Observed.Sandboxes[i]; !sb.Ready && !used[sb.ID] && !p.running(StopSandbox, sb.ID) {
+		if sb := &p.s.Observed.Sandboxes[i]; p.down(sb) && !used[sb.ID] && !p.running(StopSandbox, sb.ID) {
 			p.emit(Action{Key: Key{RemoveSandbox, sb.ID}, ID: sb.ID})
 		}
 	}

@@ -73,6 +73,7 @@ func TestASandboxIsNotRemovedWhileAContainerIsBeingStartedInIt(t *testing.T) {
 	w.settle(time.Minute)
 	down := w.s.Observed.Sandboxes[0]
 	down.ID, down.Ready, down.Attempt = "down", false, 0
+	w.s.StoppedSandboxes["down"] = true
 	w.s.Observed.Sandboxes[0].Attempt = 1
 	w.s.Observed.Sandboxes = append(w.s.Observed.Sandboxes, down)
 	removes := func() bool {

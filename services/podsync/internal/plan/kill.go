@@ -11,39 +11,88 @@ import (
 // sidecar then holds out until those that need it have ended.
 // Source: KEP-753, kubelet-surface 4.7.
 func (p *planner) killAll() {
-	left, total := p.graceLeft()
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		if c.live() && !p.starting(c) {
-			p.stopContainer(c, left, total, "Stopping container "+c.Name, p.needed(c))
+			left, total := p.graceLeft(p.asked(c))
+			p.stopContainer(c, p.leftOfStop(c, left), kill{"Stopping container " + c.Name, total, CauseEnd}, p.needed(c))
 		}
 	}
 }
 
-// kill asks for the end of one container of a pod that goes on.
-func (p *planner) kill(c *Container, grace int64, reason string) {
-	left := grace
+// asked is when the container was first asked to end. While its start is not
+// over it cannot be, and that may take as long as the runtime does not answer:
+// it loses nothing of its grace period by that.
+func (p *planner) asked(c *Container) time.Time {
 	if stop, begun := p.s.Stops[c.ID]; begun {
-		left = max(0, grace-int64(p.s.Now.Sub(stop.Began)/time.Second))
+		return stop.Began
 	}
-	p.stopContainer(c, left, grace, reason, false)
+	return p.s.Now
+}
+
+// kill asks for the end of one container of a pod that goes on.
+func (p *planner) kill(c *Container, k kill) {
+	left := k.grace
+	if stop, begun := p.s.Stops[c.ID]; begun && stop.Until.IsZero() {
+		left = max(0, k.grace-int64(p.s.Now.Sub(stop.Began)/time.Second))
+	}
+	p.stopContainer(c, p.leftOfStop(c, left), k, false)
+}
+
+// leftOfStop is left, or what is left of the period that the container's stop was
+// given before, if that is less: another reason to end it gives it no more time. A
+// second that has begun counts as left.
+func (p *planner) leftOfStop(c *Container, left int64) int64 {
+	stop, begun := p.s.Stops[c.ID]
+	switch {
+	case begun && !stop.Until.IsZero():
+		return min(left, max(0, int64((stop.Until.Sub(p.s.Now)+time.Second-1)/time.Second)))
+	case begun && stop.GraceSeconds > 0:
+		return min(left, max(0, stop.GraceSeconds-p.secondsSince(stop.Began)))
+	}
+	return left
+}
+
+// Ask notes that the stop is asked for, at first or anew: a shorter period counts
+// from now, and none makes it longer.
+func (s ContainerStop) Ask(a Action, now time.Time) ContainerStop {
+	until := now.Add(Seconds(a.GraceTotalSeconds))
+	if s.Began.IsZero() {
+		s.Began, s.GraceSeconds, s.Until = now, a.GraceTotalSeconds, until
+	}
+	s.Cause, s.GraceSeconds = a.Cause, min(s.GraceSeconds, a.GraceTotalSeconds)
+	if until.Before(s.Until) {
+		s.Until = until
+	}
+	return s
 }
 
 // stopContainer goes on with the stop of a container that has left seconds of
-// its total period: its preStop hook, then the stop itself. One that is held
+// its whole period: its preStop hook, then the stop itself. One that is held
 // is stopped when it is not held any more or its period is over.
-func (p *planner) stopContainer(c *Container, left, total int64, reason string, held bool) {
+func (p *planner) stopContainer(c *Container, left int64, k kill, held bool) {
 	stop, begun := p.s.Stops[c.ID]
-	kill := Action{
-		Key: Key{KillContainer, c.ID}, Container: c.Name, ID: c.ID, Reason: reason, Announced: begun,
-		GraceSeconds: max(left, shortestGrace), GraceTotalSeconds: total,
+	end := Action{
+		Key: Key{KillContainer, c.ID}, Container: c.Name, ID: c.ID, Reason: k.reason, Cause: k.cause, Announced: begun,
+		GraceSeconds: max(left, shortestGrace), GraceTotalSeconds: k.grace,
 	}
-	if now, running := p.s.InFlight[kill.Key]; running {
-		kill.Replace = total < now.GraceTotalSeconds // a period that shrank cuts short the stop that runs
-		p.emit(kill)
+	if _, failed := p.s.Failures[end.Key]; failed {
+		// Its signal may never have gone out: what passed since does not count.
+		whole := k.grace
+		if stop.GraceSeconds > 0 {
+			whole = min(whole, stop.GraceSeconds)
+		}
+		end.GraceSeconds = max(whole, shortestGrace)
+	}
+	end.Until = p.s.Now.Add(Seconds(end.GraceSeconds))
+	if now, running := p.s.InFlight[end.Key]; running {
+		// A period that shrank cuts short the stop that runs, unless that is over
+		// sooner all the same: a stop that is begun anew has two seconds at least.
+		end.Replace = k.grace < now.GraceTotalSeconds && (now.Until.IsZero() || now.Until.Sub(end.Until) >= time.Second)
+		p.emit(end)
 		return
 	}
-	begin := Action{Key: Key{BeginStop, c.ID}, Container: c.Name, ID: c.ID, Reason: reason, GraceTotalSeconds: total}
+	begin := Action{Key: Key{BeginStop, c.ID}, Container: c.Name, ID: c.ID, Reason: k.reason, Cause: k.cause, GraceTotalSeconds: k.grace}
 	if left > 0 && !stop.PreStopDone && (held || p.hasPreStop(c)) {
 		p.wake(p.s.Now.Add(Seconds(left)))
 		p.emit(begin)
@@ -53,10 +102,27 @@ func (p *planner) stopContainer(c *Container, left, total int64, reason string, 
 		p.wake(p.s.Now.Add(Seconds(left)))
 		return
 	}
-	if p.running(BeginStop, c.ID) {
-		p.out.Cancel = append(p.out.Cancel, begin.Key) // the hook has had its time
+	// A hook that still runs has the last seconds together with its container.
+	p.emit(end)
+}
+
+// endHooks ends the preStop hooks of containers that have ended: an HTTP
+// request or a sleep does not end with them.
+func (p *planner) endHooks() {
+	for key := range p.s.InFlight {
+		if key.Kind == BeginStop && !p.isLive(key.Object) {
+			p.out.Cancel = append(p.out.Cancel, key)
+		}
 	}
-	p.emit(kill)
+}
+
+func (p *planner) isLive(id string) bool {
+	for i := range p.s.Observed.Containers {
+		if c := &p.s.Observed.Containers[i]; c.ID == id {
+			return c.live()
+		}
+	}
+	return false
 }
 
 func (p *planner) hasPreStop(c *Container) bool {

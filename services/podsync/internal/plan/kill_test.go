@@ -230,8 +230,7 @@ func TestAStopThatIsTriedAgainGivesNoLessThanTheWholePeriod(t *testing.T) {
 		{"in the life that saw the deletion", 900 * time.Millisecond, 900 * time.Millisecond, false, 5950 * time.Millisecond, 10900 * time.Millisecond},
 		{"after another end", 300 * time.Millisecond, 2900 * time.Millisecond, false, 5950 * time.Millisecond, 12900 * time.Millisecond},
 		{"after another end in the same second", 300 * time.Millisecond, 900 * time.Millisecond, false, 5350 * time.Millisecond, 10900 * time.Millisecond},
-		{"in a later life, which has the timestamp's whole seconds only", 5 * time.Second, 5 * time.Second, true, 5950 * time.Millisecond, 11 * time.Second},
-		{"in a later life, at a whole second", 5 * time.Second, 5 * time.Second, true, 6 * time.Second, 11 * time.Second},
+		{"in a later life, which has asked nobody to end yet", 5 * time.Second, 5 * time.Second, true, 5950 * time.Millisecond, 15950 * time.Millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
@@ -239,7 +238,10 @@ func TestAStopThatIsTriedAgainGivesNoLessThanTheWholePeriod(t *testing.T) {
 			second := w.s.Now.Truncate(time.Second)
 			at := metav1.NewTime(second.Add(10 * time.Second))
 			w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &at, &grace
-			w.s.Now, w.s.EndSince, w.s.DeletionSince, w.s.EndSeenAtStart = second.Add(tc.now), second.Add(tc.ending), second.Add(tc.deleted), tc.restarted
+			w.s.Now, w.s.EndSince, w.s.DeletionSince = second.Add(tc.now), second.Add(tc.ending), second.Add(tc.deleted)
+			if !tc.restarted {
+				w.s.Stops[w.newest("a").ID] = ContainerStop{Began: w.s.EndSince}
+			}
 			out := Plan(w.s)
 			if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer {
 				t.Fatalf("actions %+v", out.Actions)
@@ -250,4 +252,174 @@ func TestAStopThatIsTriedAgainGivesNoLessThanTheWholePeriod(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A migration that an init container does is not cut in half.
+func TestARunningInitContainerIsNotKilledForItsImage(t *testing.T) {
+	w := newWorld(withInit(testPod(v1.RestartPolicyNever, "a"), "i"))
+	w.exits["i"], w.runs = []int32{0}, time.Minute
+	for w.newest("i") == nil {
+		w.step()
+	}
+	w.s.Pod = w.s.Pod.DeepCopy()
+	w.s.Pod.Spec.InitContainers[0].Image = "other"
+	w.settle(time.Hour)
+	if w.count("kill container i") != 0 || w.count("start container i") != 1 || w.count("start container a") != 1 {
+		t.Errorf("log %v", w.log)
+	}
+}
+
+func TestAPreStopHookThatUsedUpItsTimeLivesAsLongAsItsContainer(t *testing.T) {
+	grace := int64(5)
+	pod := withPreStop(testPod(v1.RestartPolicyAlways, "a"), "a")
+	pod.Spec.TerminationGracePeriodSeconds = &grace
+	w := newWorld(pod)
+	w.settle(time.Minute)
+	w.s.Removed = true
+	hook, kill := Key{BeginStop, w.newest("a").ID}, Key{KillContainer, w.newest("a").ID}
+	p := &stopping{world: w, hooks: map[string]time.Duration{"a": time.Hour}, ends: map[string]time.Duration{"a": time.Hour}, due: map[Key]time.Time{}}
+	p.play(6)
+	_, hooked := w.s.InFlight[hook]
+	_, killing := w.s.InFlight[kill]
+	if !hooked || !killing {
+		t.Errorf("after the period the hook runs %v, the container is being stopped %v", hooked, killing)
+	}
+	p.play(2) // the two seconds that every container gets
+	if _, hooked = w.s.InFlight[hook]; hooked || w.newest("a").live() {
+		t.Errorf("when its container has ended (%v) the hook runs %v", !w.newest("a").live(), hooked)
+	}
+}
+
+// A start that the runtime has done but does not answer for is in flight until
+// the runtime can be looked at; the container cannot be asked to end before.
+func TestAContainerWhoseStartHoldsUpItsEndHasItsWholeGracePeriod(t *testing.T) {
+	for name, pod := range map[string]*v1.Pod{
+		"deleted": testPod(v1.RestartPolicyAlways, "a"), "with a hook": withPreStop(testPod(v1.RestartPolicyAlways, "a"), "a"),
+	} {
+		w := newWorld(pod)
+		w.settle(time.Minute)
+		c := w.newest("a")
+		start := Action{Key: Key{StartContainer, "a"}, Container: "a", SandboxID: c.SandboxID, Attempt: c.RestartCount}
+		w.s.InFlight[start.Key] = start
+		grace := int64(30)
+		w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &metav1.Time{Time: w.s.Now.Add(30 * time.Second)}, &grace
+		w.s.DeletionSince = w.s.Now
+		w.step()
+		if len(w.out.Actions) > 0 || !w.out.Terminating {
+			t.Fatalf("%s: while it starts: %+v", name, w.out.Actions)
+		}
+		w.s.Now = w.s.Now.Add(time.Minute)
+		delete(w.s.InFlight, start.Key)
+		out := Plan(w.s)
+		if name == "with a hook" {
+			if kinds(out.Actions)[BeginStop] != 1 || kinds(out.Actions)[KillContainer] != 0 {
+				t.Errorf("%s: %+v", name, out.Actions)
+			}
+			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, PreStopDone: true}
+			w.s.Now = w.s.Now.Add(10 * time.Second)
+			out = Plan(w.s)
+		}
+		want := map[string]int64{"deleted": 30, "with a hook": 20}[name]
+		if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].GraceSeconds != want {
+			t.Errorf("%s: %+v; want %d s", name, out.Actions, want)
+		}
+	}
+}
+
+// A stop that runs is over at some time, whatever is asked for meanwhile: to begin
+// it anew costs two seconds at least.
+func TestNothingMakesAStopThatHasBegunLonger(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		ran      time.Duration // since the stop of 10 s began
+		grace    int64         // of the deletion that comes then
+		replaced bool
+	}{
+		{"a deletion with less, in time", 3 * time.Second, 2, true},
+		{"a deletion with none, in time", 3 * time.Second, 0, true},
+		{"a deletion with none, shortly before it is over", 9900 * time.Millisecond, 0, false},
+		{"a deletion with less, shortly before it is over", 8500 * time.Millisecond, 5, false},
+		{"a deletion with more", 3 * time.Second, 30, false},
+	} {
+		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+		ten := int64(10)
+		w.s.Pod.Spec.TerminationGracePeriodSeconds = &ten
+		w.settle(time.Minute)
+		w.s.Removed = true
+		stop := Plan(w.s).Actions[0]
+		if stop.Kind != KillContainer || stop.GraceSeconds != 10 {
+			t.Fatalf("%s: %+v", tc.name, stop)
+		}
+		w.s.InFlight[stop.Key] = stop
+		w.s.EndSince = w.s.Now
+		w.s.Stops[stop.ID] = ContainerStop{Began: w.s.Now, GraceSeconds: 10}
+		w.s.Now = w.s.Now.Add(tc.ran)
+		at := metav1.NewTime(w.s.Now)
+		w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds, w.s.DeletionSince = &at, &tc.grace, w.s.Now
+		out := Plan(w.s)
+		if replaced := len(out.Actions) == 1 && out.Actions[0].Replace; replaced != tc.replaced {
+			t.Errorf("%s: actions %+v", tc.name, out.Actions)
+		}
+	}
+}
+
+// The time that a probe gives a container stands when its pod is deleted while
+// its preStop hook runs.
+func TestADeletionGivesNoMoreTimeToAContainerThatIsBeingStopped(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	five := int64(5)
+	pod.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: &five}
+	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}}
+	w := newWorld(pod)
+	w.settle(time.Minute)
+	id := w.newest("a").ID
+	w.s.Probes[ProbeKey{"a", Liveness}] = ProbeResult{ContainerID: id}
+	begin := Plan(w.s).Actions[0]
+	if begin.Kind != BeginStop || begin.GraceTotalSeconds != 5 {
+		t.Fatalf("%+v", begin)
+	}
+	w.s.InFlight[begin.Key] = begin
+	w.s.Stops[id] = ContainerStop{Began: w.s.Now, GraceSeconds: 5}
+	w.s.Now = w.s.Now.Add(3 * time.Second)
+	at, grace := metav1.NewTime(w.s.Now), int64(30)
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds, w.s.DeletionSince, w.s.EndSince = &at, &grace, w.s.Now, w.s.Now
+	if out := Plan(w.s); len(out.Actions) != 0 || !out.Wake.Equal(w.s.Now.Add(2*time.Second)) {
+		t.Fatalf("while the hook runs: %+v, next at %s", out.Actions, out.Wake.Sub(w.s.Now))
+	}
+	w.s.Now = w.s.Now.Add(2 * time.Second)
+	if out := Plan(w.s); len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].GraceSeconds != 2 {
+		t.Fatalf("when its time is over: %+v", out.Actions)
+	}
+}
+
+// A container whose sandbox has died is being stopped when its pod is deleted with
+// less, and then with less still: what each deletion gives counts from that
+// deletion, and not from when the stop began.
+func TestAShorterPeriodCountsFromWhenItWasGiven(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	w.s.Observed.Sandboxes[0].Ready = false
+	stopFor := func(grace int64, replaces bool) {
+		t.Helper()
+		out := Plan(w.s)
+		if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].GraceSeconds != grace || out.Actions[0].Replace != replaces {
+			t.Fatalf("want a stop within %d s, anew: %t; got %+v", grace, replaces, out.Actions)
+		}
+		a := out.Actions[0]
+		w.s.InFlight[a.Key], w.s.Stops[a.ID] = a, w.s.Stops[a.ID].Ask(a, w.s.Now)
+	}
+	deleted := func(after time.Duration, grace int64) {
+		old := w.s.Pod
+		w.s.Now = w.s.Now.Add(after)
+		at := metav1.NewTime(w.s.Now.Add(Seconds(grace)))
+		w.s.Pod = old.DeepCopy()
+		w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &at, &grace
+		w.s.DeletedAnew(old, w.s.Now)
+	}
+	stopFor(30, false)
+	deleted(12700*time.Millisecond, 5)
+	stopFor(5, true)
+	w.s.EndSince = w.s.Now
+	deleted(500*time.Millisecond, 3)
+	stopFor(3, true)
 }

@@ -2,8 +2,10 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -41,6 +43,30 @@ func TestTheMountsOfAContainerAreShown(t *testing.T) {
 				t.Errorf("%s: %+v", what, m)
 			}
 		}
+	}
+}
+
+func TestWhatWasToldOfAContainerThatTheRuntimeHasLostStays(t *testing.T) {
+	possible := v1.RecursiveReadOnlyIfPossible
+	pod := testPod(v1.RestartPolicyNever, "a", "b")
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/if", ReadOnly: true, RecursiveReadOnly: &possible}}
+	w := newWorld(pod)
+	w.exits["a"] = []int32{3}
+	w.settle(0)
+	for i := range w.s.Observed.Containers {
+		c := &w.s.Observed.Containers[i]
+		c.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1000}}
+		c.RecursiveReadOnly = []string{"/if"}
+	}
+	w.settle(time.Minute)
+	before := w.out.Status.ContainerStatuses[0]
+	if before.State.Terminated == nil || before.User == nil || *before.VolumeMounts[0].RecursiveReadOnly != v1.RecursiveReadOnlyEnabled {
+		t.Fatalf("status %+v", before)
+	}
+	w.drop(w.newest("a").ID)
+	w.settle(time.Minute)
+	if after := w.out.Status.ContainerStatuses[0]; !equality.Semantic.DeepEqual(before, after) {
+		t.Errorf("it is told as\n%+v, was\n%+v", after, before)
 	}
 }
 

@@ -24,7 +24,7 @@ func (p *planner) killedFromOutside(c *Container) bool {
 	if c.State != StateExited || c.ExitCode != exitKilled && c.ExitCode != exitTerminated || c.Reason == "OOMKilled" {
 		return false
 	}
-	_, ours := p.s.Stops[c.ID]
+	_, ours := p.stopCause(c)
 	return !ours
 }
 

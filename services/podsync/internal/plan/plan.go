@@ -17,6 +17,8 @@ type planner struct {
 	sandbox *Sandbox
 	// round is the newest of the pod's containers; see Container.Round.
 	round int
+	// startsFirst: a new round waits for first starts of this one.
+	startsFirst bool
 }
 
 // Plan computes what to do for one pod. Applied to the state that its actions
@@ -34,7 +36,9 @@ func Plan(s State) Output {
 		// It had come to its end; sidecars that are being stopped do not bring it back.
 		p.end = &end{phase: p.lastPhase()}
 	}
-	if p.end == nil && s.Admission.Decision == AdmissionPending {
+	if waits := p.keepStop(); waits && p.end == nil {
+		// Nothing begins that would end at once.
+	} else if p.end == nil && s.Admission.Decision == AdmissionPending {
 		p.wait("admission", "", orElse(s.Admission.Message, "admission has not decided yet"), "it is asked again at each change", time.Time{})
 	} else if p.end == nil {
 		p.run()
@@ -43,6 +47,7 @@ func Plan(s State) Output {
 		p.out.Terminating = true
 		p.stop()
 	}
+	p.endHooks()
 	p.out.Status = p.status()
 	p.targets()
 	p.underWay()
@@ -152,7 +157,7 @@ func waitKind(k Kind) string {
 		return "resize"
 	case DeleteObject:
 		return "apiserver"
-	case BeginStop, KillContainer, RemoveContainer, RemoveCgroup, RemoveDirectories:
+	case KeepStop, BeginStop, KillContainer, RemoveContainer, RemoveCgroup, RemoveDirectories:
 		return "termination"
 	default:
 		return "container"

@@ -205,6 +205,36 @@ func TestDeadlineExceeded(t *testing.T) {
 	}
 }
 
+func TestADeletionDoesNotHideThatAPodIsPastItsDeadline(t *testing.T) {
+	for name, deleted := range map[string]time.Duration{"after the deadline": 61 * time.Second, "before the deadline": 59 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			pod := testPod(v1.RestartPolicyNever, "a")
+			limit, grace := int64(60), int64(30)
+			pod.Spec.ActiveDeadlineSeconds, pod.Spec.TerminationGracePeriodSeconds = &limit, &grace
+			w := newWorld(pod)
+			w.settle(50 * time.Second)
+			for _, at := range []time.Duration{59 * time.Second, 61 * time.Second} {
+				w.s.Now = start.Add(at)
+				if at == deleted {
+					gone := metav1.NewTime(w.s.Now)
+					w.s.Pod = w.s.Pod.DeepCopy()
+					w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds, w.s.DeletionSince = &gone, &grace, w.s.Now
+				}
+				// Its container takes its time to end.
+				w.out = Plan(w.s)
+				if w.s.Reported = w.out.Status; w.out.Terminating && w.s.EndSince.IsZero() {
+					w.s.EndSince = w.s.Now
+				}
+			}
+			w.end(w.newest("a"), 0) // it was asked to, and takes that for a success
+			w.settle(10 * time.Minute)
+			if st := w.out.Status; st.Phase != v1.PodFailed || st.Reason != "DeadlineExceeded" {
+				t.Fatalf("phase %s, reason %q", st.Phase, st.Reason)
+			}
+		})
+	}
+}
+
 func TestAPodPastItsDeadlineDoesNotRunAgainAfterARestartOfTheAgent(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	limit := int64(60)
@@ -297,6 +327,7 @@ func TestADeletionOfAPodThatEndsAlreadyGivesItsOwnPeriod(t *testing.T) {
 			w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &at, &grace
 			w.s.EndSince = w.s.Now.Add(-time.Duration(tc.ending) * time.Second)
 			w.s.DeletionSince = w.s.Now.Add(-time.Duration(tc.since) * time.Second)
+			w.s.Stops[w.newest("a").ID] = ContainerStop{Began: w.s.EndSince}
 			out := Plan(w.s)
 			if len(out.Actions) != 1 || out.Actions[0].GraceSeconds != tc.want {
 				t.Fatalf("actions %+v, want a kill with %d s", out.Actions, tc.want)

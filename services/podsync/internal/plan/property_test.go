@@ -22,6 +22,8 @@ type storm struct {
 	r       *rand.Rand
 	pending []Action
 	noisy   bool
+	// refused is the first change of the status that the apiserver would refuse.
+	refused string
 }
 
 func newStorm(seed int64) *storm {
@@ -92,6 +94,9 @@ func (s *storm) exitsOf(code func() int32) {
 // turn plans once, lets some of what runs end, and lets time pass.
 func (s *storm) turn() {
 	out := Plan(s.s)
+	if why := forbidden(s.s.Pod, s.s.Reported, out.Status); why != "" && s.refused == "" {
+		s.refused = why
+	}
 	s.out, s.s.Reported = out, out.Status
 	if out.Terminating && s.s.EndSince.IsZero() {
 		s.s.EndSince = s.s.Now
@@ -108,8 +113,13 @@ func (s *storm) turn() {
 		}
 		s.s.InFlight[a.Key] = a
 		s.pending = append(s.pending, a)
-		if _, begun := s.s.Stops[a.ID]; !begun && (a.Kind == BeginStop || a.Kind == KillContainer) {
-			s.s.Stops[a.ID] = ContainerStop{Began: s.s.Now}
+		if a.Kind == BeginStop || a.Kind == KillContainer {
+			stop, begun := s.s.Stops[a.ID]
+			if !begun {
+				stop.Began, stop.GraceSeconds = s.s.Now, a.GraceTotalSeconds
+			}
+			stop.Cause, stop.GraceSeconds = a.Cause, min(stop.GraceSeconds, a.GraceTotalSeconds)
+			s.s.Stops[a.ID] = stop
 		}
 	}
 	for _, a := range slices.Clone(s.pending) {
@@ -138,13 +148,16 @@ func (s *storm) finish(key Key, effect, fails bool) {
 		s.s.Stops[a.ID] = stop
 	}
 	if fails {
-		s.s.Failures[key] = Failure{Reason: "Error", Message: "storm", Count: s.s.Failures[key].Count + 1, At: s.s.Now, RestartCount: a.Attempt}
+		s.s.Failures[key] = Failure{Reason: "Error", Message: "storm", Count: s.s.Failures[key].Count + 1, At: s.s.Now}
 	}
 	if !effect || fails && s.r.Intn(2) == 0 {
 		return
 	}
 	failure, failed := s.s.Failures[key]
 	s.carryOut(a)
+	if fails {
+		delete(s.s.StoppedSandboxes, a.ID)
+	}
 	if fails && failed {
 		s.s.Failures[key] = failure // the effect is there, and its answer was lost
 	}
@@ -185,6 +198,7 @@ func (s *storm) disturb() {
 	case 0: // the agent restarts; what the apiserver has may be old, or nothing
 		s.pending = nil
 		s.s.InFlight, s.s.Failures, s.s.Stops = map[Key]Action{}, map[Key]Failure{}, map[string]ContainerStop{}
+		s.s.StoppedSandboxes = map[string]bool{}
 		s.s.Images, s.s.Volumes, s.s.Probes, s.s.Cleaned, s.s.EndSince = map[string]Image{}, Volumes{}, map[ProbeKey]ProbeResult{}, Cleaned{}, time.Time{}
 		if s.s.Static {
 			s.s.Reported = v1.PodStatus{}
@@ -272,6 +286,8 @@ func TestWhateverHappenedThePlanConvergesAndThenThereIsNothingToDo(t *testing.T)
 			t.Fatalf("seed %d: settled, but still %+v, wake %v\nlog %v", seed, out.Actions, out.Wake, s.log)
 		case !reflect.DeepEqual(out, again):
 			t.Fatalf("seed %d: the same state gives two plans:\n%+v\n%+v", seed, out, again)
+		case s.refused != "":
+			t.Fatalf("seed %d: the apiserver would refuse the status: %s", seed, s.refused)
 		case written(s.s) != before:
 			t.Fatalf("seed %d: the planner changed the state that it was given, from\n%s\nto\n%s", seed, before, written(s.s))
 		}

@@ -15,8 +15,11 @@ import (
 // Source: KEP-1287 and kubelet-surface 4.16.
 func (p *planner) resize() {
 	r := &p.s.Resize
-	if r.Next != nil {
+	switch {
+	case r.Next != nil:
 		p.emit(Action{Key: Key{Kind: KeepAllocation}, Allocation: r.Next, Generation: r.NextGeneration})
+	case r.Unkept != nil: // a later life would take the spec for what it was admitted with
+		p.emit(Action{Key: Key{Kind: KeepAllocation}, Allocation: r.Unkept, Generation: r.Generation})
 	}
 	if r.Pending != nil {
 		p.wait("resize", "", r.Pending.Reason+": "+r.Pending.Message, "it is tried again when something of the node becomes free", time.Time{})
@@ -25,7 +28,10 @@ func (p *planner) resize() {
 	case !r.Unfinished || r.Next != nil:
 		return // what replaces it comes first
 	case !r.Raised:
-		a := Action{Key: Key{Kind: RaiseCgroup}}
+		if p.anyRunning(FitCgroup) {
+			return // it shrinks to an earlier size, and would do so after this
+		}
+		a := Action{Key: Key{Kind: RaiseCgroup}, Generation: r.Generation}
 		if p.sandbox != nil {
 			a.ID = p.sandbox.ID
 		}
@@ -33,7 +39,7 @@ func (p *planner) resize() {
 		return
 	}
 	if !p.resizeContainers() {
-		p.emit(Action{Key: Key{Kind: FitCgroup}})
+		p.emit(Action{Key: Key{Kind: FitCgroup}, Generation: r.Generation})
 	}
 }
 
@@ -69,11 +75,12 @@ func (p *planner) resizeContainers() (outstanding bool) {
 		}
 		want := p.kernel(v)
 		have, known := p.has(c)
-		if c.State != StateRunning || known && have == want {
+		// A change that is under way may be to an earlier size.
+		if c.State != StateRunning || known && have == want && !p.running(ResizeContainer, c.ID) {
 			continue
 		}
 		outstanding = true
-		a := Action{Key: Key{ResizeContainer, c.ID}, Container: c.Name, ID: c.ID, Kernel: want, Shrinks: want.Memory > 0 && (!known || have.Memory <= 0 || want.Memory < have.Memory)}
+		a := Action{Key: Key{ResizeContainer, c.ID}, Container: c.Name, ID: c.ID, Kernel: want, Shrinks: p.takesMemory(c, want.Memory)}
 		if known && have.Lowers(want) {
 			shrink = append(shrink, a)
 		} else {
@@ -96,8 +103,28 @@ func (p *planner) kernel(v *view) resources.Kernel {
 
 // has is what a container has: what the runtime was told last, or says, or what
 // it was made with. It is not known of another agent's container when the
-// runtime does not say.
+// runtime does not say, and not after a change that failed.
 func (p *planner) has(c *Container) (resources.Kernel, bool) {
+	if _, unsure := p.s.Resize.Unsure[c.ID]; unsure {
+		return resources.Kernel{}, false
+	}
+	return p.had(c)
+}
+
+// takesMemory says whether a limit of memory, in bytes, may be less than what the
+// container has: a change that failed may have been made or not.
+func (p *planner) takesMemory(c *Container, limit int64) bool {
+	if limit <= 0 {
+		return false
+	}
+	less := func(has int64) bool { return has <= 0 || limit < has }
+	had, known := p.had(c)
+	tried, unsure := p.s.Resize.Unsure[c.ID]
+	return !known || less(had.Memory) || unsure && less(tried)
+}
+
+// had is what a container has if no change that failed was made all the same.
+func (p *planner) had(c *Container) (resources.Kernel, bool) {
 	if k, ok := p.s.Resize.Sent[c.ID]; ok {
 		return k, true
 	}

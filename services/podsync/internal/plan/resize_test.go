@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -313,5 +314,98 @@ func TestARuntimeThatDoesNotSayWhatItAppliedIsToldOnce(t *testing.T) {
 	r.settle(time.Minute)
 	if n := r.count("resize container a"); n != 1 || condition(r.out.Status, v1.PodResizeInProgress) != "absent" {
 		t.Errorf("told %d times, %v", n, r.log)
+	}
+}
+
+func TestAResizeThatIsTakenBackWaitsForTheOneUnderWay(t *testing.T) {
+	small, large := amounts("cpu", "1", "memory", "100Mi"), amounts("cpu", "1", "memory", "200Mi")
+	next := func(r *resizer) (kinds []string) {
+		for _, a := range Plan(r.s).Actions {
+			kinds = append(kinds, string(a.Kind))
+		}
+		return kinds
+	}
+	under := func(kind Kind, r *resizer) {
+		r.ask(sized(large, v1.NotRequired, "a"))
+		for !slices.Contains(next(r), string(kind)) {
+			r.step()
+		}
+		for _, a := range Plan(r.s).Actions {
+			if a.Kind == kind {
+				r.s.InFlight[a.Key] = a
+			}
+		}
+		r.ask(sized(small, v1.NotRequired, "a"))
+		r.step() // it is kept
+	}
+	r := newResizer(sized(small, v1.NotRequired, "a"))
+	under(ResizeContainer, r)
+	r.step() // the cgroup grows
+	if got := next(r); len(got) > 0 || !r.s.Resize.Unfinished {
+		t.Errorf("while the container is changed: %v", got)
+	}
+	key := Key{ResizeContainer, r.newest("a").ID}
+	delete(r.s.InFlight, key)
+	r.s.Resize.Unsure = map[string]int64{key.Object: 200 << 20}
+	if got := next(r); len(got) != 1 || got[0] != string(ResizeContainer) {
+		t.Errorf("when that has failed, or its answer was lost: %v", got)
+	}
+	r.s.Resize.Unsure = nil
+	if got := next(r); len(got) != 1 || got[0] != string(FitCgroup) {
+		t.Errorf("when it has what it is to have: %v", got)
+	}
+
+	r = newResizer(sized(small, v1.NotRequired, "a"))
+	under(FitCgroup, r)
+	if got := next(r); len(got) > 0 {
+		t.Errorf("while the cgroup is fitted to the size before: %v", got)
+	}
+	clear(r.s.InFlight)
+	if got := next(r); len(got) != 1 || got[0] != string(RaiseCgroup) {
+		t.Errorf("after that: %v", got)
+	}
+}
+
+// A container whose page cache fills its limit uses all that it may: a change that is
+// tried again is refused only when it takes memory away.
+func TestAChangeThatFailedTakesMemoryAwayOnlyIfItMay(t *testing.T) {
+	const mi = 1 << 20
+	for name, tc := range map[string]struct {
+		had, wanted string
+		failed      int64
+		shrinks     bool
+	}{
+		"more cpu is tried again":                     {"100Mi", "100Mi", 100 * mi, false},
+		"more memory is tried again":                  {"100Mi", "200Mi", 200 * mi, false},
+		"less memory is tried again":                  {"200Mi", "100Mi", 100 * mi, true},
+		"less memory is taken back":                   {"200Mi", "200Mi", 100 * mi, false},
+		"more memory is taken back":                   {"100Mi", "100Mi", 200 * mi, true},
+		"no limit is taken back":                      {"100Mi", "100Mi", 0, true},
+		"a limit, where there may be none by now":     {"100Mi", "200Mi", 0, true},
+		"more, where there may be more still by now":  {"100Mi", "200Mi", 300 * mi, true},
+		"more, where there may be less than before":   {"100Mi", "200Mi", 50 * mi, false},
+		"less than before, more than what has failed": {"200Mi", "150Mi", 100 * mi, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newResizer(sized(amounts("cpu", "1", "memory", tc.had), v1.NotRequired, "a"))
+			c := r.newest("a")
+			r.container(c.ID).Made = nil
+			k := resources.ForContainer(r.s.Pod.Spec.Containers[0].Resources, r.s.Node.Quotas)
+			r.container(c.ID).Kernel = &k
+			r.s.Resize.Unsure = map[string]int64{c.ID: tc.failed}
+			r.ask(sized(amounts("cpu", "2", "memory", tc.wanted), v1.NotRequired, "a"))
+			for range 5 {
+				for _, a := range Plan(r.s).Actions {
+					if a.Kind == ResizeContainer {
+						if a.Shrinks != tc.shrinks {
+							t.Errorf("shrinks %v, want %v", a.Shrinks, tc.shrinks)
+						}
+						return
+					}
+				}
+				r.step()
+			}
+			t.Error("the container is not changed")
+		})
 	}
 }

@@ -71,19 +71,17 @@ func (p *planner) runs(id string) bool {
 	return false
 }
 
-// containerResources shows what a container was allocated and what it has. What
-// the kernel cannot tell, as memory requests, is shown as allocated, and so is
-// what it has in effect: its own numbers are coarser.
+// containerResources shows what a container that was made was allocated and what
+// it has. What the kernel cannot tell, as memory requests, is shown as allocated,
+// and so is what it has in effect: its own numbers are coarser. A debug container
+// may not ask for any, and shows that.
 func (p *planner) containerResources(cs *v1.ContainerStatus, v *view, c *Container) {
-	if v.class == ephemeral {
+	if c == nil {
 		return
 	}
 	cs.AllocatedResources = v.spec.Resources.Requests.DeepCopy()
-	if c == nil && len(v.spec.Resources.Requests) == 0 && len(v.spec.Resources.Limits) == 0 {
-		return
-	}
 	cs.Resources = v.spec.Resources.DeepCopy()
-	if c == nil || c.State != StateRunning || c.Kernel == nil {
+	if v.class == ephemeral || c.State != StateRunning || c.Kernel == nil {
 		return
 	}
 	want, have := p.kernel(v), *c.Kernel
@@ -113,17 +111,17 @@ func show(shown v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 
 // podResources shows what the pod as a whole was allocated and what is in effect
 // of it: what its spec says of the pod as a whole, or else what its containers
-// come to together.
+// come to together, with the overhead of its RuntimeClass.
 func (p *planner) podResources(st *v1.PodStatus) {
 	if p.s.Node.NoPodLevelResize || p.end != nil && p.end.rejected {
 		return
 	}
+	options := podresource.PodResourcesOptions{}
+	st.AllocatedResources = podresource.PodRequests(p.s.Pod, options)
 	whole := p.s.Pod.Spec.Resources
 	if whole == nil {
-		options := podresource.PodResourcesOptions{ExcludeOverhead: true}
-		whole = &v1.ResourceRequirements{Requests: podresource.PodRequests(p.s.Pod, options), Limits: podresource.PodLimits(p.s.Pod, options)}
+		whole = &v1.ResourceRequirements{Requests: st.AllocatedResources, Limits: podresource.PodLimits(p.s.Pod, options)}
 	}
-	st.AllocatedResources = whole.Requests.DeepCopy()
 	if p.s.Resize.Unfinished && p.s.Reported.Resources != nil {
 		st.Resources = p.s.Reported.Resources.DeepCopy()
 		return

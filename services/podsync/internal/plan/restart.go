@@ -9,8 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// restarts says whether the container is to start again after this exit: the
-// first of its rules that matches decides, then its own policy, then the pod's.
+// restarts says whether the container is to start again after this exit. If it
+// was not podsync that ended it to start it again, the first of its rules that
+// matches decides, then its own policy, then the pod's.
 // Source: KEP-5307, kubelet-surface 4.6.
 func (p *planner) restarts(v *view, c *Container) bool {
 	if v.class == ephemeral {
@@ -19,10 +20,16 @@ func (p *planner) restarts(v *view, c *Container) bool {
 	if p.stale(v, c) {
 		return true // all containers of the pod are restarted
 	}
-	if c.SpecHash != "" && c.SpecHash != Hash(v.spec) {
-		return true // its definition changed: what ended is not what is wanted
+	if v.renew == c || p.owed(v, c) {
+		return true
 	}
-	if v.renew == c || p.rule(v, c) != "" {
+	return p.byPolicy(v, c)
+}
+
+// byPolicy says whether rules and policies alone start the container again. A
+// definition that changed after it had ended does not.
+func (p *planner) byPolicy(v *view, c *Container) bool {
+	if p.rule(v, c) != "" {
 		return true
 	}
 	if v.class == sidecar {

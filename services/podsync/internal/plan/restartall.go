@@ -4,7 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A container whose exit matches a rule with the action RestartAllContainers
+// A container whose exit of its own matches a rule with the action RestartAllContainers
 // begins a new round of its pod: every container of an earlier round is killed
 // without grace, and then all start again, init containers first, in the same
 // sandbox. Each container carries its round, so what belongs to which follows
@@ -18,6 +18,7 @@ const (
 // findRound finds the pod's round, and takes what is of an earlier one out of
 // what counts for the sandbox.
 func (p *planner) findRound() {
+	next := 0
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		v := p.viewOf(c.Name)
@@ -25,9 +26,17 @@ func (p *planner) findRound() {
 			continue
 		}
 		p.round = max(p.round, c.Round)
-		if p.rule(v, c) == v1.ContainerRestartRuleActionRestartAllContainers {
-			p.round = max(p.round, c.Round+1)
+		if p.causesRound(v, c) {
+			next = max(next, c.Round+1)
 		}
+	}
+	for k, a := range p.s.InFlight {
+		if v := p.viewOf(a.Container); k.Kind == StartContainer && v != nil && v.class != ephemeral {
+			p.round = max(p.round, a.Round) // what begins it need not be seen yet
+		}
+	}
+	if p.startsFirst = next > p.round && p.unfinishedStarts(); !p.startsFirst {
+		p.round = max(p.round, next)
 	}
 	for _, v := range p.views {
 		if v.lost {
@@ -37,6 +46,46 @@ func (p *planner) findRound() {
 			v.cur = nil
 		}
 	}
+}
+
+// causesRound says whether the exit of a container restarts all of the pod. That of
+// one that was started again alone does not: a later life knows no more of why than
+// its record.
+func (p *planner) causesRound(v *view, c *Container) bool {
+	return p.asksForAll(v, c) && (v.last == nil || v.last.ID == c.ID)
+}
+
+// asksForAll says whether a container exited of its own in a way that restarts all
+// of its pod. What podsync ends so that it starts again, alone or with the others,
+// has not.
+// Source: KEP-5307, restart rules and probes.
+func (p *planner) asksForAll(v *view, c *Container) bool {
+	if p.rule(v, c) != v1.ContainerRestartRuleActionRestartAllContainers {
+		return false
+	}
+	cause, ours := p.stopCause(c)
+	return !ours || cause == CauseSandbox || !p.restartsAfter(v, cause)
+}
+
+// unfinishedStarts says whether regular containers of this round still have
+// their first start to come after others of it have had theirs. A new round
+// waits for them: all begin a round, so that all are restarted by the next, as
+// when starts are one pass that nothing interrupts. One that cannot start is
+// not waited for.
+func (p *planner) unfinishedStarts() bool {
+	if _, failed := p.s.Failures[Key{Kind: SetupVolumes}]; failed || p.sandbox == nil {
+		return false
+	}
+	begun, missing := false, false
+	for _, v := range p.views {
+		if v.class != regular {
+			continue
+		}
+		_, failed := p.s.Failures[Key{StartContainer, v.spec.Name}]
+		begun = begun || v.cur != nil && v.cur.Round == p.round
+		missing = missing || v.last == nil && !failed && !p.pullFailed(v)
+	}
+	return begun && missing
 }
 
 // stale says whether the container is of an earlier round.
@@ -73,8 +122,9 @@ func (p *planner) staleStarts() bool {
 	return false
 }
 
-// betweenRounds says whether what is old has to end before anything starts;
-// starts of the earlier round are cut short.
+// betweenRounds says whether what is old has to end before anything starts. A
+// start of the earlier round comes to its end first: cut short, it would not
+// count as a restart.
 func (p *planner) betweenRounds() bool {
 	between := false
 	for _, v := range p.views {
@@ -82,7 +132,6 @@ func (p *planner) betweenRounds() bool {
 			continue
 		}
 		if a, ok := p.s.InFlight[Key{StartContainer, v.spec.Name}]; ok && a.Round < p.round {
-			p.out.Cancel = append(p.out.Cancel, Key{StartContainer, v.spec.Name})
 			between = true
 		}
 		between = between || v.last != nil && v.last.live() && p.stale(v, v.last)
@@ -124,5 +173,5 @@ func (p *planner) mayRestartAll() bool {
 // caused it.
 func (p *planner) endedByRound(c *Container) bool {
 	v := p.viewOf(c.Name)
-	return v != nil && p.stale(v, c) && p.rule(v, c) != v1.ContainerRestartRuleActionRestartAllContainers
+	return v != nil && p.stale(v, c) && !p.asksForAll(v, c)
 }

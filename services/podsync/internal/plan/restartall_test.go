@@ -158,8 +158,8 @@ func TestAStartUnderWayBelongsToTheEarlierRound(t *testing.T) {
 	w.end(w.newest("a"), exitForAll)
 	w.end(w.newest("side"), 137)
 	out := Plan(w.s)
-	if !slices.Contains(out.Cancel, key) || kinds(out.Actions)[StartContainer] != 0 {
-		t.Fatalf("cancel %v, actions %+v", out.Cancel, out.Actions)
+	if slices.Contains(out.Cancel, key) || len(out.Actions) != 0 {
+		t.Fatalf("cancel %v, actions %+v; what is started counts as restarted", out.Cancel, out.Actions)
 	}
 	delete(w.s.InFlight, key)
 	b.CreatedAt = w.s.Now.Add(time.Second)
@@ -168,7 +168,7 @@ func TestAStartUnderWayBelongsToTheEarlierRound(t *testing.T) {
 		t.Fatalf("actions %+v; it has to end before the init container runs", out.Actions)
 	}
 	w.settle(time.Minute)
-	if w.newest("b").Round != 1 || w.count("start container init") != 2 {
+	if w.newest("b").Round != 1 || w.newest("b").RestartCount != 1 || w.count("start container init") != 2 {
 		t.Fatalf("b %+v, log %v", w.newest("b"), w.log)
 	}
 }
@@ -319,6 +319,82 @@ func TestTheFirstBackoffMayBeShorter(t *testing.T) {
 	} {
 		if _, next := restartAt(c, tc.node); next != tc.want {
 			t.Errorf("%+v: %v, want %v", tc.node, next, tc.want)
+		}
+	}
+}
+
+// Source: test/e2e/common/node/container_restart_policy.go, "should restart all
+// containers on regular container exit", whose container exits at once.
+func TestWhatHadNotStartedYetWhenAllAreRestartedIsRestartedToo(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"] = []int32{0, 0}
+	for w.newest("a") == nil {
+		w.step()
+		w.s.Now = w.s.Now.Add(time.Second)
+		w.expire()
+	}
+	w.end(w.newest("a"), exitForAll) // before b could start
+	if w.newest("b") != nil {
+		t.Fatal("b runs")
+	}
+	w.settle(time.Minute)
+	for _, name := range []string{"init", "side", "a", "b"} {
+		if cs := statusOf(w.out.Status, name); cs.RestartCount != 1 || cs.LastTerminationState.Terminated == nil {
+			t.Errorf("%s: %+v", name, cs)
+		}
+	}
+}
+
+func TestARestartOfAllDoesNotWaitForWhatCannotStart(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"] = []int32{0, 0}
+	w.fail = func(a Action) *Failure {
+		if a.Container == "b" && (a.Kind == StartContainer || a.Kind == PullImage) {
+			return &Failure{Reason: "CreateContainerError", Message: "no"}
+		}
+		return nil
+	}
+	w.settle(time.Minute)
+	w.end(w.newest("a"), exitForAll)
+	w.settle(time.Minute)
+	if c := w.newest("a"); c.RestartCount != 1 || c.Round != 1 || !c.live() {
+		t.Errorf("a: %+v, log %v", c, w.log)
+	}
+}
+
+// What is first seen of a new round is the start of its first init container, and
+// that may take a while.
+func TestNothingOfTheEarlierRoundStartsOnceTheNextOneHasBegun(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"] = []int32{0, 0}
+	w.fail = func(a Action) *Failure {
+		if a.Container == "b" && a.Kind == PullImage {
+			return &Failure{Reason: "ErrImagePull", Message: "no"}
+		}
+		return nil
+	}
+	w.settle(time.Minute)
+	w.end(w.newest("a"), exitForAll)
+	var begun *Action
+	for n := 0; n < 20 && begun == nil; n++ {
+		for _, a := range Plan(w.s).Actions {
+			if a.Kind == StartContainer && a.Container == "init" && a.Round == 1 {
+				begun = &a
+			}
+		}
+		if begun == nil {
+			w.step()
+		}
+	}
+	if begun == nil {
+		t.Fatalf("the next round does not begin: log %v", w.log)
+	}
+	w.s.InFlight[begun.Key] = *begun
+	delete(w.s.Failures, Key{PullImage, "b"})
+	w.s.Images["b"] = Image{Spec: "img", Ref: "sha256:1"}
+	for _, a := range Plan(w.s).Actions {
+		if a.Kind == StartContainer {
+			t.Errorf("container %s is started in round %d", a.Container, a.Round)
 		}
 	}
 }

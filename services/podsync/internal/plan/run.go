@@ -12,11 +12,15 @@ func (p *planner) run() {
 		p.end = &end{phase: p.lastPhase()}
 		return
 	}
+	p.stopSandboxes()
 	if p.betweenRounds() {
 		return
 	}
 	p.resize()
 	due := p.due()
+	if len(due) > 0 || p.anyContainerRuns() {
+		p.setUpVolumes()
+	}
 	if len(due) > 0 {
 		p.prepare(due)
 		p.start(due)
@@ -37,55 +41,70 @@ func (p *planner) killUnwanted() {
 		}
 		v := p.viewOf(c.Name)
 		if v == nil {
-			p.kill(c, p.specGrace(), "Container "+c.Name+" is not in the pod's spec any more")
+			p.kill(c, kill{"Container " + c.Name + " is not in the pod's spec any more", p.specGrace(), CauseEnd})
 			continue
 		}
-		if reason, grace := p.unwanted(v, c); reason != "" {
-			p.kill(c, grace, reason)
-		}
-	}
-	if p.sandbox != nil {
-		return
-	}
-	for i := range p.s.Observed.Sandboxes {
-		if sb := &p.s.Observed.Sandboxes[i]; sb.Ready && !p.liveIn(sb.ID) {
-			p.emit(Action{Key: Key{StopSandbox, sb.ID}, ID: sb.ID})
+		if k := p.unwanted(v, c); k.reason != "" {
+			p.kill(c, k)
 		}
 	}
 }
 
-// unwanted says why a running container is to be killed, with the grace period
-// for it; empty when it may stay.
-func (p *planner) unwanted(v *view, c *Container) (string, int64) {
+// kill is why and how a running container is stopped.
+type kill struct {
+	// reason is for people; empty when the container may stay.
+	reason string
+	// grace is its grace period in seconds.
+	grace int64
+	cause Cause
+}
+
+// unwanted says why a running container is to be killed.
+func (p *planner) unwanted(v *view, c *Container) kill {
+	grace := p.specGrace()
 	switch {
 	case p.stale(v, c):
-		return fmt.Sprintf("Container %s is restarted with all containers of the pod", c.Name), 0
+		return kill{fmt.Sprintf("Container %s is restarted with all containers of the pod", c.Name), 0, CauseRound}
 	case p.sandbox == nil || c.SandboxID != p.sandbox.ID:
-		return "Stopping container " + c.Name, p.specGrace()
+		return kill{"Stopping container " + c.Name, grace, CauseSandbox}
 	case c.State == StateUnknown:
-		return `Container is in "unknown" state, try killing it before restart`, p.specGrace()
-	case c.SpecHash != "" && c.SpecHash != Hash(v.spec) && v.class != ephemeral:
-		return fmt.Sprintf("Container %s definition changed, will be restarted", c.Name), p.specGrace()
+		return kill{v.kind() + ` is in "unknown" state, try killing it before restart`, grace, CauseUnknown}
+	case c.ImageChanged(v.spec) && (v.class == regular || v.class == sidecar):
+		// An init container at work is left to end it.
+		return kill{p.killText(v, "definition changed", CauseDefinition), grace, CauseDefinition}
 	case c.Hook == HookFailed:
-		return "FailedPostStartHook", p.specGrace()
+		return kill{"FailedPostStartHook", grace, CauseHook}
 	case p.restartsForResize(v, c):
-		return fmt.Sprintf("Container %s resize requires restart", c.Name), p.specGrace()
+		return kill{fmt.Sprintf("Container %s resize requires restart", c.Name), grace, CauseResize}
+	case p.failed(c, Startup):
+		return kill{p.killText(v, "failed startup probe", CauseProbe), p.probeGrace(v.spec.StartupProbe), CauseProbe}
+	case p.failed(c, Liveness):
+		return kill{p.killText(v, "failed liveness probe", CauseProbe), p.probeGrace(v.spec.LivenessProbe), CauseProbe}
 	}
-	if p.failed(c, Startup) {
-		return fmt.Sprintf("Container %s failed startup probe%s", c.Name, p.afterKill(v)), p.probeGrace(v.spec.StartupProbe)
+	if stop, begun := p.s.Stops[c.ID]; begun {
+		// Its hook has run, or its signal is out: that is not taken back, though
+		// an image or a resize may be.
+		return kill{p.killText(v, "is being stopped", stop.Cause), stop.GraceSeconds, stop.Cause}
 	}
-	if p.failed(c, Liveness) {
-		return fmt.Sprintf("Container %s failed liveness probe%s", c.Name, p.afterKill(v)), p.probeGrace(v.spec.LivenessProbe)
-	}
-	return "", 0
+	return kill{}
 }
 
-// afterKill says what follows when the container is killed.
-func (p *planner) afterKill(v *view) string {
-	if p.restarts(v, &Container{Name: v.spec.Name, State: StateExited, ExitCode: 137, Round: p.round}) {
-		return ", will be restarted"
+// kind is what an event calls the container.
+func (v *view) kind() string {
+	if v.class == ordinaryInit || v.class == sidecar {
+		return "Init container"
 	}
-	return ""
+	return "Container"
+}
+
+// killText is a kill's reason, with what follows. That a sidecar starts again
+// goes without saying.
+func (p *planner) killText(v *view, why string, cause Cause) string {
+	text := fmt.Sprintf("%s %s %s", v.kind(), v.spec.Name, why)
+	if v.class != sidecar && p.restartsAfter(v, cause) {
+		text += ", will be restarted"
+	}
+	return text
 }
 
 // watchHook cuts short the start of a container whose postStart hook still runs
@@ -96,11 +115,7 @@ func (p *planner) watchHook(c *Container) {
 		return
 	}
 	v := p.viewOf(c.Name)
-	reason := ""
-	if v != nil && c.live() {
-		reason, _ = p.unwanted(v, c)
-	}
-	if v == nil || c.State == StateExited || reason != "" {
+	if v == nil || c.State == StateExited || c.live() && p.unwanted(v, c).reason != "" {
 		p.out.Cancel = append(p.out.Cancel, Key{StartContainer, c.Name})
 		return
 	}
@@ -132,6 +147,15 @@ func (p *planner) viewOf(name string) *view {
 func (p *planner) liveIn(sandbox string) bool {
 	for i := range p.s.Observed.Containers {
 		if c := &p.s.Observed.Containers[i]; c.SandboxID == sandbox && c.live() {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *planner) anyContainerRuns() bool {
+	for i := range p.s.Observed.Containers {
+		if p.s.Observed.Containers[i].State == StateRunning {
 			return true
 		}
 	}
@@ -173,13 +197,10 @@ func (p *planner) initFailed() bool {
 	return false
 }
 
-// prepare does beforehand all that the containers to start need.
+// prepare does beforehand all else that the containers to start need.
 func (p *planner) prepare(due []*view) {
 	if p.sandbox == nil {
 		p.makeSandbox()
-	}
-	if !p.s.Volumes.Ready && !p.anyRunning(TeardownVolumes) {
-		p.emit(Action{Key: Key{Kind: SetupVolumes}})
 	}
 	p.pullVolumes()
 	for _, v := range p.views {
@@ -222,7 +243,7 @@ func (p *planner) makeSandbox() {
 		return
 	}
 	for i := range p.s.Observed.Sandboxes {
-		if sb := &p.s.Observed.Sandboxes[i]; sb.Ready || p.liveIn(sb.ID) {
+		if sb := &p.s.Observed.Sandboxes[i]; !p.down(sb) || p.liveIn(sb.ID) {
 			return
 		}
 	}
@@ -235,10 +256,13 @@ func (p *planner) makeSandbox() {
 
 // start starts the due containers for which all is ready.
 func (p *planner) start(due []*view) {
-	if p.sandbox == nil || !p.s.Volumes.Ready || p.s.Resize.Unfinished && !p.s.Resize.Raised {
+	if p.sandbox == nil || !p.s.Volumes.ready(p.s.Pod) || p.s.Resize.Unfinished && !p.s.Resize.Raised {
 		return
 	}
 	for _, v := range due {
+		if v.class == regular && (p.startsBefore(v) || hasPostStart(v) && p.startsAfter(v)) {
+			return // one after the other: the next waits for this one's postStart
+		}
 		if !p.imageReady(v) || !p.volumeImagesReady(v.spec) {
 			if v.class == regular && !p.pullFailed(v) {
 				return // regular containers start in the spec's order
@@ -251,10 +275,54 @@ func (p *planner) start(due []*view) {
 			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
 			VolumeRefs: p.volumeRefs(v.spec), SandboxUntil: p.sandboxUntil(v),
 		})
-		if v.class == regular && p.mayStillStart(v) {
-			return // one after the other: the next waits for this one's postStart
+	}
+}
+
+// startsBefore says whether the start of a regular container that stands before
+// this one runs or begins now. One that runs already, and whose postStart hook
+// does, is still starting.
+func (p *planner) startsBefore(v *view) bool {
+	for _, before := range p.views {
+		if before == v {
+			return false
+		}
+		if before.class == regular && p.mayStillStart(before) {
+			return true
 		}
 	}
+	return false
+}
+
+// startsAfter says whether a regular container that stands after this one is on
+// its way, and does not run yet: this one has failed before, and the other's
+// start would come in the middle of this one's postStart hook.
+func (p *planner) startsAfter(v *view) bool {
+	after := false
+	for _, other := range p.views {
+		if other == v {
+			after = true
+			continue
+		}
+		if a, ok := p.s.InFlight[Key{StartContainer, other.spec.Name}]; after && ok && other.class == regular && !p.cameToRun(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// cameToRun says whether the container of a start is seen to run, or to have run.
+func (p *planner) cameToRun(a Action) bool {
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if c.Name == a.Container && c.RestartCount == a.Attempt && c.SandboxID == a.SandboxID {
+			return c.State == StateRunning || c.State == StateExited && !c.StartedAt.IsZero()
+		}
+	}
+	return false
+}
+
+func hasPostStart(v *view) bool {
+	return v.spec.Lifecycle != nil && v.spec.Lifecycle.PostStart != nil
 }
 
 func (p *planner) pullFailed(v *view) bool {

@@ -14,7 +14,7 @@ func crashing(pod *v1.Pod, more ...Container) State {
 	return State{
 		Pod: pod, UID: pod.UID, Now: start.Add(time.Hour), Admission: Admission{Decision: Admitted},
 		Node:    Node{NetworkReady: true, RuntimeName: "containerd"},
-		Volumes: Volumes{Ready: true},
+		Volumes: Volumes{SetUp: map[string]int{"": 0}},
 		Observed: Observed{
 			Known:     true,
 			Sandboxes: []Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, CreatedAt: start}},
@@ -94,7 +94,7 @@ func TestASandboxIsRemovedOnlyWhenItsStopHasReturned(t *testing.T) {
 	if out := Plan(s); len(out.Actions) != 0 {
 		t.Errorf("begun while the sandbox's network is taken down: %+v", out.Actions)
 	}
-	s.InFlight = nil
+	s.InFlight, s.StoppedSandboxes = nil, map[string]bool{"s": true}
 	if got := kinds(Plan(s).Actions); got[RemoveSandbox] != 1 || got[RemoveCgroup] != 1 {
 		t.Errorf("afterwards: %v", got)
 	}

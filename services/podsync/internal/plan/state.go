@@ -27,6 +27,9 @@ type State struct {
 	Removed bool
 	// Stop asks for the pod's end for a reason of the node's own; nil when none.
 	Stop *Stop
+	// StopUnkept: Stop would not outlive a crash yet. It is kept before it is
+	// acted upon, unless that fails: the disk may be full, and be the reason.
+	StopUnkept bool
 	// Admission is what the admission said.
 	Admission Admission
 	// Resize is how a change of the pod's cpu and memory stands.
@@ -55,6 +58,10 @@ type State struct {
 	// Stops holds the stops of containers that have begun in this process's
 	// life, by container id; BeginStop and KillContainer begin one.
 	Stops map[string]ContainerStop
+	// StoppedSandboxes holds the ids of the sandboxes whose StopSandbox has
+	// succeeded in this process's life: their network is down. What the runtime
+	// shows of a sandbox does not tell.
+	StoppedSandboxes map[string]bool
 	// Cleaned says which parts of a finished pod are gone.
 	Cleaned Cleaned
 	// LogCounts is the highest <n>.log found per container on the disk when the
@@ -66,14 +73,22 @@ type State struct {
 	// EndSince is when this process first saw that the pod must end; zero while
 	// it must not. The worker sets it when Output.Terminating first turns true.
 	EndSince time.Time
-	// EndSeenAtStart is true when the pod was ending already when this process
-	// first saw it: part of its grace period has passed in a former life.
-	EndSeenAtStart bool
 	// DeletionSince is when this process first saw that the pod's object is being
-	// deleted; zero while it is not. The object's own timestamp has whole seconds.
+	// deleted with the grace period that it has now; zero while it is not. The
+	// object's own timestamp has whole seconds, and counts from the first deletion
+	// though a later one has shortened the period.
 	DeletionSince time.Time
+	// Shortened are the periods of the deletions before, of which each has
+	// shortened the one before it.
+	Shortened []Period
 	// Now is the time to plan for.
 	Now time.Time
+}
+
+// Period is a grace period that the pod has had.
+type Period struct {
+	Since   time.Time
+	Seconds int64
 }
 
 // Stop is a reason of the node's own to end a pod.
@@ -82,6 +97,9 @@ type Stop struct {
 	Reason string
 	// Message is status.message.
 	Message string
+	// ByContainers: the pod has succeeded if its containers all end with 0, and
+	// then shows neither reason nor message. Otherwise it has failed in any case.
+	ByContainers bool
 	// GraceSeconds overrides the pod's grace period; nil keeps it.
 	GraceSeconds *int64
 	// Condition is added to the pod's conditions, usually DisruptionTarget; nil for none.
@@ -92,6 +110,14 @@ type Stop struct {
 type ContainerStop struct {
 	// Began is when it was announced.
 	Began time.Time
+	// Cause is why.
+	Cause Cause
+	// GraceSeconds is the whole period that it was given, the shortest of all;
+	// zero when it was given none.
+	GraceSeconds int64
+	// Until is when the shortest of its periods is over, each from when it was given;
+	// zero: GraceSeconds after it began.
+	Until time.Time
 	// PreStopDone: BeginStop has returned, however the hook ended.
 	PreStopDone bool
 }
@@ -132,6 +158,9 @@ type Node struct {
 	// NoRestartAll: rules with the action RestartAllContainers do not match
 	// (gate RestartAllContainersOnContainerExits).
 	NoRestartAll bool
+	// NoReadyToStart: the condition PodReadyToStartContainers is not shown (gate
+	// PodReadyToStartContainersCondition).
+	NoReadyToStart bool
 	// NetworkReady is the runtime's NetworkReady condition.
 	NetworkReady bool
 	// NetworkMessage says why it is not ready.
@@ -163,6 +192,10 @@ type Resize struct {
 	Next *resize.Allocation
 	// NextGeneration is the pod's generation that asked for Next.
 	NextGeneration int64
+	// Unkept is what Pod has while its spec asks for something else, or may come to
+	// while there is no sandbox, and nothing on the disk says so yet; nil when
+	// something does.
+	Unkept *resize.Allocation
 	// Generation is the one that asked for what Pod has, and At when it was
 	// allocated; zero for what the pod was admitted with.
 	Generation int64
@@ -174,6 +207,10 @@ type Resize struct {
 	// Sent is what the runtime was told last of a container, by id, in this
 	// process's life.
 	Sent map[string]resources.Kernel
+	// Unsure are the containers of which a change failed, by id: it may have been
+	// made all the same, and what they have is not known until one goes well. The
+	// value is the highest limit of memory in bytes that was tried; zero for none.
+	Unsure map[string]int64
 }
 
 // ResizePending is why a resize is not allocated.
@@ -194,6 +231,9 @@ type Observed struct {
 	// Known is false until the runtime has been looked at once for this pod
 	// in this process's life; nothing is decided before.
 	Known bool
+	// StaticOf is namespace/name of a static pod, as its sandbox says, also
+	// before it was looked at; empty for any other pod.
+	StaticOf string
 	// Sandboxes, newest first.
 	Sandboxes []Sandbox
 	// Containers, newest first by attempt, then creation.
@@ -326,12 +366,6 @@ type Image struct {
 	RestartCount int
 }
 
-// Volumes is how the pod's volumes stand.
-type Volumes struct {
-	// Ready is true when all are set up for the current spec.
-	Ready bool
-}
-
 // Cleaned says what is gone of a pod that has ended.
 type Cleaned struct {
 	Volumes bool
@@ -353,8 +387,6 @@ type Failure struct {
 	Count int
 	// At is when it failed last.
 	At time.Time
-	// RestartCount of the attempt for StartContainer.
-	RestartCount int
 	// Away is true when the runtime could not be reached: that says nothing
 	// about the object, and passes as soon as the runtime is back.
 	Away bool

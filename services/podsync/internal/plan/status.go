@@ -12,8 +12,11 @@ import (
 
 // status computes the pod's status.
 func (p *planner) status() v1.PodStatus {
-	if p.s.Pod == nil || p.settled() {
+	if p.s.Pod == nil {
 		return *p.s.Reported.DeepCopy()
+	}
+	if p.settled() {
+		return p.lastTold()
 	}
 	st := v1.PodStatus{
 		ObservedGeneration:    p.s.Pod.Generation,
@@ -51,6 +54,20 @@ func (p *planner) settled() bool {
 	return true
 }
 
+// lastTold is the status that does not change any more; what others say of the pod
+// still may, and is theirs.
+func (p *planner) lastTold() v1.PodStatus {
+	st := *p.s.Reported.DeepCopy()
+	st.Conditions = nil
+	p.foreign(&st)
+	for i := range p.s.Reported.Conditions {
+		if c := p.s.Reported.Conditions[i]; owned[c.Type] {
+			st.Conditions = append(st.Conditions, c)
+		}
+	}
+	return st
+}
+
 // setPhase sets phase, reason and message. A pod takes its last phase only
 // when nothing of it runs any more.
 func (p *planner) setPhase(st *v1.PodStatus) {
@@ -65,17 +82,32 @@ func (p *planner) setPhase(st *v1.PodStatus) {
 		}
 	case terminal(p.s.Reported.Phase):
 		st.Phase, st.Reason, st.Message = p.s.Reported.Phase, p.s.Reported.Reason, p.s.Reported.Message
+	case terminal(p.s.Pod.Status.Phase):
+		// Somebody else has said that it ended. That is not taken back, though
+		// its containers are still being stopped.
+		st.Phase, st.Reason, st.Message = p.s.Pod.Status.Phase, p.s.Pod.Status.Reason, p.s.Pod.Status.Message
 	case !p.out.Stopped:
 		if terminal(st.Phase) {
 			st.Phase = p.phaseSoFar()
 		}
 	case p.end.phase != "":
 		st.Phase, st.Reason, st.Message = p.end.phase, p.end.reason, p.end.message
-	case !terminal(st.Phase):
-		st.Phase = v1.PodFailed // it ended before its containers could
+	default:
+		if !terminal(st.Phase) { // it ended before its containers could
+			st.Phase = v1.PodFailed
+		}
+		if st.Phase == v1.PodFailed {
+			st.Reason, st.Message = p.end.reason, p.end.message
+		}
 	}
-	// Nothing moves a pod back to where it has been.
-	if p.s.Reported.Phase == v1.PodRunning && st.Phase == v1.PodPending {
+	// Nothing moves a pod back to where it has been but the loss of its sandbox.
+	switch {
+	case terminal(st.Phase):
+	case p.initializesAnew():
+		st.Phase = v1.PodPending
+	case p.end == nil && p.sandbox == nil && p.hasInit() && p.s.Reported.Phase == v1.PodPending:
+		st.Phase = v1.PodPending // its init containers run again, in the next one
+	case p.s.Reported.Phase == v1.PodRunning:
 		st.Phase = v1.PodRunning
 	}
 }
@@ -149,12 +181,14 @@ func isIPv6(ip string) bool {
 func (p *planner) containerStatuses(st *v1.PodStatus) {
 	for _, v := range p.views {
 		cs := p.containerStatus(v)
+		p.keepEnd(v, &cs)
 		switch v.class {
 		case ordinaryInit, sidecar:
 			st.InitContainerStatuses = append(st.InitContainerStatuses, cs)
 		case regular:
 			st.ContainerStatuses = append(st.ContainerStatuses, cs)
 		case ephemeral:
+			cs.Started = nil // it has no probes
 			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, cs)
 		}
 	}

@@ -12,7 +12,8 @@ const shortestGrace = 2
 // end is why a pod is to end.
 type end struct {
 	// phase it ends with; empty when its containers decide.
-	phase   v1.PodPhase
+	phase v1.PodPhase
+	// reason and message of a pod that has failed.
 	reason  string
 	message string
 	// condition to add; nil for none.
@@ -31,14 +32,37 @@ func (p *planner) ending() *end {
 		return &end{phase: s.Reported.Phase, reason: s.Reported.Reason, message: s.Reported.Message}
 	case terminal(s.Pod.Status.Phase):
 		return &end{phase: s.Pod.Status.Phase, reason: s.Pod.Status.Reason, message: s.Pod.Status.Message}
-	case s.Stop != nil:
-		return &end{phase: v1.PodFailed, reason: s.Stop.Reason, message: s.Stop.Message, condition: s.Stop.Condition}
+	case s.Stop != nil && p.stopKept():
+		e := &end{phase: v1.PodFailed, reason: s.Stop.Reason, message: s.Stop.Message, condition: s.Stop.Condition}
+		if s.Stop.ByContainers {
+			e.phase = ""
+		}
+		return e
 	case s.Admission.Decision == Rejected && len(s.Observed.Containers) == 0 && len(s.Observed.Sandboxes) == 0:
 		return &end{phase: v1.PodFailed, reason: s.Admission.Reason, message: "Pod was rejected: " + s.Admission.Message, rejected: true}
-	case s.Removed || s.Pod.DeletionTimestamp != nil:
-		return &end{}
 	}
-	return p.deadline()
+	e := p.deadline() // also of a pod that is deleted: whoever waits for its end is told
+	if e == nil && (s.Removed || s.Pod.DeletionTimestamp != nil) {
+		e = &end{}
+	}
+	return e
+}
+
+// stopKept says whether the node's own reason may be acted upon. One that was is
+// not forgotten when the failure to keep it is.
+func (p *planner) stopKept() bool {
+	_, failed := p.s.Failures[Key{Kind: KeepStop}]
+	return !p.s.StopUnkept || failed || !p.s.EndSince.IsZero()
+}
+
+// keepStop asks for the node's own reason to be kept, and says whether the pod
+// waits for that.
+func (p *planner) keepStop() bool {
+	if p.s.Stop == nil || !p.s.StopUnkept || p.s.Pod == nil || terminal(p.s.Reported.Phase) {
+		return false
+	}
+	p.emit(Action{Key: Key{Kind: KeepStop}, Stop: p.s.Stop})
+	return !p.stopKept()
 }
 
 // deadline is the end by activeDeadlineSeconds; nil before it, with a wake-up.
@@ -68,7 +92,7 @@ func (p *planner) stop() {
 	}
 	p.out.Stopped = true
 	down := p.stopSandboxes()
-	if !p.s.Cleaned.Volumes && !p.anyRunning(SetupVolumes) {
+	if down && !p.s.Cleaned.Volumes && !p.anyRunning(SetupVolumes) {
 		p.emit(Action{Key: Key{Kind: TeardownVolumes}})
 	}
 	if down && !p.s.Cleaned.Cgroup {
@@ -89,8 +113,8 @@ func (p *planner) overdue() {
 	if p.s.Stop == nil || p.s.EndSince.IsZero() {
 		return
 	}
-	_, total := p.graceLeft()
-	at := p.s.EndSince.Add(max(10*time.Second, Seconds(total)*3/2))
+	total := p.graceTotal()
+	at := p.s.EndSince.Add(max(10*time.Second, Seconds(total)+Seconds(total)/2))
 	if p.s.Now.Before(at) {
 		p.wake(at)
 		return
@@ -110,20 +134,6 @@ func (p *planner) anyLive() bool {
 		}
 	}
 	return false
-}
-
-// stopSandboxes stops what is ready and says whether all are down.
-func (p *planner) stopSandboxes() bool {
-	// The runtime may say that a sandbox is down before it has taken its network
-	// down; what follows waits for the call's end.
-	down := !p.anyRunning(StopSandbox)
-	for i := range p.s.Observed.Sandboxes {
-		if sb := &p.s.Observed.Sandboxes[i]; sb.Ready {
-			down = false
-			p.emit(Action{Key: Key{StopSandbox, sb.ID}, ID: sb.ID})
-		}
-	}
-	return down
 }
 
 // removeAll removes what is left of a pod that is gone, and says when it is done.
@@ -178,11 +188,9 @@ func (p *planner) secondsSince(at time.Time) int64 {
 	return int64(p.s.Now.Sub(at) / time.Second)
 }
 
-// graceLeft is what is left of the pod's grace period and the whole of it, in
-// seconds. A second that has begun counts as left: a stop that is tried again
-// gives no less than the whole period.
-func (p *planner) graceLeft() (left, total int64) {
-	total = p.specGrace()
+// graceTotal is the pod's whole grace period in seconds.
+func (p *planner) graceTotal() int64 {
+	total := p.specGrace()
 	if p.s.Pod == nil {
 		total = p.orphanGrace()
 	} else if g := p.s.Pod.DeletionGracePeriodSeconds; g != nil {
@@ -191,24 +199,59 @@ func (p *planner) graceLeft() (left, total int64) {
 	if p.s.Stop != nil && p.s.Stop.GraceSeconds != nil {
 		total = min(total, *p.s.Stop.GraceSeconds)
 	}
-	total = max(total, 1)
+	return max(total, 1)
+}
+
+// graceLeft is what is left of the pod's grace period for what was first asked
+// to end at the given time, and the whole of it, in seconds. A second that has
+// begun counts as left: a stop that is tried again gives no less than the whole
+// period. After a restart of this process it is the whole one again: when a former
+// life saw the deletion, and asked, nobody knows; the object's timestamp may be
+// long past by then, if the apiserver was away.
+func (p *planner) graceLeft(asked time.Time) (left, total int64) {
+	total = p.graceTotal()
+	since := func(began time.Time) int64 {
+		if asked.After(began) {
+			began = asked
+		}
+		return p.secondsSince(began)
+	}
 	left = total
 	if !p.s.EndSince.IsZero() {
-		left = total - p.secondsSince(p.s.EndSince)
+		left = total - since(p.s.EndSince)
 	}
 	if p.s.Pod == nil {
 		return max(left, 0), total
 	}
 	if p.s.DeletionSince.After(p.s.EndSince) && !p.s.EndSince.IsZero() {
-		// It was ending for another reason already: what the deletion gives
-		// counts from the deletion.
-		left = min(p.specGrace()-p.secondsSince(p.s.EndSince), total-p.secondsSince(p.s.DeletionSince))
-	}
-	if at := p.s.Pod.DeletionTimestamp; p.s.EndSeenAtStart && at != nil && !p.s.Removed {
-		// Part of the period passed in a former life of this process; the
-		// timestamp says when it ends, rounded down to a second.
-		ends := at.Add(time.Second)
-		left = min(left, int64((ends.Sub(p.s.Now)+time.Second-1)/time.Second))
+		// It was ending already: what the deletion gives counts from the deletion,
+		// and makes nothing longer.
+		left = total - since(p.s.DeletionSince)
+		before := p.s.Shortened
+		if len(before) == 0 || before[0].Since.After(p.s.EndSince) {
+			before = append([]Period{{p.s.EndSince, p.specGrace()}}, before...)
+		}
+		for _, b := range before {
+			left = min(left, b.Seconds-since(b.Since))
+		}
 	}
 	return max(left, 0), total
+}
+
+// DeletedAnew takes in that the pod's object is being deleted, at first or with a
+// shorter period than before; old is the pod before.
+func (s *State) DeletedAnew(old *v1.Pod, now time.Time) {
+	if s.Pod == nil || s.Pod.DeletionTimestamp == nil {
+		return
+	}
+	if s.DeletionSince.IsZero() {
+		s.DeletionSince = now
+		return
+	}
+	if old == nil || old.DeletionTimestamp == nil || old.DeletionGracePeriodSeconds == nil || s.Pod.DeletionGracePeriodSeconds == nil ||
+		*s.Pod.DeletionGracePeriodSeconds >= *old.DeletionGracePeriodSeconds {
+		return
+	}
+	before := Period{s.DeletionSince, *old.DeletionGracePeriodSeconds}
+	s.Shortened, s.DeletionSince = append(s.Shortened, before), now
 }

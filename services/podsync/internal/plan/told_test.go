@@ -1,12 +1,14 @@
 package plan
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -57,6 +59,22 @@ func TestAKillSaysWhy(t *testing.T) {
 	}
 }
 
+func TestAKillOfASidecarSaysWhatItIs(t *testing.T) {
+	for want, change := range map[string]func(*world, *Container){
+		"Init container side definition changed":                              func(_ *world, c *Container) { c.SpecHash = "x" },
+		`Init container is in "unknown" state, try killing it before restart`: func(_ *world, c *Container) { c.State = StateUnknown },
+		"Init container side failed liveness probe":                           probed(Liveness),
+		"Init container side failed startup probe":                            probed(Startup),
+	} {
+		w := newWorld(withSidecar(testPod(v1.RestartPolicyOnFailure, "a"), "side"))
+		w.settle(time.Minute)
+		change(w, w.newest("side"))
+		if out := Plan(w.s); len(out.Actions) != 1 || out.Actions[0].Reason != want {
+			t.Errorf("actions %+v, want %q", out.Actions, want)
+		}
+	}
+}
+
 func probed(k ProbeType) func(*world, *Container) {
 	return func(w *world, c *Container) { w.s.Probes[ProbeKey{c.Name, k}] = ProbeResult{ContainerID: c.ID} }
 }
@@ -65,10 +83,12 @@ func TestAPodThatTheNodeEndsMayTakeHalfAsLongAgain(t *testing.T) {
 	for _, tc := range []struct {
 		grace int64
 		want  time.Duration
-	}{{30, 45 * time.Second}, {2, 10 * time.Second}} {
-		w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	}{{30, 45 * time.Second}, {2, 10 * time.Second}, {math.MaxInt64, forEver + forEver/2}} {
+		pod := testPod(v1.RestartPolicyAlways, "a")
+		pod.Spec.TerminationGracePeriodSeconds = &tc.grace
+		w := newWorld(pod)
 		w.settle(time.Minute)
-		w.s.Stop = &Stop{Reason: "Evicted", GraceSeconds: &tc.grace}
+		w.s.Stop = &Stop{Reason: "Evicted"}
 		w.s.EndSince = w.s.Now
 		key := Key{KillContainer, w.newest("a").ID}
 		w.s.InFlight[key] = Action{Key: key, GraceTotalSeconds: tc.grace}
@@ -145,5 +165,68 @@ func TestTerminationMessagesShareTheirRoomAndKeepWholeCharacters(t *testing.T) {
 	capMessages(&st)
 	if got := st.ContainerStatuses[0].State.Terminated.Message; len(got) != 2456 || strings.Trim(got, "ä") != "" {
 		t.Errorf("%d bytes, cut in the middle of a character", len(got))
+	}
+}
+
+func TestAContainerThatHasNotStartedShowsWhatItWaitsForAndNoMore(t *testing.T) {
+	for want, pod := range map[string]*v1.Pod{
+		"ContainerCreating": testPod(v1.RestartPolicyAlways, "a"),
+		"PodInitializing":   withInit(testPod(v1.RestartPolicyAlways, "a"), "i"), // also when that is done
+	} {
+		pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
+		w := newWorld(pod)
+		w.exits["i"] = []int32{0}
+		w.fail = func(a Action) *Failure {
+			if a.Kind == StartContainer && a.Container == "a" {
+				return &Failure{Reason: "CreateContainerError", Message: "away", Away: true}
+			}
+			return nil
+		}
+		w.settle(time.Minute)
+		cs := statusOf(w.out.Status, "a")
+		if cs.State.Waiting == nil || cs.State.Waiting.Reason != want || cs.AllocatedResources != nil || cs.Resources != nil || cs.Started == nil {
+			t.Errorf("%s: %+v", want, cs)
+		}
+		if e := w.out.Status.EphemeralContainerStatuses[0]; e.Started != nil || e.State.Running == nil || e.Resources == nil {
+			t.Errorf("ephemeral: %+v", e)
+		}
+	}
+}
+
+func TestWhatAPodWasAllocatedIncludesItsOverhead(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	one := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: one, Limits: one}
+	pod.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")}
+	w := newWorld(pod)
+	w.settle(time.Minute)
+	if st := w.out.Status; st.AllocatedResources.Cpu().String() != "1250m" || st.Resources.Requests.Cpu().String() != "1250m" || st.Resources.Limits.Cpu().String() != "1250m" {
+		t.Errorf("allocated %v, in effect %v", st.AllocatedResources, st.Resources)
+	}
+}
+
+// As a kubelet 1.36 tells it: a container that comes back from a back-off has not
+// ended once more meanwhile.
+func TestABackOffIsToldUntilTheContainerRuns(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.exits["a"] = []int32{1, 1}
+	w.settle(5 * time.Second)
+	told := w.out.Status.ContainerStatuses[0].State.Waiting
+	if told == nil || told.Reason != "CrashLoopBackOff" {
+		t.Fatalf("status %+v", w.out.Status.ContainerStatuses[0])
+	}
+	w.s.Now = w.s.Now.Add(time.Minute)
+	for w.newest("a").State != StateRunning {
+		if !w.step() {
+			t.Fatal("it is not started")
+		}
+		if cs := w.out.Status.ContainerStatuses[0]; cs.State.Waiting == nil || *cs.State.Waiting != *told || cs.LastTerminationState.Terminated == nil {
+			t.Fatalf("status %+v", cs)
+		}
+	}
+	w.step()
+	if cs := w.out.Status.ContainerStatuses[0]; cs.State.Running == nil || cs.RestartCount != 2 {
+		t.Errorf("status %+v", cs)
 	}
 }

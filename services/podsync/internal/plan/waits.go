@@ -76,7 +76,7 @@ func (p *planner) doing(a Action) (reason, advice string) {
 	case SetupVolumes:
 		return "the volumes are being set up", "if it does not end, look at the server behind the volume and at the node's mounts"
 	case MakeSandbox:
-		return "the runtime makes the pod's sandbox and its network", "if it does not end, look at the runtime's log and at the CNI plugin"
+		return "the pod's directories, its sandbox and its network are being made", "if it does not end, look at the runtime's log, at the CNI plugin, and whether the node's disk answers"
 	case StartContainer:
 		return "the container is being made and started", "if it does not end, look at the runtime's log and at the container's postStart hook"
 	case BeginStop, KillContainer:
@@ -87,11 +87,14 @@ func (p *planner) doing(a Action) (reason, advice string) {
 			"a container that does not end is killed when the period is over"
 	}
 	if p.end == nil {
+		if a.Kind == StopSandbox && p.sandbox == nil {
+			return "the sandbox before is stopped and its network taken down; then a new one is made", stopSandboxAdvice
+		}
 		return "", ""
 	}
 	switch a.Kind {
 	case StopSandbox:
-		return "the sandbox is stopped and its network taken down", "if it does not end, look at the runtime's log and at the CNI plugin"
+		return "the sandbox is stopped and its network taken down", stopSandboxAdvice
 	case TeardownVolumes:
 		return "the volumes are being unmounted", "if it does not end, find who keeps the mount busy: findmnt, fuser -m"
 	case RemoveCgroup:
@@ -103,6 +106,8 @@ func (p *planner) doing(a Action) (reason, advice string) {
 	}
 	return "", ""
 }
+
+const stopSandboxAdvice = "if it does not end, look at the runtime's log and at the CNI plugin"
 
 // waitForEnd is for a pod that is ending while nobody stops anything: sidecars
 // that others rely on, or a start that is being cut short.

@@ -68,6 +68,24 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			state: failing(Key{Kind: MakeSandbox}, Failure{Message: "failed to setup network: cni plugin not initialized"}),
 			kind:  "sandbox", reason: "cni plugin", advice: "/etc/cni/net.d",
 		},
+		"a network that is not taken down": {
+			state: running(func(w *world) {
+				w.s.Pod = w.s.Pod.DeepCopy()
+				w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &metav1.Time{Time: w.s.Now}, new(int64)
+				w.end(w.newest("a"), 0)
+				failing(Key{StopSandbox, w.s.Observed.Sandboxes[0].ID}, Failure{Message: `failed to destroy network for sandbox "1": plugin type="calico" failed (delete)`})(w)
+			}),
+			kind: "sandbox", reason: "failed (delete)", advice: "/etc/cni/net.d",
+		},
+		"a former sandbox whose network hangs": {
+			state: running(func(w *world) {
+				w.s.Observed.Sandboxes[0].Ready = false
+				w.end(w.newest("a"), 255)
+				key := Key{StopSandbox, w.s.Observed.Sandboxes[0].ID}
+				w.s.InFlight[key] = Action{Key: key, ID: key.Object}
+			}),
+			kind: "sandbox", reason: "the sandbox before is stopped", advice: "CNI plugin",
+		},
 		"a network that is not ready": {
 			state: func(w *world) { w.s.Node.NetworkReady, w.s.Node.NetworkMessage = false, "cni plugin not initialized" },
 			kind:  "network", reason: "cni plugin not initialized", advice: "CNI",

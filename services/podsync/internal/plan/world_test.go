@@ -44,6 +44,7 @@ func newWorld(pod *v1.Pod) *world {
 			Observed:  Observed{Known: true},
 			Probes:    map[ProbeKey]ProbeResult{}, Images: map[string]Image{},
 			InFlight: map[Key]Action{}, Failures: map[Key]Failure{}, Stops: map[string]ContainerStop{},
+			StoppedSandboxes: map[string]bool{},
 		},
 		exits: map[string][]int32{}, runs: time.Second, killCode: 137, ends: map[string]time.Time{},
 	}
@@ -136,8 +137,11 @@ func (w *world) do(a Action) {
 	w.log = append(w.log, fmt.Sprintf("%s %s", a.Kind, a.Container))
 	if w.fail != nil {
 		if f := w.fail(a); f != nil {
-			f.Count, f.At, f.RestartCount = w.s.Failures[a.Key].Count+1, w.s.Now, a.Attempt
+			f.Count, f.At = w.s.Failures[a.Key].Count+1, w.s.Now
 			w.s.Failures[a.Key] = *f
+			if a.Kind == StartContainer {
+				delete(w.s.Images, a.Container)
+			}
 			return
 		}
 	}
@@ -155,18 +159,27 @@ func (w *world) do(a Action) {
 		}
 		w.s.Images[a.Object] = img
 	case SetupVolumes:
-		w.s.Volumes.Ready = true
+		w.s.Volumes.Done(w.s.Pod, a.Version)
 	case MakeSandbox:
 		w.next++
 		sb := Sandbox{ID: fmt.Sprintf("s%d", w.next), Attempt: uint32(a.Attempt), Ready: true, CreatedAt: w.s.Now, IPs: []string{"10.88.0.2"}, HostNetwork: w.s.Pod.Spec.HostNetwork, PodStarted: a.PodStarted}
 		w.s.Observed.Sandboxes = append([]Sandbox{sb}, w.s.Observed.Sandboxes...)
 	case StartContainer:
 		w.start(a)
+	case KeepStop:
+		w.s.StopUnkept = false
 	case BeginStop:
-		w.s.Stops[a.ID] = ContainerStop{Began: w.s.Now, PreStopDone: true}
+		w.s.Stops[a.ID] = ContainerStop{Began: w.s.Now, Cause: a.Cause, GraceSeconds: a.GraceTotalSeconds, PreStopDone: true}
 	case KillContainer:
+		stop, begun := w.s.Stops[a.ID]
+		if !begun {
+			stop.Began = w.s.Now
+		}
+		stop.Cause, stop.GraceSeconds = a.Cause, a.GraceTotalSeconds
+		w.s.Stops[a.ID] = stop
 		w.end(w.container(a.ID), w.killCode)
 	case StopSandbox:
+		w.s.StoppedSandboxes[a.ID] = true
 		for i := range w.s.Observed.Sandboxes {
 			if w.s.Observed.Sandboxes[i].ID == a.ID {
 				w.s.Observed.Sandboxes[i].Ready = false
@@ -182,7 +195,8 @@ func (w *world) do(a Action) {
 			}
 		}
 	case TeardownVolumes:
-		w.s.Cleaned.Volumes, w.s.Volumes.Ready = true, false
+		w.s.Cleaned.Volumes = true
+		w.s.Volumes.Gone()
 	case RemoveCgroup:
 		w.s.Cleaned.Cgroup = true
 	case RemoveDirectories:

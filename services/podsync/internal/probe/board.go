@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -87,7 +88,7 @@ func (b *Board) Set(pod *v1.Pod, targets []plan.Target) {
 		if r.results[t.ProbeKey].ContainerID != t.ContainerID {
 			delete(r.results, t.ProbeKey)
 		}
-		b.store.Set(full.Key, full)
+		b.store.Set(full.Key, bounded(pod, full))
 	}
 	for key := range r.targets {
 		if !keep[key] {
@@ -106,6 +107,21 @@ func (b *Board) drop(uid types.UID, r *rows, key plan.ProbeKey) {
 	b.store.Delete(Key{UID: uid, ProbeKey: key})
 }
 
+// Target returns one target as probes have it; false when there is none now.
+func (b *Board) Target(key Key) (Target, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.pods[key.UID]
+	if r == nil {
+		return Target{}, false
+	}
+	t, ok := r.targets[key.ProbeKey]
+	if !ok {
+		return Target{}, false
+	}
+	return resolve(r.pod, t)
+}
+
 // Remove drops targets and results of a pod.
 func (b *Board) Remove(uid types.UID) {
 	b.mu.Lock()
@@ -120,6 +136,17 @@ func (b *Board) Remove(uid types.UID) {
 	}
 	delete(b.pods, uid)
 	b.remember(r.pod)
+}
+
+// Prune drops what was kept of pods that do not exist any more.
+func (b *Board) Prune(exists func(types.UID) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := len(b.kept)
+	maps.DeleteFunc(b.kept, func(uid types.UID, _ []kept) bool { return !exists(uid) })
+	if len(b.kept) != before {
+		b.wake()
+	}
 }
 
 // Results returns the last results of a pod, those of the last life of this

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -63,6 +64,41 @@ func TestTargetsAreResolvedFromTheSpec(t *testing.T) {
 	web := frame.Changed[Key{"u", ready}]
 	if web.Probe.HTTPGet.Port.IntValue() != 8080 || web.PortName != "web" {
 		t.Errorf("port %v name %q", web.Probe.HTTPGet.Port, web.PortName)
+	}
+}
+
+func TestNoPodTakesAllThatProbesMayHave(t *testing.T) {
+	b, _ := newBoard()
+	pod := probedPod()
+	c := &pod.Spec.Containers[0]
+	long := strings.Repeat("x", 500<<10)
+	c.Env = []v1.EnvVar{{Name: "A", Value: long}}
+	c.LivenessProbe.Exec.Command = []string{"/ok", "$(A)"}
+	c.ReadinessProbe.HTTPGet.HTTPHeaders = []v1.HTTPHeader{{Name: "X", Value: long}}
+	c.StartupProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(1)}}}
+	bomb := c.DeepCopy()
+	bomb.Name, bomb.LivenessProbe.Exec.Command = "d", []string{strings.Repeat("$(A)", 100_000)}
+	pod.Spec.Containers = append(pod.Spec.Containers, *bomb)
+	bombed := plan.ProbeKey{Container: "d", Type: plan.Liveness}
+	b.Set(pod, append(targets("1"), plan.Target{ProbeKey: bombed, ContainerID: "2"}))
+	frame, err := b.Subscribe(t.Context()).Next(t.Context())
+	if err != nil || len(frame.Changed) != 4 {
+		t.Fatalf("%d targets, %v", len(frame.Changed), err)
+	}
+	for key, target := range frame.Changed {
+		if n := target.Probe.Size(); n > 10<<10 {
+			t.Errorf("%v takes %d bytes", key, n)
+		}
+	}
+	if frame.Changed[Key{"u", live}].Probe.Exec == nil || frame.Changed[Key{"u", ready}].Probe.HTTPGet != nil ||
+		frame.Changed[Key{"u", plan.ProbeKey{Container: "c", Type: plan.Startup}}].Probe.TCPSocket == nil {
+		t.Error("what is left out is not what is too large")
+	}
+	if whole, _ := b.Target(Key{"u", live}); len(whole.Probe.Exec.Command) != 2 || len(whole.Probe.Exec.Command[1]) != 500<<10 {
+		t.Error("the command that is run is not the spec's")
+	}
+	if none, _ := b.Target(Key{"u", bombed}); len(none.Probe.Exec.Command) > 0 {
+		t.Error("a command that nobody can start is run")
 	}
 }
 

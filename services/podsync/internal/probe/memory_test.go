@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
@@ -145,4 +146,31 @@ func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+func TestResultsOfPodsThatNeverComeBackAreForgotten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "polylet", "probe-results.json")
+	life(t, file, health.NewTracker(logr.Discard()), staticPod())
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBoard(Deps{Memory: file})
+		b.Load(logr.Discard())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		b.Prune(func(types.UID) bool { return true })
+		if len(b.Results("u")) == 0 {
+			t.Error("the results of a pod that goes on are gone")
+		}
+		b.Prune(func(types.UID) bool { return false })
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil || len(b.Results("u")) > 0 {
+			t.Errorf("%v; left %v", err, b.Results("u"))
+		}
+	})
+	next := NewBoard(Deps{Memory: file})
+	next.Load(logr.Discard())
+	if left := next.Results("u"); len(left) > 0 {
+		t.Errorf("on the disk are left %v", left)
+	}
 }

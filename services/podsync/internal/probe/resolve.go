@@ -26,7 +26,8 @@ func resolve(pod *v1.Pod, t plan.Target) (Target, bool) {
 	}
 	switch p := full.Probe; {
 	case p.Exec != nil:
-		p.Exec.Command = env.ExpandAll(p.Exec.Command, literals(c))
+		// One that is too large is not run: no program can be started with it.
+		p.Exec.Command, _ = env.ExpandAll(p.Exec.Command, literals(c))
 	case p.HTTPGet != nil:
 		full.PortName = number(&p.HTTPGet.Port, c)
 	case p.TCPSocket != nil:

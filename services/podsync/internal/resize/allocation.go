@@ -77,6 +77,17 @@ func pick(l v1.ResourceList) v1.ResourceList {
 	return out
 }
 
+// Asks says whether anything was asked for. A pod that asks for nothing is
+// BestEffort, and no resize may change its class.
+func (a Allocation) Asks() bool {
+	for _, m := range a.Containers {
+		if len(m.Requests)+len(m.Limits) > 0 {
+			return true
+		}
+	}
+	return a.Pod != nil && len(a.Pod.Requests)+len(a.Pod.Limits) > 0
+}
+
 // Equal compares amounts, not how they are written.
 func (a Allocation) Equal(b Allocation) bool {
 	if (a.Pod == nil) != (b.Pod == nil) || a.Pod != nil && !a.Pod.equal(*b.Pod) {

@@ -1,13 +1,16 @@
 package rotate
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
@@ -116,6 +119,42 @@ func TestLinksToLogsThatAreGoneAreRemoved(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(links, "c-gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the link to nothing is there: %v", err)
+	}
+}
+
+// podsync may be killed between the start of a container and its link.
+func TestALogWithoutALinkGetsOne(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		state plan.ContainerState
+		gone  bool
+		want  bool
+	}{
+		{"it runs", plan.StateRunning, false, true},
+		{"it has ended", plan.StateExited, false, true},
+		{"it was only made", plan.StateCreated, false, false},
+		{"its log is gone", plan.StateExited, true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, links := newWorld(t), t.TempDir()
+			if tc.gone {
+				if err := os.Remove(w.path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.runs(tc.state)
+			r := New(Config{PodLogsDir: w.root, LinksDir: links}, Deps{Containers: w.table})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- r.Run(ctx) }()
+			synctest.Wait()
+			cancel()
+			ended := <-done
+			target, err := os.Readlink(filepath.Join(links, view.LogLink("", "", "c", "id")))
+			if (err == nil) != tc.want || tc.want && target != w.path || ended != nil {
+				t.Errorf("%s: link to %q, %v", tc.name, target, err)
+			}
+		})
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
 const (
@@ -22,6 +25,34 @@ const (
 	// about to be made.
 	youngest = 10 * time.Minute
 )
+
+// link makes the link to a container's log if there is none: what starts a
+// container makes it, but may have been killed in between, or never have had the
+// runtime's answer. A log that is removed meanwhile gets none.
+func (r *Rotator) link(c view.Container) error {
+	if r.cfg.LinksDir == "" || c.State != plan.StateRunning && c.State != plan.StateExited {
+		return nil
+	}
+	if _, err := r.locate(c.LogPath); err != nil || !exists(c.LogPath) {
+		return nil //nolint:nilerr // a log elsewhere is not ours
+	}
+	link := filepath.Join(r.cfg.LinksDir, view.LogLink(c.PodName, c.Namespace, c.Name, c.ID))
+	if err := os.Symlink(c.LogPath, link); err != nil {
+		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+			return nil // it is there, or nobody wants links yet
+		}
+		return err
+	}
+	if !exists(c.LogPath) {
+		return os.Remove(link)
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
 
 // sweepLinks removes links to logs that are gone, from time to time.
 func (r *Rotator) sweepLinks(ctx context.Context) {

@@ -80,6 +80,11 @@ func (l *loop) run(ctx context.Context, frames <-chan frame) {
 // take begins and ends the watch over logs.
 func (l *loop) take(f frame) {
 	for key, entry := range f.Changed {
+		if entry.Container != nil {
+			if err := l.r.link(*entry.Container); err != nil {
+				l.log.Error(err, "Could not link a container's log; log collectors will not find it", "path", entry.Container.LogPath)
+			}
+		}
 		c, ok := l.r.logged(entry)
 		if !ok {
 			l.forget(key.ID)

@@ -1,7 +1,7 @@
 // Package rotate keeps the logs of running containers within their size: it
 // watches how they grow, gives a log that is full another name, has the runtime
-// open a new one, compresses old ones and removes the oldest. It also removes
-// links to logs that are gone.
+// open a new one, compresses old ones and removes the oldest. It also makes the
+// links to logs that lack one, and removes those to logs that are gone.
 //
 // It owns when a log is looked at. It must never touch the log of a container
 // that does not run, never follow a link below the log directory, and never let

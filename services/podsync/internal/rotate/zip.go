@@ -101,17 +101,20 @@ func (z *zipper) set(path, name string) {
 
 // run compresses until ctx is done.
 func (z *zipper) run(ctx context.Context) {
-	// The thread is for this goroutine alone and ends with it, because its I/O
-	// goes last.
-	runtime.LockOSThread()
-	idleIO()
 	defer z.close()
-	failed := false
+	failed, last := false, false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-z.kick:
+		}
+		if !last {
+			// The thread is for this goroutine alone and ends with it, because its I/O
+			// goes last. Where no log is ever rotated there is none.
+			runtime.LockOSThread()
+			idleIO()
+			last = true
 		}
 		for ctx.Err() == nil {
 			j, ok := z.take()

@@ -33,6 +33,8 @@ func containersFrame(frame watch.Frame[view.EntryKey, view.Entry]) *podsyncv1.Wa
 	resp := &podsyncv1.WatchContainersResponse{Epoch: frame.Epoch, Revision: frame.Revision, Snapshot: frame.Snapshot}
 	for _, entry := range frame.Changed {
 		switch {
+		case entry.PodsCgroup != "":
+			resp.PodsCgroup = entry.PodsCgroup
 		case entry.Sandbox != nil:
 			resp.Sandboxes = append(resp.Sandboxes, sandboxMessage(entry.Sandbox))
 		case entry.Container != nil:

@@ -2,12 +2,15 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/material/env"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
@@ -35,6 +38,89 @@ func (s *Server) ExecSync(ctx context.Context, req *podsyncv1.ExecSyncRequest) (
 }
 
 func head(b []byte) []byte { return b[:min(len(b), mostOutput)] }
+
+// mostProbeOutput is how much of an exec probe's output is shown, in bytes, and
+// so how much is returned.
+const mostProbeOutput = 10 << 10
+
+// ExecProbe implements PodSyncService. The caller talks to servers of pods all
+// day: it says which probe, and the spec says which command.
+func (s *Server) ExecProbe(ctx context.Context, req *podsyncv1.ExecProbeRequest) (*podsyncv1.ExecProbeResponse, error) {
+	key := keyOf(req.GetKey())
+	t, ok := s.deps.Probes.Target(key)
+	if !ok || t.Probe.Exec == nil {
+		return nil, fmt.Errorf("%w: container %q of pod %s has no exec probe of type %v that is to be run now", rpcerr.ErrNotFound, key.Container, key.UID, req.GetKey().GetType())
+	}
+	if id := req.GetContainerId(); id != t.ContainerID {
+		return nil, fmt.Errorf("%w: container %q of pod %s/%s runs as %s now, not as %s", rpcerr.ErrPrecondition, t.Container, t.Namespace, t.Name, t.ContainerID, id)
+	}
+	if len(t.Probe.Exec.Command) == 0 {
+		return nil, fmt.Errorf("%w: the command of the %v probe of %s/%s:%s is empty, or %w", rpcerr.ErrInvalid, req.GetKey().GetType(), t.Namespace, t.Name, t.Container, env.ErrTooLarge)
+	}
+	timeout := max(t.Probe.TimeoutSeconds, 1)
+	over := time.Duration(timeout) * time.Second
+	ctx, cancel := context.WithTimeout(ctx, over+longestHold)
+	defer cancel()
+	look := s.lookAfter(ctx, over+promptly, t.ContainerID)
+	resp, err := s.deps.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
+		ContainerId: t.ContainerID, Cmd: t.Probe.Exec.Command, Timeout: int64(timeout),
+	})
+	// Any other error, as when the runtime was restarted meanwhile, says itself.
+	overdue := err != nil && (ctx.Err() != nil || errors.Is(rpcerr.FromStatus(err), rpcerr.ErrTimeout))
+	if late, answers := look(overdue); late {
+		of := fmt.Sprintf("the exec probe of %s/%s:%s", t.Namespace, t.Name, t.Container)
+		if !answers {
+			// A runtime that hangs says nothing about the container: that the command
+			// has taken too long would be held against it.
+			return nil, fmt.Errorf("%w: the runtime has not answered %s: %v", rpcerr.ErrInternal, of, err) //nolint:errorlint // its class is the call's, not the command's
+		}
+		// The command was killed, but what it has begun holds its output, for whose end
+		// the runtime waits.
+		return nil, fmt.Errorf("%w: %s took longer than %d s, and what it started goes on: %v", rpcerr.ErrTimeout, of, timeout, err) //nolint:errorlint // see above
+	}
+	if err != nil {
+		return nil, err
+	}
+	output := resp.GetStdout()[:min(len(resp.GetStdout()), mostProbeOutput)]
+	rest := mostProbeOutput - len(output)
+	output = append(output[:len(output):len(output)], resp.GetStderr()[:min(len(resp.GetStderr()), rest)]...)
+	return &podsyncv1.ExecProbeResponse{Output: output, ExitCode: resp.GetExitCode()}, nil
+}
+
+const (
+	// promptly is how soon after a command's time is over a runtime has killed it
+	// and says so.
+	promptly = 2 * time.Second
+	// longestHold is how long after that what the command left behind may hold its
+	// output before the probe counts as failed; the kubelet's bound is as long.
+	longestHold = 2 * time.Minute
+	// lookFor bounds the question whether the runtime answers at all.
+	lookFor = 5 * time.Second
+)
+
+// lookAfter has the runtime asked about a container when so much time has passed.
+// The function that it returns, to be called once, ends that, or waits for the
+// answer if it is needed, and says whether the runtime was asked and whether the
+// answer was that the container runs.
+func (s *Server) lookAfter(ctx context.Context, d time.Duration, id string) func(needed bool) (late, answers bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	done, found := make(chan struct{}), false
+	timer := time.AfterFunc(d, func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(ctx, lookFor)
+		defer cancel()
+		resp, err := s.deps.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		found = err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	})
+	return func(needed bool) (late, answers bool) {
+		defer cancel()
+		if timer.Stop() || !needed {
+			return false, false
+		}
+		<-done
+		return true, found
+	}
+}
 
 // target finds the running container that a command is for.
 func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (view.Container, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -23,6 +24,8 @@ type Explainer interface {
 	Explain(uid types.UID) (view.Explanation, bool)
 	// Gone returns the newest pod of this name that is gone and still known.
 	Gone(namespace, name string) (types.UID, bool)
+	// InDoubt says whether a static pod goes on that is not looked after.
+	InDoubt(namespace, name string) bool
 }
 
 // Recent are the newest events; *event.Recorder has it.
@@ -52,6 +55,10 @@ func (s *Server) ExplainPod(_ context.Context, req *podsyncv1.ExplainPodRequest)
 
 // explainGone explains a pod that has ended; missing is the error if it is not known.
 func (s *Server) explainGone(ref *podsyncv1.PodRef, missing error) (*podsyncv1.ExplainPodResponse, error) {
+	if s.deps.Explain.InDoubt(ref.GetNamespace(), ref.GetName()) {
+		return nil, fmt.Errorf("%w: static pod %q goes on, but nobody probes or restarts it: no manifest that can be read is its own; correct it, polylet status names those that cannot be read; without one it is ended when all can be",
+			rpcerr.ErrPrecondition, ref.GetName())
+	}
 	uid, ok := types.UID(ref.GetUid()), ref.GetUid() != ""
 	if !ok {
 		uid, ok = s.deps.Explain.Gone(ref.GetNamespace(), ref.GetName())

@@ -25,6 +25,11 @@ func (s *Server) HoldExec(stream podsyncv1.PodSyncService_HoldExecServer) error 
 	if hold == nil {
 		return err
 	}
+	// Of one that is resumed only the container is known.
+	whose := "container " + resp.GetContainerId()
+	if name := req.GetOpen().GetPod().GetNamespace(); name != "" {
+		whose = "namespace " + name
+	}
 	// Who does not get the answer has left before the command could start.
 	over := exec{err: stream.Send(resp)}
 	if over.err == nil {
@@ -39,24 +44,20 @@ func (s *Server) HoldExec(stream podsyncv1.PodSyncService_HoldExecServer) error 
 		return nil
 	}
 	// The command is ended though nobody may wait for it.
-	ctx := context.WithoutCancel(stream.Context())
+	ctx, settled := s.leaving.begin(context.WithoutCancel(stream.Context()), whose)
+	defer settled()
 	hold.Left(ctx)
 	if over.err == nil {
 		over.err = stream.Send(&podsyncv1.HoldExecResponse{})
 	}
-	err = hold.Settle(ctx)
+	if err = hold.Settle(ctx); errors.Is(context.Cause(ctx), errGivenUp) {
+		return nil // not to be told to another podsync
+	}
 	if err != nil && over.err != nil {
 		klog.FromContext(stream.Context()).Error(err, "The command of a session that broke may be left in its container",
-			"containerID", resp.GetContainerId(), "program", argv(req)[0])
+			"containerID", resp.GetContainerId(), "program", hold.Program())
 	}
 	return err
-}
-
-func argv(req *podsyncv1.HoldExecRequest) []string {
-	if open := req.GetOpen(); open != nil {
-		return open.GetCommand()
-	}
-	return req.GetResume().GetCommand()
 }
 
 // hold begins or goes on; no hold and no error: there is nothing to do.

@@ -78,7 +78,7 @@ func withHolding(t *testing.T, test func(t *testing.T, h *holding)) {
 		r := &rig{pods: view.NewPods(7), table: view.NewTable(7)}
 		r.addRunning()
 		s, err := New(Deps{
-			Epoch: 7, Pods: r.pods, Table: r.table, Probes: probe.NewBoard(probe.Deps{Epoch: 7}), Runtime: &fakeRuntime{}, Logs: &fakeLogs{},
+			Pods: r.pods, Table: r.table, Probes: probe.NewBoard(probe.Deps{Epoch: 7}), Runtime: &fakeRuntime{}, Logs: &fakeLogs{},
 			State: func() RuntimeState { return r.state }, Sessions: book,
 			ContainerRuns: func(_ context.Context, id string) (bool, error) {
 				h.asked = append(h.asked, id)
@@ -243,4 +243,81 @@ func TestAServerWithoutABookDoesNotKnowHoldExec(t *testing.T) {
 		}
 		wantCode(t, err, codes.Unimplemented, "HoldExec")
 	})
+}
+
+// TestSessionsThatWaitLongAfterTheirClientsLeftTakeNotAllCalls: what may be the command
+// of a session that goes on is left alone as long as that does.
+func TestSessionsThatWaitLongAfterTheirClientsLeftTakeNotAllCalls(t *testing.T) {
+	withHolding(t, func(t *testing.T, h *holding) {
+		if _, _, err := h.begin(t, opening("sh")); err != nil { // goes on
+			t.Fatal(err)
+		}
+		const more = 20
+		var mu sync.Mutex
+		ended := map[int]error{}
+		for i := range mostLeavingOfOne + more {
+			stream, _, err := h.begin(t, opening("sh"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Send(over(true)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Recv(); err != nil { // it has looked
+				t.Fatal(err)
+			}
+			go func() {
+				_, err := stream.Recv()
+				mu.Lock()
+				defer mu.Unlock()
+				ended[i] = err
+			}()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(ended) != more {
+			t.Errorf("%d of %d calls have ended, want %d", len(ended), mostLeavingOfOne+more, more)
+		}
+		for i := range more {
+			if err, over := ended[i]; !over || !errors.Is(err, io.EOF) {
+				t.Errorf("call %d, of those that wait longest: ended %t, %v", i, over, err)
+			}
+		}
+		if !h.container.runs() {
+			t.Error("a command that may be another session's was ended")
+		}
+	})
+}
+
+func TestOfThoseWhoHaveMostLeavingSessionsTheFirstAreGivenUp(t *testing.T) {
+	var l leaving
+	begin := func(whose string) context.Context {
+		ctx, _ := l.begin(t.Context(), whose)
+		return ctx
+	}
+	var many []context.Context
+	for range mostLeavingOfOne {
+		many = append(many, begin("many"))
+	}
+	var few []context.Context
+	for range mostLeaving - mostLeavingOfOne + 10 {
+		few = append(few, begin("few"))
+	}
+	for i, ctx := range many {
+		if given := errors.Is(context.Cause(ctx), errGivenUp); given != (i < 10) {
+			t.Errorf("of the many, %d is given up: %t", i, given)
+		}
+	}
+	for i, ctx := range few {
+		if ctx.Err() != nil {
+			t.Errorf("of the few, %d is given up", i)
+		}
+	}
+	_, settled := l.begin(t.Context(), "few")
+	settled()
+	if len(l.all) != mostLeaving-1 { // one of the many made room for it
+		t.Errorf("%d are counted", len(l.all))
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -16,7 +17,7 @@ func (s *Server) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*pod
 	st := s.deps.State()
 	resp := &podsyncv1.GetRuntimeResponse{
 		Name: st.Version.GetRuntimeName(), Version: st.Version.GetRuntimeVersion(), ApiVersion: st.Version.GetRuntimeApiVersion(),
-		LastOkTime: stamp(st.LastOK), ContainerEvents: st.ContainerEvents,
+		LastOkTime: onClock(st.LastOK), ContainerEvents: st.ContainerEvents,
 		LastRelistTime: stamp(st.LastRelist), SourcesReadyTime: stamp(st.SourcesReady),
 		SupplementalGroupsPolicy: st.Status.GetFeatures().GetSupplementalGroupsPolicy(),
 	}
@@ -32,6 +33,15 @@ func (s *Server) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*pod
 	}
 	sort.Slice(resp.Handlers, func(i, j int) bool { return resp.Handlers[i].Name < resp.Handlers[j].Name })
 	return resp, nil
+}
+
+// onClock is what the wall clock says now of a moment of this life: it may have been
+// set since, and who is told compares it with the clock.
+func onClock(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(time.Now().Add(-time.Since(t)))
 }
 
 // condition reads one of the runtime's conditions; one that it does not report

@@ -1,6 +1,7 @@
 // Package server owns podsync's gRPC face: polylet.podsync.v1 and Kubernetes'
 // Pods API. It translates between messages and the parts that do the work; it
-// must never hold state of its own, and never decide about a pod.
+// must never hold state of its own but which checkpoints are under way, and never
+// decide about a pod.
 package server
 
 import (
@@ -29,6 +30,7 @@ import (
 // CheckpointContainer, which have their own timeout in the request.
 type Runtime interface {
 	ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error)
+	ContainerStatus(ctx context.Context, req *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error)
 	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
 	Attach(ctx context.Context, req *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
 	PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
@@ -71,7 +73,6 @@ type LogPath func(pod *v1.Pod, container string, restartCount int32) string
 
 // Deps is what a Server is given.
 type Deps struct {
-	Epoch   uint64
 	Pods    *view.Pods
 	Table   *view.Table
 	Probes  *probe.Board
@@ -100,16 +101,23 @@ type Deps struct {
 	Mirrors Mirrors
 	// CheckpointDir takes the archives of checkpointed containers.
 	CheckpointDir string
+	// FreePercent is how much of a directory's disk is free; statfs(2) when nil.
+	FreePercent func(dir string) (float64, error)
 }
 
 // Server answers the RPCs.
 type Server struct {
 	podsyncv1.UnimplementedPodSyncServiceServer
-	deps Deps
+	deps        Deps
+	checkpoints checkpoints
+	leaving     leaving
 }
 
 // New returns a Server. It fails when a dependency is missing.
 func New(deps Deps) (*Server, error) {
+	if deps.FreePercent == nil {
+		deps.FreePercent = freePercent
+	}
 	if deps.Pods == nil || deps.Table == nil || deps.Probes == nil || deps.Runtime == nil || deps.Logs == nil || deps.State == nil {
 		return nil, errors.New("make podsync's gRPC server: Pods, Table, Probes, Runtime, State and Logs must all be given")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,8 +46,11 @@ type rig struct {
 	results []plan.ProbeResult
 	state   RuntimeState
 	client  podsyncv1.PodSyncServiceClient
+	server  *Server
 	podsAPI podsapi.PodsClient
 	dir     string
+	// diskUsed is how many percent of every disk are used.
+	diskUsed float64
 }
 
 type fakeRuntime struct {
@@ -54,19 +58,63 @@ type fakeRuntime struct {
 	attach  *runtimeapi.AttachRequest
 	forward *runtimeapi.PortForwardRequest
 	sync    *runtimeapi.ExecSyncRequest
+	output  []byte // of commands; "out" when nil
+	// takes is how long commands take; the runtime ends them after their timeout,
+	// unless it hangs. What they have started holds their output for so long.
+	takes time.Duration
+	holds time.Duration
+	hangs bool
+	// restarts: what ends such a command's wait is that the runtime goes.
+	restarts bool
 
 	checkpoint    *runtimeapi.CheckpointContainerRequest
 	checkpointErr error
+	// checkpointing is closed to let calls that wait return; nil: none waits.
+	checkpointing chan struct{}
+	locations     []string
+	mu            sync.Mutex
 }
 
 func (f *fakeRuntime) CheckpointContainer(_ context.Context, req *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+	f.mu.Lock()
 	f.checkpoint = req
+	f.locations = append(f.locations, req.GetLocation())
+	f.mu.Unlock()
+	if f.checkpointing != nil {
+		<-f.checkpointing
+	}
 	return &runtimeapi.CheckpointContainerResponse{}, f.checkpointErr
 }
 
-func (f *fakeRuntime) ExecSync(_ context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+func (f *fakeRuntime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	f.sync = req
+	ends := time.After(max(min(f.takes, time.Duration(req.GetTimeout())*time.Second), f.holds))
+	if f.hangs {
+		ends = nil
+	}
+	select {
+	case <-ends:
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if f.restarts {
+		return nil, status.Error(codes.Unavailable, "it goes")
+	}
+	if f.takes > time.Duration(req.GetTimeout())*time.Second {
+		return nil, status.Error(codes.DeadlineExceeded, "timeout exceeded")
+	}
+	if f.output != nil {
+		return &runtimeapi.ExecSyncResponse{Stdout: f.output, Stderr: f.output}, nil
+	}
 	return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: 3}, nil
+}
+
+func (f *fakeRuntime) ContainerStatus(ctx context.Context, _ *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	if f.hangs {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}, nil
 }
 
 func (f *fakeRuntime) Exec(_ context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
@@ -122,13 +170,15 @@ func run(t *testing.T, test func(t *testing.T, r *rig)) {
 		r := &rig{dir: t.TempDir(), pods: view.NewPods(7), table: view.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
 		r.board = probe.NewBoard(probe.Deps{Epoch: 7, OnResult: func(_ types.UID, _ plan.ProbeKey, res plan.ProbeResult) { r.results = append(r.results, res) }})
 		s, err := New(Deps{
-			Epoch: 7, Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
+			Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
 			State: func() RuntimeState { return r.state }, CheckpointDir: filepath.Join(r.dir, "checkpoints"),
-			LogPath: func(_ *v1.Pod, c string, n int32) string { return "/logs/" + c + "/" + string('0'+n) },
+			FreePercent: func(string) (float64, error) { return 100 - r.diskUsed, nil },
+			LogPath:     func(_ *v1.Pod, c string, n int32) string { return "/logs/" + c + "/" + string('0'+n) },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.server = s
 		server := rpc.NewServer(rpc.ServerConfig{Insecure: true})
 		s.Register(server)
 		listener := bufconn.Listen(1 << 20)
@@ -294,6 +344,10 @@ func TestContainersComeAsASnapshotAndThenChanges(t *testing.T) {
 		if c := first.GetContainers()[0]; c.GetId() != "c1" || c.GetLogDir() != "/logs/ns_p_u/c" || c.GetState() != podsyncv1.ContainerState_CONTAINER_STATE_RUNNING || c.GetPod().GetName() != "p" {
 			t.Fatalf("container %v", c)
 		}
+		r.table.SetPodsCgroup("/kubepods.slice")
+		if frame, err := stream.Recv(); err != nil || frame.GetSnapshot() || frame.GetPodsCgroup() != "/kubepods.slice" {
+			t.Fatalf("frame %v, error %v", frame, err)
+		}
 		r.table.SetPod("u", nil, nil)
 		r.table.SetVolumes(view.Volumes{UID: "u"})
 		for gone := 0; gone < 3; {
@@ -303,46 +357,6 @@ func TestContainersComeAsASnapshotAndThenChanges(t *testing.T) {
 			}
 			gone += len(frame.GetRemovedIds()) + len(frame.GetRemovedVolumePodUids())
 		}
-	})
-}
-
-func TestCommandsGoToTheRunningContainer(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
-		r.addRunning()
-		resp, err := r.client.ExecSync(t.Context(), &podsyncv1.ExecSyncRequest{Pod: ref, Container: "c", Command: []string{"x"}})
-		if err != nil || string(resp.GetStdout()) != "out" || resp.GetExitCode() != 3 || r.runtime.sync.GetContainerId() != "c1" {
-			t.Fatalf("response %v, error %v", resp, err)
-		}
-		_, err = r.client.ExecSync(t.Context(), &podsyncv1.ExecSyncRequest{Pod: ref, Container: "c", ContainerId: "old", Command: []string{"x"}})
-		wantCode(t, err, codes.FailedPrecondition, "runs as c1 now")
-		_, err = r.client.ExecSync(t.Context(), &podsyncv1.ExecSyncRequest{Pod: ref, Container: "c"})
-		wantCode(t, err, codes.InvalidArgument, "empty")
-		_, err = r.client.ExecSync(t.Context(), &podsyncv1.ExecSyncRequest{Pod: &podsyncv1.PodRef{Namespace: "ns", Name: "q"}, Container: "c", Command: []string{"x"}})
-		wantCode(t, err, codes.NotFound, `pod "q" does not exist`)
-		_, err = r.client.OpenExec(t.Context(), &podsyncv1.OpenExecRequest{Pod: ref, Container: "d", Command: []string{"x"}, Streams: &podsyncv1.StreamOptions{Stdout: true}})
-		wantCode(t, err, codes.FailedPrecondition, `container not found ("d")`)
-		_, err = r.client.OpenExec(t.Context(), &podsyncv1.OpenExecRequest{Pod: ref, Container: "c", Command: []string{"x"}})
-		wantCode(t, err, codes.InvalidArgument, "at least 1 of stdin, stdout, stderr")
-	})
-}
-
-func TestATerminalHasNoErrorStreamOfItsOwn(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
-		r.addRunning()
-		all := &podsyncv1.StreamOptions{Stdin: true, Stdout: true, Stderr: true}
-		attach, err := r.client.OpenAttach(t.Context(), &podsyncv1.OpenAttachRequest{Pod: ref, Container: "c", Streams: all})
-		if err != nil || attach.GetUrl() == "" || !r.runtime.attach.GetTty() || r.runtime.attach.GetStderr() {
-			t.Fatalf("request %v, error %v", r.runtime.attach, err)
-		}
-		exec, err := r.client.OpenExec(t.Context(), &podsyncv1.OpenExecRequest{Pod: ref, Container: "c", Command: []string{"sh"}, Streams: all})
-		if err != nil || exec.GetUrl() == "" || r.runtime.exec.GetTty() || !r.runtime.exec.GetStderr() {
-			t.Fatalf("request %v, error %v", r.runtime.exec, err)
-		}
-		if _, err := r.client.OpenPortForward(t.Context(), &podsyncv1.OpenPortForwardRequest{Pod: ref, Ports: []int32{80}}); err != nil || r.runtime.forward.GetPodSandboxId() != "s1" {
-			t.Fatalf("request %v, error %v", r.runtime.forward, err)
-		}
-		_, err = r.client.OpenPortForward(t.Context(), &podsyncv1.OpenPortForwardRequest{Pod: ref, Ports: []int32{0}})
-		wantCode(t, err, codes.InvalidArgument, "port 0")
 	})
 }
 

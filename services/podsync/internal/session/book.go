@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,7 +81,10 @@ type Hold struct {
 	book      *Book
 	container string
 	began     uint64
-	argv      []string
+	// argv is the command, nil when it is too long to be looked at; program is what it
+	// begins with, for people.
+	argv    []string
+	program string
 
 	// Under book.mu. left: the client has left. watched: the end of this session
 	// may make certain what another's command is.
@@ -135,15 +139,24 @@ func (b *Book) Begin(container string, argv []string) *Hold {
 
 // Resume notes a session that was begun before, with another Book.
 func (b *Book) Resume(container string, argv []string, began uint64) *Hold {
-	h := &Hold{book: b, container: container, argv: argv, began: began}
+	h := &Hold{book: b, container: container, argv: known(argv), began: began}
+	if len(argv) > 0 {
+		h.program = strings.Clone(argv[0][:min(len(argv[0]), mostProgram)])
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held[container] = append(b.held[container], h)
 	return h
 }
 
+// mostProgram is how much of a program's name is shown, in bytes.
+const mostProgram = 256
+
 // Began is when the session began, in ticks since the machine's start.
 func (h *Hold) Began() uint64 { return h.began }
+
+// Program is what the session's command begins with, for people.
+func (h *Hold) Program() string { return h.program }
 
 // End forgets a session whose command has ended.
 func (h *Hold) End() {
@@ -304,7 +317,7 @@ func (h *Hold) look(ctx context.Context) (found []Process, spared bool, changed 
 func asRoots(list []Process) []Root {
 	out := make([]Root, len(list))
 	for i, p := range list {
-		out[i] = Root{Start: p.Start, Argv: p.Argv}
+		out[i] = Root{Start: p.Start, Argv: known(p.Argv)}
 	}
 	return out
 }

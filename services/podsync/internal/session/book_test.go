@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -291,4 +292,37 @@ func TestManySessionsThatAreLeftAtOnceAreEndedAtOnce(t *testing.T) {
 			t.Errorf("%d signals in %v", len(got), took)
 		}
 	})
+}
+
+// TestCommandsAsLongAsTheyMayBeHoldNobodyUp: each exec probe of the node is noted as a
+// session, and waits for whoever judges whose process is whose.
+func TestCommandsAsLongAsTheyMayBeHoldNobodyUp(t *testing.T) {
+	h := newHost()
+	b := New(Deps{Host: h, Now: func() uint64 { return 1000 }})
+	close(b.since) // it has been there for long
+	var holds []*Hold
+	for i := range 384 {
+		holds = append(holds, b.Begin("c", []string{"sh", "-c", strings.Repeat("a ", 400<<10) + fmt.Sprint(i)}))
+	}
+	for pid := range 16 {
+		h.all = append(h.all, Process{PID: 2 + pid, Parent: 999, SID: 2 + pid, Start: 2000, Argv: []string{"sleep", "9"}, Level: 2, ParentLevel: 1})
+	}
+	began := time.Now()
+	holds[0].Left(t.Context())
+	b.Begin("neighbour", []string{"check"}).End()
+	if took := time.Since(began); took > 20*time.Second { // it was minutes, and is milliseconds
+		t.Errorf("a neighbour's probe waited %v", took)
+	}
+	held := 0
+	for _, h := range holds {
+		for _, arg := range h.argv {
+			held += len(arg)
+		}
+	}
+	if held > 1<<20 {
+		t.Errorf("%d bytes of the commands are held", held)
+	}
+	for _, h := range holds {
+		h.End()
+	}
 }

@@ -43,7 +43,7 @@ func (h *Hold) hangUp(ctx context.Context, commands []Process) error {
 		result = "killed"
 	}
 	b.count.WithLabelValues(result).Inc()
-	klog.FromContext(ctx).Info("Ended a command whose client has left", "containerID", h.container, "program", h.argv[0],
+	klog.FromContext(ctx).Info("Ended a command whose client has left", "containerID", h.container, "program", h.program,
 		"pid", commands[0].PID, "processes", len(hungUp), "killed", killed)
 	return nil
 }

@@ -21,12 +21,35 @@ const (
 	spareWithin = 3 * claimWithin
 )
 
+// Of a command as long as a client can ask for it costs seconds to say what it may
+// have become, and each session is held against each process.
+const (
+	// longest is how many bytes of arguments a command has at most that is looked at.
+	longest = 4 << 10
+	// mostOfOne is how many arguments.
+	mostOfOne = 256
+)
+
+// known is a command, nil when it is too long to be looked at.
+func known(argv []string) []string {
+	size := 0
+	for _, arg := range argv {
+		size += len(arg)
+	}
+	if size > longest || len(argv) > mostOfOne {
+		return nil
+	}
+	return argv
+}
+
 // Session is what is known of one session.
 type Session struct {
 	// Began is in ticks since the machine's start; the command starts then or
 	// later.
 	Began uint64
-	// Argv is the command as it was asked for.
+	// Argv is the command as it was asked for; nil when it is too long: it may have
+	// become anything, so while the session goes on it spares what it may be, and
+	// when its client has left nothing is ended for it.
 	Argv []string
 	// Left says that the client has left; one that ended is not there at all.
 	Left bool
@@ -36,7 +59,8 @@ type Session struct {
 type Root struct {
 	// Start is in ticks since the machine's start.
 	Start uint64
-	// Argv is the command as it is now: a program may have taken its place.
+	// Argv is the command as it is now: a program may have taken its place. nil when
+	// it is too long, or not known.
 	Argv []string
 }
 
@@ -52,7 +76,7 @@ type Ruling struct {
 
 // How well a process fits a session.
 const (
-	fitsNot = iota
+	fitsNot uint8 = iota
 	fitsInTime
 	// fitsAkin: what runs is named in the command, as sleep in sh -c 'exec sleep 9'.
 	fitsAkin
@@ -69,8 +93,17 @@ const (
 func Judge(sessions []Session, roots []Root) []Ruling {
 	m := match{sessions: sessions, roots: roots, owner: make([]int, len(roots)), settled: make([]bool, len(sessions))}
 	m.possible = make([][]bool, len(roots))
+	fitting := make([][]uint8, len(roots))
+	says := make([]map[string]bool, len(sessions))
+	for s := range sessions {
+		says[s] = wordsOf(sessions[s].Argv)
+	}
 	for r := range roots {
-		m.owner[r], m.possible[r] = -1, possible(sessions, roots[r])
+		fitting[r] = make([]uint8, len(sessions))
+		for s := range sessions {
+			fitting[r][s] = fits(sessions[s], says[s], roots[r])
+		}
+		m.owner[r], m.possible[r] = -1, possible(sessions, fitting[r])
 	}
 	for m.settle() {
 	}
@@ -81,7 +114,7 @@ func Judge(sessions []Session, roots []Root) []Ruling {
 			case !m.may(s, r):
 			case !sessions[s].Left:
 				out[r].Spared = true
-			case fits(sessions[s], roots[r]) >= fitsAkin && roots[r].Start-sessions[s].Began <= claimWithin:
+			case fitting[r][s] >= fitsAkin && roots[r].Start-sessions[s].Began <= claimWithin:
 				out[r].Claims = append(out[r].Claims, s)
 			}
 		}
@@ -89,17 +122,15 @@ func Judge(sessions []Session, roots []Root) []Ruling {
 	return out
 }
 
-// possible says which of the sessions may have started a root.
-func possible(sessions []Session, root Root) []bool {
+// possible says which of the sessions may have started a root that fits them so.
+func possible(sessions []Session, fitting []uint8) []bool {
 	least := fitsInTime
-	for _, s := range sessions {
-		if fits(s, root) == fitsEqual {
-			least = fitsAkin
-		}
+	if slices.Contains(fitting, fitsEqual) {
+		least = fitsAkin
 	}
 	out := make([]bool, len(sessions))
-	for i, s := range sessions {
-		out[i] = fits(s, root) >= least
+	for s, f := range fitting {
+		out[s] = f >= least || f == fitsInTime && sessions[s].Argv == nil
 	}
 	return out
 }
@@ -136,13 +167,16 @@ func (m match) settle() bool {
 	return false
 }
 
-func fits(s Session, r Root) int {
+// fits says how well; says are the words of the session's arguments.
+func fits(s Session, says map[string]bool, r Root) uint8 {
 	switch {
 	case r.Start < s.Began || r.Start-s.Began > spareWithin:
 		return fitsNot
+	case len(s.Argv) == 0 || len(r.Argv) == 0:
+		return fitsInTime
 	case slices.Equal(s.Argv, r.Argv):
 		return fitsEqual
-	case akin(s.Argv, r.Argv):
+	case akin(s.Argv, says, r.Argv):
 		return fitsAkin
 	}
 	return fitsInTime
@@ -150,10 +184,7 @@ func fits(s Session, r Root) int {
 
 // akin says whether a command that was asked for may have become what runs: its
 // text names the program, or it is a script and the program its interpreter.
-func akin(asked, runs []string) bool {
-	if len(asked) == 0 || len(runs) == 0 {
-		return false
-	}
+func akin(asked []string, says map[string]bool, runs []string) bool {
 	program := name(runs[0])
 	if program == name(asked[0]) {
 		// A wrapper hands its arguments on; who has a title shows none.
@@ -162,19 +193,25 @@ func akin(asked, runs []string) bool {
 			return true
 		}
 	}
+	if program != "" && says[program] {
+		return true
+	}
+	script := len(runs) - len(asked) // where it is among what its interpreter was given
+	return script > 0 && name(runs[script]) == name(asked[0]) && slices.Equal(runs[script+1:], asked[1:])
+}
+
+// wordsOf are those of a command's arguments.
+func wordsOf(asked []string) map[string]bool {
+	if len(asked) == 0 {
+		return nil
+	}
+	out := map[string]bool{}
 	for _, arg := range asked[1:] {
 		for word := range strings.FieldsFuncSeq(arg, notInName) {
-			if program != "" && word == program {
-				return true
-			}
+			out[word] = true
 		}
 	}
-	for i := 1; i < len(runs); i++ {
-		if name(runs[i]) == name(asked[0]) && slices.Equal(runs[i+1:], asked[1:]) {
-			return true
-		}
-	}
-	return false
+	return out
 }
 
 // name is a program's without its directory; a login shell's begins with "-",

@@ -92,6 +92,21 @@ func TestACommandIsEndedWhenItIsCertainlyThatOfASessionWhoseClientLeft(t *testin
 			root 103 top -> spare
 			root 104 sleep 5 -> spare
 			root 105 yes -> end`},
+		{"a command that is too long to be looked at may be anything while it goes on", `
+			live 100
+			left 101 sleep 9
+			root 105 sleep 9 -> spare
+			root 106 yes -> spare`},
+		{"and when its client has left nothing is ended for it", `
+			left 100
+			left 101 sleep 9
+			root 105 sleep 9 -> end
+			root 106 yes -> stay`},
+		{"a process whose command is too long is nobody's but in time", `
+			live 100 top
+			left 101 sleep 9
+			root 105 -> spare
+			root 106 sleep 9 -> end`},
 		{"a session whose command became something else owns what nobody else can", `
 			live 100 ./start
 			left 100 yes

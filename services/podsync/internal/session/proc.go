@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,7 +20,9 @@ type Process struct {
 	SID int
 	// Start is in ticks since the machine's start; with PID it names a process.
 	Start uint64
-	Argv  []string
+	// Argv is the command of one that was started from outside (see roots), as
+	// much of it as is read; nil of others.
+	Argv []string
 	// Zombie has ended already.
 	Zombie bool
 	// First is PID 1 of its own PID namespace.
@@ -46,6 +49,15 @@ func (f Procfs) path(parts ...string) string {
 	return filepath.Join(append([]string{root}, parts...)...)
 }
 
+// mostArgv is how much is read of the commands of one container's processes, in
+// bytes: more than anybody can ask for. A process says itself where its command
+// lies (PR_SET_MM_MAP), and may say that all of its memory is. mostArgs is how many
+// arguments are told apart: each takes more room than it has bytes.
+const (
+	mostArgv = 4 << 20
+	mostArgs = 64 << 10
+)
+
 // Container returns the processes in the container's cgroup and below it, in
 // whichever hierarchy. One that ends meanwhile is left out.
 func (f Procfs) Container(id string) ([]Process, error) {
@@ -68,7 +80,35 @@ func (f Procfs) Container(id string) ([]Process, error) {
 			all = append(all, p)
 		}
 	}
+	f.commands(all)
 	return all, nil
+}
+
+// commands reads those of the processes that were started from outside. Of one
+// that has ended meanwhile nothing is known.
+func (f Procfs) commands(all []Process) {
+	argv, left := map[int][]string{}, int64(mostArgv)
+	for _, p := range roots(all, f.Level()) {
+		raw := f.head(left, strconv.Itoa(p.PID), "cmdline")
+		left -= int64(len(raw))
+		if len(raw) > 0 {
+			argv[p.PID] = strings.SplitN(strings.TrimSuffix(string(raw), "\x00"), "\x00", mostArgs)
+		}
+	}
+	for i := range all {
+		all[i].Argv = argv[all[i].PID]
+	}
+}
+
+// head reads the first limit bytes of a file, fewer when it cannot.
+func (f Procfs) head(limit int64, parts ...string) []byte {
+	file, err := os.Open(f.path(parts...))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	raw, _ := io.ReadAll(io.LimitReader(file, limit)) // what came before an error is as good
+	return raw
 }
 
 // inside says whether the process is in the container's cgroup now.
@@ -115,13 +155,6 @@ func (f Procfs) process(pid int) (p Process, ok bool) {
 	p.Level, p.First = level(status["NSpid"])
 	if parent, err := f.status(p.Parent); err == nil {
 		p.ParentLevel, _ = level(parent["NSpid"])
-	}
-	raw, err := os.ReadFile(f.path(strconv.Itoa(pid), "cmdline"))
-	if err != nil {
-		return p, false
-	}
-	if len(raw) > 0 {
-		p.Argv = strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")
 	}
 	return p, true
 }

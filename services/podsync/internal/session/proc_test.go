@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -65,6 +66,10 @@ func (c *pretend) start(argv ...string) (cmd *exec.Cmd, line string) {
 // newPretend has its own first process, of an earlier tick than what follows.
 func newPretend(t *testing.T) *pretend {
 	c := &pretend{t: t, sid: map[int]bool{}}
+	// Who runs the tests may ignore hangups (nohup), and what they start would, too.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, unix.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 	cmd, _ := c.start("sh", "-c", "echo ready; exec sleep 1000")
 	first, err := Procfs{}.stat(cmd.Process.Pid)
 	if err != nil {
@@ -251,14 +256,24 @@ func TestAProcessIsReadWhateverItIsCalled(t *testing.T) {
 	write("7/cmdline", "sh\x00-c\x00\x00")
 	write("7/cgroup", "0::/kubepods/podx/c\n")
 	write("3/status", "NSpid:\t3\n")
+	write("6/stat", "6 (init) S 3 6 6 34816 6 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4700 0 0 0 0 0 0 0 0\n") // the container's own
+	write("6/status", "NSpid:\t6\t1\n")
+	write("6/cmdline", "init\x00")
+	write("6/cgroup", "0::/kubepods/podx/c\n")
 	write("8/cgroup", "0::/kubepods/podx/c\n") // has ended meanwhile
 	write("self/cgroup", "0::/kubepods/podx/c\n")
 	f := Procfs{Root: root}
 	all, err := f.Container("c")
-	if err != nil || len(all) != 1 {
+	if err != nil || len(all) != 2 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	p := all[0]
+	p, first := all[0], all[1]
+	if p.PID == 6 {
+		p, first = first, p
+	}
+	if first.PID != 6 || !first.First || first.Argv != nil {
+		t.Errorf("%+v", first)
+	}
 	if p.PID != 7 || p.Parent != 3 || p.SID != 7 || p.Start != 4711 || p.Zombie || p.First || p.Level != 2 || p.ParentLevel != 1 || !slices.Equal(p.Argv, []string{"sh", "-c", ""}) {
 		t.Errorf("%+v", p)
 	}

@@ -9,10 +9,12 @@
 //	make sim SEEDS=10000
 //	go test ./services/podsync/internal/sim -seeds 1000 -first 5001
 //	go test ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seed 42 -v
+//	make replay SEED=42
 //
-// The last tells the story of one seed: what was done (ACT), what the runtime
+// The third tells the story of one seed: what was done (ACT), what the runtime
 // did (RUNTIME), what was written (STATUS), each crash and each broken promise,
-// with the virtual time, between podsync's own log lines.
+// with the virtual time, between podsync's own log lines. The last prints its trace,
+// each call and its end, from a run that is meant to be the same each time.
 //
 // # What is simulated
 //
@@ -24,7 +26,8 @@
 // lengths and none, and a period that is shortened while it runs; they are resized
 // in place, to what fits, to what does not fit yet or ever, and to what the node's
 // policy rules out, with and without the wish to be restarted for it. Some seeds
-// have a pod whose containers are all restarted when one ends as its rule says.
+// have a pod whose containers are all restarted when one ends as its rule says, and
+// a few drain a node full of pods at once.
 //
 // # Faults
 //
@@ -42,12 +45,12 @@
 //
 // # Invariants
 //
-// At each step (judge_test.go, status_test.go, mount_test.go): one live container
+// At each step (judge*_test.go, status_test.go, mount_test.go): one live container
 // per name and one standing sandbox per pod at most; no start before the init
 // containers and sidecars before it have come so far, after the pod's end has
 // begun, against a restart policy, or before a back-off is over; no end without a
-// reason, without being asked first, or before its grace period is over; phases,
-// restart counts, start times, observed generations and the address of a pod that
+// reason, without being asked first, or before its grace period is over; no stop
+// that gets longer; phases, restart counts, start times, observed generations and the address of a pod that
 // has ended only move one way; an ended phase stands only when nothing runs; an
 // object is deleted last; every mount has an owner, and no container starts before
 // what its pod keeps in memory is mounted. When it is quiet
@@ -61,14 +64,20 @@
 //
 // # Replay
 //
-// What replays exactly from a seed: the pods, what their processes and probes
+// With -exact a seed is to give the same trace each time, step by step, on an idle
+// machine and on a loaded one: it runs in a process of its own (replay_test.go),
+// on one processor and with a Go runtime that draws its random numbers from the
+// seed and interrupts nobody (exact_test.go). TestASeedGivesTheSameTraceBesideALoad
+// holds it to that.
+//
+// Without, what follows from a seed are the pods, what their processes and probes
 // do, when each is created, changed and deleted, all other acts and their
 // times, and which call is hit by which fault or crash, where a call is the
-// n-th of its method about its subject, whatever else goes on. What does not:
-// which of several goroutines that could run at one instant of virtual time
-// goes first, and the jitter of back-offs that draw from a source of their own.
-// Both decide how often something is called, and so which calls there are to
-// hit. A seed that fails now and then fails within some repetitions: -count 20.
+// n-th of its method about its subject, whatever else goes on. Which of several
+// goroutines that could run at one instant of virtual time goes first does not;
+// it decides how often something is called, and so which calls there are to hit.
+// A seed that fails so and passes exactly fails again within some repetitions:
+// -count 20.
 //
 // A crash is: no further call of that podsync reaches the runtime, the
 // apiserver or the mounts, and its context ends. Its goroutines still run to

@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/cri"
 )
 
 // judge checks the invariants at each step. It knows what was asked for, sees
@@ -29,7 +27,18 @@ type judge struct {
 	// made are the containers by id, as they were made.
 	made map[string]fakecri.Transition
 	// ready are the sandboxes that stand, by pod UID.
-	ready      map[string]map[string]bool
+	ready map[string]map[string]bool
+	// networks are the sandboxes whose network is up, by pod UID.
+	networks map[string]map[string]bool
+	// hooking are the containers that run and whose postStart hook is not over, by id.
+	hooking map[string]bool
+	// asks are podsync's calls for an end, by pod UID, in order.
+	asks map[string][]ask
+	// cut are the stops that podsync has cut short, by container id.
+	cut map[string]cut
+	// renewed are the pods that have a new sandbox in place of one that went, and
+	// have not been told to be Pending again for it.
+	renewed    map[string]bool
 	disturbed  map[string]bool // pod UIDs that chaos has touched
 	forgotten  map[string]bool // pod UIDs of which the runtime has forgotten everything
 	critical   bool            // a critical pod was asked for
@@ -39,6 +48,8 @@ type judge struct {
 // facts are what was asked for with one pod.
 type facts struct {
 	sub *subject
+	// since is when it was asked for.
+	since time.Time
 	// unwanted is when its deletion was first asked for.
 	unwanted time.Time
 	// change is when its image was changed.
@@ -51,6 +62,12 @@ type facts struct {
 	// roundAt when it did so last.
 	rounds  int
 	roundAt time.Time
+	// others is what the other pods asked for when it was asked for, those that had
+	// not ended, and what they were resized to until it was rejected.
+	others int64
+	// unsure: podsync died between its call for a container's end and what was to
+	// follow, and the next one cannot know why it has ended.
+	unsure bool
 	// phase in the apiserver, and whether its object is gone from there.
 	phase v1.PodPhase
 	gone  bool
@@ -63,6 +80,13 @@ type reason struct {
 	container string // empty: all
 	at        time.Time
 	grace     time.Duration
+	// counts is from when on a call for an end may be for this reason, and at least
+	// how long after the reason came up the container may be ended by force.
+	counts time.Time
+	least  time.Duration
+	// shared: the whole pod ends, or what it needs does, so that the grace period is
+	// one for all its containers. passing: the pod goes on after it.
+	shared, passing bool
 }
 
 // record is the account of one container name of one pod.
@@ -88,7 +112,8 @@ type record struct {
 func newJudge(w *world) *judge {
 	return &judge{
 		w: w, facts: map[string]*facts{}, owners: map[string]*facts{}, names: map[string]*record{},
-		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, disturbed: map[string]bool{}, forgotten: map[string]bool{},
+		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, networks: map[string]map[string]bool{},
+		hooking: map[string]bool{}, asks: map[string][]ask{}, cut: map[string]cut{}, renewed: map[string]bool{}, disturbed: map[string]bool{}, forgotten: map[string]bool{},
 	}
 }
 
@@ -121,9 +146,14 @@ func (s *subject) grace() time.Duration {
 func (j *judge) want(sub *subject) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	f := &facts{sub: sub}
+	f := &facts{sub: sub, since: time.Now()}
 	if limit := sub.pod.Spec.ActiveDeadlineSeconds; limit != nil {
 		f.because("its active deadline", "", time.Now().Add(time.Duration(*limit)*time.Second).Truncate(time.Second), sub.grace())
+	}
+	for _, other := range j.facts {
+		if !other.over() {
+			f.others += other.sub.asks()
+		}
 	}
 	j.facts[sub.pod.Name] = f
 	j.makesRoom(f)
@@ -131,7 +161,12 @@ func (j *judge) want(sub *subject) {
 
 // because adds a reason.
 func (f *facts) because(why, container string, at time.Time, grace time.Duration) {
-	f.reasons = append(f.reasons, reason{why, container, at, grace})
+	f.reasons = append(f.reasons, reason{why: why, container: container, at: at, grace: grace, counts: at, shared: container == ""})
+}
+
+// ends adds a reason for one container to end as its pod does.
+func (f *facts) ends(why, container string, at time.Time) {
+	f.reasons = append(f.reasons, reason{why: why, container: container, at: at, grace: f.sub.grace(), counts: at, shared: true})
 }
 
 // changed notes that the first container's image was changed.
@@ -187,14 +222,12 @@ func (j *judge) unwant(sub *subject, grace int64) {
 	if grace >= 0 {
 		allowed = time.Duration(grace) * time.Second
 	}
+	r := reason{why: "it was deleted", at: time.Now(), grace: allowed, shared: true}
 	if f.unwanted.IsZero() {
-		f.unwanted = time.Now()
-	} else {
-		// A period that is shortened counts from the first request, but leaves the
-		// least that a container gets.
-		allowed = max(time.Until(f.unwanted.Add(allowed)), shortestGrace)
+		f.unwanted = r.at
 	}
-	f.because("it was deleted", "", time.Now(), allowed)
+	r.counts = r.at
+	f.reasons = append(f.reasons, r)
 }
 
 // probed notes what a probe found.
@@ -229,280 +262,4 @@ func (j *judge) record(uid, name string) *record {
 		j.names[key] = &record{live: map[string]bool{}}
 	}
 	return j.names[key]
-}
-
-// transition checks one step of the runtime.
-func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if tr.Kind == fakecri.KindImage {
-		return
-	}
-	j.w.tell("RUNTIME", "kind", tr.Kind, "pod", tr.Pod, "name", tr.Name, "attempt", tr.Attempt, "from", tr.From, "to", tr.To,
-		"cause", tr.Cause, "signal", tr.Signal, "grace", tr.Grace.String(), "code", tr.ExitCode)
-	f := j.facts[strings.TrimSuffix(tr.Pod, "-"+nodeName)]
-	if f == nil {
-		j.violation("the runtime has a %s of pod %s, for which nobody ever asked", tr.Kind, tr.Pod)
-		return
-	}
-	j.owners[tr.PodUID] = f
-	if tr.Kind != fakecri.KindContainer {
-		j.stood(tr)
-		return
-	}
-	r := j.record(tr.PodUID, tr.Name)
-	switch {
-	case tr.To == fakecri.Created:
-		j.made[tr.ID] = tr
-	case tr.To == fakecri.Running:
-		made, round := "", 0
-		for _, c := range v.Live(tr.PodUID, tr.Name) {
-			if c.ID == tr.ID {
-				made, round = madeOf(c), roundOf(c)
-				j.entitled(tr, f, c.Config.GetImage().GetUserSpecifiedImage())
-			}
-		}
-		j.started(tr, f, r, made, round)
-		j.fits(tr, f)
-	case tr.To == fakecri.Exited:
-		j.exited(tr, f, r)
-	case tr.To == fakecri.Removed && len(r.live) > 0 && r.live[tr.ID]:
-		j.violation("container %s of pod %s was removed while it ran", tr.Name, tr.Pod)
-	}
-}
-
-// stood checks that a pod has one sandbox that stands at most.
-func (j *judge) stood(tr fakecri.Transition) {
-	ready := j.ready[tr.PodUID]
-	if ready == nil {
-		ready = map[string]bool{}
-		j.ready[tr.PodUID] = ready
-	}
-	delete(ready, tr.ID)
-	if tr.To != fakecri.Ready {
-		return
-	}
-	ready[tr.ID] = true
-	if len(ready) > 1 {
-		j.violation("%d sandboxes of pod %s stand at once", len(ready), tr.Pod)
-	}
-}
-
-// ordered checks that what a container waits for has come: the init containers
-// before it have done their work in this sandbox, the sidecars before it have
-// been started in it.
-func (j *judge) ordered(tr fakecri.Transition, f *facts) {
-	spec := &f.sub.pod.Spec
-	if isEphemeral(tr.Name) {
-		return
-	}
-	// What a restart of all containers ended, or what asked for it, comes after the
-	// init containers once more; another start may have been under way meanwhile.
-	me := j.record(tr.PodUID, tr.Name)
-	again := me.ended && !me.endedAt.Before(f.roundAt) && (me.stopped || restartsAll(spec, tr.Name, me.code))
-	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
-		if c.Name == tr.Name {
-			return
-		}
-		r := j.record(tr.PodUID, c.Name)
-		done := r.ended && r.code == 0 && (r.round == f.rounds || !again)
-		if sidecar(c) {
-			done = r.starts > 0
-		}
-		if r.sandbox != tr.SandboxID || !done {
-			j.violation("container %s of pod %s was started before %s had come so far", tr.Name, tr.Pod, c.Name)
-			return
-		}
-	}
-}
-
-func sidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
-
-// madeOf is what of a container's definition makes another one of it.
-func madeOf(c fakecri.ContainerInfo) string {
-	r := c.Config.GetLinux().GetResources()
-	return fmt.Sprint(c.Config.GetImage().GetUserSpecifiedImage(), r.GetCpuShares(), r.GetMemoryLimitInBytes())
-}
-
-// roundOf is for which restart of all its pod's containers one was made.
-func roundOf(c fakecri.ContainerInfo) int {
-	round, err := strconv.Atoi(c.Config.GetAnnotations()[cri.AnnotationRound])
-	if err != nil {
-		return 0
-	}
-	return round
-}
-
-// started checks a start.
-func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string, round int) {
-	r.live[tr.ID] = true
-	if len(r.live) > 1 {
-		j.violation("%d live containers %s of pod %s", len(r.live), tr.Name, tr.Pod)
-	}
-	if f.stopping {
-		j.violation("container %s of pod %s was started after its pod's end had begun", tr.Name, tr.Pod)
-	}
-	// That a static pod has ended is known to podsync's own life only.
-	if !f.sub.static && ended(&v1.Pod{Status: v1.PodStatus{Phase: f.phase}}) {
-		j.violation("container %s of pod %s was started though the pod is %s", tr.Name, tr.Pod, f.phase)
-	}
-	j.ordered(tr, f)
-	j.furnished(tr, f)
-	fresh := r.made != "" && made != r.made
-	if r.ended {
-		j.restarted(tr, f, r, fresh, round)
-	}
-	r.starts++
-	r.round, r.madeFor, r.stopped = f.rounds, round, false
-	r.made, r.sandbox, r.startedAt, r.ended = made, tr.SandboxID, tr.At, false
-}
-
-// restarted checks that a start after an end is allowed, and not too early.
-func (j *judge) restarted(tr fakecri.Transition, f *facts, r *record, fresh bool, round int) {
-	spec := &f.sub.pod.Spec
-	again, init := restarts(spec, tr.Name, r.code)
-	anew := init && r.code == 0 && r.sandbox != tr.SandboxID // a new sandbox begins with the init containers
-	// What a restart of all containers ended is not to blame for it; a start that
-	// was under way when it was asked for may be of either round.
-	earlier := r.round < f.rounds || r.madeFor < round && round <= f.rounds
-	byRound := f.rounds > 0 && (earlier || r.stopped) && !restartsAll(spec, tr.Name, r.code)
-	switch {
-	case byRound:
-		return
-	case fresh, anew:
-		r.wait = 0
-		return
-	case !again:
-		j.violation("container %s of pod %s was started again after exit code %d, against its policy %s", tr.Name, tr.Pod, r.code, spec.RestartPolicy)
-		return
-	}
-	wait := r.wait
-	if r.endedAt.Sub(r.startedAt) >= 10*time.Minute {
-		wait = 0
-	}
-	if early := wait - tr.At.Sub(r.endedAt); early > 0 {
-		j.violation("container %s of pod %s was started again %v before its back-off of %v was over", tr.Name, tr.Pod, early, wait)
-	}
-	if wait == 0 {
-		r.wait = 10 * time.Second
-	} else {
-		r.wait = min(2*wait, 5*time.Minute)
-	}
-}
-
-// restarts says whether a container's policy lets it start again after an exit,
-// and whether it is an ordinary init container.
-func restarts(spec *v1.PodSpec, name string, code int32) (again, init bool) {
-	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
-		if c.Name == name {
-			if sidecar(c) {
-				return true, false
-			}
-			return code != 0 && spec.RestartPolicy != v1.RestartPolicyNever, true
-		}
-	}
-	policy := spec.RestartPolicy
-	for i := range spec.Containers {
-		c := &spec.Containers[i]
-		if c.Name != name {
-			continue
-		}
-		for _, rule := range c.RestartPolicyRules {
-			if slices.Contains(rule.ExitCodes.Values, code) {
-				return true, false
-			}
-		}
-		if c.RestartPolicy != nil {
-			policy = v1.RestartPolicy(*c.RestartPolicy)
-		}
-	}
-	switch {
-	case isEphemeral(name):
-		return false, false
-	case policy == v1.RestartPolicyAlways:
-		return true, false
-	}
-	return policy == v1.RestartPolicyOnFailure && code != 0, false
-}
-
-// exited checks an end, and notes what follows from it.
-func (j *judge) exited(tr fakecri.Transition, f *facts, r *record) {
-	delete(r.live, tr.ID)
-	if tr.From != fakecri.Running && f.sub.scripts[tr.Name].StartErr == nil {
-		return // a start that was cut short is none
-	}
-	r.ended, r.id, r.endedAt, r.code, r.sandbox = true, tr.ID, tr.At, tr.ExitCode, tr.SandboxID
-	if tr.From != fakecri.Running {
-		r.startedAt = tr.At // it never ran
-		return
-	}
-	if ours := tr.Signal != "" && tr.Cause != "KillSandbox" && tr.Cause != "Reboot"; ours {
-		r.stopped = true
-		j.killed(tr, f)
-	}
-	if restartsAll(&f.sub.pod.Spec, tr.Name, tr.ExitCode) {
-		f.rounds, f.roundAt = f.rounds+1, tr.At
-		f.because("container "+tr.Name+" restarts all", "", tr.At, 0)
-	}
-	if isEphemeral(tr.Name) {
-		return
-	}
-	again, init := restarts(&f.sub.pod.Spec, tr.Name, tr.ExitCode)
-	if !again && (!init || tr.ExitCode != 0) {
-		for _, c := range f.sub.pod.Spec.InitContainers {
-			if sidecar(&c) {
-				f.because("container "+tr.Name+" has ended", c.Name, tr.At, f.sub.grace())
-			}
-		}
-		f.because("container "+tr.Name+" has ended", ephemeral, tr.At, f.sub.grace())
-	}
-}
-
-// shortestGrace is the least time between the first signal and the last one.
-const shortestGrace = 2 * time.Second
-
-// killed checks an end that podsync brought about.
-func (j *judge) killed(tr fakecri.Transition, f *facts) {
-	what := fmt.Sprintf("container %s of pod %s (%s, %s)", tr.Name, tr.Pod, tr.Cause, tr.Signal)
-	if !f.unwanted.IsZero() && !f.ofItsOwn(tr) && j.record(tr.PodUID, tr.Name).round == f.rounds {
-		f.stopping = true
-	}
-	if tr.Cause != "StopContainer" {
-		j.violation("%s was ended without being asked to end first", what)
-		return
-	}
-	why, due := f.excuse(tr)
-	switch {
-	case why == "":
-		j.violation("%s was ended without a reason", what)
-	case tr.Signal == "KILL" && due > 0:
-		j.violation("%s was killed because %s, %v before its grace period ended", what, why, due)
-	case tr.Signal == "KILL" && tr.At.Sub(tr.SignalledAt) < shortestGrace:
-		j.violation("%s was killed %v after the first signal", what, tr.At.Sub(tr.SignalledAt))
-	}
-}
-
-// ofItsOwn says whether the container itself gave a reason to end it (a probe, a
-// hook, an image): podsync need not know yet that the whole pod is to end.
-func (f *facts) ofItsOwn(tr fakecri.Transition) bool {
-	return slices.ContainsFunc(f.reasons, func(r reason) bool { return r.container == tr.Name && !tr.At.Before(r.at) })
-}
-
-// excuse finds the best reason for a container's end: empty when there is none.
-// due is how much of its grace period is left.
-func (f *facts) excuse(tr fakecri.Transition) (why string, due time.Duration) {
-	for _, r := range f.reasons {
-		if r.container != "" && r.container != tr.Name || tr.At.Before(r.at) {
-			continue
-		}
-		left := r.at.Add(r.grace).Sub(tr.At)
-		if why == "" || left < due {
-			why, due = r.why, left
-		}
-	}
-	return why, due
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -60,6 +62,7 @@ func (l *life) crash(at string) {
 	l.once.Do(func() {
 		l.w.tell("CRASH", "at", at)
 		l.dead.Store(true)
+		l.w.judge.interrupted()
 		l.stop()
 	})
 }
@@ -93,12 +96,15 @@ func (l *life) through(subject string, do func() error) error {
 	if l.dead.Load() {
 		return errDead
 	}
+	subject = strings.ReplaceAll(subject, l.w.dir, "")
 	dies, after := l.w.fate(subject)
 	if dies && !after {
 		l.crash("before " + subject)
 		return errDead
 	}
+	l.w.trace.note("CALL %s", subject)
 	err := do()
+	l.w.trace.note("END %s: %v", subject, err)
 	if dies {
 		l.crash("after " + subject)
 	}
@@ -116,20 +122,71 @@ type wire struct {
 
 func (c wire) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
 	l, name := c.life, method[strings.LastIndex(method, "/")+1:]
+	began := now()
 	err := l.through(name+" "+fakecri.Subject(req), func() error {
+		l.w.judge.calls(req)
 		do := func() error { return c.ClientConnInterface.Invoke(ctx, method, req, reply, opts...) }
 		if s := l.w.sabotage; s != nil && s.cri != nil {
 			return s.cri(l.w, name, req, reply, do)
 		}
 		return do()
 	})
-	if q, ok := req.(*runtimeapi.ExecSyncRequest); ok && q.GetCmd()[0] == postStart && (err != nil || reply.(*runtimeapi.ExecSyncResponse).GetExitCode() != 0) {
-		l.w.judge.hookFailed(q.GetContainerId())
+	switch q := req.(type) {
+	case *runtimeapi.StopContainerRequest:
+		l.w.judge.stopOver(q, began, errors.Is(ctx.Err(), context.Canceled) && !l.dead.Load())
+	case *runtimeapi.ExecSyncRequest:
+		if q.GetCmd()[0] != postStart {
+			break
+		}
+		l.w.judge.hookOver(q.GetContainerId())
+		if err != nil || reply.(*runtimeapi.ExecSyncResponse).GetExitCode() != 0 {
+			l.w.judge.hookFailed(q.GetContainerId())
+		}
+	case *runtimeapi.StartContainerRequest:
+		if err != nil { // it may run, and podsync does not know it
+			l.w.judge.hookOver(q.GetContainerId())
+		}
 	}
 	if errors.Is(err, errDead) {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	return err
+}
+
+// NewStream lets streams pass: the answers of commands come as one, of a single
+// message, and are a call like others here.
+func (c wire) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if method == runtimeapi.RuntimeService_ExecSync_FullMethodName {
+		return &command{wire: c, ctx: ctx, opts: opts}, nil
+	}
+	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+}
+
+// command is ExecSync as a stream: the call is made when its header is asked for.
+type command struct {
+	grpc.ClientStream // nil: no more than what is here is used of it
+	wire              wire
+	ctx               context.Context //nolint:containedctx // a stream has one
+	opts              []grpc.CallOption
+	req               any
+	reply             runtimeapi.ExecSyncResponse
+	err               error
+}
+
+func (c *command) SendMsg(m any) error { c.req = m; return nil }
+
+func (c *command) CloseSend() error { return nil }
+
+func (c *command) Header() (metadata.MD, error) {
+	c.err = c.wire.Invoke(c.ctx, runtimeapi.RuntimeService_ExecSync_FullMethodName, c.req, &c.reply, c.opts...)
+	return nil, nil //nolint:nilerr // as gRPC's: RecvMsg says what became of the call
+}
+
+func (c *command) RecvMsg(m any) error {
+	if c.err == nil {
+		proto.Merge(m.(proto.Message), &c.reply)
+	}
+	return c.err
 }
 
 // overGRPC is how many seeds share one that has gRPC's transport between podsync
@@ -158,9 +215,11 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	err := t.through(req.Method+" "+req.URL.Path, func() (err error) {
 		if s := t.w.sabotage; s != nil && s.api != nil {
 			resp, err = s.api(t.w, req, t.next)
+			t.w.judge.refused(req, resp)
 			return err
 		}
 		resp, err = t.next.RoundTrip(req)
+		t.w.judge.refused(req, resp)
 		return err
 	})
 	if errors.Is(err, errDead) && resp != nil {
@@ -188,7 +247,7 @@ func (w *world) keepAlive() {
 			w.judge.fail("podsync ended by itself: %v", err)
 			return
 		}
-		pause := time.Duration(rng.IntN(5000)) * time.Millisecond
+		pause := max(time.Duration(rng.IntN(5000))*time.Millisecond, w.takePause())
 		w.tell("DOWN", "for", pause.String())
 		time.Sleep(pause)
 	}

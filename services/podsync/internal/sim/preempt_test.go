@@ -117,26 +117,39 @@ func (j *judge) fits(tr fakecri.Transition, f *facts) {
 
 // preempted checks a status that says that the pod had to make room. The lock is held.
 func (j *judge) preempted(old, now *v1.Pod) {
-	if now.Status.Reason != "Preempting" || old.Status.Reason == now.Status.Reason {
+	if !isVictim(now) || isVictim(old) {
 		return
 	}
 	f := j.owners[uidOf(now)]
 	if !j.critical || f == nil || !f.sub.mayBePreempted() {
 		j.violation("pod %s was preempted, for nobody or for nothing", now.Name)
 	}
-	for _, c := range now.Status.Conditions {
+	if !saysTerminated(now) {
+		j.violation("pod %s was preempted without a condition that says so: %v", now.Name, now.Status.Conditions)
+	}
+}
+
+// isVictim says whether a pod's status says that it had to make room. One whose
+// processes all ended with 0 has succeeded, and only its condition says so.
+func isVictim(pod *v1.Pod) bool {
+	return pod.Status.Reason == "Preempting" || pod.Status.Phase == v1.PodSucceeded && saysTerminated(pod)
+}
+
+// saysTerminated says whether a condition names the node as who ended the pod.
+func saysTerminated(pod *v1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonTerminationByKubelet {
-			return
+			return true
 		}
 	}
-	j.violation("pod %s was preempted without a condition that says so: %v", now.Name, now.Status.Conditions)
+	return false
 }
 
 // gaveWay says whether a pod may have failed because there was no room for it,
 // and if not, why not.
 func (w *world) gaveWay(sub *subject, pod *v1.Pod) (ok bool, why string) {
 	reason := pod.Status.Reason
-	if reason != "Preempting" && reason != "OutOfcpu" || sub.asks() == 0 {
+	if !isVictim(pod) && reason != "OutOfcpu" || sub.asks() == 0 {
 		return false, ""
 	}
 	switch {
@@ -144,6 +157,8 @@ func (w *world) gaveWay(sub *subject, pod *v1.Pod) (ok bool, why string) {
 		return false, "is critical, and others would have made room"
 	case !w.judge.crowded():
 		return false, "failed though there is room for all"
+	case reason == "OutOfcpu" && w.judge.hadRoom(sub):
+		return false, "was rejected for the room of pods that had ended"
 	case reason == "OutOfcpu" && len(pod.Status.ContainerStatuses) > 0:
 		return false, "was rejected though it ran"
 	}

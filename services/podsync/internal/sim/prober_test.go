@@ -18,9 +18,28 @@ type turn struct {
 }
 
 // probeScript is what the probes of one container say. Liveness is of the first
-// start only; later ones live.
+// start only, and so is a startup that fails; later ones live.
 type probeScript struct {
 	startup, liveness, readiness []turn
+}
+
+// of is what a probe of the container says after so many restarts.
+func (s probeScript) of(probe podsyncv1.ProbeType, attempt uint32) []turn {
+	lives := []turn{{time.Second, true}}
+	switch probe {
+	case podsyncv1.ProbeType_PROBE_TYPE_STARTUP:
+		if n := len(s.startup); n > 0 && !s.startup[n-1].ok && attempt > 0 {
+			return lives
+		}
+		return s.startup
+	case podsyncv1.ProbeType_PROBE_TYPE_LIVENESS:
+		if attempt > 0 {
+			return lives
+		}
+		return s.liveness
+	default:
+		return s.readiness
+	}
 }
 
 // at is what stands at an age of the container, and when that changes next;
@@ -219,17 +238,7 @@ func (p *prober) outcome(key probeKey, id, pod string, started time.Time) (known
 	if sub == nil {
 		return false, false, 0
 	}
-	script := sub.probes[key.container]
-	turns := script.readiness
-	switch key.probe {
-	case podsyncv1.ProbeType_PROBE_TYPE_STARTUP:
-		turns = script.startup
-	case podsyncv1.ProbeType_PROBE_TYPE_LIVENESS:
-		turns = script.liveness
-		if p.w.judge.attempt(id) > 0 {
-			turns = []turn{{time.Second, true}}
-		}
-	}
+	turns := sub.probes[key.container].of(key.probe, p.w.judge.attempt(id))
 	age := time.Since(started)
 	known, ok, next := at(turns, age)
 	if next > 0 {
@@ -239,10 +248,10 @@ func (p *prober) outcome(key probeKey, id, pod string, started time.Time) (known
 }
 
 // ready is what readiness and startup say now of a running container.
-func (s *subject) ready(c *v1.Container, age time.Duration) bool {
+func (s *subject) ready(c *v1.Container, attempt uint32, age time.Duration) bool {
 	script := s.probes[c.Name]
 	if c.StartupProbe != nil {
-		if _, ok, _ := at(script.startup, age); !ok {
+		if _, ok, _ := at(script.of(podsyncv1.ProbeType_PROBE_TYPE_STARTUP, attempt), age); !ok {
 			return false
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
@@ -92,6 +93,9 @@ func (w *world) missed(sub *subject, pod *v1.Pod, f *facts) string {
 	if w.judge.touched(uidOf(pod)) && sub.pod.Spec.RestartPolicy != v1.RestartPolicyAlways && ended(pod) {
 		return "" // a process that was killed may end such a pod otherwise than it would have ended
 	}
+	if f.unsure && sub.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ended(pod) {
+		return "" // it ended by a stop of which the next podsync did not know
+	}
 	if ok, why := w.gaveWay(sub, pod); ok || why != "" {
 		return why
 	}
@@ -99,7 +103,8 @@ func (w *world) missed(sub *subject, pod *v1.Pod, f *facts) string {
 		return "should be " + string(want)
 	}
 	if !f.change.IsZero() && pod.Spec.Containers[0].Image == newImage {
-		if st := pod.Status.ContainerStatuses; len(st) == 0 || !strings.HasSuffix(st[0].Image, ":2") {
+		st := pod.Status.ContainerStatuses
+		if len(st) == 0 || w.madeFrom(uidOf(pod), st[0].Name) != newImage && !finished(&sub.pod.Spec, st[0]) {
 			return "runs the old image"
 		}
 	}
@@ -112,6 +117,7 @@ func (w *world) missed(sub *subject, pod *v1.Pod, f *facts) string {
 			again := true
 			if end := st.State.Terminated; end != nil {
 				again, _ = restarts(&sub.pod.Spec, st.Name, end.ExitCode)
+				again = again || w.judge.owes(sub, uidOf(pod), st.Name)
 			}
 			if st.State.Running == nil && again {
 				return "has a container that does not run"
@@ -138,7 +144,30 @@ func (w *world) missed(sub *subject, pod *v1.Pod, f *facts) string {
 			return "should have been restarted"
 		}
 	}
+	if why := w.staleSelf(sub, pod); why != "" {
+		return why
+	}
 	return w.staleFile(sub, pod)
+}
+
+// madeFrom is the image that the newest container of a name was made from, which
+// may have gone since.
+func (w *world) madeFrom(uid, name string) (image string) {
+	for _, c := range w.rt.Snapshot().Containers {
+		if c.PodUID() == uid && c.Name() == name {
+			image = c.Config.GetImage().GetUserSpecifiedImage()
+		}
+	}
+	return image
+}
+
+// finished says whether a container has ended for good.
+func finished(spec *v1.PodSpec, st v1.ContainerStatus) bool {
+	if st.State.Terminated == nil {
+		return false
+	}
+	again, _ := restarts(spec, st.Name, st.State.Terminated.ExitCode)
+	return !again
 }
 
 // staleFile says whether a ConfigMap's volume does not have its newest content.
@@ -221,7 +250,7 @@ func isReady(pod *v1.Pod) bool {
 func (w *world) readyIs(sub *subject, pod *v1.Pod, newest map[string]*fakecri.ContainerInfo) bool {
 	ready := func(c *v1.Container) bool {
 		have := newest[c.Name]
-		return have != nil && have.State == fakecri.Running && sub.ready(c, time.Since(have.StartedAt))
+		return have != nil && have.State == fakecri.Running && sub.ready(c, have.Config.GetMetadata().GetAttempt(), time.Since(have.StartedAt))
 	}
 	for i := range pod.Spec.Containers {
 		if !ready(&pod.Spec.Containers[i]) {
@@ -244,6 +273,9 @@ func strayRuntime(snapshot fakecri.Snapshot, owners map[string]*v1.Pod) string {
 		pod := owners[uid]
 		if pod == nil {
 			return fmt.Sprintf("sandbox %s of pod %s is left", s.ID, s.Config.GetMetadata().GetName())
+		}
+		if why := strayNetwork(s); why != "" {
+			return why
 		}
 		if s.State == fakecri.Ready {
 			ready[uid]++
@@ -325,6 +357,9 @@ func (w *world) staysQuiet() {
 		if wr.GVR.Resource == "pods" {
 			old, _ := wr.Old.(*v1.Pod)
 			now, _ := wr.New.(*v1.Pod)
+			if onlyHowMuchIsUsed(old, now) {
+				continue
+			}
 			w.judge.fail("nothing happens, and yet a pod was written at %s: %s", wr.At.UTC().Format("15:04:05.000"), cmp.Diff(old, now))
 			return
 		}
@@ -332,4 +367,25 @@ func (w *world) staysQuiet() {
 	if now := w.rt.History(); len(now) != history {
 		w.judge.fail("nothing happens, and yet the runtime was changed: %+v", now[history])
 	}
+}
+
+// onlyHowMuchIsUsed says whether a write changes nothing but what a resize that
+// waits says: it is decided on again every three minutes, and names how much the
+// other pods have by then.
+func onlyHowMuchIsUsed(old, now *v1.Pod) bool {
+	if old == nil || now == nil {
+		return false
+	}
+	without := func(pod *v1.Pod) (said string, rest v1.PodStatus) {
+		rest = *pod.Status.DeepCopy()
+		for i := range rest.Conditions {
+			if c := &rest.Conditions[i]; c.Type == v1.PodResizePending && c.Reason == v1.PodReasonDeferred {
+				said, c.Message, c.LastProbeTime = c.Message, "", metav1.Time{}
+			}
+		}
+		return said, rest
+	}
+	before, a := without(old)
+	after, b := without(now)
+	return before != "" && after != "" && before != after && equality.Semantic.DeepEqual(a, b)
 }

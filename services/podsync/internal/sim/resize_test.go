@@ -79,6 +79,12 @@ func (j *judge) resized(sub *subject, to size) {
 			j.facts[sub.pod.Name].because("its resize asks for a restart", sub.pod.Spec.Containers[0].Name, time.Now(), sub.grace())
 		}
 	}
+	mine := j.facts[sub.pod.Name]
+	for _, other := range j.facts { // what was asked for after it may not be admitted yet
+		if other.since.After(mine.since) && !other.over() {
+			other.others += max(0, to.cpu-sub.asks())
+		}
+	}
 	sub.sizes = append(sub.sizes, to)
 }
 

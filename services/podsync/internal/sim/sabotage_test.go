@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +83,7 @@ func with(base func(int64) *scenario, at time.Duration, what string, do func(*wo
 	return func(seed int64) *scenario {
 		s := base(seed)
 		s.add(at, what, do)
+		slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 		return s
 	}
 }
@@ -281,7 +284,10 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			"of pod ghost, for which nobody ever asked",
 		},
 		{"a start time that changes", sabotage{scenario: only("forever", 0), cri: whenItRuns(`{"status":{"startTime":"1999-01-01T00:00:00Z"}}`)}, "the start time of pod p0 went from"},
-		{"an observed generation that falls", sabotage{scenario: only("forever", 0), cri: whenItRuns(`{"status":{"observedGeneration":0}}`)}, "the observed generation of pod p0 fell from 1 to 0"},
+		{"an observed generation that falls", sabotage{
+			scenario: with(only("forever", 0), 5*time.Second, "change the image", func(w *world) { w.changeImage(w.scenario.subjects[0]) }),
+			cri:      whenItRuns(`{"status":{"observedGeneration":1}}`),
+		}, "the observed generation of pod p0 fell from 2 to 1"},
 		{"an address that an ended pod loses", sabotage{scenario: only("job", 0), cri: whenItRuns(`{"status":{"podIP":null,"podIPs":null}}`)}, "the address of pod p0, which has ended"},
 		{"a phase that goes back", sabotage{scenario: only("forever", 0), cri: whenItRuns(`{"status":{"phase":"Pending"}}`)}, "went from Running to Pending"},
 		{"a last phase that changes", sabotage{scenario: only("job", 0), cri: again("StopPodSandbox", func(w *world, _ any) {
@@ -325,6 +331,12 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			"a resize that is never allocated",
 			sabotage{scenario: resizes(size{3, 64}), api: rewrites(`"allocatedResources":{"cpu":"3"`, `"allocatedResources":{"cpu":"1"`)},
 			"is wrong: what it asks for fits",
+		},
+		{"a resize before the pod has a sandbox", sabotage{scenario: resizedWhileAway(func(*world) {}), cri: noSandboxYet}, ""},
+		{
+			"what a pod was admitted with is not kept",
+			sabotage{scenario: resizedWhileAway(forgetsAllocations), cri: noSandboxYet},
+			"90 cpus are allocated of 64",
 		},
 		{"a resize that says nothing of what it waits for", sabotage{scenario: resizes(size{90, 64}), api: rewrites(`"PodResizePending"`, `"PodResizePondering"`)}, `is wrong: its resize is "", not "Deferred"`},
 		{"a stream of events that hangs", sabotage{scenario: hung()}, ""},
@@ -394,6 +406,12 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			}},
 			"was restarted without its container",
 		},
+		{"another image of one, whose own exit would restart all", sabotage{scenario: newImageOfOne()}, ""},
+		{
+			"another image of one that ends the others as well",
+			sabotage{scenario: newImageOfOne(), cri: again("StopContainer", stopsAll)},
+			"was ended without a reason",
+		},
 		{
 			"a restart of all containers out of order",
 			sabotage{scenario: only(together, 0), cri: again("StopContainer", func(w *world, _ any) { makesAs(w, "c0", 7) })},
@@ -458,14 +476,19 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 		}}, "podsync does not end when it is asked to"},
 		{"a goroutine that stays", sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(*world, any) { go time.Sleep(1000 * time.Hour) })}, "goroutines did not end"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			found := strings.Join(simulate(t, 1, &tc.shot), "\n")
-			switch {
-			case tc.want == "" && found != "":
-				t.Errorf("found %s", found)
-			case !strings.Contains(found, tc.want):
-				t.Errorf("not found: %q; found %q", tc.want, found)
-			}
-		})
+		t.Run(tc.name, func(t *testing.T) { finds(t, tc.shot, tc.want) })
+	}
+}
+
+// finds runs a sabotage and asserts that the judge says what it should: nothing
+// when want is empty.
+func finds(t *testing.T, shot sabotage, want string) {
+	t.Helper()
+	found := strings.Join(simulate(t, 1, &shot), "\n")
+	switch {
+	case want == "" && found != "":
+		t.Errorf("found %s", found)
+	case !strings.Contains(found, want):
+		t.Errorf("not found: %q; found %q", want, found)
 	}
 }

@@ -41,6 +41,8 @@ type scenario struct {
 	crashes   int
 	crashRate float64
 	noEvents  bool
+	// badTeardowns is how probable it is that a network cannot be taken down.
+	badTeardowns float64
 	// alwaysVerify: images that were there before are verified, too.
 	alwaysVerify bool
 }
@@ -69,6 +71,7 @@ func newScenario(seed int64) *scenario {
 	s.extra(seed)
 	s.crowd(seed)
 	s.secrecy(seed)
+	s.worlds(seed)
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }
@@ -82,9 +85,9 @@ func (s *scenario) add(at time.Duration, what string, do func(*world)) {
 	s.acts = append(s.acts, act{at, what, do})
 }
 
-// life plans a pod's creation, changes and deletion.
-func (s *scenario) life(rng *rand.Rand, sub *subject) {
-	at := time.Duration(rng.Int64N(int64(s.noisy / 2)))
+// life plans a pod's creation, changes and deletion, and says when it is created.
+func (s *scenario) life(rng *rand.Rand, sub *subject) (at time.Duration) {
+	at = time.Duration(rng.Int64N(int64(s.noisy / 2)))
 	later := func() time.Duration { return at + time.Duration(rng.Int64N(int64(s.noisy-at))) }
 	s.add(at, "create "+sub.pod.Name+" ("+sub.shape+", "+string(sub.pod.Spec.RestartPolicy)+")", func(w *world) { w.create(sub) })
 	if !sub.static {
@@ -115,7 +118,7 @@ func (s *scenario) life(rng *rand.Rand, sub *subject) {
 		s.add(later(), "change the ConfigMap config", func(w *world) { w.must(w.configMap("config", value)) })
 	}
 	if rng.IntN(2) == 0 {
-		return
+		return at
 	}
 	when := later()
 	grace := []int64{-1, -1, 0, 1, 5, 30}[rng.IntN(6)]
@@ -124,6 +127,7 @@ func (s *scenario) life(rng *rand.Rand, sub *subject) {
 		shorter := []int64{0, 1, 3}[rng.IntN(3)]
 		s.add(when+time.Duration(rng.IntN(10000))*time.Millisecond, fmt.Sprintf("delete %s with grace %d", sub.pod.Name, shorter), func(w *world) { w.remove(sub, shorter) })
 	}
+	return at
 }
 
 // chaos plans what happens to the runtime, the apiserver and podsync itself.

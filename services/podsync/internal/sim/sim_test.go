@@ -1,16 +1,20 @@
 package sim
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 
@@ -23,6 +27,9 @@ var (
 	seeds   = flag.Int("seeds", defaultSeeds(), "how many seeds to run, from -first; POLYLET_SIM_SEEDS sets the default")
 	first   = flag.Int64("first", 1, "the first seed")
 	oneSeed = flag.Int64("seed", 0, "run this seed only; with -v its story is told")
+	exact   = flag.Bool("exact", false, "run each seed such that it replays exactly, in a process of its own; with -seed its trace is printed")
+	story   = flag.Bool("story", false, "with -exact -seed, tell the story, too")
+	traces  = flag.String("traces", "", "keep the trace of each seed in this directory; - prints it")
 )
 
 func defaultSeeds() int {
@@ -42,15 +49,40 @@ func TestMain(m *testing.M) {
 	// early is work for nothing.
 	debug.SetGCPercent(800)
 	debug.SetMemoryLimit(2 << 30)
-	os.Exit(m.Run())
+	leave := func() {}
+	if alone() {
+		debug.SetGCPercent(-1)
+		debug.SetMemoryLimit(math.MaxInt64)
+		var err error
+		if leave, err = enterScratch(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	code := m.Run()
+	leave()
+	os.Exit(code)
 }
 
 // shards share the seeds out; a shard runs its seeds one after the other.
 const shards = 8
 
 func TestPodsyncKeepsItsPromisesWhateverFails(t *testing.T) {
-	if *oneSeed != 0 {
+	switch {
+	case *oneSeed != 0 && *exact:
+		args := []string{"-traces", cmp.Or(*traces, "-")}
+		if *story {
+			args = append(args, "-test.v")
+		}
+		if err := launch(t.Context(), buildExact(t), *oneSeed, os.Stdout, args...); err != nil {
+			t.Errorf("seed %d: %v", *oneSeed, err)
+		}
+		return
+	case *oneSeed != 0:
 		simulate(t, *oneSeed, nil)
+		return
+	case *exact:
+		replayAll(t, buildExact(t), *first, *seeds, runtime.NumCPU())
 		return
 	}
 	for shard := range shards {
@@ -63,20 +95,60 @@ func TestPodsyncKeepsItsPromisesWhateverFails(t *testing.T) {
 	}
 }
 
-// longestSeed bounds a seed in real time: a loop that virtual time does not
-// leave must not hang for ever.
-const longestSeed = 2 * time.Minute
+// replayOf says how a seed is run again.
+func replayOf(seed int64) string {
+	exactly := fmt.Sprintf("make replay SEED=%d", seed)
+	if alone() {
+		return "replay: " + exactly
+	}
+	return fmt.Sprintf("replay: %s; if goroutines in that order do not fail: go test ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seed %d -v -count 20", exactly, seed)
+}
+
+// A loop that virtual time does not leave must not go on for ever: what this
+// process works while a seed lives is bounded, for on a machine that is busy with
+// other things a seed that does nothing wrong may take minutes; and what waits
+// without work for what never comes is bounded in real time.
+const (
+	mostWork    = 5 * time.Minute
+	longestSeed = 20 * time.Minute
+)
+
+// boundSeed panics when a seed does not end; release ends that.
+func boundSeed(seed int64, replay string) (release func()) {
+	began, work := time.Now(), worked()
+	done := make(chan struct{})
+	go func() {
+		for tick := time.NewTicker(mostWork); ; {
+			select {
+			case <-done:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			if worked()-work > mostWork || time.Since(began) > longestSeed {
+				panic(fmt.Sprintf("seed %d does not end: goroutines go on and virtual time does not; %s\n%s", seed, replay, busy()))
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// worked is how long this process has kept processors busy.
+func worked() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
 
 // simulate runs one seed in a bubble of its own and tells, when it fails, how
 // to replay it.
 func simulate(t *testing.T, seed int64, s *sabotage) []string {
 	t.Helper()
 	dir := scratch(t)
-	replay := fmt.Sprintf("replay: go test ./services/podsync/internal/sim -run TestPodsyncKeepsItsPromisesWhateverFails -seed %d -v", seed)
-	stuck := time.AfterFunc(longestSeed, func() {
-		panic(fmt.Sprintf("seed %d does not end: goroutines go on and virtual time does not; %s\n%s", seed, replay, busy()))
-	})
-	defer stuck.Stop()
+	replay := replayOf(seed)
+	defer boundSeed(seed, replay)()
 	var found []string
 	func() {
 		defer func() {
@@ -84,10 +156,16 @@ func simulate(t *testing.T, seed int64, s *sabotage) []string {
 				found = append(found, fmt.Sprintf("goroutines did not end: %v\n%s", r, bubbles()))
 			}
 		}()
+		if alone() {
+			cryptotest.SetGlobalRandom(t, uint64(seed))
+		}
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, seed, dir, s)
 			w.run()
 			found = w.judge.found()
+			if sum := w.trace.end(); alone() {
+				fmt.Printf("TRACE %s\n", sum)
+			}
 		})
 	}()
 	_ = os.RemoveAll(dir)
@@ -101,17 +179,6 @@ func simulate(t *testing.T, seed int64, s *sabotage) []string {
 		t.Log(replay)
 	}
 	return found
-}
-
-// scratch is a directory in memory where there is one: podsync writes, syncs and
-// removes many small files.
-func scratch(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "polylet-sim-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 // busy are the stacks of the goroutines of a bubble that wait for no other: of

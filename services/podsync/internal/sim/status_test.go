@@ -59,6 +59,9 @@ func (j *judge) deleted(pod *v1.Pod, agent string) {
 	if f.unwanted.IsZero() {
 		j.violation("the object of pod %s was deleted though nobody asked for it", pod.Name)
 	}
+	if up := len(j.networks[uidOf(pod)]); up > 0 {
+		j.violation("the object of pod %s was deleted while the network of %d of its sandboxes is up", pod.Name, up)
+	}
 	for _, m := range j.w.mounts.Mounts() {
 		if strings.Contains(m, "/pods/"+string(pod.UID)+"/") {
 			j.violation("the object of pod %s was deleted before its mount %s ended", pod.Name, m)
@@ -90,6 +93,8 @@ func (j *judge) moved(old, now *v1.Pod) {
 	case was != is && ended(old) && now.Annotations[v1.MirrorPodAnnotationKey] == "":
 		// That a static pod has ended is known to podsync's own life only.
 		j.violation("the phase of pod %s went from %s to %s", now.Name, was, is)
+	case was == v1.PodRunning && is == v1.PodPending && len(now.Spec.InitContainers) > 0 && (j.renewed[uidOf(now)] || len(j.ready[uidOf(now)]) == 0):
+		delete(j.renewed, uidOf(now)) // its init containers run again, for a new sandbox or one that is still to be made
 	case was == v1.PodRunning && is == v1.PodPending:
 		j.violation("the phase of pod %s went from Running to Pending", now.Name)
 	case was != is && ended(now) && j.live(uidOf(now)) > 0:

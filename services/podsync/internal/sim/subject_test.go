@@ -81,8 +81,14 @@ func newPod(shape, name string, grace *int64, rng *rand.Rand) *subject {
 	case private, stranger:
 		m.ofPrivate()
 		return sub
+	case spender:
+		m.spending()
+		return sub
+	case drained:
+		m.drain()
+		return sub
 	}
-	for _, s := range shapes() {
+	for _, s := range append(shapes(), more...) {
 		if s.name == shape {
 			s.make(&maker{sub, rng, &sub.pod.Spec})
 			return sub
@@ -179,6 +185,7 @@ func shapesByExit() []shape {
 			m.policy(v1.RestartPolicyNever, runs)
 			m.main(run(m.exit(1)))
 			m.main(m.forever())
+			m.mayChange = true
 		}},
 		{name: "deadline", make: func(m *maker) {
 			limit := int64(5 + m.rng.IntN(60))

@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 )
@@ -24,6 +26,31 @@ func allTogether(m *maker) {
 		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
 	}}
 	m.main(m.forever())
+}
+
+// newImageOfOne is a scenario of a pod of two containers, of which the first gets
+// another image; the code with which it ends for that restarts all, were it its own.
+func newImageOfOne() func(int64) *scenario {
+	return with(changed(only("two", 0), func(s *subject) {
+		const code = 143
+		own, c := v1.ContainerRestartPolicyAlways, &s.pod.Spec.Containers[0]
+		c.RestartPolicy = &own
+		c.RestartPolicyRules = []v1.ContainerRestartRule{{
+			Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}},
+		}}
+		s.scripts[c.Name] = fakecri.Script{Runs: []fakecri.Run{{For: -1}}, OnTerm: fakecri.Term{Code: code}}
+	}), 10*time.Second, "change the image of p0", func(w *world) { w.changeImage(w.scenario.subjects[0]) })
+}
+
+// stopsAll stops all other containers, too, when one is stopped.
+func stopsAll(w *world, req any) {
+	for _, c := range w.rt.Snapshot().Containers {
+		if c.ID != req.(*runtimeapi.StopContainerRequest).GetContainerId() {
+			_, err := w.rt.Runtime().StopContainer(context.Background(), &runtimeapi.StopContainerRequest{ContainerId: c.ID})
+			w.must(err)
+		}
+	}
 }
 
 // restartsAll says whether a container's exit restarts all of its pod.

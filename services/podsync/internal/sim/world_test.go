@@ -34,6 +34,7 @@ type world struct {
 	api      *fakeapiserver.Server
 	mounts   *mount.Fake
 	judge    *judge
+	trace    *trace
 	prober   *prober
 	notifier *notifier
 	log      logr.Logger
@@ -47,6 +48,7 @@ type world struct {
 	life    *life
 	calls   map[string]int // by subject, see fate
 	crashed int
+	pause   time.Duration // see away
 }
 
 func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
@@ -61,11 +63,15 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 		w.story = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: plainTime}))
 		w.log = logr.FromSlogHandler(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: plainTime}))
 	}
+	var err error
+	w.trace, err = newTrace(seed, dir)
+	w.must(err)
 	w.prober = &prober{w: w}
 	w.judge = newJudge(w)
 	criFaults := fakecri.RandomFaults(seed, w.scenario.cri)
 	w.rt = fakecri.New(fakecri.Config{
 		Seed: seed, NoEvents: w.scenario.noEvents, Script: w.script, Latency: latency(), OnTransition: w.judge.transition,
+		Teardown: w.teardown,
 		Registry: map[string]fakecri.RemoteImage{goodImage: {PullDelay: 700 * time.Millisecond}, newImage: {PullDelay: 300 * time.Millisecond}, privateImage: {PullDelay: 500 * time.Millisecond, Password: rightPassword}},
 		Faults: func(ctx context.Context, method string, req any) fakecri.Fault {
 			if !w.noisy.Load() {
@@ -95,6 +101,7 @@ func latency() map[string]time.Duration {
 	return map[string]time.Duration{
 		"RunPodSandbox": 90 * time.Millisecond, "CreateContainer": 5 * time.Millisecond, "StartContainer": 40 * time.Millisecond,
 		"StopPodSandbox": 60 * time.Millisecond, "RemoveContainer": 10 * time.Millisecond, "RemovePodSandbox": 20 * time.Millisecond,
+		"CNI DEL": 30 * time.Millisecond,
 	}
 }
 
@@ -108,6 +115,7 @@ func plainTime(_ []string, a slog.Attr) slog.Attr {
 
 // tell adds to the story of a seed that is replayed.
 func (w *world) tell(what string, args ...any) {
+	w.trace.note("%s %v", what, args)
 	if w.story != nil {
 		w.story.Info("== "+what, args...)
 	}
@@ -190,7 +198,7 @@ func (w *world) prepare() {
 		w.must(os.MkdirAll(filepath.Join(w.dir, d), 0o755))
 	}
 	list := v1.ResourceList{
-		v1.ResourceCPU: *resource.NewQuantity(nodeCPU, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
+		v1.ResourceCPU: *resource.NewQuantity(nodeCPU, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("250"),
 	}
 	admin := w.api.Admin().CoreV1()
 	_, err := admin.Nodes().Create(ctx, &v1.Node{

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,22 +17,24 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/services/podsync/internal/newest"
 	"github.com/polylet/polylet/services/podsync/internal/untilclock"
 )
 
 // runAPI follows the pods of this node. client-go's reflector lists, watches
 // and resumes; what it reads goes straight into the sink, and of the pods no
-// more is kept here than their names.
+// more is kept here than their names. It says nothing itself: it would at each
+// attempt, every 5 s while the apiserver refuses, and reached tells of it once.
 func (s *Sources) runAPI(ctx context.Context, sink Sink) error {
-	log := klog.FromContext(ctx)
+	silent := logr.Discard()
 	store := &apiStore{sources: s, sink: sink, names: map[types.NamespacedName]apiPod{}}
 	reflector := cache.NewReflectorWithOptions(s.podsOfNode(), &v1.Pod{}, store, cache.ReflectorOptions{
-		Logger:  &log,
+		Logger:  &silent,
 		Clock:   untilclock.New(ctx),
 		Name:    "pods of " + s.cfg.NodeName,
 		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 5 * time.Second},
 	})
-	reflector.RunWithContext(ctx)
+	reflector.RunWithContext(klog.NewContext(ctx, silent))
 	return nil
 }
 
@@ -41,18 +44,29 @@ func (s *Sources) podsOfNode() cache.ListerWatcher {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
+			defer s.asked().Stop()
 			list, err := pods.List(ctx, o)
 			s.reached(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
+			defer s.asked().Stop()
 			w, err := pods.Watch(ctx, o)
 			s.reached(err)
-			return w, err
+			return w, newest.Refused(o, err)
 		},
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, s.deps.Client)
+}
+
+// silentFor is how long the apiserver may take to begin an answer until that is
+// said: the client's library tries again for minutes before it tells.
+const silentFor = 15 * time.Second
+
+// asked says that there is no answer, unless it is stopped before.
+func (s *Sources) asked() *time.Timer {
+	return time.AfterFunc(silentFor, func() { s.reached(fmt.Errorf("no answer within %s", silentFor)) })
 }
 
 func (s *Sources) reached(err error) {

@@ -2,12 +2,17 @@ package source
 
 import (
 	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 )
@@ -100,6 +105,96 @@ func TestRunEndsAtOnceWhileTheApiserverRefusesTheWatch(t *testing.T) {
 		<-done
 		if took := time.Since(began); took > 0 {
 			t.Errorf("Run ended %v after its context", took)
+		}
+	})
+}
+
+func TestAnApiserverThatDoesNotAnswerIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+			return fakeapiserver.Fault{Hang: true}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		said := func() string {
+			synctest.Wait()
+			var message string
+			r.do(func() { message = r.health["apiserver"] })
+			return message
+		}
+		time.Sleep(silentFor - time.Second)
+		if got := said(); got != "" {
+			t.Errorf("too early: %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := said(); !strings.Contains(got, "no answer within 15s") || !strings.Contains(got, "check that the apiserver runs") {
+			t.Errorf("health says %q", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestAnApiserverThatRefusesIsNotLoggedAtEachAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+			return fakeapiserver.Fault{Status: 403}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		// Not longer: the library holds back what it logs itself, by the real clock.
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		if lines := strings.Count(log.String(), "\n"); lines > 0 { // health says it, and is logged when it changes
+			t.Errorf("%d lines of refusals:\n%.500s", lines, log.String())
+		}
+		if got := r.health["apiserver"]; !strings.Contains(got, "may read pods") {
+			t.Errorf("health says %q", got)
+		}
+	})
+}
+
+// client-go's reflector asks an apiserver that calls everything too old without a pause.
+func TestAnApiserverThatCallsTheNewestTooOldIsNotAskedWithoutAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var asked atomic.Int64
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+			if asked.Add(1) == 1000 {
+				cancel() // the test would not end
+			}
+			return fakeapiserver.Fault{Status: http.StatusGone}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		if n := asked.Load(); n < 5 || n > 100 {
+			t.Errorf("asked %d times in a minute", n)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -33,6 +34,14 @@ type feed struct {
 	health string
 	// running holds the pods given to the sink, by UID.
 	running map[types.UID]*v1.Pod
+	// has is where each name that counts was found last.
+	has map[types.NamespacedName]string
+	// unseen says that the source has something that is not among its entries.
+	unseen bool
+	// restless says of entries that they cannot be read, and are not broken.
+	restless []string
+	// doubted is what the sink was told of last.
+	doubted bool
 }
 
 func (s *Sources) newFeed(sink Sink, src, health string) *feed {
@@ -63,20 +72,35 @@ func (f *feed) take(log klog.Logger, e *entry, pod *v1.Pod, err error) {
 	f.sources.deps.Events.Node(v1.EventTypeWarning, "FailedValidation", e.err.Error()+"; "+consequence)
 }
 
+// doubt tells the sink whether something could not be read since this process started.
+func (f *feed) doubt(log klog.Logger, some bool) {
+	if some == f.doubted {
+		return
+	}
+	f.doubted = some
+	if some {
+		log.Info("Not all manifests of static pods can be read; what runs of static pods that the others do not name goes on until they can", "source", f.src)
+	}
+	f.sink.Doubt(f.src, some)
+}
+
 // publish gives the sink what has changed. Of entries that hold the same name
-// or UID, the first counts, and one that another source has is left to it.
+// or UID, that counts which had it before, else the first: who lays a copy beside
+// a manifest stops no pod. One that another source has is left to it.
 func (f *feed) publish(log klog.Logger, entries []*entry) {
 	wanted := map[types.UID]*v1.Pod{}
 	owners := map[types.NamespacedName]string{}
-	var broken []string
-	for _, e := range entries {
+	broken := slices.Clone(f.restless)
+	doubt := f.unseen
+	for _, e := range f.ownersFirst(entries) {
 		if e.err != nil {
 			broken = append(broken, e.err.Error())
+			doubt = doubt || e.pod == nil
 		}
 		if e.pod == nil {
 			continue
 		}
-		name := types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}
+		name := fullName(e.pod)
 		first, taken := owners[name]
 		if !taken {
 			first, taken = f.sources.owners.claim(name, f.src, e.where)
@@ -102,6 +126,7 @@ func (f *feed) publish(log klog.Logger, entries []*entry) {
 			f.sink.Remove(uid, f.src)
 		}
 	}
+	f.has = owners
 	f.sources.owners.keep(f.src, owners)
 	for _, e := range entries { // in order, for the sake of the log
 		if e.pod == nil || wanted[e.pod.UID] != e.pod || f.running[e.pod.UID] == e.pod {
@@ -111,7 +136,37 @@ func (f *feed) publish(log klog.Logger, entries []*entry) {
 		f.sources.deps.Mirrors.SetStatic(e.pod)
 		f.sink.Set(e.pod, f.src)
 	}
-	f.sources.deps.Health.Set(f.health, len(broken) == 0, strings.Join(broken, "; "))
+	f.doubt(log, doubt)
+	f.sources.deps.Health.Set(f.health, len(broken) == 0, listed(broken))
+}
+
+// ownersFirst is entries, with those in front that have their name already.
+func (f *feed) ownersFirst(entries []*entry) []*entry {
+	later := func(e *entry) int {
+		if e.pod != nil && f.has[fullName(e.pod)] == e.where {
+			return 0
+		}
+		return 1
+	}
+	out := slices.Clone(entries)
+	slices.SortStableFunc(out, func(a, b *entry) int { return later(a) - later(b) })
+	return out
+}
+
+func fullName(pod *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// mostListed is how many broken manifests are named at once.
+const mostListed = 10
+
+// listed names the first, and how many there are beside them.
+func listed(broken []string) string {
+	shown := strings.Join(broken[:min(len(broken), mostListed)], "; ")
+	if more := len(broken) - mostListed; more > 0 {
+		shown += fmt.Sprintf("; and %d more: the log and polylet manifest name them", more)
+	}
+	return shown
 }
 
 func orElse(text, other string) string {

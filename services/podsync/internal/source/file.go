@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,15 +25,26 @@ const settle = 10 * time.Millisecond
 // whileWritten is when a file is looked at again that changed while it was read.
 const whileWritten = 250 * time.Millisecond
 
+// writtenWithin bounds how long the source waits, before it is ready, for files
+// that are being written.
+const writtenWithin = 5 * time.Second
+
 // files follows the static pod path.
 type files struct {
 	sources *Sources
 	feed    *feed
 	decoder *decoder
+	// removed holds the paths that were removed since the last reading, be they
+	// there again or not.
+	removed *removals
 	// known holds every manifest file by path.
 	known map[string]*entry
-	// writing is true when a file changed while it was read.
+	// writing is true when a file changed while it was read, and since has when each
+	// of those was first found so.
 	writing bool
+	since   map[string]time.Time
+	// listed is true once the path was.
+	listed bool
 	// problem is the error of the path itself that was last logged.
 	problem string
 }
@@ -42,15 +55,23 @@ func (s *Sources) runFiles(ctx context.Context, sink Sink, read chan<- struct{})
 	if err != nil {
 		return err
 	}
-	f := &files{sources: s, feed: s.newFeed(sink, File, "static pods"), decoder: decoder, known: map[string]*entry{}}
+	f := &files{sources: s, feed: s.newFeed(sink, File, "static pods"), decoder: decoder, removed: &removals{}, known: map[string]*entry{}, since: map[string]time.Time{}}
 	changed := make(chan struct{}, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.notify(ctx, changed)
+		s.notify(ctx, changed, f.removed)
 	}()
 	defer func() { <-done }()
 	f.read(ctx)
+	// What is being written counts: once the source is ready, a pod that it does
+	// not have is ended.
+	for began := time.Now(); f.writing && time.Since(began) < writtenWithin; {
+		if !sleep(ctx, whileWritten) {
+			break
+		}
+		f.read(ctx)
+	}
 	close(read)
 	s.staticReady()
 	sink.Ready(File)
@@ -81,16 +102,21 @@ func (s *Sources) runFiles(ctx context.Context, sink Sink, read chan<- struct{})
 }
 
 // notify passes changes of the path on for as long as ctx lasts.
-func (s *Sources) notify(ctx context.Context, changed chan<- struct{}) {
+func (s *Sources) notify(ctx context.Context, changed chan<- struct{}, removed *removals) {
 	log := klog.FromContext(ctx)
+	tell := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	watch := func() error { return s.deps.Notifier.Notify(ctx, s.cfg.StaticPodPath, tell) }
+	if n, ok := s.deps.Notifier.(RemovalNotifier); ok {
+		watch = func() error { return n.NotifyRemoved(ctx, s.cfg.StaticPodPath, tell, removed.add) }
+	}
 	last := ""
 	for ctx.Err() == nil {
-		err := s.deps.Notifier.Notify(ctx, s.cfg.StaticPodPath, func() {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		})
+		err := watch()
 		if err != nil && err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
 			log.Error(err, "Static pods are only looked for by time until the path can be watched again", "path", s.cfg.StaticPodPath, "every", s.cfg.FileCheckFrequency)
@@ -122,9 +148,12 @@ func (f *files) read(ctx context.Context) {
 			log.Error(err, "Static pods cannot be listed; those that run go on", "path", f.sources.cfg.StaticPodPath)
 			f.sources.deps.Health.Set("static pods", false, err.Error())
 		}
+		f.feed.doubt(log, !f.listed)
 		return
 	}
-	f.problem, f.writing = "", false
+	f.problem, f.writing, f.listed = "", false, true
+	f.dropRemoved(log)
+	f.feed.unseen = false
 	present := map[string]bool{}
 	var entries []*entry
 	for _, path := range paths {
@@ -132,6 +161,8 @@ func (f *files) read(ctx context.Context) {
 		f.readFile(log, path)
 		if e := f.known[path]; e != nil {
 			entries = append(entries, e)
+		} else if f.writing {
+			f.feed.unseen = true
 		}
 	}
 	for path := range f.known {
@@ -139,7 +170,19 @@ func (f *files) read(ctx context.Context) {
 			delete(f.known, path)
 		}
 	}
+	f.feed.restless = f.restless(present)
 	f.feed.publish(log, entries)
+}
+
+// restless are the files that have been written for so long that it has to be said.
+func (f *files) restless(present map[string]bool) (errs []string) {
+	maps.DeleteFunc(f.since, func(path string, _ time.Time) bool { return !present[path] })
+	for _, path := range slices.Sorted(maps.Keys(f.since)) {
+		if time.Since(f.since[path]) >= writtenWithin {
+			errs = append(errs, fmt.Sprintf("static pod manifest %s: it is being written again and again, and is not read before that ends; if it is no manifest, let it be written elsewhere", path))
+		}
+	}
+	return errs
 }
 
 // list returns the manifest files at path in lexical order; none when path
@@ -177,10 +220,16 @@ func list(path string) ([]string, error) {
 // pod goes on: a slip of the pen must not stop a control plane.
 func (f *files) readFile(log klog.Logger, path string) {
 	old := f.known[path]
-	data, err := readBounded(path, f.sources.cfg.MaxManifestBytes)
+	data, err := f.sources.readBounded(path, f.sources.cfg.MaxManifestBytes)
+	if !errors.Is(err, errWriting) {
+		delete(f.since, path)
+	}
 	switch {
 	case errors.Is(err, errWriting):
 		f.writing = true
+		if _, known := f.since[path]; !known {
+			f.since[path] = time.Now()
+		}
 		return
 	case errors.Is(err, os.ErrNotExist) && !isLink(path):
 		delete(f.known, path)
@@ -228,7 +277,8 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	case !before.Mode().IsRegular():
 		return nil, fmt.Errorf("it is not a regular file but %s; remove it", before.Mode().Type())
 	case before.Size() > limit:
-		return nil, fmt.Errorf("it has %d bytes and may have %d; a manifest must be smaller", before.Size(), limit)
+		// Its size is left out: of a file that grows each one would be news.
+		return nil, fmt.Errorf("it has more than %d bytes; a manifest must be smaller", limit)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {

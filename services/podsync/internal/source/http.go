@@ -31,6 +31,8 @@ type web struct {
 	entries []*entry
 	// last is the last answer that was taken in.
 	last []byte
+	// heard is true once an answer could be read.
+	heard bool
 	// problem is the failure that was last logged.
 	problem string
 }
@@ -116,6 +118,8 @@ func (w *web) read(ctx context.Context) bool {
 			w.feed.publish(log, nil)
 		}
 		w.fail(log, errors.New("its answer is empty; serve a Pod or a PodList"), "it asks for no pods")
+		w.heard = true
+		w.feed.doubt(log, false)
 		return true
 	}
 	if bytes.Equal(data, w.last) && w.problem == "" {
@@ -124,9 +128,10 @@ func (w *web) read(ctx context.Context) bool {
 	list, err := w.decoder.decodeAll(data)
 	if err != nil {
 		w.fail(log, err, "the pods of its last good answer go on")
+		w.feed.doubt(log, !w.heard)
 		return true
 	}
-	w.last, w.problem = data, ""
+	w.last, w.problem, w.heard = data, "", true
 	w.takeIn(log, list)
 	w.feed.publish(log, w.entries)
 	return true
@@ -180,19 +185,18 @@ func (w *web) fetch(ctx context.Context) ([]byte, error) {
 }
 
 // takeIn makes entries of the elements of an answer. A broken element keeps
-// the pod of its name that was good before.
+// the pod of its name that was good before; one without a name may be any of those
+// that are no longer there, and keeps them all.
 func (w *web) takeIn(log klog.Logger, list []element) {
-	known := map[types.NamespacedName]*entry{}
+	known, unnamed := map[types.NamespacedName]*entry{}, false
 	w.entries = nil
 	for i, el := range list {
 		e := &entry{where: w.shown}
 		if len(list) > 1 {
 			e.where = fmt.Sprintf("%s, item %d", w.shown, i)
 		}
-		var name types.NamespacedName
-		if el.pod != nil {
-			name = types.NamespacedName{Namespace: el.pod.Namespace, Name: el.pod.Name}
-		}
+		name := el.name
+		unnamed = unnamed || el.err != nil && name.Name == ""
 		if old := w.known[name]; old != nil && name.Name != "" && known[name] == nil {
 			e.pod, e.err, e.data = old.pod, old.err, old.data
 		}
@@ -211,6 +215,12 @@ func (w *web) takeIn(log klog.Logger, list []element) {
 			known[name] = e
 		}
 		w.entries = append(w.entries, e)
+	}
+	for name, old := range w.known {
+		if unnamed && old.pod != nil && known[name] == nil {
+			known[name] = old
+			w.entries = append(w.entries, old)
+		}
 	}
 	w.known = known
 }

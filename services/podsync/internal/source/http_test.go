@@ -149,6 +149,48 @@ func TestAServerThatIsAwayOrAnswersNonsenseKeepsTheLastPods(t *testing.T) {
 	})
 }
 
+// An element that is no pod may be the one of a pod that runs.
+func TestAnElementThatIsNoPodStopsNone(t *testing.T) {
+	list := func(items ...string) string {
+		return `{"apiVersion": "v1", "kind": "PodList", "items": [` + strings.Join(items, ",") + `]}`
+	}
+	const spec = `"spec": {"containers": [{"name": "c", "image": "i:1"}]}`
+	a, c := `{"metadata": {"name": "a"}, `+spec+`}`, `{"metadata": {"name": "c", "uid": "given"}, `+spec+`}`
+	for name, tc := range map[string]struct {
+		items  []string
+		want   []string
+		broken string
+	}{
+		"a field has another type":   {[]string{a, `{"metadata": {"name": "c"}, "spec": {"containers": "none"}}`}, []string{"a-node", "c-node"}, "item 1"},
+		"it has no name":             {[]string{a, `{"metadata": "c", ` + spec + `}`}, []string{"a-node", "c-node"}, "item 1"},
+		"it is another's":            {[]string{`{"metadata": {"name": "a"}, "spec": []}`, c}, []string{"a-node", "c-node"}, "item 0"},
+		"another's, and this is out": {[]string{`{"metadata": {"name": "a"}, "spec": []}`}, []string{"a-node"}, "spec"},
+		"it is null":                 {[]string{a, "null"}, []string{"a-node", "c-node"}, "item 1: it is null"},
+		"all are good":               {[]string{a}, []string{"a-node"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &away{status: 200, body: list(a, c)}
+				b := startWeb(t, server, nil)
+				b.want("a-node", "c-node")
+				server.answer(200, list(tc.items...), nil)
+				b.want(tc.want...)
+				if got := b.health["static pod URL"]; (got == "") != (tc.broken == "") || !strings.Contains(got, tc.broken) {
+					t.Errorf("health %q", got)
+				}
+				server.answer(200, list(a, c), nil)
+				b.want("a-node", "c-node")
+				if len(b.health) != 0 {
+					t.Errorf("after it is corrected: health %v", b.health)
+				}
+				if removed := slices.Contains(b.log, "remove c-node") || slices.Contains(b.log, "remove a-node"); removed != (len(tc.want) == 1) {
+					t.Errorf("the sink was told %q", b.log)
+				}
+			})
+		})
+	}
+}
+
 func TestTheSourceIsReadyOnlyWhenTheServerHasAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &away{err: errors.New("no route")}
@@ -159,6 +201,22 @@ func TestTheSourceIsReadyOnlyWhenTheServerHasAnswered(t *testing.T) {
 		server.answer(200, podText("one", ""), nil)
 		if len(b.ready) != 1 {
 			t.Fatal("not ready")
+		}
+	})
+}
+
+func TestAURLThatHasOnlyAnsweredNonsenseIsInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &away{status: 200, body: "kind: ["}
+		b := startWeb(t, server, nil)
+		if !slices.Equal(b.doubts, []string{"http true"}) || len(b.ready) != 1 {
+			t.Errorf("doubts %q, ready %q", b.doubts, b.ready)
+		}
+		server.answer(200, " ", nil) // no pods are wanted
+		server.answer(200, "kind: [", nil)
+		server.answer(200, podList, nil) // one of three is broken
+		if want := []string{"http true", "http false", "http true"}; !slices.Equal(b.doubts, want) {
+			t.Errorf("doubts %q; want %q", b.doubts, want)
 		}
 	})
 }

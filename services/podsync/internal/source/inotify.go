@@ -16,9 +16,14 @@ type Inotify struct{}
 
 // Notify implements Notifier. While path does not exist, its nearest parent
 // that does is watched.
-func (Inotify) Notify(ctx context.Context, path string, changed func()) error {
+func (i Inotify) Notify(ctx context.Context, path string, changed func()) error {
+	return i.NotifyRemoved(ctx, path, changed, func(string) {})
+}
+
+// NotifyRemoved implements RemovalNotifier.
+func (Inotify) NotifyRemoved(ctx context.Context, path string, changed func(), removed func(file string)) error {
 	for ctx.Err() == nil {
-		if err := watchOnce(ctx, filepath.Clean(path), changed); err != nil {
+		if err := watchOnce(ctx, filepath.Clean(path), changed, removed); err != nil {
 			return err
 		}
 	}
@@ -26,7 +31,7 @@ func (Inotify) Notify(ctx context.Context, path string, changed func()) error {
 }
 
 // watchOnce watches one directory until it is no longer the nearest to path.
-func watchOnce(ctx context.Context, path string, changed func()) error {
+func watchOnce(ctx context.Context, path string, changed func(), removed func(file string)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch %s: %w; raise fs.inotify.max_user_instances if it says too many open files", path, err)
@@ -57,6 +62,9 @@ func watchOnce(ctx context.Context, path string, changed func()) error {
 				return nil
 			}
 			if concerns(event.Name, dir, path) {
+				if event.Has(fsnotify.Remove | fsnotify.Rename) {
+					removed(event.Name)
+				}
 				changed()
 			}
 			if nearestDirectory(path) != dir || event.Name == dir && event.Has(fsnotify.Remove|fsnotify.Rename) {

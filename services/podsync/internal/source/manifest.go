@@ -79,7 +79,9 @@ func documents(data []byte) int {
 
 // element is one pod of a text that may hold several.
 type element struct {
-	data    []byte
+	data []byte
+	// name is what the text says, also of one that is no pod; empty when it does not.
+	name    types.NamespacedName
 	pod     *v1.Pod
 	unknown string
 	err     error
@@ -103,6 +105,7 @@ func (d *decoder) decodeAll(data []byte) ([]element, error) {
 		if e.err != nil {
 			return nil, e.err
 		}
+		e.name = types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}
 		return []element{e}, nil
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -110,16 +113,26 @@ func (d *decoder) decodeAll(data []byte) ([]element, error) {
 	}
 	out := make([]element, 0, len(list.Items))
 	for _, item := range list.Items {
+		if item == nil {
+			out = append(out, element{data: []byte("null"), err: errors.New("it is null; write a Pod there or remove it")})
+			continue
+		}
 		if _, named := item["kind"]; !named { // the list says what they are
 			item["kind"], item["apiVersion"] = json.RawMessage(`"Pod"`), json.RawMessage(`"v1"`)
 		}
-		e := element{}
+		e := element{name: nameIn(item["metadata"])}
 		if e.data, e.err = json.Marshal(item); e.err == nil {
 			e.pod, e.unknown, e.err = d.decodeJSON(e.data)
 		}
 		out = append(out, e)
 	}
 	return out, nil
+}
+
+// nameIn reads a pod's name in its metadata.
+func nameIn(metadata json.RawMessage) (name types.NamespacedName) {
+	_ = json.Unmarshal(metadata, &name) // the fields have these names; what is wrong is told of the whole
+	return name
 }
 
 func (d *decoder) decodeJSON(text []byte) (pod *v1.Pod, unknown string, err error) {
@@ -143,7 +156,7 @@ type origin struct {
 	src  string // File or HTTP
 	path string // or URL
 	seen time.Time
-	// mayRefer lets the pod name objects of the apiserver.
+	// mayRefer lets the pod name objects of the apiserver, except for claims.
 	mayRefer bool
 }
 
@@ -153,7 +166,9 @@ func finish(pod *v1.Pod, from origin) error {
 		return err
 	}
 	errs := validate.Pod(pod)
-	if !from.mayRefer {
+	if from.mayRefer {
+		errs = append(claims(pod), errs...)
+	} else {
 		errs = append(references(pod), errs...)
 	}
 	return errs.ToAggregate()

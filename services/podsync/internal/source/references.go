@@ -12,7 +12,7 @@ const noAPI = "a static pod must not refer to objects of the apiserver; remove i
 // what its author may not.
 // Source: feature PreventStaticPodAPIReferences.
 func references(pod *v1.Pod) field.ErrorList {
-	var errs field.ErrorList
+	errs := claims(pod)
 	spec := field.NewPath("spec")
 	forbid := func(path *field.Path) { errs = append(errs, field.Forbidden(path, noAPI)) }
 	if pod.Spec.ServiceAccountName != "" {
@@ -20,9 +20,6 @@ func references(pod *v1.Pod) field.ErrorList {
 	}
 	if len(pod.Spec.ImagePullSecrets) > 0 {
 		forbid(spec.Child("imagePullSecrets"))
-	}
-	if len(pod.Spec.ResourceClaims) > 0 {
-		forbid(spec.Child("resourceClaims"))
 	}
 	for i := range pod.Spec.Volumes {
 		volumeReferences(&pod.Spec.Volumes[i].VolumeSource, spec.Child("volumes").Index(i), forbid)
@@ -46,6 +43,16 @@ func references(pod *v1.Pod) field.ErrorList {
 		}
 	})
 	return errs
+}
+
+// claims finds resource claims. No static pod may have them, whatever the gate
+// says: its mirror would take a device that the scheduler gives to another pod
+// (CVE-2025-4563).
+func claims(pod *v1.Pod) field.ErrorList {
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "resourceClaims"), noAPI)}
 }
 
 func volumeReferences(src *v1.VolumeSource, path *field.Path, forbid func(*field.Path)) {

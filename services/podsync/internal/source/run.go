@@ -21,6 +21,8 @@ type Sources struct {
 	owners *owners
 	// unread is how many sources of static pods have not been heard.
 	unread atomic.Int32
+	// readBounded reads a manifest; errWriting when it changed meanwhile.
+	readBounded func(path string, limit int64) ([]byte, error)
 }
 
 // New returns Sources that start nothing before Run.
@@ -49,7 +51,7 @@ func New(cfg Config, deps Deps) (*Sources, error) {
 	if cfg.HTTPCheckFrequency <= 0 {
 		cfg.HTTPCheckFrequency = 20 * time.Second
 	}
-	return &Sources{cfg: cfg, deps: deps, owners: newOwners()}, nil
+	return &Sources{cfg: cfg, deps: deps, owners: newOwners(), readBounded: readBounded}, nil
 }
 
 // Names returns the sources that are configured; each will be Ready once.

@@ -45,7 +45,12 @@ type Sink interface {
 	Set(pod *v1.Pod, src string)
 	// Remove says that a source no longer has the pod with this UID.
 	Remove(uid types.UID, src string)
-	// Ready says, once per source, that all that it has was Set.
+	// Doubt says whether some of what a source has could not be read since this
+	// process started: what runs of static pods may be wanted though it was not Set.
+	// Before the first call nothing is in doubt.
+	Doubt(src string, some bool)
+	// Ready says, once per source, that all that it has was Set, but for what is in
+	// Doubt.
 	Ready(src string)
 }
 
@@ -81,6 +86,16 @@ type Notifier interface {
 	// file) at path until ctx is done. It returns an error when it cannot
 	// watch; the caller lists again by time then, and retries.
 	Notify(ctx context.Context, path string, changed func()) error
+}
+
+// RemovalNotifier is a Notifier that can also tell which files were removed. A
+// file that is removed and put back at once looks unchanged to whoever lists the
+// path afterwards, and yet its pod was not wanted in between.
+type RemovalNotifier interface {
+	Notifier
+	// NotifyRemoved is Notify, and calls removed with the path of each file that
+	// was removed or moved away, before changed.
+	NotifyRemoved(ctx context.Context, path string, changed func(), removed func(file string)) error
 }
 
 // Config of the sources.

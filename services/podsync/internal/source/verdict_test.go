@@ -87,5 +87,12 @@ func TestAStaticPodMayReferWhereTheGateIsOff(t *testing.T) {
 		if err := finish(pod, origin{node: "n", src: File, path: "/p", mayRefer: allowed}); (err == nil) != allowed {
 			t.Errorf("allowed %v: %v", allowed, err)
 		}
+		pod, _, err = decoder.decode([]byte(verdict{Spec: "resourceClaims: [{name: a, resourceClaimName: b}]"}.text()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := finish(pod, origin{node: "n", src: File, path: "/p", mayRefer: allowed}); err == nil || !strings.Contains(err.Error(), "spec.resourceClaims: Forbidden") {
+			t.Errorf("allowed %v: a static pod with claims: %v", allowed, err)
+		}
 	}
 }

@@ -43,7 +43,7 @@ func (w *Writer) settle(ctx context.Context, uid types.UID) error {
 	for {
 		w.mu.Lock()
 		e := w.entries[uid]
-		if e == nil || e.version == 0 || e.accepted == e.version || e.gone == uid || e.knownOf == uid && over(e.desired, e.known) {
+		if e == nil || e.version == 0 || e.accepted == e.version || e.gone == uid || e.knownOf == uid && over(e.owed(), e.known) {
 			w.mu.Unlock()
 			return nil
 		}

@@ -37,7 +37,7 @@ func TestWhatNobodyCanActOnWaitsForWhatFollows(t *testing.T) {
 		"a sandbox that is up":                      {first, up, false, time.Second},
 		"a container that runs":                     {up, runs, false, 0},
 		"a new generation":                          {runs, next, false, 250 * time.Millisecond},
-		"a new generation of a pod that is deleted": {runs, next, true, 5 * time.Second},
+		"a new generation of a pod that is deleted": {runs, next, true, 250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

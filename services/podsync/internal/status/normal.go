@@ -2,7 +2,6 @@ package status
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -52,6 +51,7 @@ func normalize(st v1.PodStatus, known v1.PodStatus) v1.PodStatus {
 			normalizeState(&list[i].LastTerminationState, terminationMessages/count)
 		}
 	}
+	fit(&out)
 	return out
 }
 
@@ -61,9 +61,7 @@ func normalizeState(state *v1.ContainerState, limit int) {
 	}
 	if t := state.Terminated; t != nil {
 		t.StartedAt, t.FinishedAt = wholeSeconds(t.StartedAt), wholeSeconds(t.FinishedAt)
-		if len(t.Message) > limit {
-			t.Message = strings.ToValidUTF8(t.Message[:limit], "") // no half of a character
-		}
+		t.Message = cut(t.Message, limit)
 	}
 }
 
@@ -101,12 +99,14 @@ func sameCondition(a, b v1.PodCondition) bool {
 // start time that the apiserver has stands, and so does the address of a pod
 // that has ended; and what runs is not pending again: of a static pod, this
 // process may not know when an earlier one began with it, that it ran, nor the
-// address of a sandbox that was down by then.
+// address of a sandbox that was down by then. One that goes through its init
+// containers again, for a new sandbox, is pending.
 func stamp(desired *v1.PodStatus, known v1.PodStatus, now time.Time) {
 	if desired.StartTime != nil && known.StartTime != nil {
 		desired.StartTime = known.StartTime
 	}
-	if known.Phase == v1.PodRunning && desired.Phase == v1.PodPending {
+	initialized := condition(desired.Conditions, v1.PodInitialized)
+	if known.Phase == v1.PodRunning && desired.Phase == v1.PodPending && (initialized == nil || initialized.Status != v1.ConditionFalse) {
 		desired.Phase = known.Phase
 	}
 	if terminal(desired.Phase) && desired.PodIP == "" {
@@ -186,10 +186,20 @@ func withoutGeneration(st v1.PodStatus) v1.PodStatus {
 	return st
 }
 
-// over tells that the apiserver knows the pod's end: what still changes, such as
-// its sandbox going down, is of no use to anybody who waits for it.
+// over tells that the apiserver knows the pod's end and how each container
+// ended: what still changes, such as its sandbox going down, is of no use to
+// anybody who waits for it. The phase alone does not tell: others write it too,
+// of pods whose containers run.
 func over(desired, known v1.PodStatus) bool {
-	return desired.Phase == known.Phase && (known.Phase == v1.PodSucceeded || known.Phase == v1.PodFailed)
+	return desired.Phase == known.Phase && terminal(known.Phase) && podstatus.Equal(onlyContainers(desired), onlyContainers(known))
+}
+
+// onlyContainers is a status without anything but its containers.
+func onlyContainers(st v1.PodStatus) v1.PodStatus {
+	return v1.PodStatus{
+		ContainerStatuses: st.ContainerStatuses, InitContainerStatuses: st.InitContainerStatuses,
+		EphemeralContainerStatuses: st.EphemeralContainerStatuses,
+	}
 }
 
 // beginning is the state of a container of which nothing happened yet.

@@ -36,3 +36,25 @@ func TestAnEndThatIsKnownIsFinishedWithoutAnotherPatch(t *testing.T) {
 		}
 	})
 }
+
+// PodGC, or a user, has written that the pod failed while its containers ran.
+func TestAnEndThatOthersHaveWrittenIsFinishedWithHowTheContainersEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fakeapiserver.Config{}, nil)
+		pod := b.create("a")
+		runs := running("10.0.0.1")
+		runs.Phase = v1.PodFailed
+		b.w.Set(pod, runs)
+		synctest.Wait()
+		end := *runs.DeepCopy()
+		end.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3}}
+		b.w.Set(pod, end)
+		if err := b.w.Finish(t.Context(), pod); err != nil || b.api.Pod("default", "a") != nil {
+			t.Fatalf("not finished: %v", err)
+		}
+		history := b.api.StatusHistory("default", "a")
+		if last := history[len(history)-1].New.(*v1.Pod).Status.ContainerStatuses[0].State.Terminated; last == nil || last.ExitCode != 3 {
+			t.Errorf("the object went with the container as %+v", last)
+		}
+	})
+}

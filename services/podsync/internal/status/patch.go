@@ -24,15 +24,14 @@ type patchMetadata struct {
 // patchStatus has no omitempty where an absent value must clear the old one:
 // null removes a field.
 type patchStatus struct {
-	ObservedGeneration         int64                `json:"observedGeneration,omitempty"`
-	Phase                      v1.PodPhase          `json:"phase,omitempty"`
-	Conditions                 []any                `json:"conditions,omitempty"`
-	Message                    *string              `json:"message"`
-	Reason                     *string              `json:"reason"`
-	HostIP                     string               `json:"hostIP,omitempty"`
-	HostIPs                    []any                `json:"hostIPs,omitempty"`
-	PodIP                      *string              `json:"podIP"`
-	PodIPs                     []any                `json:"podIPs"`
+	ObservedGeneration int64       `json:"observedGeneration,omitempty"`
+	Phase              v1.PodPhase `json:"phase,omitempty"`
+	Conditions         []any       `json:"conditions,omitempty"`
+	Message            *string     `json:"message"`
+	Reason             *string     `json:"reason"`
+	HostIP             string      `json:"hostIP,omitempty"`
+	HostIPs            []any       `json:"hostIPs,omitempty"`
+	*patchAddress
 	StartTime                  *metav1.Time         `json:"startTime,omitempty"`
 	InitContainerStatuses      []v1.ContainerStatus `json:"initContainerStatuses"`
 	ContainerStatuses          []v1.ContainerStatus `json:"containerStatuses"`
@@ -40,6 +39,11 @@ type patchStatus struct {
 	QOSClass                   v1.PodQOSClass       `json:"qosClass,omitempty"`
 	AllocatedResources         map[string]any       `json:"allocatedResources"`
 	Resources                  *patchResources      `json:"resources"`
+}
+
+type patchAddress struct {
+	PodIP  *string `json:"podIP"`
+	PodIPs []any   `json:"podIPs"`
 }
 
 type patchResources struct {
@@ -76,7 +80,6 @@ func buildPatch(uid types.UID, desired, known v1.PodStatus) ([]byte, error) {
 		Message:                    orNull(desired.Message),
 		Reason:                     orNull(desired.Reason),
 		HostIP:                     desired.HostIP,
-		PodIP:                      orNull(desired.PodIP),
 		StartTime:                  desired.StartTime,
 		InitContainerStatuses:      orNullList(desired.InitContainerStatuses),
 		ContainerStatuses:          orNullList(desired.ContainerStatuses),
@@ -84,7 +87,11 @@ func buildPatch(uid types.UID, desired, known v1.PodStatus) ([]byte, error) {
 		QOSClass:                   desired.QOSClass,
 		Conditions:                 conditionPatches(desired.Conditions, known.Conditions),
 		HostIPs:                    replaceList(desired.HostIPs),
-		PodIPs:                     replaceList(desired.PodIPs),
+	}
+	// What an earlier life sent may arrive after known was read: the address of a
+	// pod that has ended stands, whatever it is.
+	if desired.PodIP != "" || !terminal(desired.Phase) {
+		st.patchAddress = &patchAddress{PodIP: orNull(desired.PodIP), PodIPs: replaceList(desired.PodIPs)}
 	}
 	st.AllocatedResources = amounts(desired.AllocatedResources, known.AllocatedResources)
 	if desired.Resources != nil {

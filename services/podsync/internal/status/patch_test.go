@@ -49,3 +49,28 @@ func TestAmountsOfThePodArriveWhateverTheObjectHad(t *testing.T) {
 		}
 	}
 }
+
+func TestTheAddressOfAPodThatHasEndedIsNeverTakenAway(t *testing.T) {
+	address := v1.PodStatus{PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}}
+	for phase, keeps := range map[v1.PodPhase]bool{v1.PodFailed: true, v1.PodSucceeded: true, v1.PodPending: false, v1.PodRunning: false} {
+		patch, err := buildPatch("u", v1.PodStatus{Phase: phase}, v1.PodStatus{}) // known is from before the address
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := json.Marshal(v1.Pod{Status: address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		merged, err := strategicpatch.StrategicMergePatch(before, patch, v1.Pod{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var after v1.Pod
+		if err := json.Unmarshal(merged, &after); err != nil {
+			t.Fatal(err)
+		}
+		if got := after.Status.PodIP != "" && len(after.Status.PodIPs) == 1; got != keeps {
+			t.Errorf("%s: %+v", phase, after.Status)
+		}
+	}
+}

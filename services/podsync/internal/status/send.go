@@ -24,12 +24,6 @@ const (
 	overwritten = time.Second
 )
 
-// local says whether a status counts as accepted when it is set: there is no
-// apiserver, or the pod's truth is this node and its mirror only shows it.
-func (w *Writer) local(e *entry) bool {
-	return w.deps.Client == nil || source.IsStatic(e.obj)
-}
-
 // target is the object whose status is written; false when there is none (yet).
 func (w *Writer) target(e *entry) (*v1.Pod, bool) {
 	switch {
@@ -49,6 +43,9 @@ func (w *Writer) target(e *entry) (*v1.Pod, bool) {
 func (w *Writer) learn(e *entry, object *v1.Pod) {
 	if e.knownOf == object.UID && !newer(object.ResourceVersion, e.rv) {
 		return
+	}
+	if e.knownOf != object.UID {
+		e.refused = nil // another object may take it
 	}
 	e.known = normalize(object.Status, v1.PodStatus{})
 	e.knownOf, e.rv = object.UID, object.ResourceVersion
@@ -73,22 +70,15 @@ func (w *Writer) look(e *entry) {
 	if w.ctx == nil || e.busy || e.version == 0 || w.forgotten(e) {
 		return
 	}
-	if w.local(e) && e.notified < e.version {
-		w.notify(e)
-		return
-	}
 	target, ok := w.target(e)
 	if !ok {
 		e.wake()
 		return
 	}
-	if e.knownOf == target.UID && same(e.desired, e.known) {
+	if e.knownOf == target.UID && same(e.owed(), e.known) {
 		e.accepted = e.version
 		e.stopTimer()
 		e.wake()
-		if e.notified < e.version {
-			w.notify(e)
-		}
 		return
 	}
 	w.schedule(e)
@@ -104,12 +94,12 @@ func (w *Writer) schedule(e *entry) {
 		}
 	case e.retrying && e.timer != nil && (e.tries > 0 || w.away):
 		// The retry takes the newest status along.
-	case e.accepted == e.version && (e.tries > 0 || !w.local(e)):
+	case e.accepted == e.version && (e.tries > 0 || !source.IsStatic(e.obj)):
 		// Somebody overwrites what was accepted. Whoever it was may want to read
 		// it back, and the pod itself has not changed: there is no hurry.
 		w.after(e, max(retryDelay(e.tries), overwritten), true)
 		e.tries++
-	case e.hurry || w.cfg.MinorDelay < 0 || urgent(e.desired, e.known):
+	case e.hurry || w.cfg.MinorDelay < 0 || urgent(e.owed(), e.known):
 		e.stopTimer()
 		w.enqueue(e)
 	default:
@@ -122,8 +112,6 @@ func (w *Writer) schedule(e *entry) {
 // patience is how long a change that nobody can act on waits for the next one.
 func (w *Writer) patience(e *entry) time.Duration {
 	switch d := w.cfg.MinorDelay; {
-	case e.obj.DeletionTimestamp != nil && same(withoutGeneration(e.desired), withoutGeneration(e.known)):
-		return 20 * d
 	case e.desired.Phase == v1.PodPending && e.known.Phase == v1.PodPending && e.known.StartTime != nil && e.desired.ObservedGeneration == e.known.ObservedGeneration:
 		return 4 * d
 	default:
@@ -162,7 +150,7 @@ func queueOf(e *entry) int {
 	switch {
 	case e.hurry || terminal(e.desired.Phase):
 		return ends
-	case urgent(e.desired, e.known):
+	case urgent(e.owed(), e.known):
 		return news
 	}
 	return minors
@@ -192,7 +180,7 @@ func (w *Writer) pump() {
 		e.stopTimer()
 		w.running++
 		w.idle.Add(1)
-		go w.send(w.ctx, e, request{target: target, desired: e.desired, known: e.known, version: e.version})
+		go w.send(w.ctx, e, request{target: target, desired: e.owed(), known: e.known, version: e.version})
 	}
 }
 
@@ -208,12 +196,11 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	ended := w.deps.Trace(e.uid)
 	object, err := w.patch(ctx, r)
 	ended(err)
-	w.report(ctx, r, err)
-	if w.noteFailure(ctx, e, err) {
+	withheld := w.withhold(e, r, err)
+	news := w.noteFailure(ctx, e, err)
+	w.report(ctx, r, err, withheld, news)
+	if news {
 		w.deps.OnRefused(e.uid, err)
-	}
-	if err == nil && !source.IsMirror(r.target) {
-		w.deps.OnAccepted(e.uid, *r.desired.DeepCopy())
 	}
 
 	w.mu.Lock()
@@ -226,6 +213,8 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	case isGone(err):
 		e.gone = r.target.UID
 		e.wake()
+	case len(withheld) > 0:
+		w.look(e) // for the rest
 	default:
 		e.tries++
 		w.away = w.away || isAway(err)
@@ -256,9 +245,6 @@ func (w *Writer) accept(e *entry, r request, object *v1.Pod) {
 	e.accepted = r.version
 	w.deps.Metrics.StatusWritten(time.Since(e.since))
 	e.since = time.Now() // of what has changed meanwhile
-	if !w.local(e) {
-		e.notified = r.version
-	}
 	if e.version == r.version {
 		e.tries = max(e.tries, 1) // sending this version again is a repetition
 	}
@@ -268,11 +254,15 @@ func (w *Writer) accept(e *entry, r request, object *v1.Pod) {
 	w.look(e)
 }
 
-// release retries everything at once: the apiserver is back.
+// release retries at once what failed as if the apiserver were away: it is back. What
+// fails again though others do not is not tried with each of them.
 func (w *Writer) release() {
 	w.away = false
+	now := time.Now()
 	for _, e := range w.entries {
-		if e.timer != nil && e.retrying && !e.busy && !e.queued {
+		refused := e.failure != nil && !isAway(e.failure)
+		if e.timer != nil && e.retrying && !e.busy && !e.queued && !refused && now.Sub(e.released) >= lastRetry {
+			e.released = now
 			e.stopTimer()
 			w.enqueue(e)
 		}
@@ -289,7 +279,26 @@ func (w *Writer) patch(ctx context.Context, r request) (*v1.Pod, error) {
 	return w.deps.Client.CoreV1().Pods(r.target.Namespace).Patch(ctx, r.target.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
 }
 
-func (w *Writer) report(ctx context.Context, r request, err error) {
+// withhold takes in the parts of a status that are refused for good, and tells
+// of those that are new.
+func (w *Writer) withhold(e *entry, r request, err error) []refusal {
+	if err == nil || isGone(err) {
+		return nil
+	}
+	found := refusalsIn(err, r)
+	w.mu.Lock()
+	fresh, pod := e.refuse(found), e.obj
+	w.mu.Unlock()
+	for _, f := range fresh {
+		w.deps.Metrics.StatusRefused(f.Field)
+		w.deps.OnWithheld(pod, f.Refusal)
+	}
+	return fresh
+}
+
+// report logs how a request ended. What is refused is tried again every few
+// seconds, maybe for each pod and for ever: only what is news stands in the log.
+func (w *Writer) report(ctx context.Context, r request, err error, withheld []refusal, news bool) {
 	log := klog.FromContext(ctx)
 	switch {
 	case err == nil:
@@ -298,31 +307,18 @@ func (w *Writer) report(ctx context.Context, r request, err error) {
 	case isGone(err):
 		log.V(2).Info("Status not needed any more, the pod's object is gone", "pod", klog.KObj(r.target), "uid", r.target.UID)
 	case ctx.Err() != nil:
+	case len(withheld) > 0:
+		for _, f := range withheld {
+			log.Error(err, "A part of the status is refused by the apiserver for good; the rest is written without it", "pod", klog.KObj(r.target), "part", f.Part.String())
+		}
 	case isAway(err):
 		w.deps.Health.Set("apiserver", false, fmt.Sprintf("write status of pod %s: %v; it is tried again by itself, check that the apiserver runs and is reachable", klog.KObj(r.target), err))
 		log.V(1).Info("Status not written, trying again", "pod", klog.KObj(r.target), "err", err)
+	case !news:
+		log.V(2).Info("Status refused again, trying again", "pod", klog.KObj(r.target), "err", err)
 	default:
 		log.Error(err, "Status refused by the apiserver, trying again; if it says forbidden, the node needs the role system:node", "pod", klog.KObj(r.target), "phase", r.desired.Phase)
 	}
-}
-
-// notify tells OnAccepted of a status that needs no request. Called with the lock held.
-func (w *Writer) notify(e *entry) {
-	e.busy = true
-	version, st := e.version, *e.desired.DeepCopy()
-	w.idle.Add(1)
-	go func() {
-		defer w.idle.Done()
-		w.deps.OnAccepted(e.uid, st)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		e.busy = false
-		e.notified = version
-		if w.local(e) && w.deps.Client == nil {
-			e.accepted = version
-		}
-		w.look(e)
-	}()
 }
 
 func (e *entry) stopTimer() {
@@ -357,7 +353,22 @@ func isGone(err error) bool {
 // isAway says whether the apiserver could not answer, rather than refused.
 func isAway(err error) bool {
 	status, answered := err.(apierrors.APIStatus)
+	if answered && isTooLarge(err) {
+		return false
+	}
 	return !answered || status.Status().Code >= 500 || status.Status().Code == 429
+}
+
+// isTooLarge tells that the database does not take the object, or the apiserver does
+// not send it there: its code is the one of an apiserver in trouble, and only this
+// pod is.
+func isTooLarge(err error) bool {
+	for _, words := range []string{"request is too large", "larger than max"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
 }
 
 func suggested(err error) time.Duration {

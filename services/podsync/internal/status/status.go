@@ -24,8 +24,7 @@ type Config struct {
 	RequestTimeout time.Duration
 	// MinorDelay is how long a change that nobody can act on, such as a first
 	// Pending, waits for what follows it; 250 ms when zero, none when negative.
-	// A change between the first Pending and the start waits four times as
-	// long, and that a pod is being deleted twenty times: its end says more.
+	// A change between the first Pending and the start waits four times as long.
 	MinorDelay time.Duration
 }
 
@@ -37,7 +36,7 @@ type Mirrors interface {
 
 // Deps is what a Writer is given.
 type Deps struct {
-	// Client is nil when there is no apiserver: a status counts as accepted when set.
+	// Client is nil when there is no apiserver: statuses stay on the node.
 	Client kubernetes.Interface
 	// Mirrors may be nil: the status of static pods stays on the node.
 	Mirrors Mirrors
@@ -46,10 +45,10 @@ type Deps struct {
 	// OnRefused is told when a request for a pod failed for another reason than
 	// before; may be nil, must not block. It is called without a lock held.
 	OnRefused func(uid types.UID, err error)
-	// OnAccepted is told of each status that the apiserver has taken, with the
-	// transition times that it was given; may be nil, must not block. It is
-	// called without a lock held, for one pod in order.
-	OnAccepted func(uid types.UID, status v1.PodStatus)
+	// OnWithheld is told of a part of a status that the apiserver refuses for
+	// good: the rest is written without it. May be nil, must not block. It is
+	// called without a lock held.
+	OnWithheld func(pod *v1.Pod, r Refusal)
 	// Trace opens the span of one request for a pod and returns what ends it; nil
 	// when nobody collects traces. It must not block.
 	Trace func(uid types.UID) (end func(error))
@@ -87,15 +86,16 @@ type entry struct {
 	uid     types.UID
 	obj     *v1.Pod // newest object of the source
 	desired v1.PodStatus
-	// version counts desired; accepted and notified are the versions of it that
-	// the apiserver has and that OnAccepted was told.
-	version, accepted, notified uint64
+	// refused are the parts of desired that the apiserver does not take; see owed.
+	refused []refusal
+	// version counts desired; accepted is the version of it that the apiserver has.
+	version, accepted uint64
 	// known is what the apiserver has, normalized, as of the resource version rv.
 	known    v1.PodStatus
 	rv       string
 	knownOf  types.UID // the object that known is of; empty when nothing is known
 	gone     types.UID // the object that is found to be gone
-	busy     bool      // a request or a notification runs
+	busy     bool      // a request runs
 	queued   bool
 	queue    int  // where, when queued
 	hurry    bool // Finish waits
@@ -108,7 +108,9 @@ type entry struct {
 	failure error
 	failing time.Time
 	retryAt time.Time
-	since   time.Time // when the status first differed from the accepted one
+	// released is when it was last retried because another was written.
+	released time.Time
+	since    time.Time // when the status first differed from the accepted one
 }
 
 // New returns a Writer.
@@ -125,14 +127,14 @@ func New(cfg Config, deps Deps) *Writer {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
-	if deps.OnAccepted == nil {
-		deps.OnAccepted = func(types.UID, v1.PodStatus) {}
-	}
 	if deps.Sending == nil {
 		deps.Sending = func() func() { return func() {} }
 	}
 	if deps.OnRefused == nil {
 		deps.OnRefused = func(types.UID, error) {}
+	}
+	if deps.OnWithheld == nil {
+		deps.OnWithheld = func(*v1.Pod, Refusal) {}
 	}
 	if deps.Trace == nil {
 		deps.Trace = func(types.UID) func(error) { return func(error) {} }

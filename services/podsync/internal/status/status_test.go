@@ -3,8 +3,6 @@ package status
 import (
 	"context"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
-	"github.com/polylet/polylet/services/podsync/internal/source"
 )
 
 // bench is a Writer on a fake apiserver in a synctest bubble.
@@ -22,19 +19,12 @@ type bench struct {
 	*testing.T
 	api *fakeapiserver.Server
 	w   *Writer
-
-	mu       sync.Mutex
-	accepted []v1.PodStatus
 }
 
 func start(t *testing.T, cfg fakeapiserver.Config, mirrors Mirrors) *bench {
 	t.Helper()
 	b := &bench{T: t, api: fakeapiserver.New(cfg)}
-	b.w = New(Config{}, Deps{Client: b.api.Client(), Mirrors: mirrors, OnAccepted: func(_ types.UID, st v1.PodStatus) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.accepted = append(b.accepted, st)
-	}})
+	b.w = New(Config{}, Deps{Client: b.api.Client(), Mirrors: mirrors})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -52,9 +42,13 @@ func start(t *testing.T, cfg fakeapiserver.Config, mirrors Mirrors) *bench {
 
 func (b *bench) create(name string) *v1.Pod {
 	b.Helper()
+	return b.createOf(name, v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "c", Image: "i"}}})
+}
+
+func (b *bench) createOf(name string, spec v1.PodSpec) *v1.Pod {
+	b.Helper()
 	pod, err := b.api.Admin().CoreV1().Pods("default").Create(b.Context(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec:       v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: spec,
 	}, metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
@@ -113,9 +107,6 @@ func TestAStatusIsOnePatchAtOnceAndNoGet(t *testing.T) {
 		if b.patches() != 1 || b.api.Calls()["get pods"] != 0 {
 			t.Fatalf("requests: %v", b.api.Calls())
 		}
-		if len(b.accepted) == 0 || b.accepted[0].Phase != v1.PodRunning {
-			t.Fatalf("accepted: %+v", b.accepted)
-		}
 	})
 }
 
@@ -143,7 +134,9 @@ func TestAFastPodNeedsOnePatchAndASlowOneTwo(t *testing.T) {
 func TestClearedFieldsAreClearedAndForeignOnesStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fakeapiserver.Config{}, nil)
-		pod := b.create("a")
+		pod := b.createOf("a", v1.PodSpec{
+			NodeName: "node", Containers: []v1.Container{{Name: "c", Image: "i"}}, ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}},
+		})
 		first := running("10.0.0.1")
 		first.Reason, first.Message = "R", "M"
 		first.Conditions[1] = v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionFalse, Reason: "ContainersNotReady", Message: "m"}
@@ -151,7 +144,7 @@ func TestClearedFieldsAreClearedAndForeignOnesStay(t *testing.T) {
 		b.w.Set(pod, first)
 		synctest.Wait()
 		_, err := b.api.Admin().CoreV1().Pods("default").Patch(t.Context(), "a", types.StrategicMergePatchType,
-			[]byte(`{"status":{"nominatedNodeName":"n","conditions":[{"type":"example.com/gate","status":"True"},{"type":"DisruptionTarget","status":"True","reason":"Other"}]}}`), metav1.PatchOptions{}, "status")
+			[]byte(`{"status":{"resourceClaimStatuses":[{"name":"gpu","resourceClaimName":"one"}],"conditions":[{"type":"example.com/gate","status":"True"},{"type":"DisruptionTarget","status":"True","reason":"Other"}]}}`), metav1.PatchOptions{}, "status")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +162,7 @@ func TestClearedFieldsAreClearedAndForeignOnesStay(t *testing.T) {
 		if condition(st.Conditions, v1.PodResizePending) != nil {
 			t.Error("an owned condition that is not wanted any more stayed")
 		}
-		if condition(st.Conditions, "example.com/gate") == nil || condition(st.Conditions, v1.DisruptionTarget) == nil || st.NominatedNodeName != "n" {
+		if condition(st.Conditions, "example.com/gate") == nil || condition(st.Conditions, v1.DisruptionTarget) == nil || len(st.ResourceClaimStatuses) != 1 {
 			t.Errorf("foreign fields are lost: %+v", st)
 		}
 	})
@@ -262,215 +255,6 @@ func TestEndsGoFirst(t *testing.T) {
 			t.Fatal("the test shows nothing: all were sent")
 		}
 		time.Sleep(time.Minute)
-	})
-}
-
-func TestFinishDeletesAfterTheFinalStatusOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failures := 3
-		b := start(t, fakeapiserver.Config{Faults: func(r fakeapiserver.Request) fakeapiserver.Fault {
-			if r.Verb == "patch" && failures > 0 {
-				failures--
-				return fakeapiserver.Fault{Status: 503}
-			}
-			return fakeapiserver.Fault{}
-		}}, nil)
-		pod := b.create("a")
-		st := running("10.0.0.1")
-		st.Phase = v1.PodSucceeded
-		b.w.Set(pod, st)
-		if err := b.w.Finish(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
-		if b.api.Pod("default", "a") != nil {
-			t.Fatal("the object is still there")
-		}
-		history := b.api.StatusHistory("default", "a")
-		if len(history) != 1 || history[0].New.(*v1.Pod).Status.Phase != v1.PodSucceeded {
-			t.Fatalf("status writes: %d", len(history))
-		}
-		b.w.Forget(pod.UID)
-	})
-}
-
-func TestAnotherPodOfTheNameIsNeverTouched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, fakeapiserver.Config{}, nil)
-		old := b.create("a").DeepCopy()
-		old.UID = "before"
-		b.w.Set(old, running("10.0.0.1"))
-		if err := b.w.Finish(t.Context(), old); err != nil {
-			t.Fatal(err)
-		}
-		now := b.api.Pod("default", "a")
-		if now == nil || now.Status.Phase == v1.PodRunning {
-			t.Fatalf("the new pod was touched: %+v", now)
-		}
-	})
-}
-
-func TestFinishGivesUpWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, fakeapiserver.Config{}, nil)
-		pod := b.create("a")
-		b.api.Partition(fakeapiserver.Blackhole)
-		b.w.Set(pod, running("10.0.0.1"))
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		if err := b.w.Finish(ctx, pod); err == nil || !strings.Contains(err.Error(), "final status") {
-			t.Fatalf("error %v", err)
-		}
-	})
-}
-
-type mirrorMap map[types.UID]*v1.Pod
-
-func (m mirrorMap) Mirror(uid types.UID) (*v1.Pod, bool) {
-	pod, ok := m[uid]
-	return pod, ok
-}
-
-func TestTheStatusOfAStaticPodGoesToItsMirror(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mirrors := mirrorMap{}
-		b := start(t, fakeapiserver.Config{}, mirrors)
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
-		b.w.Set(static, running("10.0.0.1"))
-		synctest.Wait()
-		if b.patches() != 0 || len(b.accepted) != 1 {
-			t.Fatalf("without a mirror: %d patches, %d accepted", b.patches(), len(b.accepted))
-		}
-		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
-		mirrors["static"] = mirror
-		b.w.Touch("static")
-		synctest.Wait()
-		if b.api.Pod("default", "m").Status.Phase != v1.PodRunning {
-			t.Fatal("the mirror shows nothing")
-		}
-		if err := b.w.Finish(t.Context(), static); err != nil || b.api.Pod("default", "m") == nil {
-			t.Fatalf("Finish of a static pod: %v", err)
-		}
-	})
-}
-
-func TestTheLastStatusOfAFormerLifeIsNotWrittenOverTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mirrors := mirrorMap{}
-		var broken atomic.Bool // asked in the apiserver's goroutine
-		b := start(t, fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
-			if broken.Load() && q.Verb == "patch" {
-				return fakeapiserver.Fault{Delay: 2 * time.Second, Status: 503}
-			}
-			return fakeapiserver.Fault{}
-		}}, mirrors)
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
-		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
-		mirrors["static"] = mirror
-		broken.Store(true)
-		ended := running("10.0.0.1")
-		ended.Phase = v1.PodFailed
-		b.w.Set(static, ended)
-		synctest.Wait()
-		time.Sleep(time.Second) // the request is under way, and will fail
-		broken.Store(false)
-		b.w.Forget(static.UID) // nothing of it is left
-		b.w.Set(static, running("10.0.0.2"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if st := b.api.Pod("default", "m").Status; st.Phase != v1.PodRunning || st.PodIP != "10.0.0.2" {
-			t.Errorf("the mirror shows %s, %s", st.Phase, st.PodIP)
-		}
-		written := b.patches()
-		b.w.Forget(static.UID)
-		time.Sleep(time.Minute)
-		if n := b.patches(); n != written {
-			t.Errorf("%d statuses of a pod that is gone were written", n-written)
-		}
-	})
-}
-
-func TestAStaticPodKeepsTheStartTimeThatItsMirrorHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mirrors := mirrorMap{}
-		b := start(t, fakeapiserver.Config{}, mirrors)
-		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
-		began := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
-		mirror.Status = running("10.0.0.1")
-		mirror.Status.StartTime = &began
-		mirrors["static"] = mirror
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
-		b.w.Set(static, running("10.0.0.2")) // what a new process believes
-		synctest.Wait()
-		if got := b.api.Pod("default", "m").Status; got.PodIP != "10.0.0.2" || !got.StartTime.Equal(&began) {
-			t.Fatalf("IP %s, start time %v, want 10.0.0.2 and %v", got.PodIP, got.StartTime, began)
-		}
-	})
-}
-
-func TestAStaticPodThatHasEndedKeepsTheAddressThatItsMirrorHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mirrors := mirrorMap{}
-		b := start(t, fakeapiserver.Config{}, mirrors)
-		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
-		mirror.Status = running("10.0.0.1")
-		mirror.Status.Phase = v1.PodSucceeded
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
-		ended := running("") // a new process finds its sandbox down
-		ended.Phase = v1.PodSucceeded
-		b.w.Set(static, ended)
-		synctest.Wait()
-		mirrors["static"] = mirror
-		b.w.Touch("static")
-		b.w.Set(static, ended)
-		time.Sleep(time.Minute)
-		if got := b.api.Pod("default", "m").Status; got.PodIP != "10.0.0.1" || len(got.PodIPs) != 1 {
-			t.Fatalf("the address is %q, %v; want 10.0.0.1", got.PodIP, got.PodIPs)
-		}
-	})
-}
-
-func TestAStaticPodThatRanIsNotShownAsPendingAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mirrors := mirrorMap{}
-		b := start(t, fakeapiserver.Config{}, mirrors)
-		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
-		mirror.Status = running("10.0.0.1")
-		mirrors["static"] = mirror
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
-		pending := running("10.0.0.2") // what a new process plans after a boot
-		pending.Phase = v1.PodPending
-		b.w.Set(static, pending)
-		time.Sleep(time.Minute)
-		if got := b.api.Pod("default", "m").Status; got.PodIP != "10.0.0.2" || got.Phase != v1.PodRunning {
-			t.Fatalf("IP %s, phase %s; want the new address and Running", got.PodIP, got.Phase)
-		}
-	})
-}
-
-func TestWithoutAnApiserverAStatusIsAcceptedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var got []v1.PodStatus
-		w := New(Config{}, Deps{OnAccepted: func(_ types.UID, st v1.PodStatus) { got = append(got, st) }})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { _ = w.Run(ctx) }()
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "1"}}
-		w.Set(pod, running("10.0.0.1"))
-		synctest.Wait()
-		if len(got) != 1 {
-			t.Fatalf("accepted %d times", len(got))
-		}
-		if err := w.Finish(ctx, pod); err != nil {
-			t.Fatal(err)
-		}
-		if st, ok := w.Get("1"); !ok || st.Phase != v1.PodRunning {
-			t.Fatalf("Get: %v %v", st, ok)
-		}
 	})
 }
 

@@ -7,10 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Trouble is why the apiserver does not have the newest status of a pod.
+// Trouble is why the apiserver does not have the newest status of a pod, or not
+// all of it.
 type Trouble struct {
-	// Err of the last request.
+	// Err of the last request; nil when it went well, and only parts are left out.
 	Err error
+	// Refused are the parts that the apiserver refuses for good.
+	Refused []Refusal
 	// Away is true when the apiserver did not answer, false when it refused.
 	Away bool
 	// Since is when the first request in a row failed, Retry when the next goes out.
@@ -23,10 +26,18 @@ func (w *Writer) Trouble(uid types.UID) (Trouble, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entries[uid]
-	if e == nil || e.failure == nil {
+	if e == nil {
 		return Trouble{}, false
 	}
-	return Trouble{Err: e.failure, Away: isAway(e.failure), Since: e.failing, Retry: e.retryAt}, true
+	e.owed() // which ends what is refused no more
+	var t Trouble
+	for _, r := range e.refused {
+		t.Refused = append(t.Refused, r.Refusal)
+	}
+	if e.failure != nil {
+		t.Err, t.Away, t.Since, t.Retry = e.failure, isAway(e.failure), e.failing, e.retryAt
+	}
+	return t, t.Err != nil || len(t.Refused) > 0
 }
 
 // noteFailure keeps why a request failed, and says whether that is news.

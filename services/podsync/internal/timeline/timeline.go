@@ -193,9 +193,10 @@ func (l *Line) reopen() {
 	l.gone = time.Time{}
 }
 
-// shorten cuts text to at most n bytes at a rune's border. The result does not
-// keep a longer text in memory.
+// shorten cuts text to at most n bytes at a rune's border, and puts a sign where it
+// is no text, which cannot be sent. The result does not keep a longer text in memory.
 func shorten(text string, n int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= n {
 		return text
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -119,4 +120,12 @@ func (b *Book) sizes() (gone, all int, timer bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.gone), len(b.lines), b.timer != nil
+}
+
+func TestWhatIsNoTextIsShownAsText(t *testing.T) {
+	for _, text := range []string{"a\xff", strings.Repeat("\xff\xc3", 2000)} {
+		if got := shorten(text, 100); !utf8.ValidString(got) || len(got) > 100 {
+			t.Errorf("%q", got)
+		}
+	}
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/places"
 )
 
 const (
@@ -28,6 +30,9 @@ const (
 	maxJitter = 10 * time.Second
 	// retryAfter is how soon a failed renewal of a still valid token is tried again.
 	retryAfter = 10 * time.Second
+	// mostOfPod is how many tokens a pod may have: a few words of its spec name one,
+	// and each is held, and asked for again as long as the pod is there.
+	mostOfPod = 256
 )
 
 // Requester asks the apiserver for a token.
@@ -63,9 +68,10 @@ type Request struct {
 
 // Token is a token with its times.
 type Token struct {
-	Value   string
+	Value string
+	// Expires by the node's clock, and Refresh is when to ask Get again for a fresh
+	// one; see Due.
 	Expires time.Time
-	// Refresh is when to ask Get again for a fresh one.
 	Refresh time.Time
 }
 
@@ -86,8 +92,10 @@ type Cache struct {
 	cfg       Config
 	requester Requester
 
+	asking places.Places
+
 	mu     sync.Mutex
-	tokens map[Request]*slot
+	tokens map[types.UID]map[Request]*slot // by the pod's UID
 }
 
 // slot is one token; turn lets one request for it out at a time.
@@ -101,7 +109,7 @@ func New(cfg Config, deps Deps) *Cache {
 	if cfg.RequestTimeout <= 0 {
 		cfg.RequestTimeout = defaultTimeout
 	}
-	return &Cache{cfg: cfg, requester: deps.Requester, tokens: map[Request]*slot{}}
+	return &Cache{cfg: cfg, requester: deps.Requester, tokens: map[types.UID]map[Request]*slot{}}
 }
 
 // Get returns a valid token, a fresh one when the kept one is due. A renewal
@@ -116,7 +124,10 @@ func (c *Cache) Get(ctx context.Context, r Request) (Token, error) {
 	if r.ServiceAccount == "" {
 		r.ServiceAccount = "default"
 	}
-	s := c.slot(r)
+	s, ok := c.slot(r)
+	if !ok {
+		return Token{}, fmt.Errorf("the pod names more than %d different service-account tokens; name fewer audiences and expiration times", mostOfPod)
+	}
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -125,15 +136,15 @@ func (c *Cache) Get(ctx context.Context, r Request) (Token, error) {
 	}
 	kept := c.kept(s)
 	now := time.Now()
-	if kept.Value != "" && now.Before(kept.Refresh) {
+	if kept.Value != "" && !Due(now, kept.Refresh) {
 		return kept, nil
 	}
-	fresh, err := c.request(ctx, r, now)
+	fresh, err := c.request(ctx, r)
 	if err == nil {
 		c.keep(r, s, fresh)
 		return fresh, nil
 	}
-	if kept.Value != "" && now.Before(kept.Expires) {
+	if kept.Value != "" && !Due(now, kept.Expires) {
 		klog.FromContext(ctx).Info("Renewing a service-account token failed, the old one stays in use",
 			"pod", klog.KRef(r.Namespace, r.PodName), "serviceAccount", r.ServiceAccount, "expires", kept.Expires, "err", err)
 		kept.Refresh = now.Add(retryAfter)
@@ -147,22 +158,27 @@ func (c *Cache) Get(ctx context.Context, r Request) (Token, error) {
 func (c *Cache) Forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for r := range c.tokens {
-		if r.PodUID == uid {
-			delete(c.tokens, r)
-		}
-	}
+	delete(c.tokens, uid)
 }
 
-func (c *Cache) slot(r Request) *slot {
+// slot is a token's place; false when the pod has too many.
+func (c *Cache) slot(r Request) (*slot, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.tokens[r]
-	if s == nil {
-		s = &slot{turn: make(chan struct{}, 1)}
-		c.tokens[r] = s
+	all := c.tokens[r.PodUID]
+	if s := all[r]; s != nil {
+		return s, true
 	}
-	return s
+	if len(all) >= mostOfPod {
+		return nil, false
+	}
+	if all == nil {
+		all = map[Request]*slot{}
+		c.tokens[r.PodUID] = all
+	}
+	s := &slot{turn: make(chan struct{}, 1)}
+	all[r] = s
+	return s, true
 }
 
 func (c *Cache) kept(s *slot) Token {
@@ -175,15 +191,21 @@ func (c *Cache) kept(s *slot) Token {
 func (c *Cache) keep(r Request, s *slot, t Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tokens[r] == s {
+	if c.tokens[r.PodUID][r] == s {
 		s.token = t
 	}
 }
 
 // request asks for a token bound to the pod.
-func (c *Cache) request(ctx context.Context, r Request, now time.Time) (Token, error) {
+func (c *Cache) request(ctx context.Context, r Request) (Token, error) {
+	give, err := c.asking.Take(ctx, r.Namespace)
+	if err != nil {
+		return Token{}, fmt.Errorf("failed to fetch token: many of namespace %s are asked for: %w", r.Namespace, err)
+	}
+	defer give()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
+	now := time.Now()
 	req := &authv1.TokenRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: r.ServiceAccount, Namespace: r.Namespace},
 		Spec: authv1.TokenRequestSpec{
@@ -201,8 +223,19 @@ func (c *Cache) request(ctx context.Context, r Request, now time.Time) (Token, e
 	if answer.Status.Token == "" {
 		return Token{}, fmt.Errorf("failed to fetch token: the apiserver's answer for service account %s/%s holds none", r.Namespace, r.ServiceAccount)
 	}
+	// How long it lives does not depend on how right the node's clock is.
 	expires := answer.Status.ExpirationTimestamp.Time
+	if granted := answer.Spec.ExpirationSeconds; granted != nil && *granted > 0 {
+		expires = now.Add(time.Duration(*granted) * time.Second)
+	}
 	return Token{Value: answer.Status.Token, Expires: expires, Refresh: refreshAt(now, expires, rand.Float64())}, nil
+}
+
+// Due says whether a time has come: by the time that has passed, though the wall
+// clock was set back, or by the wall clock, though the machine slept, while which
+// no time passes for its processes.
+func Due(now, at time.Time) bool {
+	return !now.Before(at) || !now.Round(0).Before(at.Round(0))
 }
 
 // refreshAt is when four fifths of a token's life are over, or a day, a little

@@ -9,9 +9,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	authv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/places"
 )
 
 // issuer is an apiserver that counts, and fails while err is set.
@@ -20,6 +24,7 @@ type issuer struct {
 	calls []*authv1.TokenRequest
 	err   error
 	delay time.Duration
+	ahead time.Duration // its clock, of the node's
 }
 
 func (i *issuer) CreateToken(ctx context.Context, _, _ string, req *authv1.TokenRequest) (*authv1.TokenRequest, error) {
@@ -38,7 +43,7 @@ func (i *issuer) CreateToken(ctx context.Context, _, _ string, req *authv1.Token
 	}
 	out := req.DeepCopy()
 	out.Status.Token = fmt.Sprintf("token-%d", len(i.calls))
-	out.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second))
+	out.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(i.ahead + time.Duration(*req.Spec.ExpirationSeconds)*time.Second))
 	return out, nil
 }
 
@@ -65,6 +70,57 @@ func TestATokenIsKeptUntilFourFifthsOfItsLife(t *testing.T) {
 			t.Errorf("the request was %+v", spec)
 		}
 	})
+}
+
+// A node that comes up without a clock of its own may be hours or years off.
+func TestATokenIsRenewedInTimeThoughTheNodesClockIsWrong(t *testing.T) {
+	for _, ahead := range []time.Duration{-48 * time.Hour, -2 * time.Hour, -50 * time.Minute, 50 * time.Minute, 48 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			i := &issuer{ahead: ahead}
+			c := New(Config{}, Deps{Requester: i})
+			for range 47 {
+				got, err := c.Get(t.Context(), request)
+				if err != nil || got.Value != "token-1" {
+					t.Fatalf("the apiserver's clock is %v ahead: %+v, %v", ahead, got, err)
+				}
+				time.Sleep(time.Minute)
+			}
+			time.Sleep(time.Minute + time.Second)
+			if again, err := c.Get(t.Context(), request); err != nil || again.Value != "token-2" {
+				t.Errorf("the apiserver's clock is %v ahead: after 48 minutes %+v, %v", ahead, again, err)
+			}
+		})
+	}
+}
+
+func TestATokenIsDueWhenEitherClockSaysSo(t *testing.T) {
+	now := time.Now()
+	for _, tc := range []struct {
+		name         string
+		wall, passed time.Duration // since now, by each clock
+		due          bool
+	}{
+		{"the time has come", time.Hour, time.Hour, true},
+		{"it has not", 59 * time.Minute, 59 * time.Minute, false},
+		{"the machine slept", 2 * time.Hour, time.Minute, true},
+		{"the clock was set back", -24 * time.Hour, time.Hour, true},
+		{"the clock was set back just now", -24 * time.Hour, time.Minute, false},
+	} {
+		if got := Due(reading(t, now.Add(tc.wall), tc.passed-tc.wall), now.Add(time.Hour)); got != tc.due {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+	}
+}
+
+// reading is a time whose monotonic reading is another one than it was, as after
+// the wall clock was set.
+func reading(t *testing.T, at time.Time, by time.Duration) time.Time {
+	moved := at
+	*(*int64)(unsafe.Add(unsafe.Pointer(&moved), unsafe.Sizeof(uint64(0)))) += int64(by) // behind the wall clock's word
+	if moved.Sub(at) != by || !moved.Round(0).Equal(at.Round(0)) {
+		t.Fatalf("a time.Time is not laid out as it was: %v became %v", at, moved)
+	}
+	return moved
 }
 
 func TestAStaleTokenIsUsedWhileTheApiserverIsAway(t *testing.T) {
@@ -164,4 +220,66 @@ func TestRefreshIsNeverLaterThanADay(t *testing.T) {
 			t.Errorf("life %v spread %v: refresh after %v, want %v", c.life, c.spread, got, c.want)
 		}
 	}
+}
+
+// TestAPodThatNamesManyTokensLeavesTheApiserverToOthers: a source is a few words of a
+// spec and a call here.
+func TestAPodThatNamesManyTokensLeavesTheApiserverToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &issuer{delay: time.Second}
+		c := New(Config{}, Deps{Requester: i})
+		var all sync.WaitGroup
+		for n := range 100 {
+			all.Go(func() {
+				r := request
+				r.Audience, r.PodUID = fmt.Sprint(n), types.UID(fmt.Sprint(n%10))
+				if _, err := c.Get(t.Context(), r); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		i.mu.Lock()
+		asked := len(i.calls)
+		i.mu.Unlock()
+		if asked == 0 || asked > places.Most {
+			t.Errorf("%d tokens of one namespace are asked for at once, want at most %d", asked, places.Most)
+		}
+		other := request
+		other.Namespace, other.PodUID = "other", "other"
+		began := time.Now()
+		if _, err := c.Get(t.Context(), other); err != nil || time.Since(began) > time.Second {
+			t.Errorf("a token of another namespace: %v after %s", err, time.Since(began))
+		}
+		all.Wait() // none has failed because it had to wait for its place
+	})
+}
+
+func TestAPodHasABoundedNumberOfTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &issuer{}
+		c := New(Config{}, Deps{Requester: i})
+		ask := func(n int) error {
+			r := request
+			r.Audience = fmt.Sprint(n)
+			_, err := c.Get(t.Context(), r)
+			return err
+		}
+		for n := range mostOfPod {
+			if err := ask(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := ask(mostOfPod); err == nil || !strings.Contains(err.Error(), "more than 256") || len(i.calls) != mostOfPod {
+			t.Errorf("one more: %v, %d calls", err, len(i.calls))
+		}
+		if err := ask(0); err != nil {
+			t.Errorf("one that is kept: %v", err)
+		}
+		c.Forget(request.PodUID)
+		if err := ask(mostOfPod); err != nil {
+			t.Errorf("after the pod's end: %v", err)
+		}
+	})
 }

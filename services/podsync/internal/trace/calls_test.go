@@ -33,7 +33,7 @@ func (r *runtime) Invoke(ctx context.Context, method string, _, _ any, _ ...grpc
 func TestACallOfTheRuntimeHangsOnItsActionAndCarriesItsSpan(t *testing.T) {
 	rt := &runtime{}
 	conn := Calls(rt)
-	spans := trace(t, million, func(b *timeline.Book) {
+	spans := trace(t, 1_000_000, func(b *timeline.Book) {
 		line := b.Open("uid-1")
 		action := line.Begin("start container", "c", "", time.Now())
 		within := timeline.Within(t.Context(), action)
@@ -68,7 +68,7 @@ func TestACallOfTheRuntimeHangsOnItsActionAndCarriesItsSpan(t *testing.T) {
 }
 
 func TestWhatIsDoneOutsideOfActionsHangsOnThePod(t *testing.T) {
-	spans := trace(t, million, func(b *timeline.Book) {
+	spans := trace(t, 1_000_000, func(b *timeline.Book) {
 		line := b.Open("uid-1")
 		line.Named("ns", "p")
 		line.Begin("make sandbox", "", "", time.Now()).End(time.Now(), nil)

@@ -7,27 +7,15 @@ package trace
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/tracing"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
-)
-
-const (
-	// defaultEndpoint is where a collector listens that nobody configured.
-	// Source: TracingConfiguration, KEP-647.
-	defaultEndpoint = "localhost:4317"
-	// flushWithin bounds the last export of a process that ends.
-	flushWithin = 2 * time.Second
-	million     = 1_000_000
 )
 
 // Config is KubeletConfiguration's tracing.
@@ -43,39 +31,22 @@ type Config struct {
 
 // Tracer is a timeline.Tracer. Safe for concurrent use.
 type Tracer struct {
-	provider *sdktrace.TracerProvider
-	tracer   oteltrace.Tracer
+	*tracing.Provider
+	tracer oteltrace.Tracer
 }
 
 var _ timeline.Tracer = (*Tracer)(nil)
 
 // New returns a Tracer. It connects when the first spans are sent; ctx bounds
-// nothing but this call.
+// nothing but this call. Run sends what is left when its context is done.
 func New(ctx context.Context, cfg Config) (*Tracer, error) {
-	if cfg.Endpoint == "" {
-		cfg.Endpoint = defaultEndpoint
-	}
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(cfg.Endpoint), otlptracegrpc.WithInsecure())
+	provider, err := tracing.New(ctx, tracing.Config{
+		Endpoint: cfg.Endpoint, Service: "podsync", NodeName: cfg.NodeName, Sampler: tracing.Ratio(cfg.SamplingRatePerMillion),
+	})
 	if err != nil {
-		return nil, fmt.Errorf("prepare to send traces to %s: %w: check tracing.endpoint in the configuration", cfg.Endpoint, err)
+		return nil, err
 	}
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(time.Second)),
-		sdktrace.WithSampler(sdktrace.TraceIDRatioBased(float64(cfg.SamplingRatePerMillion)/million)),
-		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "polylet-podsync"), attribute.String("k8s.node.name", cfg.NodeName),
-		)),
-	)
-	return &Tracer{provider: provider, tracer: provider.Tracer("polylet.podsync")}, nil
-}
-
-// Run sends what is left when ctx is done.
-func (t *Tracer) Run(ctx context.Context) error {
-	<-ctx.Done()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
-	defer cancel()
-	_ = t.provider.Shutdown(last) // a collector that is away gets nothing
-	return nil
+	return &Tracer{Provider: provider, tracer: provider.Tracer()}, nil
 }
 
 // Begin implements timeline.Tracer.

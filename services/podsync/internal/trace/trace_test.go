@@ -66,7 +66,7 @@ func trace(t *testing.T, rate int32, work func(*timeline.Book)) map[string]*trac
 
 func TestAPodsStepsAreOneTraceWithTheirTimesAndErrors(t *testing.T) {
 	began := time.Unix(1000, 0)
-	spans := trace(t, million, func(b *timeline.Book) {
+	spans := trace(t, 1_000_000, func(b *timeline.Book) {
 		line := b.Open("uid-1")
 		line.Named("ns", "p")
 		action := line.Begin("set up volumes", "", "", began)
@@ -111,7 +111,7 @@ func TestWithoutSamplingNothingIsSent(t *testing.T) {
 }
 
 func TestACollectorThatIsAwayHoldsNothingUp(t *testing.T) {
-	tracer, err := New(t.Context(), Config{Endpoint: "127.0.0.1:1", SamplingRatePerMillion: million})
+	tracer, err := New(t.Context(), Config{Endpoint: "127.0.0.1:1", SamplingRatePerMillion: 1_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}

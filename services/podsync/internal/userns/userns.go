@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -95,15 +96,20 @@ func (a *Allocator) Mapping(uid types.UID) (Mapping, error) {
 	return Mapping{}, fmt.Errorf("no user namespace is free: all %d ranges of %d ids are taken", len(a.slots), a.cfg.IDsPerPod)
 }
 
-// Release gives a pod's range back. Nothing of the pod may run any more, and
-// its file must be gone, or it is found again after a restart.
-func (a *Allocator) Release(uid types.UID) {
+// Release gives a pod's range back, if it has one, and removes its file, by
+// which a next process would take it for taken. Nothing of the pod may run any
+// more. Idempotent.
+func (a *Allocator) Release(uid types.UID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := os.Remove(a.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("give the pod's user namespace back: %w", err)
+	}
 	if slot, ok := a.pods[uid]; ok {
 		delete(a.slots, slot)
 		delete(a.pods, uid)
 	}
+	return nil
 }
 
 func (a *Allocator) mapping(slot uint64) Mapping {
@@ -128,8 +134,8 @@ func (a *Allocator) load() error {
 	for _, e := range entries {
 		uid := types.UID(e.Name())
 		m, err := read(a.file(uid))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue // it has none, or is no pod's directory
 		}
 		var slot uint64
 		if err == nil {

@@ -45,7 +45,10 @@ func TestEachPodHasARangeOfItsOwnAndKeepsIt(t *testing.T) {
 	if err != nil || string(data) != want {
 		t.Errorf("file %s, %v; want %s", data, err, want)
 	}
-	// Another process goes on with what is on the disk.
+	// Another process goes on with what is on the disk, whatever else lies there.
+	if err := os.WriteFile(filepath.Join(root, "pods", "notes.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	second := New(Config{RootDir: root})
 	if c := mustMap(t, second, "c"); c != (Mapping{196608, 65536}) {
 		t.Errorf("c %v, want the range after those of a and b", c)
@@ -53,15 +56,48 @@ func TestEachPodHasARangeOfItsOwnAndKeepsIt(t *testing.T) {
 	if mustMap(t, second, "b") != b {
 		t.Error("b has other ids after a restart")
 	}
-	second.Release("a")
-	if err := os.RemoveAll(filepath.Join(root, "pods", "a")); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := second.Release("a"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.Mkdir(filepath.Join(root, "pods", "d"), 0o750); err != nil {
 		t.Fatal(err)
 	}
 	if mustMap(t, second, "d") != a {
 		t.Error("a range that was given back is not given out again")
+	}
+}
+
+// Its directory stays for as long as its object does.
+func TestARangeOfAPodThatHasEndedIsFreeForTheNextProcessToo(t *testing.T) {
+	root := place(t, "ended", "new")
+	ids := mustMap(t, New(Config{RootDir: root}), "ended")
+	// This one has not looked at the disk when the pod has ended.
+	if err := New(Config{RootDir: root}).Release("ended"); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustMap(t, New(Config{RootDir: root}), "new"); got != ids {
+		t.Errorf("the new pod has %v, want %v", got, ids)
+	}
+}
+
+func TestARangeWhoseFileStaysIsNotGivenBack(t *testing.T) {
+	root := place(t, "a", "b")
+	a := New(Config{RootDir: root})
+	ids := mustMap(t, a, "a")
+	file := filepath.Join(root, "pods", "a", "userns")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(file, "in the way"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Release("a"); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("error %v, want one that names %s", err, file)
+	}
+	if mustMap(t, a, "b") == ids {
+		t.Error("the range was given out again, and the next process would find it taken")
 	}
 }
 

@@ -43,6 +43,17 @@ type Container struct {
 	LogPath string
 }
 
+// longestName is the longest name of a link to a log, with its suffix.
+const longestName = 255
+
+// LogLink is the name of the link by which log collectors find a container's log,
+// <pod>_<namespace>_<container>-<id>.log, cut before the suffix.
+func LogLink(pod, namespace, container, id string) string {
+	const suffix = ".log"
+	name := pod + "_" + namespace + "_" + container + "-" + id
+	return name[:min(len(name), longestName-len(suffix))] + suffix
+}
+
 // Volume is one mounted volume of a pod.
 type Volume struct {
 	Name, HostPath      string
@@ -58,14 +69,18 @@ type Volumes struct {
 	Volumes         []Volume
 }
 
-// Entry is one row of the table; exactly one pointer is set.
+// Entry is one row of the table; exactly one field is set.
 type Entry struct {
+	// PodsCgroup is the cgroup above all pods.
+	PodsCgroup string
+
 	Sandbox   *Sandbox
 	Container *Container
 	Volumes   *Volumes
 }
 
-// EntryKey names a row: a CRI id, or a pod's UID for its volumes.
+// EntryKey names a row: a CRI id, or a pod's UID for its volumes; the zero value
+// is the row of the cgroup above all pods.
 type EntryKey struct {
 	ID         string
 	VolumesUID types.UID
@@ -92,6 +107,8 @@ func NewTable(epoch uint64) *Table {
 
 func sameEntry(a, b Entry) bool {
 	switch {
+	case a.PodsCgroup != "":
+		return a.PodsCgroup == b.PodsCgroup
 	case a.Sandbox != nil && b.Sandbox != nil:
 		return *a.Sandbox == *b.Sandbox
 	case a.Container != nil && b.Container != nil:
@@ -139,6 +156,10 @@ func (t *Table) SetPod(uid types.UID, sandboxes []Sandbox, containers []Containe
 		t.store.Set(EntryKey{ID: c.ID}, Entry{Container: &c})
 	}
 }
+
+// SetPodsCgroup shows the cgroup above all pods, as it stands in the cgroup
+// filesystem.
+func (t *Table) SetPodsCgroup(path string) { t.store.Set(EntryKey{}, Entry{PodsCgroup: path}) }
 
 // SetVolumes shows the volumes of a pod; none removes them.
 func (t *Table) SetVolumes(volumes Volumes) {

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,4 +121,11 @@ func TestOnlyWhatChangedInTheTableIsSentAgain(t *testing.T) {
 			t.Fatalf("removal: %+v %v", frame, err)
 		}
 	})
+}
+
+func TestALinksNameIsCutBeforeItsSuffix(t *testing.T) {
+	name := LogLink(strings.Repeat("p", 253), "ns", "c", strings.Repeat("f", 64))
+	if len(name) != longestName || !strings.HasSuffix(name, ".log") {
+		t.Errorf("%d characters: %s", len(name), name)
+	}
 }

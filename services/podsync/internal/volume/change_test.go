@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +12,7 @@ import (
 func TestAChangedObjectReachesItsFileAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.set.Run(ctx) }()
+		ctx, stop := f.runs(t)
 		f.objects.setMap("cm", map[string]string{"k": "old"})
 		if err := f.set.Setup(ctx, podWith(configMapVolume("v", "cm"))); err != nil {
 			t.Fatal(err)
@@ -30,10 +27,7 @@ func TestAChangedObjectReachesItsFileAtOnce(t *testing.T) {
 		if len(f.changed) != 0 {
 			t.Error("a pod whose set-up went well was told to try again")
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -60,9 +54,7 @@ func TestAPodThatWaitsForAnObjectIsToldWhenItComes(t *testing.T) {
 func TestATokenIsRenewedWhenItIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.set.Run(ctx) }()
+		ctx, stop := f.runs(t)
 		pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
 		}}}})
@@ -79,8 +71,37 @@ func TestATokenIsRenewedWhenItIsDue(t *testing.T) {
 		if got := f.files(t, "v")["token"]; got != "token-2" {
 			t.Errorf("after an hour: %s", got)
 		}
-		cancel()
-		<-done
+		stop()
+	})
+}
+
+// A machine that sleeps lets no timer run on, and its clock jumps when it wakes.
+func TestATokenThatIsDueByTheWallClockIsRenewedWithinAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ctx, stop := f.runs(t)
+		pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+		}}}})
+		if err := f.set.Setup(ctx, pod); err != nil {
+			t.Fatal(err)
+		}
+		// Two hours of sleep: the wall clock is past what the timer waits for.
+		st := f.set.state(pod.UID)
+		f.set.mu.Lock()
+		st.next = st.next.Round(0).Add(-2 * time.Hour)
+		f.set.mu.Unlock()
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		if got := f.files(t, "v")["token"]; got != "token-2" {
+			t.Errorf("a minute after the machine woke: %s", got)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := f.files(t, "v")["token"]; got != "token-2" {
+			t.Errorf("it was renewed, and five minutes later it is %s", got)
+		}
+		stop()
 	})
 }
 
@@ -111,26 +132,19 @@ func TestWhatChangedBeforeRunIsRefreshedByIt(t *testing.T) {
 		}
 		f.objects.setMap("cm", map[string]string{"k": "new"})
 		f.set.ObjectChanged([]types.UID{"uid-1"})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.set.Run(ctx) }()
+		_, stop := f.runs(t)
 		synctest.Wait()
 		if got := f.files(t, "v")["k"]; got != "new" {
 			t.Errorf("the file holds %q", got)
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
 func TestAFailedRefreshKeepsTheOldFilesAndIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- f.set.Run(ctx) }()
+		ctx, stop := f.runs(t)
 		f.objects.setMap("cm", map[string]string{"k": "old"})
 		if err := f.set.Setup(ctx, podWith(configMapVolume("v", "cm"))); err != nil {
 			t.Fatal(err)
@@ -149,7 +163,6 @@ func TestAFailedRefreshKeepsTheOldFilesAndIsTriedAgain(t *testing.T) {
 		if got := f.files(t, "v")["k"]; got != "back" {
 			t.Errorf("a second later the file holds %q", got)
 		}
-		cancel()
-		<-done
+		stop()
 	})
 }

@@ -19,9 +19,14 @@ const contentMode = 0o777
 // defaultFileMode is what the apiserver fills in; for static pods nobody does.
 const defaultFileMode = int32(0o644)
 
+// mostContent is how much the files of one volume may take together, in bytes: a spec
+// may name an annotation of 256 KiB, or a key of 1 MiB, thirty thousand times.
+const mostContent = 32 << 20
+
 // content makes a volume whose files podsync writes, or brings them up to date.
-func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, time.Time, error) {
+func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (_ string, _ time.Time, err error) {
 	files, refresh, err := s.files(ctx, pod, v)
+	defer func() { s.end(pod.UID, v.Name, err == nil) }()
 	if err != nil {
 		return "", time.Time{}, err
 	}
@@ -59,9 +64,10 @@ func (s *Set) contentDir(pod *v1.Pod, v *v1.Volume, dir string) error {
 }
 
 // files computes what the volume holds, and when that should be done again
-// because of a token's age.
+// because of a token's age. It counts as being made until its end is told.
 func (s *Set) files(ctx context.Context, pod *v1.Pod, v *v1.Volume) (payload.Payload, time.Time, error) {
-	b := &builder{set: s, pod: pod, files: payload.Payload{}}
+	s.begin(pod.UID, v.Name)
+	b := &builder{set: s, pod: pod, volume: v.Name, files: payload.Payload{}, left: mostContent}
 	var err error
 	switch {
 	case v.ConfigMap != nil:
@@ -79,6 +85,12 @@ func (s *Set) files(ctx context.Context, pod *v1.Pod, v *v1.Volume) (payload.Pay
 		b.mode = modeOr(v.Projected.DefaultMode)
 		err = b.projected(ctx, v.Projected.Sources)
 	}
+	if err == nil {
+		err = b.full
+	}
+	if err == nil && b.left < 0 {
+		err = fmt.Errorf("its files take more than %d MiB together; name fewer items, or spread them over several volumes", mostContent>>20)
+	}
 	return b.files, b.refresh, err
 }
 
@@ -93,17 +105,37 @@ func modeOr(mode *int32) int32 {
 type builder struct {
 	set     *Set
 	pod     *v1.Pod
+	volume  string
 	mode    int32
 	files   payload.Payload
 	refresh time.Time
+	// left is what of mostContent is left; negative when it is too much.
+	left int
+	// full says that it is too much for the pod; nil while it is not.
+	full error
 }
 
+// put adds a file, and nothing more once it is too much.
 func (b *builder) put(path string, data []byte, mode *int32) {
 	m := b.mode
 	if mode != nil {
 		m = *mode
 	}
-	b.files[path] = payload.File{Data: data, Mode: uint32(m)}
+	b.add(path, payload.File{Data: data, Mode: uint32(m)})
+}
+
+func (b *builder) add(path string, file payload.File) {
+	size := func(f payload.File) int { return max(len(f.Data), page) }
+	if b.left -= len(file.Data); b.left < 0 || b.full != nil {
+		return
+	}
+	more := size(file)
+	if before, there := b.files[path]; there {
+		more -= size(before)
+	}
+	if b.full = b.set.grow(b.pod.UID, b.volume, more); b.full == nil {
+		b.files[path] = file
+	}
 }
 
 func isOptional(optional *bool) bool { return optional != nil && *optional }
@@ -123,7 +155,7 @@ func (b *builder) configMap(ctx context.Context, name string, items []v1.KeyToPa
 	for k, raw := range cm.BinaryData {
 		data[k] = raw
 	}
-	return b.keys(data, items, isOptional(optional), "config")
+	return b.keys(data, items, isOptional(optional), "configmap references non-existent config key")
 }
 
 func (b *builder) secret(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
@@ -134,11 +166,12 @@ func (b *builder) secret(ctx context.Context, name string, items []v1.KeyToPath,
 	if err != nil {
 		return err
 	}
-	return b.keys(secret.Data, items, isOptional(optional), "secret")
+	return b.keys(secret.Data, items, isOptional(optional), "references non-existent secret key")
 }
 
-// keys puts the chosen keys at their paths, or all when none is chosen.
-func (b *builder) keys(data map[string][]byte, items []v1.KeyToPath, optional bool, what string) error {
+// keys puts the chosen keys at their paths, or all when none is chosen; lacks is said
+// of one that is not there.
+func (b *builder) keys(data map[string][]byte, items []v1.KeyToPath, optional bool, lacks string) error {
 	if len(items) == 0 {
 		for k, raw := range data {
 			b.put(k, raw, nil)
@@ -151,7 +184,7 @@ func (b *builder) keys(data map[string][]byte, items []v1.KeyToPath, optional bo
 			continue
 		}
 		if !ok {
-			return fmt.Errorf("references non-existent %s key: %s", what, item.Key)
+			return fmt.Errorf("%s: %s", lacks, item.Key)
 		}
 		b.put(item.Path, raw, item.Mode)
 	}
@@ -160,6 +193,9 @@ func (b *builder) keys(data map[string][]byte, items []v1.KeyToPath, optional bo
 
 func (b *builder) downward(items []v1.DownwardAPIVolumeFile) error {
 	for _, item := range items {
+		if b.left < 0 || b.full != nil {
+			return nil // files says so
+		}
 		var value string
 		var err error
 		switch {

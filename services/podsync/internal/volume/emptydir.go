@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/services/podsync/internal/material/resources"
 )
 
 // emptyDirMode lets every user of the pod write.
@@ -74,56 +76,31 @@ func (s *Set) memorySize(pod *v1.Pod, own *resource.Quantity) int64 {
 			size = n
 		}
 	}
-	smaller(podMemoryLimit(pod))
+	smaller(resources.ForPod(pod).MemoryLimit) // that of its cgroup, where the memory is counted
 	if own != nil {
 		smaller(own.Value())
 	}
 	return size
 }
 
-// podMemoryLimit is the pod's own limit, else the sum of its containers' if
-// all have one; zero for none.
-func podMemoryLimit(pod *v1.Pod) int64 {
-	if pod.Spec.Resources != nil {
-		if q, ok := pod.Spec.Resources.Limits[v1.ResourceMemory]; ok {
-			return q.Value()
-		}
-	}
-	var sum int64
-	for i := range pod.Spec.Containers {
-		q, ok := pod.Spec.Containers[i].Resources.Limits[v1.ResourceMemory]
-		if !ok || q.IsZero() {
-			return 0
-		}
-		sum += q.Value()
-	}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			q, ok := c.Resources.Limits[v1.ResourceMemory]
-			if !ok || q.IsZero() {
-				return 0
-			}
-			sum += q.Value()
-		}
-	}
-	return sum
-}
-
 // hugePages is the page size of a medium and how much of it the pod asks for.
 func hugePages(pod *v1.Pod, medium v1.StorageMedium) (page, size int64, err error) {
 	requested := map[string]int64{}
-	count := func(containers []v1.Container) {
-		for i := range containers {
-			for name, q := range containers[i].Resources.Requests {
-				if unit, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok && !q.IsZero() {
-					requested[unit] += q.Value()
-				}
+	count := func(list v1.ResourceList, put func(unit string, size int64)) {
+		for name, q := range list {
+			if unit, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok && !q.IsZero() {
+				put(unit, q.Value())
 			}
 		}
 	}
-	count(pod.Spec.Containers)
-	count(pod.Spec.InitContainers)
+	for _, containers := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			count(containers[i].Resources.Requests, func(unit string, size int64) { requested[unit] += size })
+		}
+	}
+	if pod.Spec.Resources != nil { // what the pod as a whole has stands for its containers' sum
+		count(pod.Spec.Resources.Requests, func(unit string, size int64) { requested[unit] = size })
+	}
 	unit, named := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
 	if !named {
 		if len(requested) != 1 {
@@ -133,7 +110,7 @@ func hugePages(pod *v1.Pod, medium v1.StorageMedium) (page, size int64, err erro
 		}
 	}
 	if requested[unit] == 0 {
-		return 0, 0, fmt.Errorf("medium %s: no container of the pod requests hugepages-%s", medium, unit)
+		return 0, 0, fmt.Errorf("medium %s: the pod requests no hugepages-%s", medium, unit)
 	}
 	q, err := resource.ParseQuantity(unit)
 	if err != nil {

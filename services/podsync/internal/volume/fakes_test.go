@@ -155,3 +155,18 @@ func readFiles(t *testing.T, dir string) map[string]string {
 	}
 	return seen
 }
+
+// runs lets the set run, in a bubble; stop ends it and wants no error.
+func (f *fixture) runs(t *testing.T) (ctx context.Context, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.set.Run(ctx) }()
+	return ctx, func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -12,13 +12,22 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/volume/payload"
 )
 
+// mostFailed is how many sources of a volume, and volumes of a pod, are named that
+// fail: there may be thousands, a source with a call of its own.
+const mostFailed = 10
+
 // projected puts the files of all sources together, later ones over earlier
-// ones. All sources are looked at, so that the error names all that fail.
+// ones. Others are looked at though one fails, so that the error names them, too.
 func (b *builder) projected(ctx context.Context, sources []v1.VolumeProjection) error {
 	var failed []error
 	for i := range sources {
-		if err := b.source(ctx, &sources[i]); err != nil {
-			failed = append(failed, err)
+		err := b.source(ctx, &sources[i])
+		if err == nil {
+			continue
+		}
+		if failed = append(failed, err); len(failed) >= mostFailed && i+1 < len(sources) {
+			failed = append(failed, fmt.Errorf("%d more sources were not looked at", len(sources)-i-1))
+			break
 		}
 	}
 	return bracketed(failed)
@@ -73,7 +82,7 @@ func (b *builder) token(ctx context.Context, src *v1.ServiceAccountTokenProjecti
 	if file.UID != nil || groupOf(b.pod) != nil {
 		file.Mode = 0o600
 	}
-	b.files[src.Path] = file
+	b.add(src.Path, file)
 	if b.refresh.IsZero() || t.Refresh.Before(b.refresh) {
 		b.refresh = t.Refresh
 	}

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/token"
 )
 
 // refreshTimeout bounds one pod's refresh.
@@ -36,10 +39,48 @@ func (s *Set) Run(ctx context.Context) error {
 			}
 		})
 	}
-	<-ctx.Done()
+	s.watchClock(ctx)
 	queue.ShutDown()
 	workers.Wait()
 	return nil
+}
+
+// clockLooked is how often it is looked what is due by the wall clock: the queue's
+// timers stand still while the machine sleeps.
+const clockLooked = time.Minute
+
+// timerLate is more than a timer is late that has run.
+const timerLate = 5 * time.Second
+
+// watchClock asks for the refreshes that are due by the wall clock, until ctx is
+// done.
+func (s *Set) watchClock(ctx context.Context) {
+	again := time.NewTicker(clockLooked)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		// A timer that has run had its turn.
+		for _, uid := range s.due(time.Now().Add(-timerLate)) {
+			s.refreshAt(uid, time.Now())
+		}
+	}
+}
+
+// due lists the pods whose time for a refresh has come.
+func (s *Set) due(now time.Time) []types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var uids []types.UID
+	for uid, st := range s.pods {
+		if !st.next.IsZero() && token.Due(now, st.next) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
 }
 
 // refreshAt asks for a refresh of a pod's files.
@@ -80,6 +121,11 @@ func (s *Set) refreshNext(ctx context.Context, queue workqueue.TypedRateLimiting
 		return false
 	}
 	defer queue.Done(uid)
+	done, mayGo := s.hand(uid)
+	if !mayGo {
+		return true
+	}
+	defer done()
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
 	pod, err := s.refresh(ctx, uid)
@@ -93,6 +139,39 @@ func (s *Set) refreshNext(ctx context.Context, queue workqueue.TypedRateLimiting
 	}
 	queue.AddRateLimited(uid)
 	return true
+}
+
+// hand takes a hand for a pod's refresh and returns what gives it back. All but one may
+// work for one namespace, whose volumes may take as long as who makes its pods likes;
+// a pod for which there is none waits until one of them is done.
+func (s *Set) hand(uid types.UID) (done func(), mayGo bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	if st == nil || st.pod == nil {
+		return func() {}, true // nothing to do
+	}
+	namespace := st.pod.Namespace
+	if s.busy[namespace] >= max(1, s.cfg.Workers-1) {
+		if !slices.Contains(s.parked[namespace], uid) {
+			s.parked[namespace] = append(s.parked[namespace], uid)
+		}
+		return nil, false
+	}
+	s.busy[namespace]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.busy[namespace]--; s.busy[namespace] == 0 {
+			delete(s.busy, namespace)
+		}
+		// All of them, and those for whom there is none park again: of the next one
+		// alone nothing would be left to wake the others if it has been torn down.
+		for _, waiting := range s.parked[namespace] {
+			s.queue.Add(waiting)
+		}
+		delete(s.parked, namespace)
+	}, true
 }
 
 // refresh writes the content of a pod's volumes again, of those that were set

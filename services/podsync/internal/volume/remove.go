@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +21,10 @@ const maxDepth = 64
 // into no other mount (that is an error), and stops with ctx. A path that does
 // not exist is fine.
 func removeTree(ctx context.Context, path string) error {
+	return (&tree{ctx: ctx, mountRoot: mountRoot}).removeAll(path)
+}
+
+func (t *tree) removeAll(path string) error {
 	err := os.Remove(path)
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -29,8 +35,13 @@ func removeTree(ctx context.Context, path string) error {
 	}
 	top := os.NewFile(uintptr(fd), path)
 	defer func() { _ = top.Close() }()
-	t := &tree{ctx: ctx, top: top}
-	if err := t.notMounted(fd, path); err != nil {
+	t.top = top
+	parent, openErr := os.Open(filepath.Dir(path))
+	if openErr != nil {
+		return openErr
+	}
+	defer func() { _ = parent.Close() }()
+	if err := t.notMounted(int(parent.Fd()), fd, path); err != nil {
 		return err
 	}
 	for {
@@ -46,10 +57,13 @@ func removeTree(ctx context.Context, path string) error {
 
 // tree is one removal.
 type tree struct {
-	ctx   context.Context
-	top   *os.File
-	moved bool // something was moved to the top and waits there
-	count int
+	ctx context.Context
+	top *os.File
+	// mountRoot says whether something is mounted on an open directory, if that is
+	// known.
+	mountRoot func(fd int) (is, known bool)
+	moved     bool // something was moved to the top and waits there
+	count     int
 }
 
 // empty removes all entries of an open directory.
@@ -93,7 +107,7 @@ func (t *tree) remove(dir *os.File, path, name string, depth int) error {
 	}
 	sub := os.NewFile(uintptr(child), full)
 	defer func() { _ = sub.Close() }()
-	if err := t.notMounted(child, full); err != nil {
+	if err := t.notMounted(fd, child, full); err != nil {
 		return err
 	}
 	if depth >= maxDepth {
@@ -123,11 +137,42 @@ func (t *tree) lift(dir *os.File, name string) error {
 }
 
 // notMounted refuses a directory that something is mounted on.
-func (t *tree) notMounted(fd int, path string) error {
-	var st unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st)
-	if err == nil && st.Attributes_mask&st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+func (t *tree) notMounted(parent, fd int, path string) error {
+	is, known := t.mountRoot(fd)
+	if !known {
+		above, err1 := mountID(parent)
+		own, err2 := mountID(fd)
+		if err := errors.Join(err1, err2); err != nil {
+			return fmt.Errorf("find out whether %s is a mount point: %w", path, err)
+		}
+		is = own != above
+	}
+	if is {
 		return fmt.Errorf("%s is a mount point; unmount it first", path)
 	}
 	return nil
+}
+
+// mountRoot asks the kernel whether something is mounted on an open directory;
+// before Linux 5.8 it does not know.
+func mountRoot(fd int) (is, known bool) {
+	var st unix.Statx_t
+	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st) != nil {
+		return false, false
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
+// mountID is the mount that an open file lies in; every kernel shows it.
+func mountID(fd int) (string, error) {
+	data, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(data)) {
+		if id, ok := strings.CutPrefix(line, "mnt_id:"); ok {
+			return strings.TrimSpace(id), nil
+		}
+	}
+	return "", errors.New("/proc shows no mount of an open file")
 }

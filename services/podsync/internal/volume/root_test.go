@@ -216,6 +216,52 @@ func TestASubPathCannotLeaveTheVolume(t *testing.T) {
 	}
 }
 
+// An administrator's link to the release that is in use has its whole path.
+func TestALinkOfTheHostThatStaysInTheHostPathIsFollowed(t *testing.T) {
+	f := onKernel(t)
+	app, outside := filepath.Join(t.TempDir(), "app"), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(app, "releases/7"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(app, "releases/7/version"), []byte("7"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{
+		app + "/current": app + "/releases/7", app + "/chain": app + "/current", app + "/up": app + "/releases/../releases/7",
+		app + "/out": outside, app + "/back": outside + "/../" + filepath.Base(outside), app + "/dangling": app + "/none", app + "/loop": app + "/loop",
+		outside + "/in": app,
+	} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := podWith(v1.Volume{Name: "h", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: outside + "/in"}}})
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"current", "chain", "up", "current/new/dir"} {
+		path, err := f.set.SubPath(t.Context(), pod, "c", i, "h", name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if data, err := os.ReadFile(filepath.Join(path, "version")); string(data) != "7" && name != "current/new/dir" {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(app, "releases/7/new/dir")); err != nil || !info.IsDir() {
+		t.Errorf("the missing directory: %v", err)
+	}
+	for _, name := range []string{"out", "back", "out/x", "dangling", "loop"} {
+		if got, err := f.set.SubPath(t.Context(), pod, "c", 9, "h", name); err == nil {
+			t.Errorf("subPath %s gave %s", name, got)
+		}
+	}
+	if entries, _ := os.ReadDir(outside); len(entries) != 1 {
+		t.Errorf("made outside the volume: %v", entries)
+	}
+}
+
 func TestTeardownFollowsNoSymlinkAndEntersNoMount(t *testing.T) {
 	f := onKernel(t)
 	pod := podWith(emptyDirVolume("e"))

@@ -40,17 +40,24 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod) error {
 	return s.record(st, pod, results)
 }
 
-// setupAll sets up the chosen volumes at once.
+// atOnce is how many volumes of a pod are set up at once: the files of each are held
+// until they are written.
+const atOnce = 16
+
+// setupAll sets up the chosen volumes, many at once.
 func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) bool) map[string]result {
 	results := make(map[string]result, len(pod.Spec.Volumes))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
+	places := make(chan struct{}, atOnce)
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if !chosen(v) {
 			continue
 		}
+		places <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-places }()
 			began := time.Now()
 			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
 			path, refresh, err := s.setup(ctx, pod, v)
@@ -88,6 +95,7 @@ func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error
 			next = r.refresh
 		}
 	}
+	st.next = next
 	s.mu.Unlock()
 	if !next.IsZero() {
 		s.refreshAt(pod.UID, time.Now().Add(max(time.Until(next), time.Second)))
@@ -95,16 +103,21 @@ func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error
 	return list(failures)
 }
 
-// list joins errors in one line.
+// list joins errors in one line, the first ones when they are many.
 func list(errs []error) error {
 	if len(errs) <= 1 {
 		return errors.Join(errs...)
 	}
-	texts := make([]string, len(errs))
-	for i, err := range errs {
+	named := errs[:min(len(errs), mostFailed)]
+	texts := make([]string, len(named))
+	for i, err := range named {
 		texts[i] = err.Error()
 	}
-	return &failures{text: strings.Join(texts, "; "), errs: errs}
+	text := strings.Join(texts, "; ")
+	if more := len(errs) - len(named); more > 0 {
+		text += fmt.Sprintf("; and %d more volumes failed", more)
+	}
+	return &failures{text: text, errs: named}
 }
 
 type failures struct {

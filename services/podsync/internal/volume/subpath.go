@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/beneath"
 )
 
 // SubPath makes path inside a volume safe to mount into a container and
@@ -37,6 +39,11 @@ func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index 
 	}
 	defer leave()
 	found, err := openBeneath(volume, filepath.Clean(path))
+	if errors.Is(err, unix.EXDEV) && isHostPath(pod, volumeName) {
+		if inside, ok := withoutLinks(volume, path); ok {
+			found, err = openBeneath(volume, inside)
+		}
+	}
 	if err != nil {
 		return "", fmt.Errorf("subPath %q of volume %q: %w", path, volumeName, err)
 	}
@@ -90,7 +97,7 @@ func openBeneath(root, path string) (*os.File, error) {
 		return nil, err
 	}
 	defer func() { _ = dir.Close() }()
-	found, err := lookup(dir, path)
+	found, err := beneath.Look(dir, path)
 	if !errors.Is(err, unix.ENOENT) {
 		return found, err
 	}
@@ -101,34 +108,48 @@ func openBeneath(root, path string) (*os.File, error) {
 	if err := makeBeneath(dir, path, modeBits(info.Mode())); err != nil {
 		return nil, err
 	}
-	return lookup(dir, path)
+	return beneath.Look(dir, path)
 }
 
-// lookup resolves path with the kernel's own containment; symlinks that stay
-// inside are followed, those that lead out are an error.
-func lookup(dir *os.File, path string) (*os.File, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
-	for range 128 { // EAGAIN: something was renamed meanwhile
-		fd, err := unix.Openat2(int(dir.Fd()), path, &how)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), path), nil
-		case errors.Is(err, unix.EXDEV):
-			return nil, fmt.Errorf("it leads out of the volume: %w", err)
-		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-			return pathrs.OpenatInRoot(dir, path) // before Linux 5.6, or a seccomp filter
-		case !errors.Is(err, unix.EAGAIN):
-			return nil, err
-		}
+func isHostPath(pod *v1.Pod, volume string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && v.HostPath != nil })
+}
+
+// withoutLinks is where a path below root leads on the host, as a path below root
+// without links; false when that is not below it. What is a link by the time that
+// the path is looked up is not followed out of root all the same. It is for paths
+// of the host only: elsewhere the whole path in a link is that of a container.
+func withoutLinks(root, path string) (string, bool) {
+	base, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return "", false
 	}
-	return nil, errors.New("its path keeps changing while it is looked up")
+	missing := ""
+	for at := filepath.Clean(path); at != "."; at = filepath.Dir(at) {
+		full, err := filepath.EvalSymlinks(filepath.Join(base, at))
+		if errors.Is(err, fs.ErrNotExist) && !isLink(filepath.Join(base, at)) {
+			missing = filepath.Join(filepath.Base(at), missing)
+			continue
+		}
+		if err != nil {
+			return "", false
+		}
+		inside, err := filepath.Rel(base, full)
+		return filepath.Join(inside, missing), err == nil && filepath.IsLocal(inside)
+	}
+	return "", false
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 // makeBeneath makes the missing directories of path, one by one.
 func makeBeneath(dir *os.File, path string, mode uint32) error {
 	parts := strings.Split(path, "/")
 	for i := range parts {
-		f, err := lookup(dir, filepath.Join(parts[:i+1]...))
+		f, err := beneath.Look(dir, filepath.Join(parts[:i+1]...))
 		if err == nil {
 			_ = f.Close()
 			continue
@@ -136,7 +157,7 @@ func makeBeneath(dir *os.File, path string, mode uint32) error {
 		if !errors.Is(err, unix.ENOENT) {
 			return err
 		}
-		parent, err := lookup(dir, filepath.Join(append([]string{"."}, parts[:i]...)...))
+		parent, err := beneath.Look(dir, filepath.Join(append([]string{"."}, parts[:i]...)...))
 		if err != nil {
 			return err
 		}

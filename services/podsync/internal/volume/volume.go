@@ -75,6 +75,10 @@ type Set struct {
 	pods  map[types.UID]*podState
 	queue workqueue.TypedRateLimitingInterface[types.UID] // nil until Run
 	early map[types.UID]time.Time                         // refreshes wanted before Run
+	// busy counts the refreshes under way by namespace, and parked are the pods that
+	// wait for one of them to end.
+	busy   map[string]int
+	parked map[string][]types.UID
 }
 
 // podState is what is known of one pod's volumes.
@@ -85,7 +89,9 @@ type podState struct {
 	// The rest is guarded by Set.mu.
 	pod    *v1.Pod           // as last set up; nil before
 	paths  map[string]string // volume name -> host path
+	shares shares            // of the files that podsync writes
 	failed bool              // the last Setup failed
+	next   time.Time         // when to refresh because of a token's age; zero for never
 	gone   bool              // torn down; take a new state
 }
 
@@ -94,7 +100,10 @@ func New(cfg Config, deps Deps) *Set {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 4
 	}
-	return &Set{cfg: cfg, deps: deps, pods: map[types.UID]*podState{}, early: map[types.UID]time.Time{}}
+	return &Set{
+		cfg: cfg, deps: deps, pods: map[types.UID]*podState{}, early: map[types.UID]time.Time{},
+		busy: map[string]int{}, parked: map[string][]types.UID{},
+	}
 }
 
 // enter waits for the pod's turn and returns its state with a function that
@@ -122,7 +131,7 @@ func (s *Set) state(uid types.UID) *podState {
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil {
-		st = &podState{turn: make(chan struct{}, 1), paths: map[string]string{}}
+		st = &podState{turn: make(chan struct{}, 1), paths: map[string]string{}, shares: newShares()}
 		s.pods[uid] = st
 	}
 	return st

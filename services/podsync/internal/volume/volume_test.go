@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -91,7 +92,7 @@ func TestAFailureNamesTheVolumeAndLeavesTheOthersUp(t *testing.T) {
 	}
 	for _, want := range []string{
 		`MountVolume.SetUp failed for volume "bad" : configmap "absent" not found`,
-		`MountVolume.SetUp failed for volume "key" : references non-existent config key: nope`,
+		`MountVolume.SetUp failed for volume "key" : configmap references non-existent config key: nope`,
 		`MountVolume.SetUp failed for volume "pvc" : volumes of type persistentVolumeClaim are not supported yet`,
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -256,6 +257,19 @@ func TestMemoryVolumesAreBoundedByTheSmallestLimit(t *testing.T) {
 	if got := f.set.memorySize(pod, ptr.To(quantity("1Mi"))); got != 1<<20 {
 		t.Errorf("by itself: %d", got)
 	}
+	// An init container has the volume, too, and what its pod may use then.
+	pod.Spec.InitContainers = []v1.Container{{Name: "i", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: quantity("2Gi")}}}}
+	if got := f.set.memorySize(pod, nil); got != 2<<30 {
+		t.Errorf("by the pod, with an init container of more: %d", got)
+	}
+	pod.Spec.InitContainers[0].Resources.Limits = nil
+	if got := f.set.memorySize(pod, nil); got != 4<<30 {
+		t.Errorf("by the pod, with an init container without a limit: %d", got)
+	}
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: quantity("3Gi")}}
+	if got := f.set.memorySize(pod, nil); got != 3<<30 {
+		t.Errorf("by the limit of the pod as a whole: %d", got)
+	}
 	f.set.deps.Allocatable = nil
 	if got := f.set.memorySize(podWith(), nil); got != 0 {
 		t.Errorf("by nothing: %d", got)
@@ -276,5 +290,31 @@ func TestATokenBelongsToTheUserThatAllContainersShare(t *testing.T) {
 	pod.Spec.InitContainers = []v1.Container{{SecurityContext: user(8)}}
 	if commonUser(pod) != nil {
 		t.Error("an init container with another user was overlooked")
+	}
+}
+
+func TestAVolumeOfHugePagesIsAsLargeAsThePodAsksFor(t *testing.T) {
+	amount := func(name, q string) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceName(name): resource.MustParse(q)}}
+	}
+	whole := amount("hugepages-2Mi", "64Mi")
+	for _, tc := range []struct {
+		name       string
+		medium     v1.StorageMedium
+		whole      *v1.ResourceRequirements
+		containers []v1.Container
+		page, size int64 // zero for an error
+	}{
+		{"containers", "HugePages-2Mi", nil, []v1.Container{{Resources: amount("hugepages-2Mi", "4Mi")}, {Resources: amount("hugepages-2Mi", "2Mi")}}, 2 << 20, 6 << 20},
+		{"the pod as a whole", "HugePages-2Mi", &whole, []v1.Container{{}}, 2 << 20, 64 << 20},
+		{"the pod as a whole, by its only size", "HugePages", &whole, []v1.Container{{}}, 2 << 20, 64 << 20},
+		{"the pod as a whole, and a container of it", "HugePages", &whole, []v1.Container{{Resources: amount("hugepages-2Mi", "4Mi")}}, 2 << 20, 64 << 20},
+		{"another size", "HugePages-1Gi", &whole, []v1.Container{{}}, 0, 0},
+		{"two sizes and none named", "HugePages", &whole, []v1.Container{{Resources: amount("hugepages-1Gi", "1Gi")}}, 0, 0},
+	} {
+		page, size, err := hugePages(&v1.Pod{Spec: v1.PodSpec{Resources: tc.whole, Containers: tc.containers}}, tc.medium)
+		if page != tc.page || size != tc.size || (err == nil) != (tc.size > 0) {
+			t.Errorf("%s: pages of %d, %d bytes, error %v", tc.name, page, size, err)
+		}
 	}
 }

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cri"
 	"github.com/polylet/polylet/services/podsync/internal/execute"
@@ -25,11 +28,10 @@ type outcome struct {
 }
 
 // launch starts an action, or, when one of its key runs that it replaces, cuts
-// that one short and starts after it.
+// that one short: what is to be done is planned anew when it has returned.
 func (w *worker) launch(a plan.Action) {
 	if f := w.cancels[a.Key]; f != nil {
 		if a.Replace {
-			f.next = &a
 			f.cancel()
 		}
 		return
@@ -61,18 +63,16 @@ func (w *worker) launch(a plan.Action) {
 	})
 }
 
-// stopBegins notes when the stop of a container began.
+// stopBegins notes when and why the stop of a container began, and its period.
 func (w *worker) stopBegins(a plan.Action) {
 	if a.Kind != plan.BeginStop && a.Kind != plan.KillContainer {
 		return
 	}
-	if _, begun := w.state.Stops[a.ID]; !begun {
-		w.state.Stops[a.ID] = plan.ContainerStop{Began: w.state.Now}
-	}
+	w.state.Stops[a.ID] = w.state.Stops[a.ID].Ask(a, w.state.Now)
 }
 
-// forgetGone forgets the stops of containers that are gone, and what failed of
-// them and of sandboxes that are.
+// forgetGone forgets the stops of containers and sandboxes that are gone, and
+// what failed of them.
 func (w *worker) forgetGone() {
 	there := map[string]bool{}
 	for i := range w.state.Observed.Containers {
@@ -82,6 +82,7 @@ func (w *worker) forgetGone() {
 		there[w.state.Observed.Sandboxes[i].ID] = true
 	}
 	maps.DeleteFunc(w.state.Stops, func(id string, _ plan.ContainerStop) bool { return !there[id] })
+	maps.DeleteFunc(w.state.StoppedSandboxes, func(id string, _ bool) bool { return !there[id] })
 	maps.DeleteFunc(w.state.Failures, func(k plan.Key, _ plan.Failure) bool { return aboutID(k.Kind) && !there[k.Object] })
 }
 
@@ -117,6 +118,12 @@ func (w *worker) finish(o outcome) {
 		stop.PreStopDone = true // however it ended
 		w.state.Stops[a.ID] = stop
 	}
+	if a.Kind == plan.KeepStop && w.ended && w.source != apiSource {
+		w.reg.deps.Ends.Forget(w.uid) // it was over before this was kept; see note
+	}
+	if o.err != nil {
+		w.resizeFailed(a)
+	}
 	if a.Kind == plan.PullImage {
 		w.first.pulling = max(w.first.pulling, now.Sub(f.began))
 	}
@@ -133,9 +140,6 @@ func (w *worker) finish(o outcome) {
 		w.fail(a, reasonOf(o.err), o.err)
 	}
 	w.reg.deps.Metrics.acted(w.state.Pod, o, reasonOf(o.err))
-	if f.next != nil {
-		w.launch(*f.next)
-	}
 }
 
 // stepError is what the timeline shows of how an action ended.
@@ -160,24 +164,53 @@ func reasonOf(err error) string {
 	return ""
 }
 
+// mostLogged is how much of an error stands in a line of the log, in bytes: what the
+// spec says may be in it, an image's name or a path of a megabyte, and it may be
+// different each time.
+const mostLogged = 4 << 10
+
+// short cuts what is too long for the log.
+func short(text string) string {
+	if len(text) <= mostLogged {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostLogged], "") + " …"
+}
+
 // fail notes a failure; the planner says when the action is tried again.
 func (w *worker) fail(a plan.Action, reason string, err error) {
 	if a.Kind == plan.StartContainer {
-		w.forgetVolumeImages()
+		w.forgetImages(a.Container)
 	}
 	failure := w.state.Failures[a.Key]
 	if failure.Count == 0 || failure.Message != err.Error() {
-		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", reason, "error", err.Error())
+		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", reason, "error", short(err.Error()))
 	}
+	w.uncollected(a, failure.Count+1, err)
 	w.state.Failures[a.Key] = plan.Failure{
-		Reason: reason, Message: err.Error(), Count: failure.Count + 1, At: time.Now(), RestartCount: a.Attempt,
+		Reason: reason, Message: err.Error(), Count: failure.Count + 1, At: time.Now(),
 		Away: cri.IsAway(err),
 	}
 }
 
-// forgetVolumeImages lets the images of image volumes be looked for anew: a
-// start that failed may have failed because one was removed meanwhile.
-func (w *worker) forgetVolumeImages() {
+// uncollected tells of what is dead and cannot be removed: it takes the node's
+// room. One failure may pass, and that the runtime is away is told elsewhere.
+func (w *worker) uncollected(a plan.Action, times int, err error) {
+	if a.Kind != plan.RemoveContainer && a.Kind != plan.RemoveSandbox || times != 2 || cri.IsAway(err) {
+		return
+	}
+	pod := "of a pod that is gone, " + string(w.uid)
+	if w.state.Pod != nil {
+		pod = "of pod " + w.state.Pod.Namespace + "/" + w.state.Pod.Name
+	}
+	w.reg.deps.Events.Node(v1.EventTypeWarning, "ContainerGCFailed", fmt.Sprintf("%s %s %s: %v", a.Kind, a.ID, pod, err))
+}
+
+// forgetImages lets the images of a container and of image volumes be looked
+// for anew: a start that failed may have failed because one was removed
+// meanwhile.
+func (w *worker) forgetImages(container string) {
+	delete(w.state.Images, container)
 	if w.state.Pod == nil {
 		return
 	}
@@ -195,10 +228,16 @@ func (w *worker) succeeded(o outcome) {
 	case plan.PullImage:
 		w.state.Images[a.Object] = plan.Image{Spec: o.image, Ref: r.ImageRef, RestartCount: a.Attempt}
 	case plan.SetupVolumes:
-		w.state.Volumes.Ready = true
+		if w.state.Pod != nil {
+			w.state.Volumes.Done(w.state.Pod, a.Version)
+		}
+	case plan.KeepStop:
+		w.state.StopUnkept = false
+	case plan.StopSandbox:
+		w.state.StoppedSandboxes[a.ID] = true
 	case plan.TeardownVolumes:
 		w.state.Cleaned.Volumes = true
-		w.state.Volumes.Ready = false
+		w.state.Volumes.Gone()
 	case plan.RemoveCgroup:
 		w.state.Cleaned.Cgroup = true
 	case plan.RemoveDirectories:
@@ -236,36 +275,6 @@ func (w *worker) imageOf(name string) string {
 		}
 	}
 	return ""
-}
-
-// keepVolumes sets the volumes of a running pod up again where the planner has
-// no use for that: after a restart of this process, so that their content is
-// kept current, and when labels or annotations changed, which files may show.
-// It returns when to try again; zero for never.
-func (w *worker) keepVolumes(out plan.Output) time.Time {
-	if w.state.Pod == nil || out.Terminating || w.state.Volumes.Ready || w.state.Admission.Decision != plan.Admitted || !w.anyRunning() {
-		return time.Time{}
-	}
-	a := plan.Action{Key: plan.Key{Kind: plan.SetupVolumes}}
-	if f, failed := w.state.Failures[a.Key]; failed {
-		if again := f.At.Add(keepVolumesAgain); again.After(w.state.Now) {
-			return again
-		}
-	}
-	w.launch(a)
-	return time.Time{}
-}
-
-// keepVolumesAgain is how long keepVolumes waits after a failure.
-const keepVolumesAgain = 10 * time.Second
-
-func (w *worker) anyRunning() bool {
-	for i := range w.state.Observed.Containers {
-		if w.state.Observed.Containers[i].State == plan.StateRunning {
-			return true
-		}
-	}
-	return false
 }
 
 func (w *worker) cancelAll() {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,6 +23,8 @@ type Question struct {
 	Active []*v1.Pod
 	// Leaving are those of Active that are being stopped.
 	Leaving map[types.UID]bool
+	// Gone are those of Active that their source does not have any more.
+	Gone map[types.UID]bool
 }
 
 // Answer is what admission decided.
@@ -44,16 +47,16 @@ type Preemption struct {
 const sayWaiting = 5 * time.Second
 
 // admit asks admission. A pod that the runtime has, or that began in an earlier
-// life of this process, was admitted then.
+// life of this process, was admitted then; of one that has ended nobody asks.
 func (w *worker) admit() {
 	if !w.state.Observed.Known {
 		return
 	}
-	if len(w.state.Observed.Sandboxes) > 0 || w.begun {
-		if w.reg.accept(w, waitedSince(&w.state.Reported)) {
+	if len(w.state.Observed.Sandboxes) > 0 || w.begun || ended(w.state.Pod.Status.Phase) {
+		if had, ok := w.reg.accept(w, waitedSince(&w.state.Reported)); ok {
 			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
 			w.state.Admission = plan.Admission{Decision: plan.Admitted}
-			w.resume()
+			w.resume(had)
 		}
 		return
 	}
@@ -103,10 +106,10 @@ func (w *worker) admitAgain() time.Time {
 func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.held {
+	if r.hold(w); w.held {
 		return plan.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
 	}
-	q.Leaving = map[types.UID]bool{}
+	q.Leaving, q.Gone = map[types.UID]bool{}, map[types.UID]bool{}
 	for uid, other := range r.workers {
 		if other == w || other.pod == nil || other.stopped && !other.mayComeBack(w) || !other.counts() && !(other.claiming && !critical(w)) {
 			continue
@@ -114,6 +117,9 @@ func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
 		q.Active = append(q.Active, other.allocated())
 		if other.leaving || other.gone || other.pod.DeletionTimestamp != nil {
 			q.Leaving[uid] = true
+		}
+		if other.gone {
+			q.Gone[uid] = true
 		}
 	}
 	answer := r.deps.Admit(q)
@@ -144,7 +150,7 @@ func (w *worker) mayComeBack(instead *worker) bool {
 	if !w.preempted || w.source != apiSource || instead.source != apiSource || !critical(instead) {
 		return false
 	}
-	return w.pod.Status.Phase != v1.PodFailed && w.pod.Status.Phase != v1.PodSucceeded
+	return !ended(w.pod.Status.Phase)
 }
 
 // reasonPreempting is why a critical pod waits for others to end. What comes
@@ -156,30 +162,43 @@ func critical(w *worker) bool {
 }
 
 // counts says whether others must reckon with what a pod uses: it was admitted,
-// in this life of the process or, as its status or the runtime shows, in an
-// earlier one. The Registry's lock is held.
+// in this life of the process or, as its status, the runtime or the checkpoint of
+// allocations shows, in an earlier one. One that has ended uses nothing, unless somebody else has written
+// that and it runs. The Registry's lock is held.
 func (w *worker) counts() bool {
+	o, there := w.reg.observed[w.uid]
+	if ended(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
+		return false
+	}
 	if w.admission != plan.AdmissionPending {
 		return w.admission == plan.Admitted
 	}
-	phase := w.pod.Status.Phase
-	o, there := w.reg.observed[w.uid]
 	// What a list has named and nobody has looked at yet is a sandbox, too.
-	began := w.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
-	return began && phase != v1.PodFailed && phase != v1.PodSucceeded
+	_, kept := w.reg.deps.Allocations.Get(w.uid)
+	return kept || w.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
 }
 
-// accept notes that a pod was admitted in an earlier life of this process.
-func (r *Registry) accept(w *worker, since time.Time) bool {
+func running(c plan.Container) bool {
+	return c.State == plan.StateRunning || c.State == plan.StateUnknown
+}
+
+// ended says whether a pod with this phase never runs again.
+func ended(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+
+// accept notes that a pod was admitted in an earlier life of this process, and
+// returns what it was allocated there: from here on it may be allocated something
+// else at any time.
+func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.held {
-		return false
+		return resize.Allocation{}, false
 	}
 	w.admission = plan.Admitted
 	w.pendingSince = since
-	w.allot(w.former())
-	return true
+	had, generation := w.former()
+	w.allot(had, generation)
+	return had, true
 }
 
 // Stop asks for a pod's end for a reason of the node's own; false when there is
@@ -193,6 +212,15 @@ func (r *Registry) Stop(uid types.UID, stop plan.Stop) bool {
 	}
 	w.stop(stop)
 	return true
+}
+
+// goOnEnding goes on with what an earlier life has decided. The Registry's lock
+// is held.
+func (w *worker) goOnEnding() {
+	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !ended(w.pod.Status.Phase) {
+		w.leaving = true
+		w.tell(func(in *inbox) { in.stop, in.stopKept = stop, true })
+	}
 }
 
 // stop tells a worker to end its pod. The Registry's lock is held.

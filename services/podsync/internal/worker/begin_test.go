@@ -10,6 +10,45 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 )
 
+// Who removes a pod leaves the logs of one that comes back; if it does not after
+// all, somebody has to see to them.
+func TestWhatWasLeftForAPodThatDoesNotComeBackIsSeenTo(t *testing.T) {
+	for name, back := range map[string]bool{"it comes back": true, "it does not": false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{After: time.Second})}})
+			synctest.Wait()
+			strangers := 0
+			work := r.reg.begin
+			r.reg.begin = func(w *worker) {
+				if w.pod == nil {
+					strangers++
+				}
+				work(w)
+			}
+			pod := newPod("p", v1.Container{Image: "app:1"})
+			r.reg.Ready("api")
+			r.reg.Set(pod, "file")
+			r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+			if r.reg.Returns(pod.UID) {
+				t.Errorf("%s: a pod that runs is said to return", name)
+			}
+			r.reg.Remove(pod.UID, "file")
+			r.reg.Set(pod, "file")
+			if !r.reg.Returns(pod.UID) {
+				t.Errorf("%s: a pod that is wanted again is not said to return", name)
+			}
+			if !back {
+				r.reg.Remove(pod.UID, "file")
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if (strangers > 0) == back {
+				t.Errorf("%s: %d workers without a pod", name, strangers)
+			}
+		})
+	}
+}
+
 // A worker that begins before it was given its pod takes it for one that no
 // source knows, and ends it. Whether that shows is up to the scheduler, so this
 // looks at what each worker begins with.

@@ -1,7 +1,8 @@
 package worker
 
 import (
-	v1 "k8s.io/api/core/v1"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/plan"
@@ -11,9 +12,14 @@ import (
 const apiSource = "api"
 
 // hold keeps a static pod back while an earlier one of its name has not ended:
-// they run one after the other. The lock is held.
+// they run one after the other. The earlier one may be of a former life of this
+// process, when the manifest was changed in between. The lock is held.
 func (r *Registry) hold(w *worker) {
 	if w.source == apiSource {
+		return
+	}
+	if r.forerunner(w) {
+		w.held = true
 		return
 	}
 	for _, other := range r.workers {
@@ -24,6 +30,49 @@ func (r *Registry) hold(w *worker) {
 		}
 	}
 	w.held = false
+}
+
+// forerunner says whether containers of a pod that no source knows have, or may
+// have, the static pod's name. It is ended as soon as the sources of static pods
+// have been heard: the apiserver, which may be this very pod, has no say in it. So is
+// what is left of one that runs no more. The lock is held.
+func (r *Registry) forerunner(w *worker) bool {
+	found := false
+	for uid, o := range r.observed {
+		other := r.workers[uid]
+		if uid == w.uid || o.StaticOf != w.pod.Namespace+"/"+w.pod.Name || other != nil && other.pod != nil {
+			continue
+		}
+		if other == nil && o.Known && r.staticHeard() && r.life != nil && !r.closed {
+			r.orphan(uid)
+		}
+		if !o.Known || slices.ContainsFunc(o.Containers, running) {
+			found = true
+		}
+	}
+	return found
+}
+
+// staticHeard says whether all sources of static pods were heard. The lock is held.
+func (r *Registry) staticHeard() bool {
+	for _, src := range r.cfg.Sources {
+		if src != apiSource && !r.ready[src] {
+			return false
+		}
+	}
+	return true
+}
+
+// holdAgain looks again at the pods that are held back. The lock is held.
+func (r *Registry) holdAgain() {
+	for _, w := range r.workers {
+		if !w.held {
+			continue
+		}
+		if r.hold(w); !w.held {
+			w.tell(func(*inbox) {})
+		}
+	}
 }
 
 // finished takes a worker out that is done. It says whether the worker's end
@@ -42,11 +91,10 @@ func (r *Registry) finished(w *worker) {
 	r.deps.Pods.Remove(w.uid)
 	r.deps.Allocations.Forget(w.uid)
 	r.deps.Standing.Forget(w.uid)
+	r.deps.Ends.Forget(w.uid)
 	r.settle(nil, triggerRemoved)
-	if r.deps.Released != nil {
-		r.deps.Released(w.uid)
-	}
-	if o, ok := r.observed[w.uid]; ok && w.again == nil && len(o.Sandboxes)+len(o.Containers) > 0 {
+	o := r.observed[w.uid]
+	if left := len(o.Sandboxes)+len(o.Containers) > 0 || w.keptLogs; left && w.again == nil {
 		r.orphan(w.uid)
 	}
 	if w.again != nil {
@@ -57,16 +105,25 @@ func (r *Registry) finished(w *worker) {
 		r.hold(next)
 		r.start(next)
 	}
+	r.holdAgain()
 	for _, other := range r.workers {
-		switch {
-		case other.held:
-			if r.hold(other); !other.held {
-				other.tell(func(*inbox) {})
-			}
-		case other.admission == plan.AdmissionPending:
+		if other.admission == plan.AdmissionPending && !other.held {
 			other.tell(func(*inbox) {})
 		}
 	}
+}
+
+// Returns says whether a pod that is being ended is wanted again, and so begins
+// anew when that is done.
+func (r *Registry) Returns(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[uid]
+	if w == nil || w.again == nil {
+		return false
+	}
+	w.keptLogs = true
+	return true
 }
 
 // note keeps what admission of others needs to know.
@@ -83,6 +140,9 @@ func (r *Registry) note(w *worker, stopped bool) {
 	}
 	if stopped {
 		r.askAgain()
+		if w.source != apiSource {
+			r.deps.Ends.Forget(w.uid) // a later podsync begins it anew, as after any end
+		}
 	}
 }
 
@@ -119,15 +179,4 @@ func (r *Registry) ObjectsChanged(uids []types.UID) {
 			w.tell(func(in *inbox) { in.objects = true })
 		}
 	}
-}
-
-// Pod is the newest object of a pod that a source wants.
-func (r *Registry) Pod(uid types.UID) (*v1.Pod, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := r.workers[uid]
-	if w == nil || w.pod == nil {
-		return nil, false
-	}
-	return w.pod, true
 }

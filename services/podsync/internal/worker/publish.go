@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,7 @@ func (w *worker) publish(out plan.Output) {
 				w.reg.deps.Standing.Set(w.uid, out.Status.Conditions)
 			}
 		}
-		if changed || w.published != w.state.Pod {
+		if (changed || w.published != w.state.Pod) && (out.Terminating || !w.keepsFirst()) {
 			w.published = w.state.Pod
 			w.reg.deps.Status.Set(w.state.Pod, out.Status)
 		}
@@ -87,6 +88,7 @@ func (w *worker) transitions(old, now *v1.PodStatus) {
 		w.reg.deps.Metrics.began(w.state.Pod, w.first.seen, w.state.Now, w.first.pulling)
 	}
 	w.resizeEvents(old, now)
+	w.otherFamily(old.HostIP, now.HostIP)
 	if now.Reason == "DeadlineExceeded" && old.Reason != now.Reason {
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, now.Reason, now.Message)
 	}
@@ -96,11 +98,36 @@ func (w *worker) transitions(old, now *v1.PodStatus) {
 	} {
 		for i := range lists[1] {
 			st := &lists[1][i]
-			if reason := waiting(st); reason != "" && reason != waiting(find(lists[0], st.Name)) {
+			before := find(lists[0], st.Name)
+			if reason := waiting(st); reason != "" && (reason != waiting(before) || lastOf(st) != lastOf(before)) {
 				w.backOff(st, reason)
 			}
 		}
 	}
+}
+
+// otherFamily tells of an address of the node that is of another family than the
+// one before it: services and peers of the pod may know it by that one.
+func (w *worker) otherFamily(old, now string) {
+	was, is := family(old), family(now)
+	if was == "" || is == "" || was == is {
+		return
+	}
+	w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, "HostIPsIPFamilyMismatch", fmt.Sprintf(
+		"The pod's status has the %s address %s of this node, whose addresses begin with the %s address %s now; pass an explicit `--node-ip` to fix this.",
+		was, old, is, now))
+}
+
+// family is that of an address, empty of anything else.
+func family(ip string) string {
+	addr, err := netip.ParseAddr(ip)
+	switch {
+	case err != nil:
+		return ""
+	case addr.Unmap().Is4():
+		return "IPv4"
+	}
+	return "IPv6"
 }
 
 // backOff records the events of a container that waits after failures.
@@ -133,6 +160,15 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 		}
 	}
 	return nil
+}
+
+// lastOf is the container that a status says has ended last. One that ends at once
+// may never be seen to run.
+func lastOf(st *v1.ContainerStatus) string {
+	if st == nil || st.LastTerminationState.Terminated == nil {
+		return ""
+	}
+	return st.LastTerminationState.Terminated.ContainerID
 }
 
 func waiting(st *v1.ContainerStatus) string {

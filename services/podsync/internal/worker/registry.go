@@ -18,10 +18,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/execute"
 	"github.com/polylet/polylet/services/podsync/internal/observe"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/standing"
+	"github.com/polylet/polylet/services/podsync/internal/stopping"
 	"github.com/polylet/polylet/services/podsync/internal/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
@@ -55,10 +57,20 @@ type Standing interface {
 	Prune(exists func(types.UID) bool)
 }
 
-// Events records events on pods and containers; *event.Recorder has it.
+// Ends is what the node decided to end; *stopping.Keeper has it.
+type Ends interface {
+	// Of is the decision of an earlier life; nil when there is none.
+	Of(uid types.UID) *plan.Stop
+	Forget(uid types.UID)
+	Prune(exists func(types.UID) bool)
+}
+
+// Events records events on pods, containers and the node; *event.Recorder has it.
 type Events interface {
 	Pod(pod *v1.Pod, eventType, reason, message string)
 	Container(pod *v1.Pod, container, eventType, reason, message string)
+	// Node records an event on the node.
+	Node(eventType, reason, message string)
 }
 
 // Mirrors is told what becomes of static pods; *mirror.Keeper has it. Its
@@ -96,7 +108,8 @@ type Config struct {
 	MaxDead *int
 }
 
-// Deps are what a Registry is given; all but Mirrors, Standing, OnDisk and Released must be set.
+// Deps are what a Registry is given; all but Mirrors, Standing, Ends, Unmet,
+// OnDisk, AllKnown and InDoubt must be set.
 type Deps struct {
 	Executor Executor
 	Status   Status
@@ -107,23 +120,34 @@ type Deps struct {
 	// Standing may be nil: the conditions of static pods then stand since the
 	// start of this process.
 	Standing Standing
+	// Ends may be nil: a crash then loses that the node ends a pod.
+	Ends Ends
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Timelines may be nil; then the Registry makes its own.
 	Timelines *timeline.Book
 	// Admit decides; it must not block and not call the Registry.
 	Admit func(Question) Answer
+	// Unmet names the features that an update of a pod needs and that this node
+	// does not have; nil asks nobody. It must not block and not call the Registry.
+	Unmet func(old, now *v1.Pod) ([]string, error)
 	// Resize decides on a resize: nil when it can be allocated. It must not
 	// block and not call the Registry.
 	Resize func(ResizeQuestion) *plan.ResizePending
-	// Allocations is what resizes were allocated in earlier lives.
+	// Allocations is what pods were allocated in earlier lives; nil for nothing.
 	Allocations Allocations
 	// Node is what of the node matters to a status; it must not block.
 	Node func() plan.Node
 	// OnDisk lists pods that left something on the disk or in cgroups.
 	OnDisk func(ctx context.Context) []types.UID
-	// Released is told of a pod of which nothing is left. It must not block.
-	Released func(uid types.UID)
+	// AllKnown is told once that all pods are known that go on from an earlier
+	// life of this process, with what says whether one is; may be nil. It must
+	// not block and not call the Registry.
+	AllKnown func(exists func(types.UID) bool)
+	// InDoubt is told which static pods go on, and are not looked after, because a
+	// manifest cannot be read that may be theirs, each time that changes; may be nil.
+	// It must not block and not call the Registry.
+	InDoubt func(pods []string)
 }
 
 // Registry keeps one worker per pod. It implements source.Sink and
@@ -141,6 +165,10 @@ type Registry struct {
 	// that they are gone.
 	ended map[types.UID]bool
 	ready map[string]bool
+	// doubts holds the sources of which something could not be read, and inDoubt what
+	// was told of last.
+	doubts  map[string]bool
+	inDoubt []string
 	// excess is what the workers were told last of it; see plan.State.
 	excess map[types.UID]map[string]bool
 	seen   bool // the runtime was seen as a whole
@@ -165,6 +193,12 @@ func New(cfg Config, deps Deps) *Registry {
 	if deps.Standing == nil {
 		deps.Standing = standing.New(standing.Deps{})
 	}
+	if deps.Ends == nil {
+		deps.Ends = stopping.New(stopping.Deps{})
+	}
+	if deps.Allocations == nil {
+		deps.Allocations = (*allocation.Store)(nil)
+	}
 	if deps.Timelines == nil {
 		deps.Timelines = timeline.NewBook()
 	}
@@ -174,6 +208,7 @@ func New(cfg Config, deps Deps) *Registry {
 		observed: map[types.UID]plan.Observed{},
 		ended:    map[types.UID]bool{},
 		ready:    map[string]bool{},
+		doubts:   map[string]bool{},
 	}
 	r.begin = func(w *worker) {
 		life := r.life
@@ -213,6 +248,7 @@ func (r *Registry) start(w *worker) {
 func (r *Registry) Set(pod *v1.Pod, src string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.sayDoubted()
 	if r.ended[pod.UID] {
 		if pod.DeletionTimestamp != nil {
 			return // what is left of a pod that we have ended ourselves
@@ -227,6 +263,7 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		r.hold(w)
 		// Before it works: without a pod it would begin to end one.
 		w.tell(func(in *inbox) { in.pod = pod })
+		w.goOnEnding()
 		r.start(w)
 		return
 	case w.pod == nil || w.gone:
@@ -235,6 +272,9 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		return
 	default:
 		w.pod = pod
+		if ended(pod.Status.Phase) {
+			r.deps.Ends.Forget(pod.UID) // the apiserver knows
+		}
 		w.regrant()
 		if w.preempted && w.stopped {
 			r.askAgain() // whoever needs its room may have waited for this
@@ -266,6 +306,7 @@ func (r *Registry) Remove(uid types.UID, src string) {
 func (r *Registry) Ready(src string) {
 	r.mu.Lock()
 	r.ready[src] = true
+	r.holdAgain()
 	r.mu.Unlock()
 	r.sweep()
 }
@@ -289,10 +330,14 @@ func (r *Registry) Observe(uid types.UID, o plan.Observed) {
 	}
 	if w := r.workers[uid]; w != nil {
 		w.tell(func(in *inbox) { in.observed = &o })
-	} else if r.sweeping && !empty {
-		r.orphan(uid)
+	} else if r.sweeping {
+		r.unknown(uid)
+	}
+	if o.StaticOf != "" {
+		r.holdAgain()
 	}
 	r.thin()
+	r.sayDoubted()
 }
 
 // RuntimeSeen implements observe.Sink.
@@ -346,15 +391,21 @@ func (r *Registry) sweep() {
 		return
 	}
 	r.sweeping = true
-	r.deps.Allocations.Prune(func(uid types.UID) bool { return r.workers[uid] != nil })
-	r.deps.Standing.Prune(func(uid types.UID) bool { return r.workers[uid] != nil })
+	known := func(uid types.UID) bool { return r.workers[uid] != nil || r.doubted(uid) }
+	r.deps.Allocations.Prune(known)
+	r.deps.Ends.Prune(known)
+	r.deps.Standing.Prune(known)
+	if r.deps.AllKnown != nil {
+		r.deps.AllKnown(known)
+	}
 	pods, life := len(r.workers), r.life
 	for uid := range r.observed {
 		if r.workers[uid] == nil {
-			r.orphan(uid)
+			r.unknown(uid)
 		}
 	}
 	r.deps.Mirrors.AllKnown()
+	r.sayDoubted()
 	logr.FromContextOrDiscard(life).Info("All sources and the runtime were seen", "pods", pods, "podsThatNoSourceKnows", len(r.workers)-pods)
 	if r.deps.OnDisk != nil {
 		r.running.Go(func() { r.sweepDisk(life) })
@@ -368,7 +419,7 @@ func (r *Registry) sweepDisk(life context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, uid := range disk {
-		if r.workers[uid] == nil {
+		if r.workers[uid] == nil && !r.doubted(uid) {
 			r.orphan(uid)
 		}
 	}

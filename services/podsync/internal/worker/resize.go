@@ -163,8 +163,8 @@ func (w *worker) allocated() *v1.Pod {
 	return w.pod
 }
 
-// former is what a pod was allocated in an earlier life of this process: by its
-// last resize, or else when its sandbox was made. Where the resizes were lost, or
+// former is what a pod was allocated in an earlier life of this process: what is
+// kept of it, or else what its sandbox was made with. Where the former was lost, or
 // the sandbox is, its status says it. A pod of which nothing says it has what its
 // spec asks for. The lock is held.
 func (w *worker) former() (a resize.Allocation, generation int64) {
@@ -194,17 +194,18 @@ func (w *worker) allocatedBySandbox() (a resize.Allocation, made time.Time, know
 	return resize.Allocation{}, time.Time{}, false
 }
 
-// resume takes up what an earlier life of this process had allocated. Whether
+// resume takes up what an earlier life of this process had allocated, a. Whether
 // that was carried out to its end, the status says that it had told.
-func (w *worker) resume() {
+func (w *worker) resume(a resize.Allocation) {
 	w.reg.mu.Lock()
-	a := w.grant.allocated
 	made, at, known := w.allocatedBySandbox()
 	w.reg.mu.Unlock()
 	e, resized := w.reg.deps.Allocations.Get(w.uid)
 	switch {
 	case resized:
-		w.state.Resize.Generation, w.state.Resize.At = e.Generation, e.At
+		if w.stored = true; e.Generation > 0 { // else it is what the pod was admitted with
+			w.state.Resize.Generation, w.state.Resize.At = e.Generation, e.At
+		}
 		w.state.Resize.Unfinished = !toldFinished(&w.state.Reported, e.Generation)
 	case w.reg.deps.Allocations.Lost(at):
 		// What has become of the resize that was lost is looked at, and what the
@@ -264,6 +265,10 @@ func (w *worker) takeGrant() {
 	if !g.allocated.Equal(*w.kept) {
 		w.state.Resize.Next, w.state.Resize.NextGeneration = &g.allocated, g.generation
 	}
+	w.state.Resize.Unkept = nil
+	if !w.stored && w.state.Resize.Next == nil && (g.pending != nil || w.saidByNothing()) {
+		w.state.Resize.Unkept = w.kept
+	}
 	switch {
 	case g.pending == nil:
 		w.askResize = time.Time{}
@@ -272,11 +277,30 @@ func (w *worker) takeGrant() {
 	}
 }
 
+// saidByNothing says whether the pod may come to ask for something else while
+// there is no sandbox that says what it was admitted with.
+func (w *worker) saidByNothing() bool {
+	return !w.state.Static && len(w.state.Observed.Sandboxes) == 0 && w.kept.Asks()
+}
+
+// keepsFirst says whether what the pod has is just being kept for the first time,
+// and nobody was told of its admission: a crash would leave a pod of which it is
+// known that it was admitted, but not with what. Its sandbox, once it is there, says it
+// too. Of one that ends nobody asks any more, and its object goes once its end was told.
+func (w *worker) keepsFirst() bool {
+	_, keeping := w.state.InFlight[plan.Key{Kind: plan.KeepAllocation}]
+	return keeping && !w.stored && !w.begun && w.published == nil && w.saidByNothing()
+}
+
 // resizeActed notes what an action of a resize that went well has changed.
 func (w *worker) resizeActed(a plan.Action, at time.Time) {
 	r := &w.state.Resize
 	switch a.Kind {
 	case plan.KeepAllocation:
+		w.stored = true
+		if w.kept != nil && w.kept.Equal(*a.Allocation) {
+			break // nothing of it changes
+		}
 		w.keep(*a.Allocation)
 		r.Generation, r.At, r.Unfinished, r.Raised = a.Generation, at, true, false
 		for k := range w.state.Failures {
@@ -287,16 +311,36 @@ func (w *worker) resizeActed(a plan.Action, at time.Time) {
 		w.reg.deps.Metrics.resized(w.resizeBegan, false)
 		w.resizeBegan = at
 	case plan.RaiseCgroup:
-		r.Raised = true
+		r.Raised = a.Generation == r.Generation // else it is that of an earlier size
 	case plan.ResizeContainer:
 		if r.Sent == nil {
 			r.Sent = map[string]resources.Kernel{}
 		}
 		r.Sent[a.ID] = a.Kernel
+		delete(r.Unsure, a.ID)
 	case plan.FitCgroup:
+		if a.Generation != r.Generation {
+			break // another size was allocated meanwhile, and has all before it
+		}
 		r.Unfinished, r.Raised = false, false
 		clear(r.Sent)
+		clear(r.Unsure)
 		w.reg.deps.Metrics.resized(w.resizeBegan, true)
 		w.resizeBegan = time.Time{}
 	}
+}
+
+// resizeFailed notes that a container may or may not have been changed.
+func (w *worker) resizeFailed(a plan.Action) {
+	if a.Kind != plan.ResizeContainer {
+		return
+	}
+	r := &w.state.Resize
+	if r.Unsure == nil {
+		r.Unsure = map[string]int64{}
+	}
+	if most, again := r.Unsure[a.ID]; again && (most == 0 || a.Kernel.Memory > 0 && a.Kernel.Memory < most) {
+		return
+	}
+	r.Unsure[a.ID] = a.Kernel.Memory
 }

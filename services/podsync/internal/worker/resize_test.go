@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/allocation"
+	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/resize"
 )
 
 func sized(cpu, memory string) v1.Container {
@@ -155,6 +158,71 @@ func TestAllocationsOutliveTheProcess(t *testing.T) {
 	})
 }
 
+// A pod that was admitted and has no sandbox, for it waits for an image or lost it
+// with the machine, is not taken for one of the size that its spec asks for since.
+func TestWhatAPodWasAdmittedWithOutlivesTheProcessThoughNothingOfItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		r.capacity = 3000
+		pod := newPod("p", sized("1", "10Mi"))
+		pod.Generation = 1
+		r.reg.Set(pod, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		next := asks(pod, 2, "90", "10Mi")
+		r.reg.Set(next, "api")
+		r.until("it waits", time.Second, func() bool {
+			return conditionIn(r.status(pod.UID), v1.PodResizePending).Status == v1.ConditionTrue
+		})
+		time.Sleep(time.Second)
+		r.stop()
+		r.rt.Wipe()
+		started := r.status(pod.UID).StartTime
+		next.Status = v1.PodStatus{Phase: v1.PodPending, StartTime: started} // no container was told of
+		r.start()
+		r.reg.Ready("api")
+		r.reg.Set(next, "api")
+		r.until("ready again", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		st := r.status(pod.UID)
+		if got := st.ContainerStatuses[0].AllocatedResources.Cpu().String(); got != "1" || conditionIn(st, v1.PodResizePending).Status != v1.ConditionTrue {
+			t.Errorf("it has %s cpus; %+v", got, st.Conditions)
+		}
+		if said := strings.Join(r.e.said(), "\n"); strings.Contains(said, "ResizeStarted") {
+			t.Errorf("events\n%s", said)
+		}
+	})
+}
+
+// The Node may change in the moment in which a pod is taken over, and what its spec
+// asks for meanwhile is allocated then: it has yet to be kept and carried out.
+func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		pod := newPod("p", sized("1", "10Mi"))
+		next := asks(pod, 2, "2", "20Mi")
+		if err := r.store.Put(t.Context(), pod.UID, allocation.Entry{Allocation: resize.Of(pod), Generation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		r.reg.mu.Lock()
+		w := newWorker(r.reg, pod.UID, 1)
+		r.reg.workers[pod.UID] = w
+		w.pod, w.source, w.desired = next, "api", next
+		r.reg.mu.Unlock()
+		had, ok := r.reg.accept(w, time.Time{})
+		r.reg.Recheck()
+		w.resume(had)
+		w.takeGrant()
+		if got := w.state.Resize.Next; !ok || got == nil || !got.Equal(resize.Of(next)) {
+			t.Errorf("what is to be kept and carried out: %+v", got)
+		}
+		if w.state.Pod.Spec.Containers[0].Resources.Limits.Memory().String() != "10Mi" {
+			t.Errorf("it counts as carried out: %+v", w.state.Pod.Spec.Containers[0].Resources)
+		}
+		r.reg.mu.Lock()
+		delete(r.reg.workers, pod.UID) // nobody runs it
+		r.reg.mu.Unlock()
+	})
+}
+
 func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		told bool // the status had come to tell of the resize
@@ -252,4 +320,34 @@ func TestAContainerThatIsRestartedForAResizeIsNeverShownAsEnded(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestWhatEndsOfAnEarlierResizeIsNotTheEndOfTheNext(t *testing.T) {
+	w := &worker{state: plan.State{Resize: plan.Resize{Generation: 3, Unfinished: true}}, reg: &Registry{}}
+	r := &w.state.Resize
+	w.resizeActed(plan.Action{Key: plan.Key{Kind: plan.RaiseCgroup}, Generation: 2}, time.Time{})
+	if r.Raised {
+		t.Error("the cgroup counts as raised by the resize before")
+	}
+	w.resizeActed(plan.Action{Key: plan.Key{Kind: plan.RaiseCgroup}, Generation: 3}, time.Time{})
+	w.resizeActed(plan.Action{Key: plan.Key{Kind: plan.FitCgroup}, Generation: 2}, time.Time{})
+	if !r.Raised || !r.Unfinished {
+		t.Errorf("the end of the one before: %+v", r)
+	}
+	change := plan.Action{Key: plan.Key{Kind: plan.ResizeContainer, Object: "c"}, ID: "c"}
+	for i, step := range []struct{ tried, most int64 }{{100, 100}, {50, 100}, {200, 200}, {0, 0}, {300, 0}} {
+		change.Kernel.Memory = step.tried
+		w.resizeFailed(change)
+		if most, unsure := r.Unsure["c"]; !unsure || most != step.most {
+			t.Errorf("failure %d: unsure %v, with a limit of %d at most; want %d", i, unsure, most, step.most)
+		}
+	}
+	w.resizeActed(change, time.Time{})
+	if _, unsure := r.Unsure["c"]; unsure {
+		t.Error("after a change that went well it is not known what the container has")
+	}
+	w.resizeActed(plan.Action{Key: plan.Key{Kind: plan.FitCgroup}, Generation: 3}, time.Time{})
+	if r.Unfinished || r.Raised {
+		t.Errorf("at the end: %+v", r)
+	}
 }

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +31,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/pace"
 	"github.com/polylet/polylet/services/podsync/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/resize"
+	"github.com/polylet/polylet/services/podsync/internal/stopping"
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
@@ -42,6 +45,7 @@ type edges struct {
 	volumes  map[types.UID]bool
 	setup    func(pod *v1.Pod) error
 	targets  map[types.UID][]plan.Target
+	inDoubt  []string
 }
 
 func (e *edges) Set(pod *v1.Pod, st v1.PodStatus) {
@@ -55,6 +59,14 @@ func (e *edges) Forget(types.UID) {}
 func (e *edges) Pod(_ *v1.Pod, typ, reason, message string) { e.event("", typ, reason, message) }
 func (e *edges) Container(_ *v1.Pod, c, typ, reason, message string) {
 	e.event(c, typ, reason, message)
+}
+
+func (e *edges) Node(typ, reason, message string) { e.event("node", typ, reason, message) }
+
+func (e *edges) doubted(pods []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.inDoubt = append(e.inDoubt, fmt.Sprint(pods))
 }
 
 func (e *edges) event(c, typ, reason, message string) {
@@ -133,10 +145,14 @@ func (materials) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.Lin
 }
 
 func (materials) Sandbox(_ context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
+	annotations := map[string]string{cri.AnnotationAllocated: must(resize.Of(pod).Encode())}
+	if src := pod.Annotations[cri.AnnotationSource]; src != "" {
+		annotations[cri.AnnotationSource] = src
+	}
 	return &runtimeapi.PodSandboxConfig{
 		Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
 		Labels:      map[string]string{cri.LabelPodName: pod.Name, cri.LabelPodNamespace: pod.Namespace, cri.LabelPodUID: string(pod.UID)},
-		Annotations: map[string]string{cri.AnnotationAllocated: must(resize.Of(pod).Encode())},
+		Annotations: annotations,
 	}, "", nil
 }
 
@@ -180,19 +196,30 @@ func encode(r v1.ResourceRequirements) (string, error) {
 
 // rig is a registry on a fake runtime.
 type rig struct {
+	// put stands before each decision to end a pod that is kept.
+	put func() error
+	// keep stands before each allocation that is kept.
+	keep  func() error
 	store *allocation.Store
+	ends  *stopping.Keeper
 	// spoiled: what an earlier life kept cannot be read.
 	spoiled bool
 	// capacity is what all pods together may ask for of the cpu; no bound when zero.
 	capacity int64
-	t        *testing.T
-	rt       *fakecri.Runtime
-	e        *edges
-	reg      *Registry
-	pods     *view.Pods
-	obs      *observe.Observer
-	stop     func()
-	path     string
+	// hostIPs are the node's addresses.
+	hostIPs atomic.Pointer[[]string]
+	// mirrors is told of static pods; nil for nobody.
+	mirrors Mirrors
+	// unmet names the features that an update of a pod needs and the node lacks.
+	unmet func(old, now *v1.Pod) ([]string, error)
+	t     *testing.T
+	rt    *fakecri.Runtime
+	e     *edges
+	reg   *Registry
+	pods  *view.Pods
+	obs   *observe.Observer
+	stop  func()
+	path  string
 }
 
 // resize lets resizes through while the cpu is not asked for twice.
@@ -215,10 +242,35 @@ func newRig(t *testing.T, cfg fakecri.Config) *rig {
 		statuses: map[types.UID][]v1.PodStatus{}, at: map[types.UID][]time.Time{}, finished: map[types.UID]bool{},
 		volumes: map[types.UID]bool{}, targets: map[types.UID][]plan.Target{},
 	}}
+	r.hostIPs.Store(&[]string{"192.0.2.1"})
 	t.Cleanup(func() { r.stop(); r.rt.Close() })
 	r.path = filepath.Join(t.TempDir(), "allocations.json")
 	r.start()
 	return r
+}
+
+// keeper keeps the decisions to end pods.
+type keeper struct{ r *rig }
+
+func (k keeper) Put(ctx context.Context, uid types.UID, stop plan.Stop) error {
+	if k.r.put != nil {
+		if err := k.r.put(); err != nil {
+			return err
+		}
+	}
+	return k.r.ends.Put(ctx, uid, stop)
+}
+
+// allocations keeps what pods are allocated.
+type allocations struct{ r *rig }
+
+func (a allocations) Put(ctx context.Context, uid types.UID, e allocation.Entry) error {
+	if a.r.keep != nil {
+		if err := a.r.keep(); err != nil {
+			return err
+		}
+	}
+	return a.r.store.Put(ctx, uid, e)
 }
 
 // sink lets the observer be made before the registry.
@@ -233,22 +285,31 @@ func (r *rig) start() {
 	s := &sink{}
 	r.pods = view.NewPods(1)
 	r.store = allocation.New(r.path)
+	r.ends = stopping.New(stopping.Deps{File: filepath.Join(filepath.Dir(r.path), "stops.json")})
+	r.ends.Load(logr.Discard())
 	if err := r.store.Load(); (err != nil) != r.spoiled {
 		r.t.Fatalf("what was kept is spoiled: %v, it says %v", r.spoiled, err)
 	}
 	r.obs = observe.New(observe.Config{}, observe.Deps{Client: client, Sink: s})
 	exec := execute.New(execute.Config{}, execute.Deps{
 		Runtime: client, Observer: r.obs, Images: image.New(image.Config{}, image.Deps{Client: client, Events: r.e}),
-		Volumes: r.e, Cgroups: r.e, Materials: materials{}, Hooks: hook.New(hook.Deps{Exec: client}), Finisher: r.e, Allocations: r.store,
+		Volumes: r.e, Cgroups: r.e, Materials: materials{}, Hooks: hook.New(hook.Deps{Exec: client}), Finisher: r.e, Allocations: allocations{r}, Ends: keeper{r},
 		Starts: pace.New(pace.Config{}), Stops: pace.New(pace.Config{}), Events: r.e, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	})
 	r.reg = New(Config{Sources: []string{"api"}}, Deps{
-		Executor: exec, Status: r.e, Probes: probes{r.e}, Events: r.e, Pods: r.pods,
+		Executor: exec, Status: r.e, Probes: probes{r.e}, Events: r.e, Pods: r.pods, Mirrors: r.mirrors,
 		Admit:  func(Question) Answer { return Answer{Admission: plan.Admission{Decision: plan.Admitted}} },
-		Resize: r.resize, Allocations: r.store,
+		Resize: r.resize, Allocations: r.store, Ends: r.ends,
+		InDoubt: r.e.doubted,
+		Unmet: func(old, now *v1.Pod) ([]string, error) {
+			if r.unmet == nil {
+				return nil, nil
+			}
+			return r.unmet(old, now)
+		},
 		Node: func() plan.Node {
 			o := r.obs.Runtime()
-			return plan.Node{Quotas: quotas, IPs: []string{"192.0.2.1"}, RuntimeName: o.Name, NetworkReady: o.NetworkReady}
+			return plan.Node{Quotas: quotas, IPs: *r.hostIPs.Load(), RuntimeName: o.Name, NetworkReady: o.NetworkReady}
 		},
 	})
 	s.Registry = r.reg
@@ -256,6 +317,7 @@ func (r *rig) start() {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.obs.Run(ctx) })
 	wg.Go(func() { _ = r.reg.Run(ctx) })
+	wg.Go(func() { _ = r.ends.Run(ctx) })
 	r.stop = func() { cancel(); wg.Wait(); _ = conn.Close() }
 }
 

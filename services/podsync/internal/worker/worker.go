@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,13 +30,15 @@ type worker struct {
 	// again is set when the source wants the pod anew while it is being ended.
 	again       *v1.Pod
 	againSource string
-	held        bool
-	admission   plan.Decision
-	leaving     bool // it was told to stop
-	preempted   bool // for another pod's sake
-	claiming    bool // others are being stopped to make room for it
-	stopped     bool // nothing of it runs any more
-	grant       grant
+	// keptLogs: logs were left on the disk for the pod that comes back.
+	keptLogs  bool
+	held      bool
+	admission plan.Decision
+	leaving   bool // it was told to stop
+	preempted bool // for another pod's sake
+	claiming  bool // others are being stopped to make room for it
+	stopped   bool // nothing of it runs any more
+	grant     grant
 	// pendingSince is since when its resize waited in an earlier life.
 	pendingSince time.Time
 	working      bool
@@ -49,13 +52,16 @@ type worker struct {
 	life    context.Context
 	state   plan.State
 	desired *v1.Pod            // as the source has it; state.Pod has what is allocated
-	kept    *resize.Allocation // what is allocated and would outlive a crash; nil before admission
+	kept    *resize.Allocation // what is allocated; nil before admission
+	stored  bool               // kept is in the checkpoint: it outlives a crash though there be no sandbox
 	// askResize is when a resize that waits is decided on again; zero for never.
 	askResize   time.Time
 	resizeBegan time.Time
 	started     bool // planned at least once
 	// begun: the pod was admitted in an earlier life of this process.
 	begun     bool
+	deleting  *v1.Pod // whose deletion was taken in last
+	versioned *v1.Pod // what State.Volumes.Version was counted for
 	published *v1.Pod // what the newest status was published for
 	shown     *v1.Pod // what the newest view shows
 	ended     bool    // what was last noted as stopped
@@ -77,8 +83,6 @@ type flight struct {
 	cancel context.CancelFunc
 	began  time.Time
 	step   *timeline.Step
-	// next replaces it once it has returned.
-	next *plan.Action
 }
 
 // inbox is what was told and not yet looked at; the newest of each wins.
@@ -90,6 +94,7 @@ type inbox struct {
 	hooks    map[string]plan.Hook
 	done     []outcome
 	stop     *plan.Stop
+	stopKept bool // stop was kept by an earlier life
 	objects  bool
 	excess   *map[string]bool
 }
@@ -101,7 +106,7 @@ func newWorker(r *Registry, uid types.UID, seq uint64) *worker {
 		state: plan.State{
 			UID: uid, Probes: map[plan.ProbeKey]plan.ProbeResult{}, Images: map[string]plan.Image{},
 			InFlight: map[plan.Key]plan.Action{}, Failures: map[plan.Key]plan.Failure{},
-			Stops: map[string]plan.ContainerStop{},
+			Stops: map[string]plan.ContainerStop{}, StoppedSandboxes: map[string]bool{},
 		},
 	}
 }
@@ -161,9 +166,9 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	}
 	w.takeGrant()
 	w.state.Now = time.Now()
-	if w.state.DeletionSince.IsZero() && w.state.Pod != nil && w.state.Pod.DeletionTimestamp != nil {
-		w.state.DeletionSince = w.state.Now
-	}
+	w.state.DeletedAnew(w.deleting, w.state.Now)
+	w.deleting = w.state.Pod
+	w.noteVersion()
 	w.state.Node = w.reg.deps.Node()
 	w.withHooks()
 	out := plan.Plan(w.state)
@@ -172,7 +177,6 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	}
 	if out.Terminating && w.state.EndSince.IsZero() {
 		w.state.EndSince = w.state.Now
-		w.state.EndSeenAtStart = !w.started
 	}
 	if w.state.Observed.Known {
 		w.started = true
@@ -185,9 +189,8 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	for _, a := range out.Actions {
 		w.launch(a)
 	}
-	again := w.keepVolumes(out)
 	w.publish(out)
-	return earlier(earlier(out.Wake, again), earlier(w.admitAgain(), w.askResize)), false
+	return earlier(out.Wake, earlier(w.admitAgain(), w.askResize)), false
 }
 
 // earlier of two times, of which zero means never.
@@ -213,7 +216,7 @@ func (w *worker) takeIn() {
 	}
 	if in.stop != nil && w.state.Stop == nil {
 		w.line.Note(timeline.Entry{What: "the node ends it", Detail: in.stop.Reason + ": " + in.stop.Message})
-		w.state.Stop = in.stop
+		w.state.Stop, w.state.StopUnkept = in.stop, !in.stopKept
 	}
 	if in.observed != nil {
 		w.noteObserved(&w.state.Observed, in.observed)
@@ -255,7 +258,8 @@ func (w *worker) setPod(pod *v1.Pod) {
 		if w.state.Static {
 			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Standing.Of(w.uid)...)
 		}
-		w.begun = pod.Status.StartTime != nil
+		_, w.stored = w.reg.deps.Allocations.Get(w.uid)
+		w.begun = w.stored || pod.Status.StartTime != nil
 		w.state.LogCounts = w.reg.deps.Executor.LogCounts(pod)
 		for key, result := range w.reg.deps.Probes.Results(w.uid) {
 			if _, newer := w.state.Probes[key]; !newer {
@@ -265,14 +269,64 @@ func (w *worker) setPod(pod *v1.Pod) {
 		w.log = w.log.WithValues("pod", pod.Namespace+"/"+pod.Name)
 		return
 	}
-	if !equality.Semantic.DeepEqual(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.Annotations, pod.Annotations) {
-		w.state.Volumes.Ready = false
-	}
 	w.reg.deps.Metrics.requested(old, pod)
 	if !equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
 		// What failed because of the old spec need not wait.
 		clear(w.state.Failures)
+		w.lacking(old, pod)
 	}
+}
+
+// lacking tells of an update that needs what this node does not have. It is
+// followed as far as that goes.
+// Source: KEP-5328.
+func (w *worker) lacking(old, pod *v1.Pod) {
+	if w.reg.deps.Unmet == nil {
+		return
+	}
+	message := ""
+	switch missing, err := w.reg.deps.Unmet(old, pod); {
+	case err != nil:
+		message = err.Error()
+	case len(missing) > 0:
+		message = "Pod requires node features that are not available: " + strings.Join(missing, ", ")
+	default:
+		return
+	}
+	w.reg.deps.Events.Pod(pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck", message)
+}
+
+// noteVersion counts the versions of the pod that a volume may tell apart.
+func (w *worker) noteVersion() {
+	old, now := w.versioned, w.state.Pod
+	if old == now {
+		return
+	}
+	w.versioned = now
+	if old != nil && now != nil && !sameInVolumes(old, now) {
+		w.state.Volumes.Version++
+	}
+}
+
+// sameInVolumes says whether no volume can tell two versions of a pod apart:
+// what of a pod changes and files may show are labels, annotations, and the
+// cpu and memory of its containers and of the pod as a whole.
+func sameInVolumes(a, b *v1.Pod) bool {
+	same := equality.Semantic.DeepEqual
+	if !same(a.Labels, b.Labels) || !same(a.Annotations, b.Annotations) || !same(a.Spec.Resources, b.Spec.Resources) || len(a.Spec.Containers) != len(b.Spec.Containers) || len(a.Spec.InitContainers) != len(b.Spec.InitContainers) {
+		return false
+	}
+	for i := range a.Spec.InitContainers {
+		if !same(a.Spec.InitContainers[i].Resources, b.Spec.InitContainers[i].Resources) {
+			return false
+		}
+	}
+	for i := range a.Spec.Containers {
+		if !same(a.Spec.Containers[i].Resources, b.Spec.Containers[i].Resources) {
+			return false
+		}
+	}
+	return true
 }
 
 // retryNow lets what failed be tried at once.
@@ -311,7 +365,7 @@ func (w *worker) withHooks() {
 func (w *worker) order() pace.Order {
 	o := pace.Order{Seq: w.seq}
 	if pod := w.state.Pod; pod != nil {
-		o.Created = pod.CreationTimestamp.Time
+		o.Namespace, o.Created = pod.Namespace, pod.CreationTimestamp.Time
 		o.Critical = w.state.Static || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 	}
 	return o

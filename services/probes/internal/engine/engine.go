@@ -51,6 +51,7 @@ type Engine struct {
 	parked  map[probe.Key]parked
 	queue   queue
 	pace    pace
+	shares  shares
 	running sync.WaitGroup
 }
 
@@ -59,6 +60,7 @@ type entry struct {
 	state  schedule.State
 	cancel context.CancelFunc // of the attempt in flight, else nil
 	gone   bool
+	waits  bool // among those of its namespace that wait; see shares
 
 	lastAttempt time.Time
 	lastOK      bool
@@ -76,6 +78,7 @@ func New(runner Runner, sink Sink, meter Meter) *Engine {
 		wake:   make(chan struct{}, 1),
 		probes: map[probe.Key]*entry{},
 		parked: map[probe.Key]parked{},
+		shares: newShares(),
 	}
 }
 
@@ -132,6 +135,7 @@ func (e *Engine) apply(changed []probe.Target, removed []probe.Key) {
 		if ok && p.state.Target().ContainerID == t.ContainerID {
 			p.state = p.state.Update(t, now)
 			e.arm(p)
+			e.fill(t.Namespace, now)
 			continue
 		}
 		if ok {
@@ -180,6 +184,7 @@ func (e *Engine) remove(p *entry) {
 		heap.Remove(&e.queue, p.index)
 	}
 	delete(e.probes, p.state.Target().Key)
+	e.fill(p.state.Target().Namespace, time.Now())
 }
 
 // arm puts the probe into the queue at its next attempt, or takes it out.
@@ -229,13 +234,18 @@ func (e *Engine) launch(ctx context.Context) (wait time.Duration, any bool) {
 		if p.due.After(now) {
 			return p.due.Sub(now), true
 		}
+		target, tick := p.state.Target(), p.tick
+		if e.shares.full(p, target) {
+			heap.Pop(&e.queue)
+			continue
+		}
 		if wait := e.pace.take(now, len(e.probes)); wait > 0 {
 			return wait, true
 		}
 		heap.Pop(&e.queue)
 		attempt, cancel := context.WithCancel(ctx)
 		p.cancel = cancel
-		target, tick := p.state.Target(), p.tick
+		e.shares.begin(target)
 		e.running.Go(func() {
 			defer cancel()
 			started := time.Now()
@@ -261,11 +271,13 @@ func (e *Engine) attempt(ctx context.Context, t probe.Target) probe.Answer {
 func (e *Engine) finish(ctx context.Context, p *entry, tick bool, a probe.Answer, took time.Duration) {
 	e.mu.Lock()
 	p.cancel = nil
+	now := time.Now()
+	e.ended(p.state.Target(), now)
 	if p.gone || ctx.Err() != nil {
 		e.mu.Unlock()
+		e.poke()
 		return
 	}
-	now := time.Now()
 	counted := p.state.Count()
 	next, changed := p.state.Observe(a.Verdict, tick, now)
 	p.state = next
@@ -292,8 +304,11 @@ func (e *Engine) finish(ctx context.Context, p *entry, tick bool, a probe.Answer
 
 func logChange(ctx context.Context, t probe.Target, s schedule.State, a probe.Answer) {
 	outcome, _ := s.Outcome()
-	logr.FromContextOrDiscard(ctx).Info("Probe outcome changed", "pod", t.Namespace+"/"+t.Name,
-		"container", t.Key.Container, "type", t.Key.Type.String(), "outcome", outcome.String(), "message", a.Message)
+	log := logr.FromContextOrDiscard(ctx).WithValues("pod", t.Namespace+"/"+t.Name,
+		"container", t.Key.Container, "type", t.Key.Type.String(), "outcome", outcome.String())
+	log.Info("Probe outcome changed")
+	// It is the container's own output, or has the command or the URL in it.
+	log.V(4).Info("What the probe got for an answer", "message", a.Message)
 }
 
 func (e *Engine) poke() {

@@ -55,6 +55,10 @@ func (h *Handlers) grpcClient(addr string, conn net.Conn) (*grpc.ClientConn, err
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithNoProxy(),
+		grpc.WithMaxHeaderListSize(answerLimit),
+		grpc.WithStaticStreamWindowSize(answerLimit),
+		grpc.WithStaticConnWindowSize(answerLimit),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerLimit)),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			var out net.Conn
 			once.Do(func() { out = conn })

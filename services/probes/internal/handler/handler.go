@@ -20,6 +20,11 @@ import (
 // bodyLimit is how much of a body or an output is read.
 const bodyLimit = 10 << 10
 
+// answerLimit bounds what a server may have a probe hold besides, in bytes:
+// the header of an HTTP answer, the header and the message of a gRPC one. Who
+// answers a probe is a tenant's container.
+const answerLimit = 64 << 10
+
 // Config is what handlers need to know.
 type Config struct {
 	// UserAgent of HTTP and gRPC probes, e.g. "kube-probe/1.36".
@@ -50,7 +55,7 @@ func (h *Handlers) Run(ctx context.Context, t probe.Target) probe.Answer {
 	case probe.GRPC:
 		return h.grpc(ctx, t, a)
 	default:
-		return errored("missing probe handler for %s/%s:%s", t.Namespace, t.Name, t.Key.Container)
+		return errored("missing probe handler for %s/%s:%s; if its spec has one, the probes of the pod are too large together: shorten their headers", t.Namespace, t.Name, t.Key.Container)
 	}
 }
 

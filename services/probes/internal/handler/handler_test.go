@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -46,15 +47,23 @@ func portOf(t *testing.T, address string) int {
 	return n
 }
 
-// closedPort returns a port on which nobody listens.
+// closedPort returns a port on which nobody listens, nor can as long as the test
+// runs.
 func closedPort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return portOf(t, l.Addr().String())
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bound.(*unix.SockaddrInet4).Port
 }
 
 func TestHTTPStatusDecidesTheVerdict(t *testing.T) {
@@ -135,6 +144,26 @@ func TestHTTPSDoesNotVerifyTheCertificate(t *testing.T) {
 	got := run(t, probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, server.Listener.Addr().String()), Path: "/"})
 	if got.Message != "HTTP probe failed with statuscode: 404" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A server may speak nothing but HTTP/2 over TLS.
+func TestHTTPSSpeaksHTTP2WithAServerThatDoes(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor < 2 {
+			w.WriteHeader(http.StatusHTTPVersionNotSupported)
+			return
+		}
+		fmt.Fprint(w, strings.Repeat("x", 1<<20))
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for range 2 {
+		got := run(t, probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, server.Listener.Addr().String()), Path: "/"})
+		if got.Verdict != probe.Passed || len(got.Message) != bodyLimit {
+			t.Errorf("%v with %d bytes, %.100s", got.Verdict, len(got.Message), got.Message)
+		}
 	}
 }
 
@@ -227,10 +256,10 @@ func TestGRPCAsksTheHealthService(t *testing.T) {
 		{"not serving", probe.GRPC{Port: healthy, Service: "sick"}, probe.Failed, `service unhealthy (responded with "NOT_SERVING")`},
 		{"unknown service", probe.GRPC{Port: healthy, Service: "nobody"}, probe.Failed, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
 		{"no health service", probe.GRPC{Port: bare}, probe.Failed, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health"},
-		{"refused", probe.GRPC{Port: closed}, probe.Failed, fmt.Sprintf(`timeout: failed to connect service "127.0.0.1:%d" within 500ms: dial tcp 127.0.0.1:%d: connect: connection refused`, closed, closed)},
-		{"silent", probe.GRPC{Port: portOf(t, silent.Addr().String())}, probe.Failed, "timeout: health rpc did not complete within 500ms"},
+		{"refused", probe.GRPC{Port: closed}, probe.Failed, fmt.Sprintf(`timeout: failed to connect service "127.0.0.1:%d" within 2s: dial tcp 127.0.0.1:%d: connect: connection refused`, closed, closed)},
+		{"silent", probe.GRPC{Port: portOf(t, silent.Addr().String())}, probe.Failed, "timeout: health rpc did not complete within 2s"},
 	} {
-		if got := run(t, c.handler, timeout(500*time.Millisecond)); got.Verdict != c.verdict || got.Message != c.message {
+		if got := run(t, c.handler, timeout(2*time.Second)); got.Verdict != c.verdict || got.Message != c.message {
 			t.Errorf("%s: %+v, want %v %q", c.name, got, c.verdict, c.message)
 		}
 	}

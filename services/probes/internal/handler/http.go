@@ -22,9 +22,14 @@ func newTransport() *http.Transport {
 		DialContext: dialer(0).DialContext,
 		// Probes ask whether the application answers, not who it is; containers
 		// serve certificates for names that the node does not know.
-		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
-		DisableKeepAlives:  true,
-		DisableCompression: true,
+		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: answerLimit,
+		// Over TLS some servers speak nothing else. What they may send without
+		// being asked for it is bounded, too.
+		ForceAttemptHTTP2: true,
+		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerConnection: answerLimit, MaxReceiveBufferPerStream: answerLimit},
 	}
 }
 

@@ -26,26 +26,27 @@ func NewCommander(conn grpc.ClientConnInterface) *Commander {
 	return &Commander{client: podsyncv1.NewPodSyncServiceClient(conn)}
 }
 
-// grace is how much longer than the command itself its call may take.
-const grace = 2 * time.Second
+const (
+	// grace is how much longer than the command itself its call may take: podsync
+	// gives the runtime 2 min, for what a command leaves behind may hold its output.
+	grace = 2*time.Minute + 10*time.Second
+	// lastMoment is how close to its end a call counts as over: podsync has the same
+	// deadline, and whose answer is seen first is chance.
+	lastMoment = 100 * time.Millisecond
+)
 
 // RunCommand implements handler.Commander.
 func (c *Commander) RunCommand(ctx context.Context, cmd handler.Command) ([]byte, int, error) {
-	ctx, cancel := context.WithTimeout(ctx, cmd.Timeout+grace)
+	end := time.Now().Add(cmd.Timeout + grace)
+	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	res, err := c.client.ExecSync(ctx, &podsyncv1.ExecSyncRequest{
-		Pod:         pod(cmd.Target),
-		Container:   cmd.Target.Key.Container,
-		ContainerId: cmd.Target.ContainerID,
-		Command:     cmd.Args,
-		Timeout:     durationpb.New(cmd.Timeout),
-	})
+	output, code, err := c.run(ctx, cmd)
 	if err == nil {
-		return append(res.GetStdout(), res.GetStderr()...), int(res.GetExitCode()), nil
+		return output, code, nil
 	}
 	err = rpcerr.FromStatus(err)
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, rpcerr.ErrTimeout) && time.Until(end) < lastMoment:
 		// Our own deadline: podsync or the runtime hangs, which says nothing
 		// about the container.
 		return nil, 0, fmt.Errorf("podsync did not answer the exec probe of %s/%s:%s within %s: %w",
@@ -58,4 +59,21 @@ func (c *Commander) RunCommand(ctx context.Context, cmd handler.Command) ([]byte
 	default:
 		return nil, 0, err
 	}
+}
+
+// run has podsync run the command that the spec has. A podsync of the release
+// before takes the command from here.
+func (c *Commander) run(ctx context.Context, cmd handler.Command) (output []byte, code int, err error) {
+	res, err := c.client.ExecProbe(ctx, &podsyncv1.ExecProbeRequest{Key: fromKey(cmd.Target.Key), ContainerId: cmd.Target.ContainerID})
+	if !errors.Is(rpcerr.FromStatus(err), rpcerr.ErrUnimplemented) {
+		return res.GetOutput(), int(res.GetExitCode()), err
+	}
+	old, err := c.client.ExecSync(ctx, &podsyncv1.ExecSyncRequest{
+		Pod:         pod(cmd.Target),
+		Container:   cmd.Target.Key.Container,
+		ContainerId: cmd.Target.ContainerID,
+		Command:     cmd.Args,
+		Timeout:     durationpb.New(cmd.Timeout),
+	})
+	return append(old.GetStdout(), old.GetStderr()...), int(old.GetExitCode()), err
 }

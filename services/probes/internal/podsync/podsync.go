@@ -84,7 +84,7 @@ func (c *Client) connect(ctx context.Context) (func() (*podsyncv1.SyncProbesResp
 		return nil, err
 	}
 	results, events := c.deps.Outbox.Reset()
-	if err := stream.Send(c.request(results, events)); err != nil {
+	if err := sendAll(stream, c.requests(results, events)); err != nil {
 		// The stream's own error, which says more, comes from receiving.
 		_, err = stream.Recv()
 		opening.Stop()
@@ -106,21 +106,40 @@ func (c *Client) send(ctx context.Context, stream podsyncv1.PodSyncService_SyncP
 		if err != nil {
 			return
 		}
-		if stream.Send(c.request(results, events)) != nil {
+		if sendAll(stream, c.requests(results, events)) != nil {
 			return
 		}
 	}
 }
 
-func (c *Client) request(results []probe.Result, events []probe.Event) *podsyncv1.SyncProbesRequest {
-	req := &podsyncv1.SyncProbesRequest{Epoch: c.deps.Epoch}
-	for _, r := range results {
-		req.Results = append(req.Results, fromResult(r))
+// perRequest bounds what one message carries: each result and each event may
+// have an output of 10 KiB, and podsync takes no message above 4 MiB.
+const perRequest = 128
+
+// requests are at least one message: the first tells who is there.
+func (c *Client) requests(results []probe.Result, events []probe.Event) []*podsyncv1.SyncProbesRequest {
+	var out []*podsyncv1.SyncProbesRequest
+	for len(out) == 0 || len(results)+len(events) > 0 {
+		req := &podsyncv1.SyncProbesRequest{Epoch: c.deps.Epoch}
+		for _, r := range results[:min(len(results), perRequest)] {
+			req.Results = append(req.Results, fromResult(r))
+		}
+		for _, e := range events[:min(len(events), perRequest)] {
+			req.Events = append(req.Events, fromEvent(e))
+		}
+		results, events = results[len(req.GetResults()):], events[len(req.GetEvents()):]
+		out = append(out, req)
 	}
-	for _, e := range events {
-		req.Events = append(req.Events, fromEvent(e))
+	return out
+}
+
+func sendAll(stream podsyncv1.PodSyncService_SyncProbesClient, requests []*podsyncv1.SyncProbesRequest) error {
+	for _, req := range requests {
+		if err := stream.Send(req); err != nil {
+			return err
+		}
 	}
-	return req
+	return nil
 }
 
 func (c *Client) handle(_ context.Context, r *podsyncv1.SyncProbesResponse) error {

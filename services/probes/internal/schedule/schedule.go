@@ -52,10 +52,7 @@ type State struct {
 // that podsync holds is gone on from, and so is the count of what speaks against
 // it: a restart of probes changes nothing.
 func Begin(t probe.Target, now time.Time) State {
-	s := State{target: t, start: t.ContainerStart, outcome: t.LastOutcome, since: now}
-	if s.start.IsZero() || s.start.After(now) {
-		s.start = now
-	}
+	s := State{target: t, start: startOf(t, now), outcome: t.LastOutcome, since: now}
 	s.hold = holds(t.Key.Type, s.outcome)
 	if c := t.LastCount; c.Successes > 0 && s.outcome != probe.Success {
 		s.streak, s.passed = c.Successes, true
@@ -64,6 +61,16 @@ func Begin(t probe.Target, now time.Time) State {
 	}
 	s.plan(now)
 	return s
+}
+
+// startOf is when the target's container started, now where that is not known. What
+// the runtime says is a time of the wall clock, which may be set back; counted from
+// now, attempts do not wait for it.
+func startOf(t probe.Target, now time.Time) time.Time {
+	if t.ContainerStart.IsZero() || t.ContainerStart.After(now) {
+		return now
+	}
+	return now.Add(-now.Sub(t.ContainerStart))
 }
 
 // holds reports whether an outcome ends the probe until a new container id: a
@@ -78,7 +85,7 @@ func (s State) Update(t probe.Target, now time.Time) State {
 	opened := s.gated() && !gated(t)
 	retimed := t.Period != s.target.Period || t.InitialDelay != s.target.InitialDelay
 	if !t.ContainerStart.IsZero() && !t.ContainerStart.Equal(s.target.ContainerStart) && !t.ContainerStart.After(now) {
-		s.start, retimed = t.ContainerStart, true
+		s.start, retimed = startOf(t, now), true
 	}
 	s.target = t
 	if opened || retimed {

@@ -253,3 +253,24 @@ func TestASlowAttemptMakesUpForOneTickOnly(t *testing.T) {
 		t.Errorf("then %v, want the tick after", next)
 	}
 }
+
+// What the runtime says of a start is a time of the wall clock. Attempts that were
+// planned by that clock would all wait for as long as it was set back.
+func TestAWallClockThatIsSetBackHoldsUpNoAttempt(t *testing.T) {
+	now := time.Now()
+	started := now.Round(0).Add(-time.Hour)
+	for _, typ := range []probe.Type{probe.Liveness, probe.Readiness, probe.Startup} {
+		s := Begin(target(typ, func(t *probe.Target) { t.ContainerStart = started }), now)
+		for i := range 20 {
+			at, tick, ok := s.Next()
+			if !ok || at == at.Round(0) {
+				t.Errorf("%v: attempt %d is planned by the wall clock: %v", typ, i, at)
+			}
+			s, _ = s.Observe(probe.Errored, tick, at)
+		}
+		s = s.Update(target(typ, func(t *probe.Target) { t.ContainerStart = started.Add(time.Minute) }), now)
+		if at, _, ok := s.Next(); ok && at == at.Round(0) {
+			t.Errorf("%v: after a change it is planned by the wall clock: %v", typ, at)
+		}
+	}
+}

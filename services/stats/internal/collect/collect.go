@@ -5,9 +5,11 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/polylet/polylet/services/stats/internal/disk"
@@ -37,9 +39,9 @@ type Config struct {
 	NodeName string
 	// RootDir is the directory whose filesystem is nodefs.
 	RootDir string
-	// PodsCgroup is the cgroup of all pods.
+	// PodsCgroup is the cgroup of all pods, until podsync says where it is.
 	PodsCgroup string
-	// System are the system containers.
+	// System are the system containers, beside the pods'.
 	System []summary.SystemContainer
 	// Pressure is whether the kernel counts pressure per cgroup.
 	Pressure bool
@@ -66,6 +68,8 @@ type Collector struct {
 // New returns a Collector; it starts nothing.
 func New(cfg Config, deps Deps) *Collector { return &Collector{cfg: cfg, deps: deps} }
 
+func (c *Collector) podsCgroup() string { return cmp.Or(c.deps.Names.PodsCgroup(), c.cfg.PodsCgroup) }
+
 // Summary collects the facts of /stats/summary.
 func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) (summary.Facts, error) {
 	boot, err := c.deps.Proc.BootSeconds()
@@ -79,7 +83,7 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) (summary
 	}
 	out := summary.Facts{
 		NodeName: c.cfg.NodeName, BootTime: time.Unix(boot, 0), Rows: rows, Pods: c.deps.Names.View().Pods(),
-		System: c.cfg.System, Pressure: c.cfg.Pressure,
+		System: append(slices.Clone(c.cfg.System), summary.SystemContainer{Name: "pods", Cgroup: c.podsCgroup()}),
 	}
 	if onlyCPUAndMemory {
 		return out, nil
@@ -119,13 +123,18 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*sum
 }
 
 // own are the places of a pod beside its containers' and its volumes: the hosts
-// file that all its containers share, and log files of the pod itself, which
-// lie beside its containers' log directories.
+// file that all its containers share, their termination logs, and log files of
+// the pod itself, which lie beside its containers' log directories.
 func (c *Collector) own(pod inventory.PresentPod) []disk.Directory {
-	out := []disk.Directory{{Path: filepath.Join(c.cfg.RootDir, "pods", pod.Sandbox.Pod.UID, "etc-hosts"), Flat: true}}
+	dir := filepath.Join(c.cfg.RootDir, "pods", pod.Sandbox.Pod.UID)
+	whose := pod.Sandbox.Pod.Namespace
+	out := []disk.Directory{{Path: filepath.Join(dir, "etc-hosts"), Namespace: whose, Flat: true}}
+	for _, k := range pod.Containers {
+		out = append(out, disk.Directory{Path: filepath.Join(dir, "containers", k.Name), Namespace: whose, Flat: true})
+	}
 	for _, k := range pod.Containers {
 		if k.LogDir != "" {
-			return append(out, disk.Directory{Path: filepath.Dir(k.LogDir), Flat: true})
+			return append(out, disk.Directory{Path: filepath.Dir(k.LogDir), Namespace: whose, Flat: true})
 		}
 	}
 	return out
@@ -146,14 +155,15 @@ func runtimeFilesystem(usages []disk.Usage) *summary.RuntimeFilesystem {
 func directories(pods []inventory.PresentPod) []disk.Directory {
 	var out []disk.Directory
 	for _, pod := range pods {
+		whose := pod.Sandbox.Pod.Namespace
 		for _, c := range pod.Containers {
 			if c.LogDir != "" {
-				out = append(out, disk.Directory{Path: c.LogDir})
+				out = append(out, disk.Directory{Path: c.LogDir, Namespace: whose})
 			}
 		}
 		for _, v := range pod.Volumes {
 			if v.HostPath != "" {
-				out = append(out, disk.Directory{Path: v.HostPath, FilesystemOnly: v.InMemory || v.PVC != ""})
+				out = append(out, disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || v.PVC != ""})
 			}
 		}
 	}
@@ -197,7 +207,7 @@ func (c *Collector) Signals(ctx context.Context) ([]signal.Signal, error) {
 		return nil, fmt.Errorf("measure the node's memory: %w", err)
 	}
 	facts.Node = &signal.Memory{Limit: info.MemoryCapacity, WorkingSet: node.WorkingSet, Time: node.Time}
-	if pods, err := c.deps.Meter.Memory(c.cfg.PodsCgroup); err == nil && pods.Limit > 0 {
+	if pods, err := c.deps.Meter.Memory(c.podsCgroup()); err == nil && pods.Limit > 0 {
 		facts.Pods = &signal.Memory{Limit: pods.Limit, WorkingSet: pods.WorkingSet, Time: pods.Time}
 	}
 	root, err := disk.Statfs(c.cfg.RootDir)

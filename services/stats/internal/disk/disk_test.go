@@ -3,8 +3,10 @@ package disk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +104,54 @@ func TestAHungDirectoryHoldsNobodyUp(t *testing.T) {
 			t.Errorf("bytes %d of the directory behind the hung one; want 7", got)
 		}
 		close(hang)
+	})
+}
+
+// TestOneNamespaceWhoseTreesTakeLongHoldsUpNoOther: who makes pods may lay down as many
+// files in as many volumes as he likes.
+func TestOneNamespaceWhoseTreesTakeLongHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trees := NewTrees(config())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var walked atomic.Int32
+		trees.measureOne = func(ctx context.Context, d Directory) (Measured, error) {
+			if d.Namespace == "theirs" {
+				walked.Add(1)
+				<-ctx.Done()
+				return Measured{}, ctx.Err()
+			}
+			time.Sleep(10 * time.Millisecond)
+			return Measured{Time: time.Now()}, nil
+		}
+		go trees.Run(ctx) //nolint:errcheck // Always nil.
+		var theirs, ours []Directory
+		for i := range 100 {
+			theirs = append(theirs, Directory{Path: fmt.Sprint("/theirs/", i), Namespace: "theirs"})
+		}
+		for i := range 20 {
+			ours = append(ours, Directory{Path: fmt.Sprint("/ours/", i), Namespace: "ours"})
+		}
+		get := func(dirs []Directory) map[string]Measured {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return trees.Get(ctx, dirs)
+		}
+		for i := range 120 { // half an hour
+			get(theirs)
+			time.Sleep(14 * time.Second)
+			got := get(ours)
+			for _, dir := range ours {
+				if old := time.Since(got[dir.Path].Time); i >= 4 && old > trees.cfg.Period+2*trees.cfg.Deadline+30*time.Second {
+					t.Fatalf("%s was measured %s ago", dir.Path, old)
+				}
+			}
+		}
+		if n := walked.Load(); n < 100 {
+			t.Errorf("theirs were walked %d times: nobody else needed the time", n)
+		}
+		cancel()
+		synctest.Wait()
 	})
 }
 

@@ -22,8 +22,6 @@ type Filesystem struct {
 	// Inodes and InodesFree are numbers; both zero on filesystems that have no
 	// fixed number of them.
 	Inodes, InodesFree uint64
-	// Device identifies the filesystem: equal for two paths on the same one.
-	Device uint64
 }
 
 // Used is what is taken, in bytes.
@@ -45,16 +43,12 @@ func Statfs(path string) (Filesystem, error) {
 		}
 		break
 	}
-	var file unix.Stat_t
-	if err := unix.Stat(path, &file); err != nil {
-		return Filesystem{}, fmt.Errorf("find the device of %s: %w", path, err)
-	}
 	unit := uint64(st.Frsize) //nolint:gosec // Positive on every kernel.
 	if unit == 0 {
 		unit = uint64(st.Bsize) //nolint:gosec // As above.
 	}
 	return Filesystem{
 		Time: time.Now(), Capacity: st.Blocks * unit, Free: st.Bfree * unit, Available: st.Bavail * unit,
-		Inodes: st.Files, InodesFree: st.Ffree, Device: file.Dev,
+		Inodes: st.Files, InodesFree: st.Ffree,
 	}, nil
 }

@@ -14,6 +14,8 @@ type Directory struct {
 	Path string
 	// FilesystemOnly asks for statfs alone: the directory is a mount of its own.
 	FilesystemOnly bool
+	// Namespace is whose it is; "" is the node's.
+	Namespace string
 	// Flat counts the files in the directory, neither itself nor what is in
 	// directories below it. A path that is a file counts as that file.
 	Flat bool
@@ -64,7 +66,9 @@ type TreesConfig struct {
 }
 
 // Trees measures directories in the background, one at a time, and only those
-// that somebody asks for. Safe for concurrent use.
+// that somebody asks for. Who makes pods decides how long theirs take, and how many
+// there are: the next one is of the namespace whose have taken the least time. Safe
+// for concurrent use.
 type Trees struct {
 	cfg        TreesConfig
 	measureOne func(context.Context, Directory) (Measured, error)
@@ -72,7 +76,12 @@ type Trees struct {
 
 	mu      sync.Mutex
 	entries map[string]*tree
-	queue   []Directory
+	// queues are by namespace, none is empty; spent is the time that its directories
+	// have taken, and least what the one that came last had: who comes again has no
+	// claim on what it has not used.
+	queues map[string][]Directory
+	spent  map[string]time.Duration
+	least  time.Duration
 }
 
 // tree is one entry.
@@ -89,7 +98,10 @@ type tree struct {
 
 // NewTrees returns Trees that measure nothing until Run runs.
 func NewTrees(cfg TreesConfig) *Trees {
-	return &Trees{cfg: cfg, measureOne: Measure, wake: make(chan struct{}, 1), entries: map[string]*tree{}}
+	return &Trees{
+		cfg: cfg, measureOne: Measure, wake: make(chan struct{}, 1), entries: map[string]*tree{},
+		queues: map[string][]Directory{}, spent: map[string]time.Duration{},
+	}
 }
 
 // Get returns the last measurements of the trees, those that there are, and
@@ -129,7 +141,7 @@ func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
 		e.asked = now
 		if !e.queued && !now.Before(e.next) {
 			e.queued = true
-			t.queue = append(t.queue, dir)
+			t.push(dir)
 		}
 		if !e.tried {
 			pending = append(pending, e.first)
@@ -161,17 +173,44 @@ func (t *Trees) Run(ctx context.Context) error {
 	}
 }
 
+// push puts a directory off until its turn. The caller holds mu.
+func (t *Trees) push(dir Directory) {
+	whose := dir.Namespace
+	if len(t.queues[whose]) == 0 {
+		t.spent[whose] = max(t.spent[whose], t.least)
+	}
+	t.queues[whose] = append(t.queues[whose], dir)
+}
+
 func (t *Trees) pop() (Directory, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.queue) == 0 {
-		t.queue = nil
+	if len(t.queues) == 0 {
+		clear(t.spent)
+		t.least = 0
 		t.forget()
 		return Directory{}, false
 	}
-	dir := t.queue[0]
-	t.queue = t.queue[1:]
-	return dir, true
+	first := true
+	var next string
+	for whose := range t.queues {
+		if spent := t.spent[whose]; first || spent < t.spent[next] || spent == t.spent[next] && whose < next {
+			first, next = false, whose
+		}
+	}
+	t.least = t.spent[next]
+	queue := t.queues[next]
+	if t.queues[next] = queue[1:]; len(queue) == 1 {
+		delete(t.queues, next)
+	}
+	return queue[0], true
+}
+
+// charge counts what a namespace's directory has taken.
+func (t *Trees) charge(whose string, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spent[whose] += took
 }
 
 // forget drops what nobody asked for lately. The caller holds mu.
@@ -187,6 +226,8 @@ func (t *Trees) forget() {
 // measure measures one directory and waits for it, but not longer than twice
 // the deadline.
 func (t *Trees) measure(ctx context.Context, dir Directory) {
+	began := time.Now()
+	defer func() { t.charge(dir.Namespace, time.Since(began)) }()
 	measureCtx, cancel := context.WithTimeout(ctx, t.cfg.Deadline)
 	done := make(chan struct{})
 	go func() {

@@ -25,6 +25,9 @@ const (
 	batch = 256
 	// maxDepth bounds the open files of one walk.
 	maxDepth = 200
+	// mostLinked bounds how many files with more than one name are remembered: a
+	// container may make millions of them.
+	mostLinked = 1 << 18
 )
 
 // inode identifies a file with more than one name.
@@ -34,6 +37,8 @@ type walk struct {
 	tree   Tree
 	device uint64
 	linked map[inode]struct{}
+	// parts is what is counted of files beyond mostLinked and no whole file yet.
+	parts float64
 }
 
 // Walk measures a tree. It stays on the filesystem of dir and follows no link.
@@ -131,16 +136,32 @@ func (w *walk) entry(ctx context.Context, parent int, name string, depth int) er
 	return w.directory(ctx, fd, name, depth+1)
 }
 
-// count adds a file; false when it was counted before under another name.
+// count adds a file; false when it was counted before under another name. When
+// too many with several names are remembered, each name of another counts as its
+// part of the file.
 func (w *walk) count(st *unix.Stat_t) bool {
 	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		key := inode{st.Dev, st.Ino}
 		if _, seen := w.linked[key]; seen {
 			return false
 		}
+		if len(w.linked) >= mostLinked {
+			w.part(st)
+			return true
+		}
 		w.linked[key] = struct{}{}
 	}
 	w.tree.Inodes++
 	w.tree.Bytes += uint64(st.Blocks) * blockBytes //nolint:gosec // Positive on every kernel.
 	return true
+}
+
+// part adds one of a file's names.
+func (w *walk) part(st *unix.Stat_t) {
+	names := float64(st.Nlink)
+	w.tree.Bytes += uint64(float64(st.Blocks) * blockBytes / names)
+	if w.parts += 1 / names; w.parts > 1-1e-6 {
+		w.parts--
+		w.tree.Inodes++
+	}
 }

@@ -32,11 +32,11 @@ func rows() []measure.Row {
 	pod := inventory.Pod{Namespace: "shop", Name: "web-0", UID: "1-2"}
 	all := []measure.Row{
 		{Target: measure.Target{Cgroup: "/", Kind: measure.Machine}},
-		{Target: measure.Target{Cgroup: "/kubepods/pod1-2", Kind: measure.Pod, Pod: pod, Named: true}},
-		{Target: measure.Target{Cgroup: "/kubepods/pod1-2/aaa", Kind: measure.Sandbox, ID: "aaa", Pod: pod, Named: true}},
+		{Target: measure.Target{Cgroup: "/kubepods/pod1-2", Kind: measure.Pod, Pod: pod}},
+		{Target: measure.Target{Cgroup: "/kubepods/pod1-2/aaa", Kind: measure.Sandbox, ID: "aaa", Pod: pod}},
 		{Target: measure.Target{
 			Cgroup: "/kubepods/pod1-2/bbb", Kind: measure.Container, ID: "bbb", Pod: pod, Container: "web",
-			Image: "registry.local/web:1", StartTime: at.Add(-time.Minute), Named: true,
+			Image: "registry.local/web:1", StartTime: at.Add(-time.Minute),
 		}},
 	}
 	for i := range all {

@@ -6,6 +6,7 @@
 package inventory
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -78,6 +79,8 @@ type Change struct {
 	Volumes        []PodVolumes
 	RemovedIDs     []string
 	RemovedVolumes []string
+	// PodsCgroup is the cgroup above all pods; empty says nothing of it.
+	PodsCgroup string
 }
 
 // View is the table at one moment. It must not be changed.
@@ -88,6 +91,9 @@ type View struct {
 	Sandboxes  map[string]Sandbox
 	Containers map[string]Container
 	Volumes    map[string]PodVolumes
+	// PodsCgroup is the cgroup above all pods, as the runtime's driver spells it;
+	// empty until podsync knows.
+	PodsCgroup string
 }
 
 // Table follows podsync. The zero value is an empty table. Safe for concurrent use.
@@ -106,11 +112,18 @@ func (t *Table) View() View {
 	return t.view
 }
 
+// PodsCgroup is that of the View.
+func (t *Table) PodsCgroup() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.view.PodsCgroup
+}
+
 // Apply takes a frame in.
 func (t *Table) Apply(c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	next := View{Version: t.view.Version + 1}
+	next := View{Version: t.view.Version + 1, PodsCgroup: cmp.Or(c.PodsCgroup, t.view.PodsCgroup)}
 	switch {
 	case c.Snapshot || t.view.Sandboxes == nil:
 		next.Sandboxes, next.Containers, next.Volumes = map[string]Sandbox{}, map[string]Container{}, map[string]PodVolumes{}

@@ -25,9 +25,9 @@ type limits struct {
 
 // details are what only the cAdvisor document has.
 type details struct {
-	spec                       model.ContainerSpec
-	files, sockets, threadsMax uint64
-	ulimits                    []model.UlimitSpec
+	spec       model.ContainerSpec
+	threadsMax uint64
+	ulimits    []model.UlimitSpec
 }
 
 // keeper keeps it. Safe for concurrent use; two that ask for the same at once

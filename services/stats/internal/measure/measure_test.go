@@ -72,13 +72,31 @@ func TestCgroupsGetTheirNamesFromPodsync(t *testing.T) {
 	}
 	want := []Target{
 		{Cgroup: "/", Kind: Machine}, {Cgroup: "/runtime", Kind: Group}, {Cgroup: "/kubepods", Kind: Group},
-		{Cgroup: "/kubepods/podu", Kind: Pod, Pod: pod, Named: true},
-		{Cgroup: "/kubepods/podu/" + id1, Kind: Sandbox, ID: id1, Pod: pod, Named: true},
-		{Cgroup: "/kubepods/podu/" + id2, Kind: Container, ID: id2, Pod: pod, Container: "web", Image: "img", Named: true},
+		{Cgroup: "/kubepods/podu", Kind: Pod, Pod: pod},
+		{Cgroup: "/kubepods/podu/" + id1, Kind: Sandbox, ID: id1, Pod: pod},
+		{Cgroup: "/kubepods/podu/" + id2, Kind: Container, ID: id2, Pod: pod, Container: "web", Image: "img"},
 		{Cgroup: "/kubepods/podunknown", Kind: Pod, Pod: inventory.Pod{UID: "unknown"}},
 		{Cgroup: "/kubepods/podunknown/" + stray, Kind: Container, ID: stray},
-		{Cgroup: "/k8s.io/loose", Kind: Sandbox, ID: "loose", Pod: loose, Named: true},
+		{Cgroup: "/k8s.io/loose", Kind: Sandbox, ID: "loose", Pod: loose},
 	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("targets (-want +got):\n%s", diff)
+	}
+}
+
+func TestPodsAreLookedForWhereTheRuntimesDriverPutsThem(t *testing.T) {
+	const id = "1111111111111111111111111111111111111111111111111111111111111111"
+	at := "/a.slice/a-kubepods.slice/a-kubepods-podu.slice/cri-containerd-" + id + ".scope"
+	tree := names{"/kubepods", "/a.slice/a-kubepods.slice", at}
+	pod := inventory.Pod{Namespace: "ns", Name: "p", UID: "u"}
+	var table inventory.Table
+	table.Apply(inventory.Change{Snapshot: true, PodsCgroup: "/a.slice/a-kubepods.slice", Sandboxes: []inventory.Sandbox{{ID: id, Pod: pod, Ready: true, CgroupParent: "a-kubepods-podu.slice"}}})
+	table.Apply(inventory.Change{Snapshot: true, Sandboxes: []inventory.Sandbox{{ID: id, Pod: pod, Ready: true, CgroupParent: "a-kubepods-podu.slice"}}}) // a new podsync that has not asked yet
+	got, err := list(tree, Roots{Pods: "/a/kubepods"}, table.View())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Target{{Cgroup: "/", Kind: Machine}, {Cgroup: "/a.slice/a-kubepods.slice", Kind: Group}, {Cgroup: at, Kind: Sandbox, ID: id, Pod: pod}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("targets (-want +got):\n%s", diff)
 	}

@@ -62,6 +62,7 @@ type Meter struct {
 	// limits and details are read less often than they are asked for.
 	limits  keeper[limits]
 	details keeper[details]
+	opened  *opened
 	asked   atomic.Int64 // Unix nanoseconds of the last question.
 	wake    chan struct{}
 	share   time.Duration // fresh, but for benchmarks
@@ -80,7 +81,7 @@ type flight struct {
 
 // New returns a Meter; it starts nothing.
 func New(roots Roots, deps Deps) *Meter {
-	return &Meter{roots: roots, deps: deps, wake: make(chan struct{}, 1), share: fresh}
+	return &Meter{roots: roots, deps: deps, wake: make(chan struct{}, 1), share: fresh, opened: newOpened(deps.Proc.Files)}
 }
 
 // ShareFor sets how old a measurement may be to be given again. Call it before
@@ -136,7 +137,9 @@ func (m *Meter) measure(ctx context.Context, level Level) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	reader := m.reader(ctx, level)
+	counts, cancel := context.WithTimeout(ctx, countWait)
+	defer cancel()
+	reader := m.reader(ctx, counts, level)
 	rows := make([]Row, len(targets))
 	present := make([]bool, len(targets))
 	inParallel(len(targets), func(i int) {
@@ -211,6 +214,7 @@ func (m *Meter) look(ctx context.Context) {
 	m.rates.forget(old)
 	m.limits.forget(old)
 	m.details.forget(old)
+	m.opened.forget(old)
 }
 
 // drop lets old measurements go: they are as large as the node is busy.

@@ -19,13 +19,14 @@ var parts = [levels]cgroup.Part{Basic: 0, Summary: cgroup.Pressure, Full: cgroup
 type reader struct {
 	m       *Meter
 	ctx     context.Context //nolint:containedctx // Lives for one measurement, for its logger.
+	counts  context.Context //nolint:containedctx // How long is waited for the counts of open files.
 	level   Level
 	machine *model.MachineInfo
 	files   []model.FsStats
 }
 
-func (m *Meter) reader(ctx context.Context, level Level) *reader {
-	r := &reader{m: m, ctx: ctx, level: level, machine: &model.MachineInfo{}}
+func (m *Meter) reader(ctx, counts context.Context, level Level) *reader {
+	r := &reader{m: m, ctx: ctx, counts: counts, level: level, machine: &model.MachineInfo{}}
 	if level == Basic {
 		return r
 	}
@@ -135,16 +136,14 @@ func (r *reader) network(row *Row, pids []int) {
 func (r *reader) full(row *Row, pids []int) {
 	cgroups, stats := r.m.deps.Cgroups, row.Stats
 	known := r.m.details.get(row.Cgroup, func() details {
-		out := details{spec: cgroups.Spec(row.Cgroup), threadsMax: cgroups.ThreadsMax(row.Cgroup), ulimits: r.ulimits(row, pids)}
-		out.files, out.sockets = r.m.deps.Proc.Files(pids)
-		return out
+		return details{spec: cgroups.Spec(row.Cgroup), threadsMax: cgroups.ThreadsMax(row.Cgroup), ulimits: r.ulimits(row, pids)}
 	})
 	row.Spec = known.spec
 	row.Spec.Image = row.Image
 	if !row.StartTime.IsZero() {
 		row.Spec.StartTime = row.StartTime
 	}
-	stats.Processes.FdCount, stats.Processes.SocketCount = known.files, known.sockets
+	stats.Processes.FdCount, stats.Processes.SocketCount = r.m.opened.get(r.counts, row.Cgroup, pids)
 	stats.Processes.ThreadsCurrent, stats.Processes.ThreadsMax = cgroups.Threads(row.Cgroup), known.threadsMax
 	stats.Processes.Ulimits = known.ulimits
 	if row.Kind == Machine {

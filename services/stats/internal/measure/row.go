@@ -50,8 +50,6 @@ type Target struct {
 	// the machine and of groups when the cgroup was made (from level Summary
 	// on). Zero when not known.
 	StartTime time.Time
-	// Named says whether podsync has named it.
-	Named bool
 }
 
 // Row is one measured cgroup. It must not be changed.

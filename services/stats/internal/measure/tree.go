@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"path"
 	"strings"
 
@@ -10,7 +11,8 @@ import (
 
 // Roots says where to look.
 type Roots struct {
-	// Pods is the cgroup above all pods, e.g. /kubepods or /kubepods.slice.
+	// Pods is the cgroup above all pods, e.g. /kubepods or /kubepods.slice, until
+	// podsync says where it is.
 	Pods string
 	// Groups are further cgroups to measure, without those below them.
 	Groups []string
@@ -24,6 +26,7 @@ type Tree interface {
 
 // list finds all cgroups to measure and names them.
 func list(tree Tree, roots Roots, view inventory.View) ([]Target, error) {
+	roots.Pods = cmp.Or(view.PodsCgroup, roots.Pods)
 	names, err := tree.Walk(roots.Pods, cgroup.LooksLikeContainer)
 	if err != nil {
 		return nil, err
@@ -69,12 +72,12 @@ func (l *lister) name(cgroupName string) Target {
 	}
 	id := cgroup.ContainerID(cgroupName)
 	if c, ok := l.view.Containers[id]; ok {
-		t.Kind, t.ID, t.Pod, t.Named = Container, id, c.Pod, true
+		t.Kind, t.ID, t.Pod = Container, id, c.Pod
 		t.Container, t.Image, t.StartTime = c.Name, c.Image, c.StartTime
 		return t
 	}
 	if s, ok := l.view.Sandboxes[id]; ok {
-		t.Kind, t.ID, t.Pod, t.Named, t.StartTime = Sandbox, id, s.Pod, true, s.CreateTime
+		t.Kind, t.ID, t.Pod, t.StartTime = Sandbox, id, s.Pod, s.CreateTime
 		return t
 	}
 	if cgroup.LooksLikeContainer(cgroupName) {
@@ -83,7 +86,7 @@ func (l *lister) name(cgroupName string) Target {
 	}
 	if uid := cgroup.PodUID(cgroupName); uid != "" {
 		t.Kind = Pod
-		t.Pod, t.Named = l.pods[uid]
+		t.Pod = l.pods[uid]
 		t.Pod.UID = uid
 	}
 	return t

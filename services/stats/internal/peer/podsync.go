@@ -84,7 +84,7 @@ func usage(u *podsyncv1.FilesystemUsage) disk.Usage {
 }
 
 func change(f *podsyncv1.WatchContainersResponse) inventory.Change {
-	out := inventory.Change{Snapshot: f.GetSnapshot(), RemovedIDs: f.GetRemovedIds(), RemovedVolumes: f.GetRemovedVolumePodUids()}
+	out := inventory.Change{Snapshot: f.GetSnapshot(), RemovedIDs: f.GetRemovedIds(), RemovedVolumes: f.GetRemovedVolumePodUids(), PodsCgroup: f.GetPodsCgroup()}
 	for _, s := range f.GetSandboxes() {
 		sandbox := inventory.Sandbox{ID: s.GetId(), Pod: pod(s.GetPod()), Attempt: s.GetAttempt(), Ready: s.GetReady(), CgroupParent: s.GetCgroupParent()}
 		if t := s.GetCreateTime(); t.IsValid() {

@@ -5,6 +5,7 @@ package process
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -73,25 +74,40 @@ func number(b []byte) uint64 {
 	return n
 }
 
-// Files counts the open files of processes, and how many of them are sockets.
-// A process that ended meanwhile counts nothing.
-func (p Proc) Files(pids []int) (files, sockets uint64) {
+// namesAtOnce is how many names of open files are read at once: a process may have
+// millions.
+const namesAtOnce = 1024
+
+// Files counts the open files of processes, and how many of them are sockets, until
+// ctx is done. A process that ended meanwhile counts nothing.
+func (p Proc) Files(ctx context.Context, pids []int) (files, sockets uint64) {
 	for _, pid := range pids {
-		dir := filepath.Join(string(p), strconv.Itoa(pid), "fd")
-		f, err := os.Open(dir)
-		if err != nil {
-			continue
+		if ctx.Err() != nil {
+			return files, sockets
 		}
-		names, err := f.Readdirnames(-1)
-		if err == nil {
-			files += uint64(len(names))
-			for _, name := range names {
-				if isSocket(f, name) {
-					sockets++
-				}
+		n, s := p.filesOf(ctx, pid)
+		files, sockets = files+n, sockets+s
+	}
+	return files, sockets
+}
+
+func (p Proc) filesOf(ctx context.Context, pid int) (files, sockets uint64) {
+	f, err := os.Open(filepath.Join(string(p), strconv.Itoa(pid), "fd"))
+	if err != nil {
+		return 0, 0
+	}
+	defer f.Close() //nolint:errcheck // It was only read.
+	for ctx.Err() == nil {
+		names, err := f.Readdirnames(namesAtOnce)
+		files += uint64(len(names))
+		for _, name := range names {
+			if isSocket(f, name) {
+				sockets++
 			}
 		}
-		_ = f.Close() // It was only read.
+		if err != nil {
+			return files, sockets // All were read, or it has ended.
+		}
 	}
 	return files, sockets
 }

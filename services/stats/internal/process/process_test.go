@@ -42,7 +42,7 @@ func TestThisProcessIsSeen(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	files, _ := proc.Files([]int{os.Getpid()})
+	files, _ := proc.Files(t.Context(), []int{os.Getpid()})
 	if files < 5 {
 		t.Errorf("%d open files; this process has its standard ones and a pipe", files)
 	}

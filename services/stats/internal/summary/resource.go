@@ -12,18 +12,18 @@ func timeOf(row *measure.Row) metav1.Time { return metav1.NewTime(row.Stats.Time
 
 func startTime(row *measure.Row) metav1.Time { return metav1.NewTime(row.StartTime) }
 
-func (b *builder) cpu(row *measure.Row) *statsapi.CPUStats {
+func cpuStats(row *measure.Row) *statsapi.CPUStats {
 	return &statsapi.CPUStats{
 		Time: timeOf(row), UsageCoreNanoSeconds: &row.Stats.Cpu.Usage.Total, UsageNanoCores: row.NanoCores,
-		PSI: b.pressure(&row.Stats.Cpu.PSI),
+		PSI: pressure(&row.Stats.Cpu.PSI),
 	}
 }
 
-func (b *builder) memory(row *measure.Row) *statsapi.MemoryStats {
+func memoryStats(row *measure.Row) *statsapi.MemoryStats {
 	m := row.Stats.Memory
 	out := &statsapi.MemoryStats{
 		Time: timeOf(row), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS,
-		PageFaults: &m.ContainerData.Pgfault, MajorPageFaults: &m.ContainerData.Pgmajfault, PSI: b.pressure(&m.PSI),
+		PageFaults: &m.ContainerData.Pgfault, MajorPageFaults: &m.ContainerData.Pgmajfault, PSI: pressure(&m.PSI),
 	}
 	if row.MemoryLimit > 0 {
 		available := uint64(0)
@@ -47,17 +47,16 @@ func swap(row *measure.Row) *statsapi.SwapStats {
 	return out
 }
 
-func (b *builder) io(row *measure.Row) *statsapi.IOStats {
-	if !b.Pressure || row.Stats.DiskIo == nil {
+func ioStats(row *measure.Row) *statsapi.IOStats {
+	if row.Stats.DiskIo == nil {
 		return nil
 	}
-	return &statsapi.IOStats{Time: timeOf(row), PSI: b.pressure(&row.Stats.DiskIo.PSI)}
+	return &statsapi.IOStats{Time: timeOf(row), PSI: pressure(&row.Stats.DiskIo.PSI)}
 }
 
-func (b *builder) pressure(p *model.PSIStats) *statsapi.PSIStats {
-	if !b.Pressure {
-		return nil
-	}
+// pressure is zero where the kernel does not count it (cgroup v1), as with the
+// kubelet: readers of the document rely on its being there.
+func pressure(p *model.PSIStats) *statsapi.PSIStats {
 	return &statsapi.PSIStats{Full: statsapi.PSIData(p.Full), Some: statsapi.PSIData(p.Some)}
 }
 

@@ -28,8 +28,6 @@ type Facts struct {
 	Pods []inventory.PresentPod
 	// System are the system containers to show.
 	System []SystemContainer
-	// Pressure is whether the kernel counts pressure per cgroup.
-	Pressure bool
 	// Disk is nil for the document of CPU and memory only.
 	Disk *Disk
 }
@@ -89,15 +87,15 @@ func (b *builder) node() statsapi.NodeStats {
 		if b.Disk == nil {
 			out.StartTime = startTime(row) // As the kubelet has it in this variant.
 		}
-		out.CPU, out.Memory, out.Swap = b.cpu(row), b.memory(row), swap(row)
+		out.CPU, out.Memory, out.Swap = cpuStats(row), memoryStats(row), swap(row)
 		if b.Disk != nil {
-			out.IO, out.Network = b.io(row), network(row)
+			out.IO, out.Network = ioStats(row), network(row)
 		}
 	}
 	for _, s := range b.System {
 		if row := b.byCgroup[s.Cgroup]; row != nil {
 			out.SystemContainers = append(out.SystemContainers, statsapi.ContainerStats{
-				Name: s.Name, StartTime: startTime(row), CPU: b.cpu(row), Memory: b.memory(row), Swap: swap(row),
+				Name: s.Name, StartTime: startTime(row), CPU: cpuStats(row), Memory: memoryStats(row), Swap: swap(row),
 			})
 		}
 	}
@@ -132,9 +130,9 @@ func (b *builder) pod(p inventory.PresentPod) statsapi.PodStats {
 		}
 	}
 	if row := b.byPod[ref.UID]; row != nil {
-		out.CPU, out.Memory, out.Swap = b.cpu(row), b.memory(row), swap(row)
+		out.CPU, out.Memory, out.Swap = cpuStats(row), memoryStats(row), swap(row)
 		if b.Disk != nil {
-			out.IO = b.io(row)
+			out.IO = ioStats(row)
 		}
 	} else {
 		b.sum(&out, rows)
@@ -154,9 +152,9 @@ func (b *builder) pod(p inventory.PresentPod) statsapi.PodStats {
 func (b *builder) container(c inventory.Container, row *measure.Row) statsapi.ContainerStats {
 	out := statsapi.ContainerStats{Name: c.Name, StartTime: metav1.NewTime(c.StartTime)}
 	if row != nil {
-		out.CPU, out.Memory, out.Swap = b.cpu(row), b.memory(row), swap(row)
+		out.CPU, out.Memory, out.Swap = cpuStats(row), memoryStats(row), swap(row)
 		if b.Disk != nil {
-			out.IO = b.io(row)
+			out.IO = ioStats(row)
 		}
 	}
 	if b.Disk != nil {
@@ -173,7 +171,7 @@ func (b *builder) sum(out *statsapi.PodStats, rows []*measure.Row) {
 	var cpu statsapi.CPUStats
 	var memory statsapi.MemoryStats
 	for _, row := range rows {
-		c, m := b.cpu(row), b.memory(row)
+		c, m := cpuStats(row), memoryStats(row)
 		cpu.Time, memory.Time = c.Time, m.Time
 		add(&cpu.UsageCoreNanoSeconds, c.UsageCoreNanoSeconds)
 		add(&cpu.UsageNanoCores, c.UsageNanoCores)

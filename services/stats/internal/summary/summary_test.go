@@ -20,7 +20,7 @@ func ptr[T any](v T) *T { return &v }
 
 func row(cgroup string, kind measure.Kind, id string, pod inventory.Pod, n uint64) measure.Row {
 	return measure.Row{
-		Target: measure.Target{Cgroup: cgroup, Kind: kind, ID: id, Pod: pod, StartTime: at.Add(-time.Minute), Named: true}, NanoCores: ptr(n), MemoryLimit: n * 10, SwapLimit: ptr(n),
+		Target: measure.Target{Cgroup: cgroup, Kind: kind, ID: id, Pod: pod, StartTime: at.Add(-time.Minute)}, NanoCores: ptr(n), MemoryLimit: n * 10, SwapLimit: ptr(n),
 		Stats: &model.ContainerStats{
 			Timestamp: at, Cpu: &model.CpuStats{Usage: model.CpuUsage{Total: n * 100}, PSI: model.PSIStats{Some: model.PSIData{Total: n, Avg10: 1.5}}},
 			Memory: &model.MemoryStats{Usage: n * 4, WorkingSet: n * 3, RSS: n * 2, Swap: n / 2, ContainerData: model.MemoryStatsMemoryData{Pgfault: n, Pgmajfault: 1}},
@@ -37,7 +37,7 @@ func facts() Facts {
 	fs := disk.Filesystem{Time: at, Capacity: 1000, Free: 600, Available: 500, Inodes: 100, InodesFree: 70}
 	image := &RuntimeFilesystem{Filesystem: fs, Usage: disk.Usage{Time: at, Mountpoint: "/var/lib/runtime", Bytes: 44, Inodes: 4}}
 	return Facts{
-		NodeName: "n1", BootTime: at.Add(-time.Hour), Pressure: true, System: []SystemContainer{{"pods", "/kubepods"}, {"runtime", "/absent"}},
+		NodeName: "n1", BootTime: at.Add(-time.Hour), System: []SystemContainer{{"pods", "/kubepods"}, {"runtime", "/absent"}},
 		Rows: []measure.Row{
 			row("/", measure.Machine, "", inventory.Pod{}, 100), row("/kubepods", measure.Group, "", inventory.Pod{}, 50), row("/kubepods/podu", measure.Pod, "", pod, 20), sandbox,
 			row("/kubepods/podu/c", measure.Container, "c", pod, 10), row("/x/d", measure.Container, "d", bare, 8), row("/x/e", measure.Container, "e", bare, 6),

@@ -251,7 +251,8 @@ type Dependency struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Whether it can be used now.
 	Ready bool `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
-	// Why not, and what to do about it; empty when ready.
+	// Why not, and what to do about it. When ready it is mostly empty, or says what
+	// is to be known although nothing waits for it.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// Since when it is in this state.
 	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
@@ -456,7 +457,10 @@ type GetConfigResponse struct {
 	// Who has set a field of the configuration's top level, by its name in JSON:
 	// "flag --max-pods", "file /path", "drop-in /path", or several in the order in
 	// which they were laid over each other. A field that is missing has its default.
-	Origins       map[string]string `protobuf:"bytes,2,rep,name=origins,proto3" json:"origins,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Origins map[string]string `protobuf:"bytes,2,rep,name=origins,proto3" json:"origins,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The settings in effect that ask for something this node does not do, each as
+	// "setting: value" with what does not happen and why. Empty: none.
+	WithoutEffect []string `protobuf:"bytes,3,rep,name=without_effect,json=withoutEffect,proto3" json:"without_effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -501,6 +505,13 @@ func (x *GetConfigResponse) GetKubeletConfigurationJson() []byte {
 func (x *GetConfigResponse) GetOrigins() map[string]string {
 	if x != nil {
 		return x.Origins
+	}
+	return nil
+}
+
+func (x *GetConfigResponse) GetWithoutEffect() []string {
+	if x != nil {
+		return x.WithoutEffect
 	}
 	return nil
 }
@@ -926,10 +937,11 @@ const file_polylet_common_v1_common_proto_rawDesc = "" +
 	"\bregistry\x18\x01 \x01(\tR\bregistry\"T\n" +
 	"\x12GetMetricsResponse\x12>\n" +
 	"\bfamilies\x18\x01 \x03(\v2\".io.prometheus.client.MetricFamilyR\bfamilies\"\x12\n" +
-	"\x10GetConfigRequest\"\xda\x01\n" +
+	"\x10GetConfigRequest\"\x81\x02\n" +
 	"\x11GetConfigResponse\x12<\n" +
 	"\x1akubelet_configuration_json\x18\x01 \x01(\fR\x18kubeletConfigurationJson\x12K\n" +
-	"\aorigins\x18\x02 \x03(\v21.polylet.common.v1.GetConfigResponse.OriginsEntryR\aorigins\x1a:\n" +
+	"\aorigins\x18\x02 \x03(\v21.polylet.common.v1.GetConfigResponse.OriginsEntryR\aorigins\x12%\n" +
+	"\x0ewithout_effect\x18\x03 \x03(\tR\rwithoutEffect\x1a:\n" +
 	"\fOriginsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +

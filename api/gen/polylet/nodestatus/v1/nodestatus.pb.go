@@ -813,6 +813,213 @@ func (x *NodeEvent) GetCount() uint32 {
 	return 0
 }
 
+// Request of ReviewToken.
+type ReviewTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// authentication.k8s.io/v1 TokenReview in Kubernetes' protobuf encoding; only
+	// its spec is used.
+	TokenReview   []byte `protobuf:"bytes,1,opt,name=token_review,json=tokenReview,proto3" json:"token_review,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReviewTokenRequest) Reset() {
+	*x = ReviewTokenRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReviewTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReviewTokenRequest) ProtoMessage() {}
+
+func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReviewTokenRequest.ProtoReflect.Descriptor instead.
+func (*ReviewTokenRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReviewTokenRequest) GetTokenReview() []byte {
+	if x != nil {
+		return x.TokenReview
+	}
+	return nil
+}
+
+// Response of ReviewToken.
+type ReviewTokenResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The TokenReview as the apiserver answered it; empty when it refused to.
+	TokenReview []byte `protobuf:"bytes,1,opt,name=token_review,json=tokenReview,proto3" json:"token_review,omitempty"`
+	// meta/v1 Status in Kubernetes' protobuf encoding, with the HTTP code: why the
+	// apiserver did not answer the question. Empty when it did.
+	Refusal       []byte `protobuf:"bytes,2,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReviewTokenResponse) Reset() {
+	*x = ReviewTokenResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReviewTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReviewTokenResponse) ProtoMessage() {}
+
+func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReviewTokenResponse.ProtoReflect.Descriptor instead.
+func (*ReviewTokenResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReviewTokenResponse) GetTokenReview() []byte {
+	if x != nil {
+		return x.TokenReview
+	}
+	return nil
+}
+
+func (x *ReviewTokenResponse) GetRefusal() []byte {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
+// Request of ReviewAccess.
+type ReviewAccessRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// authorization.k8s.io/v1 SubjectAccessReview in Kubernetes' protobuf
+	// encoding, about the resource nodes and the name of this Node; only its spec
+	// is used.
+	SubjectAccessReview []byte `protobuf:"bytes,1,opt,name=subject_access_review,json=subjectAccessReview,proto3" json:"subject_access_review,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *ReviewAccessRequest) Reset() {
+	*x = ReviewAccessRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReviewAccessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReviewAccessRequest) ProtoMessage() {}
+
+func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReviewAccessRequest.ProtoReflect.Descriptor instead.
+func (*ReviewAccessRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReviewAccessRequest) GetSubjectAccessReview() []byte {
+	if x != nil {
+		return x.SubjectAccessReview
+	}
+	return nil
+}
+
+// Response of ReviewAccess.
+type ReviewAccessResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The SubjectAccessReview as the apiserver answered it; empty when it refused to.
+	SubjectAccessReview []byte `protobuf:"bytes,1,opt,name=subject_access_review,json=subjectAccessReview,proto3" json:"subject_access_review,omitempty"`
+	// meta/v1 Status in Kubernetes' protobuf encoding, with the HTTP code: why the
+	// apiserver did not answer the question. Empty when it did.
+	Refusal       []byte `protobuf:"bytes,2,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReviewAccessResponse) Reset() {
+	*x = ReviewAccessResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReviewAccessResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReviewAccessResponse) ProtoMessage() {}
+
+func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReviewAccessResponse.ProtoReflect.Descriptor instead.
+func (*ReviewAccessResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReviewAccessResponse) GetSubjectAccessReview() []byte {
+	if x != nil {
+		return x.SubjectAccessReview
+	}
+	return nil
+}
+
+func (x *ReviewAccessResponse) GetRefusal() []byte {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
 var File_polylet_nodestatus_v1_nodestatus_proto protoreflect.FileDescriptor
 
 const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
@@ -872,14 +1079,26 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
-	"\x05count\x18\x05 \x01(\rR\x05count2\xfb\x04\n" +
+	"\x05count\x18\x05 \x01(\rR\x05count\"7\n" +
+	"\x12ReviewTokenRequest\x12!\n" +
+	"\ftoken_review\x18\x01 \x01(\fR\vtokenReview\"R\n" +
+	"\x13ReviewTokenResponse\x12!\n" +
+	"\ftoken_review\x18\x01 \x01(\fR\vtokenReview\x12\x18\n" +
+	"\arefusal\x18\x02 \x01(\fR\arefusal\"I\n" +
+	"\x13ReviewAccessRequest\x122\n" +
+	"\x15subject_access_review\x18\x01 \x01(\fR\x13subjectAccessReview\"d\n" +
+	"\x14ReviewAccessResponse\x122\n" +
+	"\x15subject_access_review\x18\x01 \x01(\fR\x13subjectAccessReview\x12\x18\n" +
+	"\arefusal\x18\x02 \x01(\fR\arefusal2\xca\x06\n" +
 	"\x11NodeStatusService\x12X\n" +
 	"\aGetNode\x12%.polylet.nodestatus.v1.GetNodeRequest\x1a&.polylet.nodestatus.v1.GetNodeResponse\x12[\n" +
 	"\bGetLease\x12&.polylet.nodestatus.v1.GetLeaseRequest\x1a'.polylet.nodestatus.v1.GetLeaseResponse\x12s\n" +
 	"\x10ListRecentEvents\x12..polylet.nodestatus.v1.ListRecentEventsRequest\x1a/.polylet.nodestatus.v1.ListRecentEventsResponse\x12d\n" +
 	"\vStatNodeLog\x12).polylet.nodestatus.v1.StatNodeLogRequest\x1a*.polylet.nodestatus.v1.StatNodeLogResponse\x12f\n" +
 	"\vReadNodeLog\x12).polylet.nodestatus.v1.ReadNodeLogRequest\x1a*.polylet.nodestatus.v1.ReadNodeLogResponse0\x01\x12l\n" +
-	"\rQueryNodeLogs\x12+.polylet.nodestatus.v1.QueryNodeLogsRequest\x1a,.polylet.nodestatus.v1.QueryNodeLogsResponse0\x01BGZEgithub.com/polylet/polylet/api/gen/polylet/nodestatus/v1;nodestatusv1b\x06proto3"
+	"\rQueryNodeLogs\x12+.polylet.nodestatus.v1.QueryNodeLogsRequest\x1a,.polylet.nodestatus.v1.QueryNodeLogsResponse0\x01\x12d\n" +
+	"\vReviewToken\x12).polylet.nodestatus.v1.ReviewTokenRequest\x1a*.polylet.nodestatus.v1.ReviewTokenResponse\x12g\n" +
+	"\fReviewAccess\x12*.polylet.nodestatus.v1.ReviewAccessRequest\x1a+.polylet.nodestatus.v1.ReviewAccessResponseBGZEgithub.com/polylet/polylet/api/gen/polylet/nodestatus/v1;nodestatusv1b\x06proto3"
 
 var (
 	file_polylet_nodestatus_v1_nodestatus_proto_rawDescOnce sync.Once
@@ -893,7 +1112,7 @@ func file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP() []byte {
 	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescData
 }
 
-var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_polylet_nodestatus_v1_nodestatus_proto_goTypes = []any{
 	(*GetNodeRequest)(nil),           // 0: polylet.nodestatus.v1.GetNodeRequest
 	(*GetNodeResponse)(nil),          // 1: polylet.nodestatus.v1.GetNodeResponse
@@ -909,32 +1128,40 @@ var file_polylet_nodestatus_v1_nodestatus_proto_goTypes = []any{
 	(*ListRecentEventsRequest)(nil),  // 11: polylet.nodestatus.v1.ListRecentEventsRequest
 	(*ListRecentEventsResponse)(nil), // 12: polylet.nodestatus.v1.ListRecentEventsResponse
 	(*NodeEvent)(nil),                // 13: polylet.nodestatus.v1.NodeEvent
-	(*timestamppb.Timestamp)(nil),    // 14: google.protobuf.Timestamp
+	(*ReviewTokenRequest)(nil),       // 14: polylet.nodestatus.v1.ReviewTokenRequest
+	(*ReviewTokenResponse)(nil),      // 15: polylet.nodestatus.v1.ReviewTokenResponse
+	(*ReviewAccessRequest)(nil),      // 16: polylet.nodestatus.v1.ReviewAccessRequest
+	(*ReviewAccessResponse)(nil),     // 17: polylet.nodestatus.v1.ReviewAccessResponse
+	(*timestamppb.Timestamp)(nil),    // 18: google.protobuf.Timestamp
 }
 var file_polylet_nodestatus_v1_nodestatus_proto_depIdxs = []int32{
-	14, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
-	14, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
+	18, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
+	18, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
 	6,  // 2: polylet.nodestatus.v1.StatNodeLogResponse.file:type_name -> polylet.nodestatus.v1.NodeLogFile
 	6,  // 3: polylet.nodestatus.v1.StatNodeLogResponse.entries:type_name -> polylet.nodestatus.v1.NodeLogFile
-	14, // 4: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
-	14, // 5: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	14, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
+	18, // 4: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
+	18, // 5: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	18, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
 	13, // 7: polylet.nodestatus.v1.ListRecentEventsResponse.events:type_name -> polylet.nodestatus.v1.NodeEvent
-	14, // 8: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
+	18, // 8: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
 	0,  // 9: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
 	2,  // 10: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
 	11, // 11: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
 	4,  // 12: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
 	7,  // 13: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
 	9,  // 14: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
-	1,  // 15: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
-	3,  // 16: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
-	12, // 17: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
-	5,  // 18: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
-	8,  // 19: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
-	10, // 20: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
-	15, // [15:21] is the sub-list for method output_type
-	9,  // [9:15] is the sub-list for method input_type
+	14, // 15: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
+	16, // 16: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
+	1,  // 17: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
+	3,  // 18: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
+	12, // 19: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
+	5,  // 20: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
+	8,  // 21: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
+	10, // 22: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
+	15, // 23: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
+	17, // 24: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
+	17, // [17:25] is the sub-list for method output_type
+	9,  // [9:17] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -952,7 +1179,7 @@ func file_polylet_nodestatus_v1_nodestatus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc), len(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

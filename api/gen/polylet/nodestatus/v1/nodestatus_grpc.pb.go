@@ -27,14 +27,17 @@ const (
 	NodeStatusService_StatNodeLog_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
 	NodeStatusService_ReadNodeLog_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
 	NodeStatusService_QueryNodeLogs_FullMethodName    = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
+	NodeStatusService_ReviewToken_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ReviewToken"
+	NodeStatusService_ReviewAccess_FullMethodName     = "/polylet.nodestatus.v1.NodeStatusService/ReviewAccess"
 )
 
 // NodeStatusServiceClient is the client API for NodeStatusService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// NodeStatusService is served by nodestatus. It only reads. The RPCs about logs
-// show what only root may read, so they are bound to root and the gateway.
+// NodeStatusService is served by nodestatus. It changes nothing. The RPCs about
+// logs show what only root may read, and the reviews use the node's credential,
+// so they are bound to root and the gateway.
 type NodeStatusServiceClient interface {
 	// GetNode returns the Node as nodestatus holds it; without an apiserver it
 	// is the Node that would be registered.
@@ -55,6 +58,14 @@ type NodeStatusServiceClient interface {
 	// their files. It ends after 30 seconds at the latest. INVALID_ARGUMENT: the
 	// query is not allowed; RESOURCE_EXHAUSTED: too many are under way.
 	QueryNodeLogs(ctx context.Context, in *QueryNodeLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[QueryNodeLogsResponse], error)
+	// ReviewToken asks the apiserver whom a bearer token belongs to, once.
+	// UNAVAILABLE: the apiserver cannot be reached; FAILED_PRECONDITION: the node
+	// runs without one.
+	ReviewToken(ctx context.Context, in *ReviewTokenRequest, opts ...grpc.CallOption) (*ReviewTokenResponse, error)
+	// ReviewAccess asks the apiserver whether somebody may do something with this
+	// Node, once. INVALID_ARGUMENT: the question is about something else;
+	// otherwise as ReviewToken.
+	ReviewAccess(ctx context.Context, in *ReviewAccessRequest, opts ...grpc.CallOption) (*ReviewAccessResponse, error)
 }
 
 type nodeStatusServiceClient struct {
@@ -143,12 +154,33 @@ func (c *nodeStatusServiceClient) QueryNodeLogs(ctx context.Context, in *QueryNo
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeStatusService_QueryNodeLogsClient = grpc.ServerStreamingClient[QueryNodeLogsResponse]
 
+func (c *nodeStatusServiceClient) ReviewToken(ctx context.Context, in *ReviewTokenRequest, opts ...grpc.CallOption) (*ReviewTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReviewTokenResponse)
+	err := c.cc.Invoke(ctx, NodeStatusService_ReviewToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeStatusServiceClient) ReviewAccess(ctx context.Context, in *ReviewAccessRequest, opts ...grpc.CallOption) (*ReviewAccessResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReviewAccessResponse)
+	err := c.cc.Invoke(ctx, NodeStatusService_ReviewAccess_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeStatusServiceServer is the server API for NodeStatusService service.
 // All implementations must embed UnimplementedNodeStatusServiceServer
 // for forward compatibility.
 //
-// NodeStatusService is served by nodestatus. It only reads. The RPCs about logs
-// show what only root may read, so they are bound to root and the gateway.
+// NodeStatusService is served by nodestatus. It changes nothing. The RPCs about
+// logs show what only root may read, and the reviews use the node's credential,
+// so they are bound to root and the gateway.
 type NodeStatusServiceServer interface {
 	// GetNode returns the Node as nodestatus holds it; without an apiserver it
 	// is the Node that would be registered.
@@ -169,6 +201,14 @@ type NodeStatusServiceServer interface {
 	// their files. It ends after 30 seconds at the latest. INVALID_ARGUMENT: the
 	// query is not allowed; RESOURCE_EXHAUSTED: too many are under way.
 	QueryNodeLogs(*QueryNodeLogsRequest, grpc.ServerStreamingServer[QueryNodeLogsResponse]) error
+	// ReviewToken asks the apiserver whom a bearer token belongs to, once.
+	// UNAVAILABLE: the apiserver cannot be reached; FAILED_PRECONDITION: the node
+	// runs without one.
+	ReviewToken(context.Context, *ReviewTokenRequest) (*ReviewTokenResponse, error)
+	// ReviewAccess asks the apiserver whether somebody may do something with this
+	// Node, once. INVALID_ARGUMENT: the question is about something else;
+	// otherwise as ReviewToken.
+	ReviewAccess(context.Context, *ReviewAccessRequest) (*ReviewAccessResponse, error)
 	mustEmbedUnimplementedNodeStatusServiceServer()
 }
 
@@ -196,6 +236,12 @@ func (UnimplementedNodeStatusServiceServer) ReadNodeLog(*ReadNodeLogRequest, grp
 }
 func (UnimplementedNodeStatusServiceServer) QueryNodeLogs(*QueryNodeLogsRequest, grpc.ServerStreamingServer[QueryNodeLogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method QueryNodeLogs not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) ReviewToken(context.Context, *ReviewTokenRequest) (*ReviewTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReviewToken not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) ReviewAccess(context.Context, *ReviewAccessRequest) (*ReviewAccessResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReviewAccess not implemented")
 }
 func (UnimplementedNodeStatusServiceServer) mustEmbedUnimplementedNodeStatusServiceServer() {}
 func (UnimplementedNodeStatusServiceServer) testEmbeddedByValue()                           {}
@@ -312,6 +358,42 @@ func _NodeStatusService_QueryNodeLogs_Handler(srv interface{}, stream grpc.Serve
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeStatusService_QueryNodeLogsServer = grpc.ServerStreamingServer[QueryNodeLogsResponse]
 
+func _NodeStatusService_ReviewToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReviewTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeStatusServiceServer).ReviewToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeStatusService_ReviewToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeStatusServiceServer).ReviewToken(ctx, req.(*ReviewTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeStatusService_ReviewAccess_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReviewAccessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeStatusServiceServer).ReviewAccess(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeStatusService_ReviewAccess_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeStatusServiceServer).ReviewAccess(ctx, req.(*ReviewAccessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeStatusService_ServiceDesc is the grpc.ServiceDesc for NodeStatusService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -334,6 +416,14 @@ var NodeStatusService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "StatNodeLog",
 			Handler:    _NodeStatusService_StatNodeLog_Handler,
+		},
+		{
+			MethodName: "ReviewToken",
+			Handler:    _NodeStatusService_ReviewToken_Handler,
+		},
+		{
+			MethodName: "ReviewAccess",
+			Handler:    _NodeStatusService_ReviewAccess_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

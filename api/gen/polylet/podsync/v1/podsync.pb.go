@@ -530,8 +530,12 @@ type WatchContainersResponse struct {
 	Volumes []*PodVolumes `protobuf:"bytes,7,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// UIDs of pods whose volumes are gone.
 	RemovedVolumePodUids []string `protobuf:"bytes,8,rep,name=removed_volume_pod_uids,json=removedVolumePodUids,proto3" json:"removed_volume_pod_uids,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// The cgroup above all pods as the runtime's driver spells it, e.g. /kubepods or
+	// /kubepods.slice; set in a snapshot and when it changes. Empty otherwise, while
+	// it is not known yet, and with cgroupsPerQOS off.
+	PodsCgroup    string `protobuf:"bytes,9,opt,name=pods_cgroup,json=podsCgroup,proto3" json:"pods_cgroup,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchContainersResponse) Reset() {
@@ -618,6 +622,13 @@ func (x *WatchContainersResponse) GetRemovedVolumePodUids() []string {
 		return x.RemovedVolumePodUids
 	}
 	return nil
+}
+
+func (x *WatchContainersResponse) GetPodsCgroup() string {
+	if x != nil {
+		return x.PodsCgroup
+	}
+	return ""
 }
 
 // Sandbox is one pod sandbox of the runtime.
@@ -1891,6 +1902,116 @@ func (x *ExecSyncResponse) GetExitCode() int32 {
 	return 0
 }
 
+// ExecProbeRequest names a probe.
+type ExecProbeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which: a target of SyncProbes.
+	Key *ProbeKey `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// CRI id that must be the target's.
+	ContainerId   string `protobuf:"bytes,2,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecProbeRequest) Reset() {
+	*x = ExecProbeRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecProbeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecProbeRequest) ProtoMessage() {}
+
+func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecProbeRequest.ProtoReflect.Descriptor instead.
+func (*ExecProbeRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ExecProbeRequest) GetKey() *ProbeKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ExecProbeRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+// ExecProbeResponse is what the command did.
+type ExecProbeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Standard output and then standard error, the first 10 KiB of both together.
+	Output []byte `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
+	// Exit code.
+	ExitCode      int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecProbeResponse) Reset() {
+	*x = ExecProbeResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecProbeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecProbeResponse) ProtoMessage() {}
+
+func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecProbeResponse.ProtoReflect.Descriptor instead.
+func (*ExecProbeResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ExecProbeResponse) GetOutput() []byte {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *ExecProbeResponse) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
 // Request of OpenExec.
 type OpenExecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1908,7 +2029,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2041,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2054,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OpenExecRequest) GetPod() *PodRef {
@@ -1981,7 +2102,7 @@ type StreamOptions struct {
 
 func (x *StreamOptions) Reset() {
 	*x = StreamOptions{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2114,7 @@ func (x *StreamOptions) String() string {
 func (*StreamOptions) ProtoMessage() {}
 
 func (x *StreamOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2127,7 @@ func (x *StreamOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOptions.ProtoReflect.Descriptor instead.
 func (*StreamOptions) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StreamOptions) GetStdin() bool {
@@ -2048,7 +2169,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2181,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2194,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OpenExecResponse) GetUrl() string {
@@ -2100,7 +2221,7 @@ type HoldExecRequest struct {
 
 func (x *HoldExecRequest) Reset() {
 	*x = HoldExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2233,7 @@ func (x *HoldExecRequest) String() string {
 func (*HoldExecRequest) ProtoMessage() {}
 
 func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2246,7 @@ func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecRequest.ProtoReflect.Descriptor instead.
 func (*HoldExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HoldExecRequest) GetStep() isHoldExecRequest_Step {
@@ -2203,7 +2324,7 @@ type ResumeExec struct {
 
 func (x *ResumeExec) Reset() {
 	*x = ResumeExec{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2336,7 @@ func (x *ResumeExec) String() string {
 func (*ResumeExec) ProtoMessage() {}
 
 func (x *ResumeExec) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2349,7 @@ func (x *ResumeExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeExec.ProtoReflect.Descriptor instead.
 func (*ResumeExec) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResumeExec) GetContainerId() string {
@@ -2266,7 +2387,7 @@ type ExecOver struct {
 
 func (x *ExecOver) Reset() {
 	*x = ExecOver{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2278,7 +2399,7 @@ func (x *ExecOver) String() string {
 func (*ExecOver) ProtoMessage() {}
 
 func (x *ExecOver) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2291,7 +2412,7 @@ func (x *ExecOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOver.ProtoReflect.Descriptor instead.
 func (*ExecOver) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecOver) GetClientLeft() bool {
@@ -2318,7 +2439,7 @@ type HoldExecResponse struct {
 
 func (x *HoldExecResponse) Reset() {
 	*x = HoldExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2451,7 @@ func (x *HoldExecResponse) String() string {
 func (*HoldExecResponse) ProtoMessage() {}
 
 func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2464,7 @@ func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecResponse.ProtoReflect.Descriptor instead.
 func (*HoldExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HoldExecResponse) GetUrl() string {
@@ -2382,7 +2503,7 @@ type OpenAttachRequest struct {
 
 func (x *OpenAttachRequest) Reset() {
 	*x = OpenAttachRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2515,7 @@ func (x *OpenAttachRequest) String() string {
 func (*OpenAttachRequest) ProtoMessage() {}
 
 func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2528,7 @@ func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachRequest.ProtoReflect.Descriptor instead.
 func (*OpenAttachRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OpenAttachRequest) GetPod() *PodRef {
@@ -2442,7 +2563,7 @@ type OpenAttachResponse struct {
 
 func (x *OpenAttachResponse) Reset() {
 	*x = OpenAttachResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2575,7 @@ func (x *OpenAttachResponse) String() string {
 func (*OpenAttachResponse) ProtoMessage() {}
 
 func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2588,7 @@ func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachResponse.ProtoReflect.Descriptor instead.
 func (*OpenAttachResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *OpenAttachResponse) GetUrl() string {
@@ -2490,7 +2611,7 @@ type OpenPortForwardRequest struct {
 
 func (x *OpenPortForwardRequest) Reset() {
 	*x = OpenPortForwardRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2623,7 @@ func (x *OpenPortForwardRequest) String() string {
 func (*OpenPortForwardRequest) ProtoMessage() {}
 
 func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2636,7 @@ func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardRequest.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OpenPortForwardRequest) GetPod() *PodRef {
@@ -2543,7 +2664,7 @@ type OpenPortForwardResponse struct {
 
 func (x *OpenPortForwardResponse) Reset() {
 	*x = OpenPortForwardResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2676,7 @@ func (x *OpenPortForwardResponse) String() string {
 func (*OpenPortForwardResponse) ProtoMessage() {}
 
 func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2689,7 @@ func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardResponse.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OpenPortForwardResponse) GetUrl() string {
@@ -2593,7 +2714,7 @@ type ProbeKey struct {
 
 func (x *ProbeKey) Reset() {
 	*x = ProbeKey{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2726,7 @@ func (x *ProbeKey) String() string {
 func (*ProbeKey) ProtoMessage() {}
 
 func (x *ProbeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2739,7 @@ func (x *ProbeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeKey.ProtoReflect.Descriptor instead.
 func (*ProbeKey) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ProbeKey) GetPodUid() string {
@@ -2691,7 +2812,7 @@ type ProbeTarget struct {
 
 func (x *ProbeTarget) Reset() {
 	*x = ProbeTarget{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2824,7 @@ func (x *ProbeTarget) String() string {
 func (*ProbeTarget) ProtoMessage() {}
 
 func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2837,7 @@ func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTarget.ProtoReflect.Descriptor instead.
 func (*ProbeTarget) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ProbeTarget) GetKey() *ProbeKey {
@@ -2903,7 +3024,7 @@ type ExecHandler struct {
 
 func (x *ExecHandler) Reset() {
 	*x = ExecHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3036,7 @@ func (x *ExecHandler) String() string {
 func (*ExecHandler) ProtoMessage() {}
 
 func (x *ExecHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3049,7 @@ func (x *ExecHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecHandler.ProtoReflect.Descriptor instead.
 func (*ExecHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExecHandler) GetCommand() []string {
@@ -2959,7 +3080,7 @@ type HTTPGetHandler struct {
 
 func (x *HTTPGetHandler) Reset() {
 	*x = HTTPGetHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3092,7 @@ func (x *HTTPGetHandler) String() string {
 func (*HTTPGetHandler) ProtoMessage() {}
 
 func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3105,7 @@ func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGetHandler.ProtoReflect.Descriptor instead.
 func (*HTTPGetHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HTTPGetHandler) GetScheme() string {
@@ -3042,7 +3163,7 @@ type HTTPHeader struct {
 
 func (x *HTTPHeader) Reset() {
 	*x = HTTPHeader{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3175,7 @@ func (x *HTTPHeader) String() string {
 func (*HTTPHeader) ProtoMessage() {}
 
 func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3188,7 @@ func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPHeader.ProtoReflect.Descriptor instead.
 func (*HTTPHeader) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HTTPHeader) GetName() string {
@@ -3099,7 +3220,7 @@ type TCPSocketHandler struct {
 
 func (x *TCPSocketHandler) Reset() {
 	*x = TCPSocketHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3232,7 @@ func (x *TCPSocketHandler) String() string {
 func (*TCPSocketHandler) ProtoMessage() {}
 
 func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3245,7 @@ func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPSocketHandler.ProtoReflect.Descriptor instead.
 func (*TCPSocketHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TCPSocketHandler) GetHost() string {
@@ -3161,7 +3282,7 @@ type GRPCHandler struct {
 
 func (x *GRPCHandler) Reset() {
 	*x = GRPCHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3294,7 @@ func (x *GRPCHandler) String() string {
 func (*GRPCHandler) ProtoMessage() {}
 
 func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3307,7 @@ func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCHandler.ProtoReflect.Descriptor instead.
 func (*GRPCHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GRPCHandler) GetPort() int32 {
@@ -3218,7 +3339,7 @@ type SyncProbesRequest struct {
 
 func (x *SyncProbesRequest) Reset() {
 	*x = SyncProbesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3230,7 +3351,7 @@ func (x *SyncProbesRequest) String() string {
 func (*SyncProbesRequest) ProtoMessage() {}
 
 func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3243,7 +3364,7 @@ func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesRequest.ProtoReflect.Descriptor instead.
 func (*SyncProbesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SyncProbesRequest) GetEpoch() uint64 {
@@ -3292,7 +3413,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +3425,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +3438,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ProbeResult) GetKey() *ProbeKey {
@@ -3386,7 +3507,7 @@ type ProbeEvent struct {
 
 func (x *ProbeEvent) Reset() {
 	*x = ProbeEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3519,7 @@ func (x *ProbeEvent) String() string {
 func (*ProbeEvent) ProtoMessage() {}
 
 func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3532,7 @@ func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeEvent.ProtoReflect.Descriptor instead.
 func (*ProbeEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ProbeEvent) GetKey() *ProbeKey {
@@ -3461,7 +3582,7 @@ type SyncProbesResponse struct {
 
 func (x *SyncProbesResponse) Reset() {
 	*x = SyncProbesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3594,7 @@ func (x *SyncProbesResponse) String() string {
 func (*SyncProbesResponse) ProtoMessage() {}
 
 func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3607,7 @@ func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesResponse.ProtoReflect.Descriptor instead.
 func (*SyncProbesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SyncProbesResponse) GetEpoch() uint64 {
@@ -3535,7 +3656,7 @@ type ExplainPodRequest struct {
 
 func (x *ExplainPodRequest) Reset() {
 	*x = ExplainPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3668,7 @@ func (x *ExplainPodRequest) String() string {
 func (*ExplainPodRequest) ProtoMessage() {}
 
 func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3681,7 @@ func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExplainPodRequest) GetPod() *PodRef {
@@ -3595,7 +3716,7 @@ type ExplainPodResponse struct {
 
 func (x *ExplainPodResponse) Reset() {
 	*x = ExplainPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3607,7 +3728,7 @@ func (x *ExplainPodResponse) String() string {
 func (*ExplainPodResponse) ProtoMessage() {}
 
 func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3620,7 +3741,7 @@ func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExplainPodResponse) GetPod() *PodRef {
@@ -3688,7 +3809,7 @@ type ListWaitsRequest struct {
 
 func (x *ListWaitsRequest) Reset() {
 	*x = ListWaitsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3821,7 @@ func (x *ListWaitsRequest) String() string {
 func (*ListWaitsRequest) ProtoMessage() {}
 
 func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3834,7 @@ func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
 }
 
 // Response of ListWaits.
@@ -3727,7 +3848,7 @@ type ListWaitsResponse struct {
 
 func (x *ListWaitsResponse) Reset() {
 	*x = ListWaitsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3739,7 +3860,7 @@ func (x *ListWaitsResponse) String() string {
 func (*ListWaitsResponse) ProtoMessage() {}
 
 func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3752,7 +3873,7 @@ func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListWaitsResponse) GetPods() []*PodWaits {
@@ -3775,7 +3896,7 @@ type PodWaits struct {
 
 func (x *PodWaits) Reset() {
 	*x = PodWaits{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3908,7 @@ func (x *PodWaits) String() string {
 func (*PodWaits) ProtoMessage() {}
 
 func (x *PodWaits) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3921,7 @@ func (x *PodWaits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWaits.ProtoReflect.Descriptor instead.
 func (*PodWaits) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PodWaits) GetPod() *PodRef {
@@ -3826,7 +3947,7 @@ type ListRecentEventsRequest struct {
 
 func (x *ListRecentEventsRequest) Reset() {
 	*x = ListRecentEventsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +3959,7 @@ func (x *ListRecentEventsRequest) String() string {
 func (*ListRecentEventsRequest) ProtoMessage() {}
 
 func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +3972,7 @@ func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
 }
 
 // Response of ListRecentEvents.
@@ -3865,7 +3986,7 @@ type ListRecentEventsResponse struct {
 
 func (x *ListRecentEventsResponse) Reset() {
 	*x = ListRecentEventsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3877,7 +3998,7 @@ func (x *ListRecentEventsResponse) String() string {
 func (*ListRecentEventsResponse) ProtoMessage() {}
 
 func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3890,7 +4011,7 @@ func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListRecentEventsResponse) GetEvents() []*RecentEvent {
@@ -3927,7 +4048,7 @@ type RecentEvent struct {
 
 func (x *RecentEvent) Reset() {
 	*x = RecentEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3939,7 +4060,7 @@ func (x *RecentEvent) String() string {
 func (*RecentEvent) ProtoMessage() {}
 
 func (x *RecentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +4073,7 @@ func (x *RecentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecentEvent.ProtoReflect.Descriptor instead.
 func (*RecentEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RecentEvent) GetTime() *timestamppb.Timestamp {
@@ -4040,7 +4161,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4052,7 +4173,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4065,7 +4186,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Wait) GetKind() string {
@@ -4137,7 +4258,7 @@ type TimelineEntry struct {
 
 func (x *TimelineEntry) Reset() {
 	*x = TimelineEntry{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4149,7 +4270,7 @@ func (x *TimelineEntry) String() string {
 func (*TimelineEntry) ProtoMessage() {}
 
 func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4162,7 +4283,7 @@ func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineEntry.ProtoReflect.Descriptor instead.
 func (*TimelineEntry) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TimelineEntry) GetTime() *timestamppb.Timestamp {
@@ -4243,7 +4364,7 @@ type CheckpointContainerRequest struct {
 
 func (x *CheckpointContainerRequest) Reset() {
 	*x = CheckpointContainerRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4376,7 @@ func (x *CheckpointContainerRequest) String() string {
 func (*CheckpointContainerRequest) ProtoMessage() {}
 
 func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4389,7 @@ func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CheckpointContainerRequest) GetPod() *PodRef {
@@ -4303,7 +4424,7 @@ type CheckpointContainerResponse struct {
 
 func (x *CheckpointContainerResponse) Reset() {
 	*x = CheckpointContainerResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4315,7 +4436,7 @@ func (x *CheckpointContainerResponse) String() string {
 func (*CheckpointContainerResponse) ProtoMessage() {}
 
 func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +4449,7 @@ func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CheckpointContainerResponse) GetPath() string {
@@ -4359,7 +4480,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x16ListRuntimePodsRequest\"-\n" +
 	"\x17ListRuntimePodsResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\fR\x04pods\"\x18\n" +
-	"\x16WatchContainersRequest\"\xf3\x02\n" +
+	"\x16WatchContainersRequest\"\x94\x03\n" +
 	"\x17WatchContainersResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
@@ -4371,7 +4492,9 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\vremoved_ids\x18\x06 \x03(\tR\n" +
 	"removedIds\x128\n" +
 	"\avolumes\x18\a \x03(\v2\x1e.polylet.podsync.v1.PodVolumesR\avolumes\x125\n" +
-	"\x17removed_volume_pod_uids\x18\b \x03(\tR\x14removedVolumePodUids\"\x8f\x02\n" +
+	"\x17removed_volume_pod_uids\x18\b \x03(\tR\x14removedVolumePodUids\x12\x1f\n" +
+	"\vpods_cgroup\x18\t \x01(\tR\n" +
+	"podsCgroup\"\x8f\x02\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12,\n" +
 	"\x03pod\x18\x02 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x18\n" +
@@ -4468,7 +4591,13 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x10ExecSyncResponse\x12\x16\n" +
 	"\x06stdout\x18\x01 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x02 \x01(\fR\x06stderr\x12\x1b\n" +
-	"\texit_code\x18\x03 \x01(\x05R\bexitCode\"\xb4\x01\n" +
+	"\texit_code\x18\x03 \x01(\x05R\bexitCode\"e\n" +
+	"\x10ExecProbeRequest\x12.\n" +
+	"\x03key\x18\x01 \x01(\v2\x1c.polylet.podsync.v1.ProbeKeyR\x03key\x12!\n" +
+	"\fcontainer_id\x18\x02 \x01(\tR\vcontainerId\"H\n" +
+	"\x11ExecProbeResponse\x12\x16\n" +
+	"\x06output\x18\x01 \x01(\fR\x06output\x12\x1b\n" +
+	"\texit_code\x18\x02 \x01(\x05R\bexitCode\"\xb4\x01\n" +
 	"\x0fOpenExecRequest\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x18\n" +
@@ -4650,7 +4779,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xb2\r\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\x8c\x0e\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
@@ -4661,7 +4790,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\n" +
 	"ListImages\x12%.polylet.podsync.v1.ListImagesRequest\x1a&.polylet.podsync.v1.ListImagesResponse\x12W\n" +
 	"\bReadLogs\x12#.polylet.podsync.v1.ReadLogsRequest\x1a$.polylet.podsync.v1.ReadLogsResponse0\x01\x12U\n" +
-	"\bExecSync\x12#.polylet.podsync.v1.ExecSyncRequest\x1a$.polylet.podsync.v1.ExecSyncResponse\x12U\n" +
+	"\bExecSync\x12#.polylet.podsync.v1.ExecSyncRequest\x1a$.polylet.podsync.v1.ExecSyncResponse\x12X\n" +
+	"\tExecProbe\x12$.polylet.podsync.v1.ExecProbeRequest\x1a%.polylet.podsync.v1.ExecProbeResponse\x12U\n" +
 	"\bOpenExec\x12#.polylet.podsync.v1.OpenExecRequest\x1a$.polylet.podsync.v1.OpenExecResponse\x12Y\n" +
 	"\bHoldExec\x12#.polylet.podsync.v1.HoldExecRequest\x1a$.polylet.podsync.v1.HoldExecResponse(\x010\x01\x12[\n" +
 	"\n" +
@@ -4688,7 +4818,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -4718,150 +4848,155 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*ReadLogsResponse)(nil),            // 25: polylet.podsync.v1.ReadLogsResponse
 	(*ExecSyncRequest)(nil),             // 26: polylet.podsync.v1.ExecSyncRequest
 	(*ExecSyncResponse)(nil),            // 27: polylet.podsync.v1.ExecSyncResponse
-	(*OpenExecRequest)(nil),             // 28: polylet.podsync.v1.OpenExecRequest
-	(*StreamOptions)(nil),               // 29: polylet.podsync.v1.StreamOptions
-	(*OpenExecResponse)(nil),            // 30: polylet.podsync.v1.OpenExecResponse
-	(*HoldExecRequest)(nil),             // 31: polylet.podsync.v1.HoldExecRequest
-	(*ResumeExec)(nil),                  // 32: polylet.podsync.v1.ResumeExec
-	(*ExecOver)(nil),                    // 33: polylet.podsync.v1.ExecOver
-	(*HoldExecResponse)(nil),            // 34: polylet.podsync.v1.HoldExecResponse
-	(*OpenAttachRequest)(nil),           // 35: polylet.podsync.v1.OpenAttachRequest
-	(*OpenAttachResponse)(nil),          // 36: polylet.podsync.v1.OpenAttachResponse
-	(*OpenPortForwardRequest)(nil),      // 37: polylet.podsync.v1.OpenPortForwardRequest
-	(*OpenPortForwardResponse)(nil),     // 38: polylet.podsync.v1.OpenPortForwardResponse
-	(*ProbeKey)(nil),                    // 39: polylet.podsync.v1.ProbeKey
-	(*ProbeTarget)(nil),                 // 40: polylet.podsync.v1.ProbeTarget
-	(*ExecHandler)(nil),                 // 41: polylet.podsync.v1.ExecHandler
-	(*HTTPGetHandler)(nil),              // 42: polylet.podsync.v1.HTTPGetHandler
-	(*HTTPHeader)(nil),                  // 43: polylet.podsync.v1.HTTPHeader
-	(*TCPSocketHandler)(nil),            // 44: polylet.podsync.v1.TCPSocketHandler
-	(*GRPCHandler)(nil),                 // 45: polylet.podsync.v1.GRPCHandler
-	(*SyncProbesRequest)(nil),           // 46: polylet.podsync.v1.SyncProbesRequest
-	(*ProbeResult)(nil),                 // 47: polylet.podsync.v1.ProbeResult
-	(*ProbeEvent)(nil),                  // 48: polylet.podsync.v1.ProbeEvent
-	(*SyncProbesResponse)(nil),          // 49: polylet.podsync.v1.SyncProbesResponse
-	(*ExplainPodRequest)(nil),           // 50: polylet.podsync.v1.ExplainPodRequest
-	(*ExplainPodResponse)(nil),          // 51: polylet.podsync.v1.ExplainPodResponse
-	(*ListWaitsRequest)(nil),            // 52: polylet.podsync.v1.ListWaitsRequest
-	(*ListWaitsResponse)(nil),           // 53: polylet.podsync.v1.ListWaitsResponse
-	(*PodWaits)(nil),                    // 54: polylet.podsync.v1.PodWaits
-	(*ListRecentEventsRequest)(nil),     // 55: polylet.podsync.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil),    // 56: polylet.podsync.v1.ListRecentEventsResponse
-	(*RecentEvent)(nil),                 // 57: polylet.podsync.v1.RecentEvent
-	(*Wait)(nil),                        // 58: polylet.podsync.v1.Wait
-	(*TimelineEntry)(nil),               // 59: polylet.podsync.v1.TimelineEntry
-	(*CheckpointContainerRequest)(nil),  // 60: polylet.podsync.v1.CheckpointContainerRequest
-	(*CheckpointContainerResponse)(nil), // 61: polylet.podsync.v1.CheckpointContainerResponse
-	(*timestamppb.Timestamp)(nil),       // 62: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 63: google.protobuf.Duration
+	(*ExecProbeRequest)(nil),            // 28: polylet.podsync.v1.ExecProbeRequest
+	(*ExecProbeResponse)(nil),           // 29: polylet.podsync.v1.ExecProbeResponse
+	(*OpenExecRequest)(nil),             // 30: polylet.podsync.v1.OpenExecRequest
+	(*StreamOptions)(nil),               // 31: polylet.podsync.v1.StreamOptions
+	(*OpenExecResponse)(nil),            // 32: polylet.podsync.v1.OpenExecResponse
+	(*HoldExecRequest)(nil),             // 33: polylet.podsync.v1.HoldExecRequest
+	(*ResumeExec)(nil),                  // 34: polylet.podsync.v1.ResumeExec
+	(*ExecOver)(nil),                    // 35: polylet.podsync.v1.ExecOver
+	(*HoldExecResponse)(nil),            // 36: polylet.podsync.v1.HoldExecResponse
+	(*OpenAttachRequest)(nil),           // 37: polylet.podsync.v1.OpenAttachRequest
+	(*OpenAttachResponse)(nil),          // 38: polylet.podsync.v1.OpenAttachResponse
+	(*OpenPortForwardRequest)(nil),      // 39: polylet.podsync.v1.OpenPortForwardRequest
+	(*OpenPortForwardResponse)(nil),     // 40: polylet.podsync.v1.OpenPortForwardResponse
+	(*ProbeKey)(nil),                    // 41: polylet.podsync.v1.ProbeKey
+	(*ProbeTarget)(nil),                 // 42: polylet.podsync.v1.ProbeTarget
+	(*ExecHandler)(nil),                 // 43: polylet.podsync.v1.ExecHandler
+	(*HTTPGetHandler)(nil),              // 44: polylet.podsync.v1.HTTPGetHandler
+	(*HTTPHeader)(nil),                  // 45: polylet.podsync.v1.HTTPHeader
+	(*TCPSocketHandler)(nil),            // 46: polylet.podsync.v1.TCPSocketHandler
+	(*GRPCHandler)(nil),                 // 47: polylet.podsync.v1.GRPCHandler
+	(*SyncProbesRequest)(nil),           // 48: polylet.podsync.v1.SyncProbesRequest
+	(*ProbeResult)(nil),                 // 49: polylet.podsync.v1.ProbeResult
+	(*ProbeEvent)(nil),                  // 50: polylet.podsync.v1.ProbeEvent
+	(*SyncProbesResponse)(nil),          // 51: polylet.podsync.v1.SyncProbesResponse
+	(*ExplainPodRequest)(nil),           // 52: polylet.podsync.v1.ExplainPodRequest
+	(*ExplainPodResponse)(nil),          // 53: polylet.podsync.v1.ExplainPodResponse
+	(*ListWaitsRequest)(nil),            // 54: polylet.podsync.v1.ListWaitsRequest
+	(*ListWaitsResponse)(nil),           // 55: polylet.podsync.v1.ListWaitsResponse
+	(*PodWaits)(nil),                    // 56: polylet.podsync.v1.PodWaits
+	(*ListRecentEventsRequest)(nil),     // 57: polylet.podsync.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),    // 58: polylet.podsync.v1.ListRecentEventsResponse
+	(*RecentEvent)(nil),                 // 59: polylet.podsync.v1.RecentEvent
+	(*Wait)(nil),                        // 60: polylet.podsync.v1.Wait
+	(*TimelineEntry)(nil),               // 61: polylet.podsync.v1.TimelineEntry
+	(*CheckpointContainerRequest)(nil),  // 62: polylet.podsync.v1.CheckpointContainerRequest
+	(*CheckpointContainerResponse)(nil), // 63: polylet.podsync.v1.CheckpointContainerResponse
+	(*timestamppb.Timestamp)(nil),       // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 65: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	10, // 0: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
 	11, // 1: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
 	12, // 2: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
 	3,  // 3: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	62, // 4: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	64, // 4: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	3,  // 5: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
 	0,  // 6: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	62, // 7: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	64, // 7: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
 	3,  // 8: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
 	13, // 9: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
 	16, // 10: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
 	17, // 11: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	17, // 12: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	17, // 13: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	62, // 14: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	62, // 15: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	64, // 14: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	64, // 15: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
 	20, // 16: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	62, // 17: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	62, // 18: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	64, // 17: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	64, // 18: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
 	23, // 19: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
 	3,  // 20: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	3,  // 21: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	63, // 22: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
-	3,  // 23: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	29, // 24: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	28, // 25: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
-	32, // 26: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
-	33, // 27: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
-	3,  // 28: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	29, // 29: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	3,  // 30: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	1,  // 31: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
-	39, // 32: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 33: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	62, // 34: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
-	2,  // 35: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	41, // 36: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
-	42, // 37: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
-	44, // 38: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
-	45, // 39: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
-	43, // 40: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
-	47, // 41: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
-	48, // 42: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
-	39, // 43: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
-	2,  // 44: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	62, // 45: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
-	39, // 46: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 47: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
-	40, // 48: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
-	39, // 49: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 50: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,  // 51: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
-	58, // 52: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
-	59, // 53: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	62, // 54: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
-	54, // 55: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
-	3,  // 56: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
-	58, // 57: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
-	57, // 58: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	62, // 59: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	62, // 60: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	62, // 61: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	62, // 62: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	63, // 63: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	62, // 64: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
-	3,  // 65: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	63, // 66: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	4,  // 67: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	6,  // 68: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	8,  // 69: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	14, // 70: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	18, // 71: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	21, // 72: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	24, // 73: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	26, // 74: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	28, // 75: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	31, // 76: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
-	35, // 77: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	37, // 78: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	60, // 79: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	46, // 80: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	50, // 81: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	52, // 82: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
-	55, // 83: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
-	5,  // 84: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,  // 85: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	9,  // 86: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	15, // 87: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	19, // 88: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	22, // 89: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	25, // 90: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	27, // 91: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	30, // 92: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	34, // 93: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	36, // 94: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	38, // 95: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	61, // 96: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	49, // 97: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	51, // 98: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	53, // 99: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	56, // 100: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	84, // [84:101] is the sub-list for method output_type
-	67, // [67:84] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	65, // 22: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	41, // 23: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,  // 24: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	31, // 25: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	30, // 26: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
+	34, // 27: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
+	35, // 28: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
+	3,  // 29: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	31, // 30: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	3,  // 31: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	1,  // 32: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
+	41, // 33: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,  // 34: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
+	64, // 35: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	2,  // 36: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	43, // 37: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
+	44, // 38: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
+	46, // 39: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
+	47, // 40: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
+	45, // 41: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
+	49, // 42: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
+	50, // 43: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
+	41, // 44: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
+	2,  // 45: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	64, // 46: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	41, // 47: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,  // 48: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
+	42, // 49: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
+	41, // 50: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
+	3,  // 51: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,  // 52: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
+	60, // 53: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
+	61, // 54: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
+	64, // 55: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	56, // 56: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
+	3,  // 57: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
+	60, // 58: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
+	59, // 59: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
+	64, // 60: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	64, // 61: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	64, // 62: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	64, // 63: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	65, // 64: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	64, // 65: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	3,  // 66: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	65, // 67: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	4,  // 68: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	6,  // 69: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	8,  // 70: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	14, // 71: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	18, // 72: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	21, // 73: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	24, // 74: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	26, // 75: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	28, // 76: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
+	30, // 77: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	33, // 78: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
+	37, // 79: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	39, // 80: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	62, // 81: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	48, // 82: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	52, // 83: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	54, // 84: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	57, // 85: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	5,  // 86: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,  // 87: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	9,  // 88: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	15, // 89: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	19, // 90: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	22, // 91: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	25, // 92: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	27, // 93: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	29, // 94: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	32, // 95: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	36, // 96: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	38, // 97: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	40, // 98: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	63, // 99: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	51, // 100: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	53, // 101: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	55, // 102: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	58, // 103: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	86, // [86:104] is the sub-list for method output_type
+	68, // [68:86] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -4869,12 +5004,12 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 	if File_polylet_podsync_v1_podsync_proto != nil {
 		return
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[28].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[30].OneofWrappers = []any{
 		(*HoldExecRequest_Open)(nil),
 		(*HoldExecRequest_Resume)(nil),
 		(*HoldExecRequest_Over)(nil),
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[37].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[39].OneofWrappers = []any{
 		(*ProbeTarget_Exec)(nil),
 		(*ProbeTarget_HttpGet)(nil),
 		(*ProbeTarget_TcpSocket)(nil),
@@ -4886,7 +5021,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   59,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	PodSyncService_ListImages_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ListImages"
 	PodSyncService_ReadLogs_FullMethodName            = "/polylet.podsync.v1.PodSyncService/ReadLogs"
 	PodSyncService_ExecSync_FullMethodName            = "/polylet.podsync.v1.PodSyncService/ExecSync"
+	PodSyncService_ExecProbe_FullMethodName           = "/polylet.podsync.v1.PodSyncService/ExecProbe"
 	PodSyncService_OpenExec_FullMethodName            = "/polylet.podsync.v1.PodSyncService/OpenExec"
 	PodSyncService_HoldExec_FullMethodName            = "/polylet.podsync.v1.PodSyncService/HoldExec"
 	PodSyncService_OpenAttach_FullMethodName          = "/polylet.podsync.v1.PodSyncService/OpenAttach"
@@ -67,8 +68,13 @@ type PodSyncServiceClient interface {
 	// log yet (the message is the kubelet's text).
 	ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error)
 	// ExecSync runs a command in a running container and returns its output.
-	// Changes the container: bound to root, probes and the gateway.
+	// Changes the container: bound to root and the gateway.
 	ExecSync(ctx context.Context, in *ExecSyncRequest, opts ...grpc.CallOption) (*ExecSyncResponse, error)
+	// ExecProbe runs the command of an exec probe, as the pod's spec has it: what
+	// probes may run, and no other. It is killed after the probe's timeout
+	// (DEADLINE_EXCEEDED). NOT_FOUND: there is no such probe now, or it runs no
+	// command; FAILED_PRECONDITION: it is another container's.
+	ExecProbe(ctx context.Context, in *ExecProbeRequest, opts ...grpc.CallOption) (*ExecProbeResponse, error)
 	// OpenExec prepares an exec session and returns the runtime's streaming URL.
 	OpenExec(ctx context.Context, in *OpenExecRequest, opts ...grpc.CallOption) (*OpenExecResponse, error)
 	// HoldExec is OpenExec with a stream that lives as long as the session, so that
@@ -211,6 +217,16 @@ func (c *podSyncServiceClient) ExecSync(ctx context.Context, in *ExecSyncRequest
 	return out, nil
 }
 
+func (c *podSyncServiceClient) ExecProbe(ctx context.Context, in *ExecProbeRequest, opts ...grpc.CallOption) (*ExecProbeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExecProbeResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_ExecProbe_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *podSyncServiceClient) OpenExec(ctx context.Context, in *OpenExecRequest, opts ...grpc.CallOption) (*OpenExecResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(OpenExecResponse)
@@ -333,8 +349,13 @@ type PodSyncServiceServer interface {
 	// log yet (the message is the kubelet's text).
 	ReadLogs(*ReadLogsRequest, grpc.ServerStreamingServer[ReadLogsResponse]) error
 	// ExecSync runs a command in a running container and returns its output.
-	// Changes the container: bound to root, probes and the gateway.
+	// Changes the container: bound to root and the gateway.
 	ExecSync(context.Context, *ExecSyncRequest) (*ExecSyncResponse, error)
+	// ExecProbe runs the command of an exec probe, as the pod's spec has it: what
+	// probes may run, and no other. It is killed after the probe's timeout
+	// (DEADLINE_EXCEEDED). NOT_FOUND: there is no such probe now, or it runs no
+	// command; FAILED_PRECONDITION: it is another container's.
+	ExecProbe(context.Context, *ExecProbeRequest) (*ExecProbeResponse, error)
 	// OpenExec prepares an exec session and returns the runtime's streaming URL.
 	OpenExec(context.Context, *OpenExecRequest) (*OpenExecResponse, error)
 	// HoldExec is OpenExec with a stream that lives as long as the session, so that
@@ -402,6 +423,9 @@ func (UnimplementedPodSyncServiceServer) ReadLogs(*ReadLogsRequest, grpc.ServerS
 }
 func (UnimplementedPodSyncServiceServer) ExecSync(context.Context, *ExecSyncRequest) (*ExecSyncResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ExecSync not implemented")
+}
+func (UnimplementedPodSyncServiceServer) ExecProbe(context.Context, *ExecProbeRequest) (*ExecProbeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExecProbe not implemented")
 }
 func (UnimplementedPodSyncServiceServer) OpenExec(context.Context, *OpenExecRequest) (*OpenExecResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method OpenExec not implemented")
@@ -581,6 +605,24 @@ func _PodSyncService_ExecSync_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PodSyncService_ExecProbe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExecProbeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).ExecProbe(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_ExecProbe_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).ExecProbe(ctx, req.(*ExecProbeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _PodSyncService_OpenExec_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(OpenExecRequest)
 	if err := dec(in); err != nil {
@@ -751,6 +793,10 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ExecSync",
 			Handler:    _PodSyncService_ExecSync_Handler,
+		},
+		{
+			MethodName: "ExecProbe",
+			Handler:    _PodSyncService_ExecProbe_Handler,
 		},
 		{
 			MethodName: "OpenExec",

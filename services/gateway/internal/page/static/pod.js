@@ -135,7 +135,7 @@ export class Sheet {
     const rows = page.probes.map((p) => h('tr', {}, h('td', {}, p.container), h('td', {}, p.type),
       h('td', {}, h('span', { class: `state ${p.outcome === 'success' ? 'good' : p.outcome === 'failure' ? 'bad' : 'wait'}` }, p.outcome === 'unspecified' ? 'not known yet' : p.outcome)),
       h('td', {}, h('code', {}, p.handler), h('small', { class: 'quiet' }, ` every ${p.period} s`)),
-      h('td', {}, p.last ? `${p.lastOk ? 'ok' : 'failed'} ${p.streak > 1 ? `${p.streak} times ` : ''}· ${ago(p.last)} ago` : 'not tried yet', p.message && !p.lastOk && h('small', { class: 'quiet block' }, p.message))));
+      h('td', {}, p.last ? `${p.lastOk ? 'ok' : 'failed'} ${p.streak > 1 ? `${p.streak} times ` : ''}· ${ago(p.last)} ago` : 'not tried yet')));
     this.probes.replaceChildren(page.probesProblem ? h('p', { class: 'quiet' }, page.probesProblem) : h('div', { class: 'scroll' }, h('table', {}, h('tbody', {}, rows))));
   }
 

@@ -27,6 +27,7 @@ import (
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/image/imagename"
+	"github.com/polylet/polylet/services/podsync/internal/places"
 	"github.com/polylet/polylet/services/podsync/internal/token"
 )
 
@@ -67,12 +68,18 @@ type Answer struct {
 	Account *v1.ServiceAccount
 }
 
+// mostKept bounds the answers that are kept: a plugin may answer for one image alone,
+// and who makes pods may name images without end.
+const mostKept = 1000
+
 // Set is the plugins of a node. Safe for concurrent use.
 type Set struct {
 	cfg     Config
 	deps    Deps
 	metrics *metrics
 	flights singleflight.Group
+	// asking bounds the runs for the pods of one namespace.
+	asking places.Places
 
 	mu    sync.Mutex
 	cache map[string]cached
@@ -119,17 +126,31 @@ func (s *Set) ask(ctx context.Context, p *kubeletconfigv1.CredentialProvider, po
 	if auth, ok := s.kept(p.Name, image, id.key, time.Now()); ok {
 		return &Answer{Auth: auth, Account: id.account}, nil
 	}
+	// Each image of a pod is asked for at once, and each run is a process of root's.
+	give, err := s.asking.Take(ctx, pod.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("many runs for namespace %s are under way: %w", pod.Namespace, err)
+	}
+	if auth, ok := s.kept(p.Name, image, id.key, time.Now()); ok {
+		give()
+		return &Answer{Auth: auth, Account: id.account}, nil
+	}
 	// Those who want the same share a run; whoever gives up does not end it.
 	result := s.flights.DoChan(cacheKey(p.Name, "run", image, id.key), func() (any, error) {
 		return s.run(context.WithoutCancel(ctx), p, image, id)
 	})
 	select {
 	case r := <-result:
+		give()
 		if r.Err != nil {
 			return nil, r.Err
 		}
 		return &Answer{Auth: r.Val.(map[string]credentialproviderv1.AuthConfig), Account: id.account}, nil
 	case <-ctx.Done():
+		go func() {
+			<-result // it goes on for a minute at most, and so long counts
+			give()
+		}()
 		return nil, ctx.Err()
 	}
 }
@@ -226,7 +247,8 @@ func (s *Set) kept(provider, image, who string, now time.Time) (map[string]crede
 	return nil, false
 }
 
-// keep keeps an answer and forgets those that have expired.
+// keep keeps an answer and forgets those that have expired, and any others when there
+// are too many.
 func (s *Set) keep(key string, c cached) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,6 +257,12 @@ func (s *Set) keep(key string, c cached) {
 		if !now.Before(old.expires) {
 			delete(s.cache, k)
 		}
+	}
+	for k := range s.cache {
+		if len(s.cache) < mostKept {
+			break
+		}
+		delete(s.cache, k)
 	}
 	s.cache[key] = c
 }

@@ -17,6 +17,7 @@ import (
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/places"
 	"github.com/polylet/polylet/services/podsync/internal/token"
 )
 
@@ -58,6 +59,13 @@ func plugin(how string) int {
 		return 0
 	case "hang":
 		time.Sleep(time.Hour)
+	case "until told":
+		for range 3000 {
+			if _, err := os.Stat(os.Getenv("PLUGIN_LOG") + ".end"); err == nil {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 	case "Registry", "Global", "Other":
 		kind = how
 	case "no cache":
@@ -210,6 +218,83 @@ func TestThoseWhoWantTheSameAtOnceShareOneRun(t *testing.T) {
 }
 
 // withTokens makes the plugin want tokens.
+// TestAPodOfManyImagesStartsFewPluginsAtOnce: all images of a pod are pulled at once,
+// and each run of a plugin is a process with as much protection from the kernel's
+// out-of-memory killer as podsync has.
+func TestAPodOfManyImagesStartsFewPluginsAtOnce(t *testing.T) {
+	b := newBench(t, "Registry")
+	s := b.set()
+	const images = 48
+	done := make(chan []error, images)
+	for i := range images {
+		go func() {
+			_, errs := s.Answers(t.Context(), podOf("p", ""), fmt.Sprintf("reg.io/image-%d:1", i))
+			done <- errs
+		}()
+	}
+	for range images {
+		if errs := <-done; len(errs) != 0 {
+			t.Error(errs)
+		}
+	}
+	if n := len(b.runs(t)); n == 0 || n > places.Most {
+		t.Errorf("it ran %d times for %d images of one registry, want %d times at most", n, images, places.Most)
+	}
+}
+
+// TestARunThatNobodyWaitsForKeepsItsPlace: a run goes on when its pod is deleted, and
+// who makes pods and deletes them would have as many under way as he likes.
+func TestARunThatNobodyWaitsForKeepsItsPlace(t *testing.T) {
+	b := newBench(t, "until told")
+	s := b.set()
+	ctx, deleted := context.WithCancel(t.Context())
+	defer deleted()
+	left := make(chan []error, places.Most)
+	for i := range places.Most {
+		go func() {
+			_, errs := s.Answers(ctx, podOf("p", ""), fmt.Sprintf("reg.io/first-%d:1", i))
+			left <- errs
+		}()
+	}
+	for begin := time.Now(); len(b.runs(t)) < places.Most; time.Sleep(10 * time.Millisecond) { // waits for processes
+		if time.Since(begin) > 50*time.Second {
+			t.Fatalf("%d runs have begun, want %d", len(b.runs(t)), places.Most)
+		}
+	}
+	deleted()
+	for range places.Most {
+		<-left
+	}
+	if _, errs := s.Answers(ctx, podOf("q", ""), "reg.io/second:1"); len(errs) != 1 || !strings.Contains(errs[0].Error(), "many runs for namespace ns are under way") {
+		t.Errorf("beside %d runs that go on for the namespace: %v", places.Most, errs)
+	}
+	if err := os.WriteFile(b.log+".end", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := s.Answers(t.Context(), podOf("q", ""), "reg.io/third:1"); len(errs) != 0 {
+		t.Errorf("when they have ended: %v", errs)
+	}
+	for begin := time.Now(); s.asking.Namespaces() != 0; time.Sleep(10 * time.Millisecond) { // waits for processes
+		if time.Since(begin) > 50*time.Second {
+			t.Fatal("places are held, though all runs have ended")
+		}
+	}
+}
+
+func TestAnswersForImagesWithoutEndAreNotAllKept(t *testing.T) {
+	s := newBench(t, "Image").set()
+	until := time.Now().Add(time.Hour)
+	for i := range 3 * mostKept {
+		s.keep(fmt.Sprint(i), cached{expires: until})
+	}
+	if n := len(s.cache); n > mostKept {
+		t.Errorf("%d answers are kept, want %d at most", n, mostKept)
+	}
+	if _, ok := s.cache[fmt.Sprint(3*mostKept-1)]; !ok {
+		t.Error("the newest is not among them")
+	}
+}
+
 func (b *bench) withTokens(kind kubeletconfigv1.ServiceAccountTokenCacheType, required bool, keys ...string) {
 	b.provider.TokenAttributes = &kubeletconfigv1.ServiceAccountTokenAttributes{
 		ServiceAccountTokenAudience: "my-registry", CacheType: kind, RequireServiceAccount: &required,

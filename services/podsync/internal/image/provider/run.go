@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/polylet/polylet/internal/lifeline"
 )
 
 // Bounds on a plugin.
@@ -39,7 +42,7 @@ func run(ctx context.Context, program string, p *kubeletconfigv1.CredentialProvi
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, p.Args...)
-	cmd.Env = os.Environ()
+	cmd.Env = withoutSystemd(os.Environ())
 	for _, e := range p.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
@@ -59,6 +62,19 @@ func run(ctx context.Context, program string, p *kubeletconfigv1.CredentialProvi
 		return nil, fmt.Errorf("its answer is larger than %d bytes", mostAnswer)
 	}
 	return understand(answer.kept.Bytes(), p.APIVersion)
+}
+
+// withoutSystemd leaves out what the supervisor has told this process alone: by
+// it a plugin could say that podsync is ready, or take its sockets.
+func withoutSystemd(env []string) []string {
+	return slices.DeleteFunc(env, func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		switch name {
+		case "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", lifeline.Variable:
+			return true
+		}
+		return false
+	})
 }
 
 // understand reads an answer. Errors must not show any of it.

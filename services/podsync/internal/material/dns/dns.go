@@ -44,6 +44,8 @@ type Host struct {
 type Warning struct {
 	Reason  string
 	Message string
+	// Node is the message of the same event for the node; empty for none.
+	Node string
 }
 
 // Read reads a resolv.conf. A file that does not exist is an error that says
@@ -100,6 +102,27 @@ func unique(list []string) []string {
 	return out
 }
 
+// CheckLimits says what of the host's search domains does not fit into pods'
+// configurations, in a sentence for an event of the node; empty when all does.
+func CheckLimits(path, clusterDomain string, host Host) string {
+	most := maxSearches
+	if clusterDomain != "" {
+		most -= 3 // those that pods get in front
+	}
+	if len(host.Searches) > most {
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", path, most)
+	}
+	for _, search := range host.Searches {
+		if len(search) > maxDomain {
+			return fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!", path, maxDomain)
+		}
+	}
+	if len(strings.Join(host.Searches, " ")) > maxSearchLength {
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", path, maxSearchLength)
+	}
+	return ""
+}
+
 // ForPod computes the configuration, cut down to the limits, with a warning
 // for all that was not done as asked.
 func ForPod(cfg Config, host Host, pod *v1.Pod) (*runtimeapi.DNSConfig, []Warning, error) {
@@ -109,9 +132,11 @@ func ForPod(cfg Config, host Host, pod *v1.Pod) (*runtimeapi.DNSConfig, []Warnin
 		return nil, nil, err
 	}
 	if policy == v1.DNSClusterFirst && len(cfg.ClusterDNS) == 0 {
-		warnings = append(warnings, Warning{"MissingClusterDNS", fmt.Sprintf(
-			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
-			fmt.Sprintf("%s/%s(%s)", pod.Namespace, pod.Name, pod.UID), pod.Spec.DNSPolicy, v1.DNSDefault)})
+		lacks := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", v1.DNSClusterFirst, v1.DNSDefault)
+		warnings = append(warnings, Warning{
+			Reason: "MissingClusterDNS", Node: lacks,
+			Message: fmt.Sprintf("pod: %q. %s", fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID), lacks),
+		})
 		policy = v1.DNSDefault
 	}
 	out := &runtimeapi.DNSConfig{}
@@ -187,8 +212,8 @@ func limit(c *runtimeapi.DNSConfig) []Warning {
 	var warnings []Warning
 	if len(c.Servers) > maxServers {
 		c.Servers = c.Servers[:maxServers]
-		warnings = append(warnings, Warning{"DNSConfigForming",
-			"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(c.Servers, " ")})
+		warnings = append(warnings, Warning{Reason: "DNSConfigForming",
+			Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(c.Servers, " ")})
 	}
 	fit := slices.DeleteFunc(slices.Clone(c.Searches), func(s string) bool { return len(s) > maxDomain })
 	if len(fit) > maxSearches {
@@ -199,8 +224,8 @@ func limit(c *runtimeapi.DNSConfig) []Warning {
 	}
 	if len(fit) != len(c.Searches) {
 		c.Searches = fit
-		warnings = append(warnings, Warning{"DNSConfigForming",
-			"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(fit, " ")})
+		warnings = append(warnings, Warning{Reason: "DNSConfigForming",
+			Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(fit, " ")})
 	}
 	return warnings
 }

@@ -27,13 +27,20 @@ type Input struct {
 }
 
 // Build computes the environment. What the container says itself comes before
-// what services say; a variable may use those before it and services'.
+// what services say; a variable may use those before it and services'. One that is
+// larger than Most is an error that names the variable.
 func Build(in Input) (map[string]string, error) {
-	vars := map[string]string{}
+	vars, left := map[string]string{}, Most
 	for i := range in.Container.EnvFrom {
 		if err := in.from(vars, &in.Container.EnvFrom[i]); err != nil {
 			return nil, err
 		}
+	}
+	for name, value := range vars {
+		left -= len(name) + len(value)
+	}
+	if left < 0 {
+		return nil, fmt.Errorf("the environment of envFrom: %w", ErrTooLarge)
 	}
 	lookup := func(name string) (string, bool) {
 		if v, ok := vars[name]; ok {
@@ -44,16 +51,16 @@ func Build(in Input) (map[string]string, error) {
 	}
 	for i := range in.Container.Env {
 		e := &in.Container.Env[i]
-		if e.ValueFrom == nil || e.Value != "" {
-			vars[e.Name] = Expand(e.Value, lookup)
-			continue
-		}
-		value, found, err := in.value(e.ValueFrom)
+		value, found, err := in.one(e, left, lookup)
 		if err != nil {
 			return nil, err
 		}
-		if found {
-			vars[e.Name] = value
+		if !found {
+			continue
+		}
+		vars[e.Name] = value
+		if left -= len(e.Name) + len(value); left < 0 {
+			return nil, fmt.Errorf("the environment up to variable %s: %w", e.Name, ErrTooLarge)
 		}
 	}
 	for name, value := range in.Services {
@@ -62,6 +69,17 @@ func Build(in Input) (map[string]string, error) {
 		}
 	}
 	return vars, nil
+}
+
+// one is the value of one variable, of at most so many bytes where it is expanded.
+func (in *Input) one(e *v1.EnvVar, most int, lookup func(string) (string, bool)) (value string, found bool, err error) {
+	if e.ValueFrom != nil && e.Value == "" {
+		return in.value(e.ValueFrom)
+	}
+	if value, err = expand(e.Value, most, lookup); err != nil {
+		return "", false, fmt.Errorf("the environment up to variable %s: %w", e.Name, err)
+	}
+	return value, true, nil
 }
 
 // Sorted lists an environment by name, so that it is the same each time.
@@ -115,7 +133,7 @@ func (in *Input) value(from *v1.EnvVarSource) (value string, found bool, err err
 		return in.configMapKey(from.ConfigMapKeyRef)
 	case from.SecretKeyRef != nil:
 		return in.secretKey(from.SecretKeyRef)
-	case from.FileKeyRef != nil:
+	case from.FileKeyRef != nil && in.File != nil:
 		return in.fileKey(from.FileKeyRef)
 	}
 	return "", true, nil

@@ -1,7 +1,10 @@
 package env
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,12 +26,41 @@ func TestReferencesAreExpandedOnce(t *testing.T) {
 		"$$(A)": "$(A)", "$$$(A)": "$a", "$$$$": "$$", "$": "$", "a$": "a$", "$(": "$(", "$(A": "$(A", "$x": "$x",
 		"$(E)": "", "$()": "$()", "$(A)$": "a$", "$($(A))": "$($(A))", "$$x": "$x",
 	} {
-		if got := Expand(in, lookup); got != want {
-			t.Errorf("Expand(%q) = %q, want %q", in, got, want)
+		if got, err := Expand(in, lookup); got != want || err != nil {
+			t.Errorf("Expand(%q) = %q, %v, want %q", in, got, err, want)
 		}
 	}
-	if ExpandAll(nil, vars) != nil {
+	if out, err := ExpandAll(nil, vars); out != nil || err != nil {
 		t.Error("nil became a list")
+	}
+}
+
+func TestVariablesThatDoubleTakeNoMemory(t *testing.T) {
+	doubling := &v1.Container{Env: []v1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 100)}}}
+	for i := range 60 {
+		name := fmt.Sprintf("$(V%d)", i)
+		doubling.Env = append(doubling.Env, v1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: name + name})
+	}
+	once := &v1.Container{Env: []v1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 500<<10)}, {Name: "V1", Value: strings.Repeat("$(V0)", 100_000)}}}
+	wide := &v1.Container{Env: []v1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 1<<20)}}}
+	for i := range 1000 {
+		wide.Env = append(wide.Env, v1.EnvVar{Name: fmt.Sprintf("W%d", i), Value: "$(V0)"})
+	}
+	for name, c := range map[string]*v1.Container{"doubling": doubling, "once": once, "wide": wide} {
+		if _, err := Build(input(c)); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "variable ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	large := map[string]string{"A": strings.Repeat("x", 1<<20)}
+	for name, args := range map[string][]string{
+		"an argument": {strings.Repeat("$(A)", 1000)}, "arguments": slices.Repeat([]string{"$(A)"}, 1000),
+	} {
+		if _, err := ExpandAll(args, large); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if out, err := ExpandAll([]string{"$(A)", "$(A)"}, large); err != nil || len(out[1]) != 1<<20 {
+		t.Errorf("two large arguments: %v", err)
 	}
 }
 

@@ -5,20 +5,42 @@
 // do I/O itself.
 package env
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
+
+// Most bounds what references may make of texts, in bytes, of a command or an
+// environment as a whole: variables that name others twice double with each, and
+// forty of them are more than a machine has. Linux starts no program with more.
+const Most = 8 << 20
+
+// ErrTooLarge says that texts are larger than Most.
+var ErrTooLarge = fmt.Errorf("with all $(VARIABLES) expanded it is larger than %d bytes, and no program can be started with that much", Most)
 
 // Expand replaces $(NAME) by what lookup knows, leaves the others as they are,
-// and makes $$ a plain $.
-func Expand(text string, lookup func(name string) (string, bool)) string {
+// and makes $$ a plain $. The error is ErrTooLarge.
+func Expand(text string, lookup func(name string) (string, bool)) (string, error) {
+	return expand(text, Most, lookup)
+}
+
+// expand makes at most so many bytes.
+func expand(text string, most int, lookup func(name string) (string, bool)) (string, error) {
+	if len(text) > most {
+		return "", ErrTooLarge
+	}
 	if !strings.Contains(text, "$") {
-		return text
+		return text, nil
 	}
 	var out strings.Builder
 	for {
 		i := strings.IndexByte(text, '$')
 		if i < 0 || i == len(text)-1 {
+			if out.Len()+len(text) > most {
+				return "", ErrTooLarge
+			}
 			out.WriteString(text)
-			return out.String()
+			return out.String(), nil
 		}
 		out.WriteString(text[:i])
 		text = text[i:]
@@ -34,6 +56,9 @@ func Expand(text string, lookup func(name string) (string, bool)) string {
 				continue
 			}
 			if value, ok := lookup(text[2:end]); ok {
+				if out.Len()+len(value) > most {
+					return "", ErrTooLarge
+				}
 				out.WriteString(value)
 			} else {
 				out.WriteString(text[:end+1])
@@ -46,14 +71,20 @@ func Expand(text string, lookup func(name string) (string, bool)) string {
 	}
 }
 
-// ExpandAll expands each text of a list; nil stays nil.
-func ExpandAll(texts []string, vars map[string]string) []string {
+// ExpandAll expands each text of a list; nil stays nil. The error is ErrTooLarge:
+// all of them together are.
+func ExpandAll(texts []string, vars map[string]string) ([]string, error) {
 	if texts == nil {
-		return nil
+		return nil, nil
 	}
-	out := make([]string, len(texts))
+	out, left := make([]string, len(texts)), Most
 	for i, text := range texts {
-		out[i] = Expand(text, func(name string) (string, bool) { v, ok := vars[name]; return v, ok })
+		one, err := expand(text, left, func(name string) (string, bool) { v, ok := vars[name]; return v, ok })
+		if err != nil {
+			return nil, err
+		}
+		out[i] = one
+		left -= len(one)
 	}
-	return out
+	return out, nil
 }

@@ -6,9 +6,11 @@
 package identity
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,20 +25,55 @@ import (
 // annotationPorts holds the container's ports in JSON.
 const annotationPorts = "io.kubernetes.container.ports"
 
-// PodLabels are a sandbox's labels: the pod's own and its name.
+// A runtime lists all sandboxes, or all containers, in one message of 16 MiB at most,
+// with all that is written on them. Nobody would learn anything of any container of
+// the node any more if a few pods took that much. In bytes:
+const (
+	mostAnnotations = 32 << 10 // of a pod's own
+	mostLabels      = 16 << 10 // of a pod's own
+	mostAllocated   = 64 << 10 // a thousand containers
+	mostPreStop     = 8 << 10
+	mostPorts       = 2 << 10
+	mostPath        = 1 << 10
+)
+
+// fitting leaves the largest out until the others fit.
+func fitting(of map[string]string, most int) map[string]string {
+	out, size := maps.Clone(of), 0
+	if out == nil {
+		out = map[string]string{}
+	}
+	for k, v := range of {
+		size += len(k) + len(v)
+	}
+	if size <= most {
+		return out
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b)+len(of[b]), len(a)+len(of[a])), cmp.Compare(a, b))
+	}) {
+		if size <= most {
+			break
+		}
+		delete(out, k)
+		size -= len(k) + len(of[k])
+	}
+	return out
+}
+
+// PodLabels are a sandbox's labels: the pod's own, as far as they fit, and its name.
 func PodLabels(pod *v1.Pod) map[string]string {
-	labels := make(map[string]string, len(pod.Labels)+3)
-	maps.Copy(labels, pod.Labels)
+	labels := fitting(pod.Labels, mostLabels)
 	labels[cri.LabelPodName] = pod.Name
 	labels[cri.LabelPodNamespace] = pod.Namespace
 	labels[cri.LabelPodUID] = string(pod.UID)
 	return labels
 }
 
-// PodAnnotations are a sandbox's annotations: the pod's own, and what it is allocated.
+// PodAnnotations are a sandbox's annotations: the pod's own, as far as they fit, and
+// what it is allocated.
 func PodAnnotations(pod *v1.Pod) (map[string]string, error) {
-	annotations := make(map[string]string, len(pod.Annotations)+1)
-	maps.Copy(annotations, pod.Annotations)
+	annotations := fitting(pod.Annotations, mostAnnotations)
 	// What this node writes down on a sandbox is not the user's to say.
 	for _, own := range []string{cri.AnnotationAllocated, cri.AnnotationPodStarted, cri.AnnotationCgroupParent} {
 		delete(annotations, own)
@@ -45,7 +82,9 @@ func PodAnnotations(pod *v1.Pod) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write down what pod %s/%s is allocated: %w", pod.Namespace, pod.Name, err)
 	}
-	annotations[cri.AnnotationAllocated] = allocated
+	if len(allocated) <= mostAllocated { // else its status says it, and a checkpoint while a resize waits
+		annotations[cri.AnnotationAllocated] = allocated
+	}
 	return annotations, nil
 }
 
@@ -58,7 +97,8 @@ func ContainerLabels(pod *v1.Pod, container string) map[string]string {
 }
 
 // ContainerAnnotations are what an agent that finds the container later needs
-// to know: how often it was restarted, how it ends, and how long it may take.
+// to know: how often it was restarted, how it ends, and how long it may take. What is
+// too long of it is left out: the spec has it as long as the pod is known.
 func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, backoff time.Duration) (map[string]string, error) {
 	a := map[string]string{
 		cri.AnnotationHash:                     plan.Hash(c),
@@ -81,7 +121,12 @@ func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, backof
 		if err != nil {
 			return nil, fmt.Errorf("write the preStop hook of container %q down: %w", c.Name, err)
 		}
-		a[cri.AnnotationPreStopHandler] = string(raw)
+		if len(raw) <= mostPreStop {
+			a[cri.AnnotationPreStopHandler] = string(raw)
+		}
+	}
+	if len(c.TerminationMessagePath) > mostPath {
+		delete(a, cri.AnnotationTerminationMessagePath) // no such file can be mounted
 	}
 	raw, err := json.Marshal(resources.Effective(pod, c))
 	if err != nil {
@@ -93,7 +138,9 @@ func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, backof
 		if err != nil {
 			return nil, fmt.Errorf("write the ports of container %q down: %w", c.Name, err)
 		}
-		a[annotationPorts] = string(raw)
+		if len(raw) <= mostPorts {
+			a[annotationPorts] = string(raw)
+		}
 	}
 	return a, nil
 }

@@ -1,7 +1,9 @@
 package identity
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,5 +69,46 @@ func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("annotations %v", got)
+	}
+}
+
+func TestWhatIsWrittenOnSandboxesAndContainersFitsIntoOneListOfAll(t *testing.T) {
+	long := strings.Repeat("x", 250<<10)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "p", Namespace: "ns", UID: "u", Labels: map[string]string{"app": "x"},
+		Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": long, "small": "kept"},
+	}}
+	for i := range 10_000 {
+		pod.Labels[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", 60)
+	}
+	c := v1.Container{
+		Name: "c", Image: "i", TerminationMessagePath: "/" + long,
+		Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{long}}}},
+	}
+	for i := range 10_000 {
+		c.Ports = append(c.Ports, v1.ContainerPort{ContainerPort: int32(i + 1)})
+	}
+	pod.Spec.Containers = []v1.Container{c}
+	for i := range 10_000 {
+		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: fmt.Sprintf("c%d", i), Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1m")},
+		}})
+	}
+	size := func(of map[string]string) (n int) {
+		for k, v := range of {
+			n += len(k) + len(v)
+		}
+		return n
+	}
+	annotations, err := PodAnnotations(pod)
+	if n := size(annotations); err != nil || n > 34<<10 || annotations["small"] != "kept" {
+		t.Errorf("a sandbox has annotations of %d bytes, %v", n, err)
+	}
+	if labels := PodLabels(pod); size(labels) > 17<<10 || labels["app"] != "x" || labels["io.kubernetes.pod.uid"] != "u" {
+		t.Errorf("a sandbox has labels of %d bytes", size(labels))
+	}
+	annotations, err = ContainerAnnotations(pod, &c, 0, 0)
+	if n := size(annotations); err != nil || n > 12<<10 {
+		t.Errorf("a container has annotations of %d bytes, %v", n, err)
 	}
 }

@@ -89,6 +89,25 @@ func (t *Total) hugePages(pod *v1.Pod) {
 	}
 }
 
+// HugePages are the bytes of huge pages that a container may have, by page size
+// name: its own limits, and of sizes for which it has none the pod's.
+// Source: KEP-2837.
+func HugePages(pod *v1.Pod, c *v1.Container) map[string]uint64 {
+	limits := map[string]uint64{}
+	take := func(list v1.ResourceList) {
+		for name, q := range list {
+			if size, err := PageSize(name); err == nil {
+				limits[size] = uint64(q.Value())
+			}
+		}
+	}
+	if pod.Spec.Resources != nil {
+		take(pod.Spec.Resources.Limits)
+	}
+	take(c.Resources.Limits)
+	return limits
+}
+
 // each calls f with the pod's init and regular containers.
 func each(pod *v1.Pod, f func(*v1.Container)) {
 	for i := range pod.Spec.InitContainers {

@@ -129,3 +129,25 @@ func TestAPodsTotal(t *testing.T) {
 		t.Errorf("with the pod's own: %+v", got)
 	}
 }
+
+func TestAContainerHasTheHugePagesOfItsPodWhereItHasNoneOfItsOwn(t *testing.T) {
+	amount := func(name, q string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceName(name): resource.MustParse(q)}
+	}
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		Resources: &v1.ResourceRequirements{Limits: amount("hugepages-2Mi", "64Mi")},
+		Containers: []v1.Container{
+			{Name: "none"}, {Name: "own", Resources: v1.ResourceRequirements{Limits: amount("hugepages-2Mi", "8Mi")}},
+			{Name: "others", Resources: v1.ResourceRequirements{Limits: amount("hugepages-1Gi", "1Gi")}},
+		},
+	}}
+	for i, want := range []map[string]uint64{{"2MB": 64 << 20}, {"2MB": 8 << 20}, {"2MB": 64 << 20, "1GB": 1 << 30}} {
+		if got := HugePages(pod, &pod.Spec.Containers[i]); !maps.Equal(got, want) {
+			t.Errorf("container %s: %v, want %v", pod.Spec.Containers[i].Name, got, want)
+		}
+	}
+	pod.Spec.Resources = nil
+	if got := HugePages(pod, &pod.Spec.Containers[0]); len(got) != 0 {
+		t.Errorf("without any: %v", got)
+	}
+}

@@ -18,6 +18,7 @@ package validate
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -110,9 +111,15 @@ func isSubdomain(s string) []string { return validation.IsDNS1123Subdomain(s) }
 
 func isLabel(s string) []string { return validation.IsDNS1123Label(s) }
 
+var plainUID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
 func (c *checker) metadata() {
 	at := field.NewPath("metadata")
 	c.all(apivalidation.ValidateObjectMeta(&c.pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, at))
+	// Directories and cgroups have its name.
+	if uid := string(c.pod.UID); !plainUID.MatchString(uid) {
+		c.invalid(at.Child("uid"), uid, "must be 1 to 128 letters, digits, dashes, dots and underscores, the first of them a letter or a digit; leave it out to have one made")
+	}
 	for key, value := range c.pod.Annotations {
 		name, found := strings.CutPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
 		if !found {

@@ -1,0 +1,192 @@
+package kubeletconfig
+
+// Parts of the kubelet's work that are to come, as notices name them.
+const (
+	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
+	noEviction     = "no running pod is evicted and nothing is reclaimed until there is an eviction manager"
+	noShutdown     = "a shutdown of the machine ends pods without order until there is a graceful node shutdown"
+	noRotation     = "certificates are not requested or rotated until there is a certificate manager"
+	noVolumes      = "only the node's own kinds of volumes are there until CSI comes"
+	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
+	asKubelet      = "the kubelet does not use it either"
+	cadvisorLegacy = "the kubelet takes it for cAdvisor's sake and does not use it either"
+)
+
+// fieldEffects says of every field of KubeletConfiguration what it does.
+func fieldEffects() map[string]Effect {
+	out := map[string]Effect{}
+	for _, part := range []map[string]Effect{servingEffects(), sourceEffects(), imageEffects(), resourceEffects(), managerEffects(), nodeEffects()} {
+		for path, effect := range part {
+			out[path] = effect
+		}
+	}
+	return out
+}
+
+func servingEffects() map[string]Effect {
+	return map[string]Effect{
+		"enableServer":                               used("gateway"),
+		"address":                                    used("gateway"),
+		"port":                                       used("gateway, nodestatus"),
+		"readOnlyPort":                               used("gateway"),
+		"tlsCertFile":                                used("gateway"),
+		"tlsPrivateKeyFile":                          used("gateway"),
+		"tlsCipherSuites":                            used("gateway"),
+		"tlsCurvePreferences":                        used("gateway"),
+		"tlsMinVersion":                              used("gateway"),
+		"rotateCertificates":                         later(noRotation),
+		"serverTLSBootstrap":                         partly("gateway", noRotation),
+		"authentication.x509.clientCAFile":           used("gateway"),
+		"authentication.webhook.enabled":             used("gateway"),
+		"authentication.webhook.cacheTTL":            used("gateway"),
+		"authentication.anonymous.enabled":           used("gateway"),
+		"authorization.mode":                         used("gateway"),
+		"authorization.webhook.cacheAuthorizedTTL":   used("gateway"),
+		"authorization.webhook.cacheUnauthorizedTTL": used("gateway"),
+		"enableDebuggingHandlers":                    used("gateway"),
+		"enableContentionProfiling":                  used("all"),
+		"enableSystemLogHandler":                     used("gateway"),
+		"enableSystemLogQuery":                       used("gateway"),
+		"enableProfilingHandler":                     used("gateway"),
+		"enableDebugFlagsHandler":                    used("gateway"),
+		"healthzPort":                                used("gateway"),
+		"healthzBindAddress":                         used("gateway"),
+		"streamingConnectionIdleTimeout":             idle(asKubelet),
+		"tracing.endpoint":                           used("all"),
+		"tracing.samplingRatePerMillion":             used("all"),
+		"logging.format":                             used("all"),
+		"logging.verbosity":                          used("all"),
+		"logging.vmodule":                            used("all"),
+		"logging.flushFrequency":                     ours("each line is written at once"),
+		"logging.options.text.splitStream":           ours("all lines go to one stream, stderr"),
+		"logging.options.text.infoBufferSize":        ours("each line is written at once"),
+		"logging.options.json.splitStream":           ours("all lines go to one stream, stderr"),
+		"logging.options.json.infoBufferSize":        ours("each line is written at once"),
+		"showHiddenMetricsForVersion":                ours("no metric is hidden"),
+	}
+}
+
+func sourceEffects() map[string]Effect {
+	return map[string]Effect{
+		"staticPodPath":      used("podsync"),
+		"fileCheckFrequency": used("podsync"),
+		"staticPodURL":       used("podsync"),
+		"staticPodURLHeader": used("podsync"),
+		"httpCheckFrequency": used("podsync"),
+		"syncFrequency":      partly("podsync", "it bounds /healthz/syncloop; pods are looked at when something changes, not at an interval"),
+		"podLogsDir":         used("podsync"),
+		"configMapAndSecretChangeDetectionStrategy": ours("ConfigMaps and Secrets of pods are always watched"),
+		"maxPods":                      used("podsync, nodestatus"),
+		"podsPerCore":                  used("nodestatus"),
+		"podCIDR":                      used("podsync"),
+		"runOnce":                      idle("validation refuses it, as the kubelet's does"),
+		"registerNode":                 used("nodestatus"),
+		"registerWithTaints":           used("nodestatus"),
+		"providerID":                   used("nodestatus"),
+		"clusterDomain":                used("podsync"),
+		"clusterDNS":                   used("podsync"),
+		"resolvConf":                   used("podsync"),
+		"hairpinMode":                  idle(asKubelet),
+		"makeIPTablesUtilChains":       used("podsync"),
+		"iptablesMasqueradeBit":        idle(asKubelet),
+		"iptablesDropBit":              idle(asKubelet),
+		"volumePluginDir":              later("there are no FlexVolumes; " + noVolumes),
+		"volumeStatsAggPeriod":         used("stats"),
+		"enableControllerAttachDetach": later("the Node always says that the controller attaches volumes; " + noVolumes),
+		"crashLoopBackOff.maxContainerRestartPeriod": used("podsync"),
+	}
+}
+
+func imageEffects() map[string]Effect {
+	return map[string]Effect{
+		"containerRuntimeEndpoint":               used("podsync"),
+		"imageServiceEndpoint":                   used("podsync"),
+		"runtimeRequestTimeout":                  used("podsync"),
+		"registryPullQPS":                        used("podsync"),
+		"registryBurst":                          used("podsync"),
+		"serializeImagePulls":                    used("podsync"),
+		"maxParallelImagePulls":                  used("podsync"),
+		"imagePullCredentialsVerificationPolicy": used("podsync"),
+		"preloadedImagesVerificationAllowlist":   used("podsync"),
+		"imageMinimumGCAge":                      used("podsync"),
+		"imageMaximumGCAge":                      used("podsync"),
+		"imageGCHighThresholdPercent":            used("podsync"),
+		"imageGCLowThresholdPercent":             used("podsync"),
+		"nodeStatusMaxImages":                    used("nodestatus"),
+		"containerLogMaxSize":                    used("podsync"),
+		"containerLogMaxFiles":                   used("podsync"),
+		"containerLogMaxWorkers":                 used("podsync"),
+		"containerLogMonitorInterval":            used("podsync"),
+		"seccompDefault":                         used("podsync"),
+		"userNamespaces.idsPerPod":               used("podsync"),
+	}
+}
+
+func resourceEffects() map[string]Effect {
+	return map[string]Effect{
+		"cgroupDriver":                  used("podsync, stats, until the runtime says"),
+		"cgroupRoot":                    used("podsync, stats"),
+		"cgroupsPerQOS":                 used("podsync"),
+		"kubeletCgroups":                used("all"),
+		"systemCgroups":                 partly("stats", "the cgroup is measured; no process is moved into it"),
+		"enforceNodeAllocatable":        used("podsync"),
+		"systemReserved":                used("podsync, nodestatus"),
+		"kubeReserved":                  used("podsync, nodestatus"),
+		"systemReservedCgroup":          used("podsync"),
+		"kubeReservedCgroup":            used("podsync"),
+		"reservedSystemCPUs":            partly("podsync, nodestatus", "as many processors are reserved; "+noManagers),
+		"qosReserved":                   later("the gate QOSReserved has no effect yet"),
+		"cpuCFSQuota":                   used("podsync"),
+		"cpuCFSQuotaPeriod":             used("podsync"),
+		"podPidsLimit":                  used("podsync"),
+		"memoryThrottlingFactor":        later(noMemoryQoS),
+		"memoryReservationPolicy":       later(noMemoryQoS),
+		"singleProcessOOMKill":          used("podsync"),
+		"failCgroupV1":                  used("podsync"),
+		"failSwapOn":                    used("podsync"),
+		"memorySwap.swapBehavior":       used("podsync"),
+		"oomScoreAdj":                   used("all"),
+		"maxOpenFiles":                  used("all"),
+		"protectKernelDefaults":         used("podsync"),
+		"allowedUnsafeSysctls":          used("podsync"),
+		"localStorageCapacityIsolation": partly("nodestatus", "limits of local storage are not enforced; "+noEviction),
+	}
+}
+
+func managerEffects() map[string]Effect {
+	return map[string]Effect{
+		"cpuManagerPolicy":             partly("podsync", "Guaranteed pods' processors cannot be resized, but "+noManagers),
+		"cpuManagerPolicyOptions":      later(noManagers),
+		"cpuManagerReconcilePeriod":    later(noManagers),
+		"memoryManagerPolicy":          partly("podsync", "Guaranteed pods' memory cannot be resized, but "+noManagers),
+		"reservedMemory":               later(noManagers),
+		"topologyManagerPolicy":        later(noManagers),
+		"topologyManagerScope":         later(noManagers),
+		"topologyManagerPolicyOptions": later(noManagers),
+	}
+}
+
+func nodeEffects() map[string]Effect {
+	return map[string]Effect{
+		"evictionHard":                     partly("nodestatus", "conditions, allocatable and admission follow it; "+noEviction),
+		"evictionSoft":                     partly("nodestatus", "conditions follow it; "+noEviction),
+		"evictionSoftGracePeriod":          partly("nodestatus", "conditions follow it; "+noEviction),
+		"evictionPressureTransitionPeriod": used("nodestatus"),
+		"evictionMaxPodGracePeriod":        later(noEviction),
+		"evictionMinimumReclaim":           later(noEviction),
+		"mergeDefaultEvictionSettings":     used("loading"),
+		"kernelMemcgNotification":          later(noEviction),
+		"shutdownGracePeriod":              later(noShutdown),
+		"shutdownGracePeriodCriticalPods":  later(noShutdown),
+		"shutdownGracePeriodByPodPriority": later(noShutdown),
+		"kubeAPIQPS":                       used("podsync, nodestatus"),
+		"kubeAPIBurst":                     used("podsync, nodestatus"),
+		"contentType":                      used("podsync, nodestatus"),
+		"eventRecordQPS":                   used("podsync, nodestatus"),
+		"eventBurst":                       used("podsync, nodestatus"),
+		"nodeStatusUpdateFrequency":        used("nodestatus"),
+		"nodeStatusReportFrequency":        used("nodestatus"),
+		"nodeLeaseDurationSeconds":         used("nodestatus"),
+		"featureGates":                     used("all"), // each of them has an effect of its own
+	}
+}

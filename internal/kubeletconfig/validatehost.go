@@ -1,0 +1,57 @@
+package kubeletconfig
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
+)
+
+// host is what validation has to know of the machine.
+type host struct {
+	// unified says that cgroups are of version 2.
+	unified bool
+	// online are the processors; empty is not known.
+	online cpuset.CPUSet
+}
+
+// onlineFile lists the processors that can be used.
+const onlineFile = "/sys/devices/system/cpu/online"
+
+// thisHost looks at the machine.
+func thisHost() host {
+	out := host{unified: cgroupV2()}
+	if raw, err := os.ReadFile(onlineFile); err == nil {
+		out.online, _ = cpuset.Parse(strings.TrimSpace(string(raw))) // what cannot be read is not known
+	}
+	return out
+}
+
+// validateHost checks what depends on the machine.
+func validateHost(p *problems, c *kubeletv1beta1.KubeletConfiguration, h host) {
+	p.add(h.unified || *c.SingleProcessOOMKill, "singleProcessOOMKill", *c.SingleProcessOOMKill, "it must not be explicitly set to false when using cgroup v1: remove it")
+	p.add(h.unified || c.MemorySwap.SwapBehavior != "LimitedSwap", "memorySwap.swapBehavior", c.MemorySwap.SwapBehavior, "LimitedSwap is only supported with cgroup v2: set NoSwap")
+	if c.ReservedSystemCPUs == "" {
+		return
+	}
+	reserved, err := cpuset.Parse(c.ReservedSystemCPUs)
+	p.add(err == nil, "reservedSystemCPUs", c.ReservedSystemCPUs, "a list of processors, e.g. 0-1,4")
+	p.add(err != nil || h.online.IsEmpty() || reserved.IsSubsetOf(h.online), "reservedSystemCPUs", c.ReservedSystemCPUs,
+		"it is not a subset of the online processors, "+h.online.String())
+}
+
+// validateGates checks fields whose feature gate is off.
+func validateGates(p *problems, c *kubeletv1beta1.KubeletConfiguration, gates map[string]bool) {
+	needs := func(gate string, set bool, field string, value any) {
+		p.add(gates[gate] || !set, field, value, "it requires the feature gate "+gate)
+	}
+	period := c.CPUCFSQuotaPeriod.Duration
+	needs("CustomCPUCFSQuotaPeriod", period != 100*time.Millisecond, "cpuCFSQuotaPeriod", period.String())
+	needs("RotateKubeletServerCertificate", c.ServerTLSBootstrap, "serverTLSBootstrap", c.ServerTLSBootstrap)
+	needs("GracefulNodeShutdown", c.ShutdownGracePeriod.Duration > 0, "shutdownGracePeriod", c.ShutdownGracePeriod.Duration.String())
+	needs("GracefulNodeShutdown", c.ShutdownGracePeriodCriticalPods.Duration > 0, "shutdownGracePeriodCriticalPods", c.ShutdownGracePeriodCriticalPods.Duration.String())
+	needs("GracefulNodeShutdownBasedOnPodPriority", len(c.ShutdownGracePeriodByPodPriority) > 0, "shutdownGracePeriodByPodPriority", len(c.ShutdownGracePeriodByPodPriority))
+	needs("MemoryQoS", c.MemoryReservationPolicy == kubeletv1beta1.TieredReservationMemoryReservationPolicy, "memoryReservationPolicy", string(c.MemoryReservationPolicy))
+}

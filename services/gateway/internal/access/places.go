@@ -1,0 +1,207 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	authzv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// errTooMany refuses a review for want of a place. It is never kept.
+var errTooMany = errors.New("too many requests are being authenticated and authorised; try again")
+
+// Begin is asked before a question goes out to the apiserver for a request of
+// an address (host:port), and returns what ends it, or nil when there are too
+// many. known says that it is certain who asks. Answers that are kept, and
+// certificates, need no question and no place.
+type Begin func(address string, known bool) (end func())
+
+type addressKey struct{}
+
+// withAddress notes whose request a context is of.
+func withAddress(r *http.Request) context.Context {
+	return context.WithValue(r.Context(), addressKey{}, r.RemoteAddr)
+}
+
+func addressOf(ctx context.Context) string {
+	address, _ := ctx.Value(addressKey{}).(string)
+	return address
+}
+
+// placed gives each question about somebody's access its place; those about
+// tokens have theirs from askers. Equal questions at the same time are one.
+type placed struct {
+	Reviewer
+	begin Begin
+	group singleflight.Group
+}
+
+// verdict is what a question about access gave.
+type verdict struct {
+	answer  *authzv1.SubjectAccessReview
+	refusal *metav1.Status
+}
+
+// ReviewAccess implements Reviewer.
+func (p *placed) ReviewAccess(ctx context.Context, question *authzv1.SubjectAccessReview) (*authzv1.SubjectAccessReview, *metav1.Status, error) {
+	key, err := question.Spec.Marshal()
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding what a SubjectAccessReview asks: %w", err)
+	}
+	done := p.group.DoChan(string(key), func() (any, error) {
+		end := p.begin(addressOf(ctx), question.Spec.User != user.Anonymous)
+		if end == nil {
+			return nil, errTooMany
+		}
+		defer end()
+		// Others may wait for it when the first who asked has left.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+		defer cancel()
+		answer, refusal, err := p.Reviewer.ReviewAccess(ctx, question)
+		return verdict{answer, refusal}, err
+	})
+	select {
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case result := <-done:
+		said, _ := result.Val.(verdict)
+		return said.answer.DeepCopy(), said.refusal.DeepCopy(), result.Err
+	}
+}
+
+var _ Reviewer = (*placed)(nil)
+
+// askers know which address shows a token. The library's cache forgets whose
+// request it asks for, as several may wait for one answer: the place is then the
+// first one's.
+type askers struct {
+	begin Begin
+	good  goodTokens
+
+	mu      sync.Mutex
+	byToken map[string]*asker
+	waiting int
+}
+
+// mostWaiting is how many requests may wait for what their tokens are, in all:
+// those with equal tokens take one place, but each its own memory. Tokens that
+// were good before are not counted, or strangers who wait would keep out those
+// whose answers are kept.
+const mostWaiting = 512
+
+type asker struct {
+	address string
+	waiting int
+}
+
+func newAskers(begin Begin) *askers { return &askers{begin: begin, byToken: map[string]*asker{}} }
+
+// around is what asks the cache: it notes who does.
+func (a *askers) around(cache authenticator.Token) authenticator.Token {
+	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		good := a.good.has(token)
+		a.mu.Lock()
+		if a.waiting >= mostWaiting && !good {
+			a.mu.Unlock()
+			return nil, false, errTooMany
+		}
+		if !good {
+			a.waiting++
+		}
+		one := a.byToken[token]
+		if one == nil {
+			one = &asker{address: addressOf(ctx)}
+			a.byToken[token] = one
+		}
+		one.waiting++
+		a.mu.Unlock()
+		defer func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if !good {
+				a.waiting--
+			}
+			if one.waiting--; one.waiting == 0 {
+				delete(a.byToken, token)
+			}
+		}()
+		return cache.AuthenticateToken(ctx, token)
+	})
+}
+
+// within is what the cache asks: each question has its place, one about a token
+// that was good before among those of callers who are known.
+func (a *askers) within(review authenticator.Token) authenticator.Token {
+	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		address := ""
+		a.mu.Lock()
+		if one := a.byToken[token]; one != nil {
+			address = one.address
+		}
+		a.mu.Unlock()
+		end := a.begin(address, a.good.has(token))
+		if end == nil {
+			return nil, false, errTooMany
+		}
+		defer end()
+		answer, ok, err := review.AuthenticateToken(ctx, token)
+		if err == nil {
+			a.good.note(token, ok)
+		}
+		return answer, ok, err
+	})
+}
+
+// goodTokens remembers which tokens the apiserver said are somebody's, by their
+// hashes. It lets nobody in: whose a token is, is asked or kept elsewhere. The
+// zero value is ready.
+type goodTokens struct {
+	mu sync.Mutex
+	of map[[sha256.Size]byte]time.Time // when it was said last
+}
+
+const (
+	// mostGood bounds them. Few ask a node by token: what scrapes it, and people.
+	mostGood = 1024
+	// goodFor is how long one counts. The library does not tell one that is
+	// revoked from a question that failed.
+	goodFor = time.Hour
+)
+
+func (g *goodTokens) has(token string) bool {
+	hash := sha256.Sum256([]byte(token))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	said, ok := g.of[hash]
+	return ok && time.Since(said) < goodFor
+}
+
+// note takes any other out for the next when there are too many.
+func (g *goodTokens) note(token string, good bool) {
+	hash := sha256.Sum256([]byte(token))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !good {
+		delete(g.of, hash)
+		return
+	}
+	if g.of == nil {
+		g.of = map[[sha256.Size]byte]time.Time{}
+	}
+	for other := range g.of {
+		if len(g.of) < mostGood {
+			break
+		}
+		delete(g.of, other)
+	}
+	g.of[hash] = time.Now()
+}

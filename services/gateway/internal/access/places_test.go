@@ -1,0 +1,108 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+)
+
+func TestRequestsThatWaitForOneTokenAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		hung := authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
+			<-end
+			return nil, false, nil
+		})
+		a := newAskers(func(string, bool) func() { return func() {} })
+		token := a.around(hung)
+		var group sync.WaitGroup
+		for range mostWaiting {
+			group.Go(func() { _, _, _ = token.AuthenticateToken(t.Context(), "one") })
+		}
+		synctest.Wait()
+		if _, _, err := token.AuthenticateToken(t.Context(), "one"); !errors.Is(err, errTooMany) {
+			t.Errorf("one more: %v", err)
+		}
+		close(end)
+		group.Wait()
+		if _, _, err := token.AuthenticateToken(t.Context(), "one"); err != nil || a.waiting != 0 || len(a.byToken) != 0 {
+			t.Errorf("%v, %d waiting, %v", err, a.waiting, a.byToken)
+		}
+	})
+}
+
+func TestStrangersWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		hangs := false
+		review := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+			if token == "good" {
+				return &authenticator.Response{}, true, nil
+			}
+			<-end
+			return nil, false, errors.New("invalid bearer token")
+		})
+		// A token that is known has a place kept for it.
+		a := newAskers(func(_ string, known bool) func() {
+			if hangs && !known {
+				return nil
+			}
+			return func() {}
+		})
+		token := a.around(a.within(review))
+		if _, ok, err := token.AuthenticateToken(t.Context(), "good"); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		var group sync.WaitGroup
+		for range mostWaiting {
+			group.Go(func() { _, _, _ = token.AuthenticateToken(t.Context(), "invented") })
+		}
+		synctest.Wait()
+		hangs = true
+		if _, ok, err := token.AuthenticateToken(t.Context(), "good"); !ok || err != nil {
+			t.Errorf("who was let in before: %v, %v", ok, err)
+		}
+		close(end)
+		group.Wait()
+		if a.waiting != 0 || len(a.byToken) != 0 {
+			t.Errorf("%d waiting, %v", a.waiting, a.byToken)
+		}
+	})
+}
+
+func TestATokenIsGoodForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g goodTokens
+		g.note("a", true)
+		time.Sleep(goodFor - time.Second)
+		if !g.has("a") {
+			t.Error("it is forgotten too early")
+		}
+		if time.Sleep(time.Second); g.has("a") {
+			t.Error("it is good for ever")
+		}
+	})
+}
+
+func TestATokenThatIsRefusedIsNoLongerGoodAndTheyAreBounded(t *testing.T) {
+	var g goodTokens
+	g.note("a", true)
+	if !g.has("a") || g.has("b") {
+		t.Error("a is good, b is not")
+	}
+	if g.note("a", false); g.has("a") {
+		t.Error("a was refused")
+	}
+	for i := range 2 * mostGood {
+		g.note(strconv.Itoa(i), true)
+	}
+	if len(g.of) != mostGood || !g.has(strconv.Itoa(2*mostGood-1)) {
+		t.Errorf("%d are kept", len(g.of))
+	}
+}

@@ -1,0 +1,75 @@
+package identity
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// said is what a Reporter was told last, "well" for what is ready.
+type said struct {
+	mu   sync.Mutex
+	last string
+}
+
+func (s *said) Set(name string, ready bool, message string) {
+	if ready {
+		message = "well"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = name + ": " + message
+}
+
+// certificate is from when to when one is valid.
+type certificate struct{ begin, end time.Time }
+
+func TestAClientCertificateThatIsNotValidIsToldUntilItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var now atomic.Value
+		end := start.Add(time.Minute)
+		now.Store(certificate{start.Add(-time.Hour), end})
+		var told said
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = Watch(ctx, func() (time.Time, time.Time) {
+				c, _ := now.Load().(certificate)
+				return c.begin, c.end
+			}, &told)
+		}()
+		last := func(after time.Duration) string {
+			time.Sleep(after)
+			synctest.Wait()
+			told.mu.Lock()
+			defer told.mu.Unlock()
+			return told.last
+		}
+		if got := last(45 * time.Second); got != "" {
+			t.Errorf("while it is valid: %q", got)
+		}
+		if got := last(30 * time.Second); !strings.Contains(got, "client certificate: ") || !strings.Contains(got, end.UTC().Format(time.RFC3339)) || !strings.Contains(got, "renew") {
+			t.Errorf("when it has ended: %q", got)
+		}
+		now.Store(certificate{start.Add(-time.Hour), end.Add(time.Hour)})
+		if got := last(lookAgain); got != "client certificate: well" {
+			t.Errorf("when it was renewed: %q", got)
+		}
+		now.Store(certificate{start.Add(time.Hour), end.Add(time.Hour)})
+		if got := last(lookAgain); !strings.Contains(got, "set this machine's clock") {
+			t.Errorf("when the clock is behind: %q", got)
+		}
+		now.Store(certificate{})
+		if got := last(lookAgain); got != "client certificate: well" {
+			t.Errorf("a token instead of it: %q", got)
+		}
+		cancel()
+		<-done
+	})
+}

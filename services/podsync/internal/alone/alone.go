@@ -1,0 +1,105 @@
+// Package alone keeps a second node agent away from a root directory: two that
+// work there stop and remove each other's pods. It must never end anybody.
+package alone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+
+	"github.com/polylet/polylet/internal/lockfile"
+)
+
+const (
+	// patience is how long an agent that was killed may take to be gone.
+	patience = 5 * time.Second
+	// answerWithin bounds the wait for a listener with a full queue.
+	answerWithin = time.Second
+)
+
+// Hold takes the root directory for this process until release is called or the
+// process ends. It fails when another agent works there, a kubelet or a podsync,
+// and says which.
+func Hold(ctx context.Context, rootDir string) (release func(), err error) {
+	return hold(ctx, rootDir, patience)
+}
+
+func hold(ctx context.Context, rootDir string, patience time.Duration) (release func(), err error) {
+	if err := noKubelet(ctx, rootDir); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(rootDir, "polylet")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "lock")
+	// The kernel gives the lock back with the process, however that ends.
+	soon, cancel := context.WithTimeout(ctx, patience)
+	_, release, err = lockfile.Hold(soon, lockfile.Config{Path: path}, logr.FromContextOrDiscard(ctx))
+	cancel() // the lock outlives it
+	switch {
+	case err == nil:
+		return release, nil
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return nil, fmt.Errorf("another podsync works in %s (it holds %s): stop that agent first, or choose another --root-dir", rootDir, path)
+	default:
+		return nil, fmt.Errorf("keep other agents off %s: %w", rootDir, err)
+	}
+}
+
+// Check says why Hold would fail; nil when it would not.
+func Check(ctx context.Context, rootDir string) error {
+	release, err := Hold(ctx, rootDir)
+	if err != nil {
+		return err
+	}
+	release()
+	return nil
+}
+
+// noKubelet fails when somebody serves the pod resources of this root directory,
+// which every kubelet does while it runs.
+func noKubelet(ctx context.Context, rootDir string) error {
+	path := filepath.Join(rootDir, "pod-resources", "kubelet.sock")
+	dialer := net.Dialer{Timeout: answerWithin}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil //nolint:nilerr // nobody is there
+	}
+	defer func() { _ = conn.Close() }()
+	return fmt.Errorf("%s works in %s (it serves %s): stop it first (systemctl disable --now kubelet), or choose another --root-dir",
+		whose(conn), rootDir, path)
+}
+
+// whose names the process that opened the socket at the other end.
+func whose(conn net.Conn) string {
+	const somebody = "another node agent"
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return somebody
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return somebody
+	}
+	var who *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { who, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || credErr != nil || who.Pid == 0 {
+		return somebody
+	}
+	pid := strconv.Itoa(int(who.Pid))
+	name, err := os.ReadFile("/proc/" + pid + "/comm")
+	if err != nil {
+		return somebody + ", process " + pid
+	}
+	return fmt.Sprintf("%s %s, process %s", somebody, strconv.Quote(strings.TrimSpace(string(name))), pid)
+}

@@ -1,0 +1,174 @@
+package image
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// turns decides whose pull comes next: the namespace with the fewest under way, of
+// equal ones the one whose last turn is longest ago. Who makes pods may name images
+// without end whose registry never ends its answers. Safe for concurrent use.
+type turns struct {
+	// most is how many pulls have a place at once; when zero, only those of one
+	// namespace are bounded.
+	most int
+
+	mu    sync.Mutex
+	taken int
+	// held counts the places by namespace, and under the pulls under way, those that
+	// have given their places up, too; served is when each that has pulls had its last
+	// turn.
+	held    map[string]int
+	under   map[string]int
+	served  map[string]uint64
+	now     uint64 // counts turns
+	waiting []*turn
+}
+
+// mostOfOne is how many places the pulls of one namespace have where all together have
+// as many as they want: the images of a pod are asked for at once.
+const mostOfOne = 32
+
+// turn is a pull's.
+type turn struct {
+	// namespaces want the image; by is the one by which it got its turn.
+	namespaces []string
+	by         string
+	// beside is how many pulls of that namespace were under way then.
+	beside int
+	ready  chan struct{}
+}
+
+func newTurns(most int) *turns {
+	return &turns{most: most, held: map[string]int{}, under: map[string]int{}, served: map[string]uint64{}}
+}
+
+// ask makes a turn of a pull for a namespace; nothing waits before take.
+func (t *turns) ask(namespace string) *turn {
+	return &turn{namespaces: []string{namespace}, ready: make(chan struct{})}
+}
+
+// join says that one more namespace wants what is pulled: it need not wait behind
+// what else the first one wants.
+func (t *turns) join(w *turn, namespace string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(w.namespaces, namespace) {
+		w.namespaces = append(w.namespaces, namespace)
+	}
+}
+
+// take waits for a pull's turn. yield gives its place to others while it goes on, and
+// end says that it is over; the error is ctx's.
+func (t *turns) take(ctx context.Context, w *turn) (yield, end func(), err error) {
+	t.mu.Lock()
+	t.waiting = append(t.waiting, w)
+	t.admit()
+	t.mu.Unlock()
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if i := slices.Index(t.waiting, w); i >= 0 {
+			t.waiting = slices.Delete(t.waiting, i, i+1)
+		} else {
+			t.give(w)
+			t.over(w)
+		}
+		t.forget()
+		return nil, nil, ctx.Err()
+	}
+	held := true
+	give := func() {
+		if held {
+			held = false
+			t.give(w)
+		}
+	}
+	yield = func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		give()
+		t.admit()
+	}
+	end = func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		give()
+		t.over(w)
+		t.forget()
+	}
+	return yield, end, nil
+}
+
+// give counts a place less. The lock is held.
+func (t *turns) give(w *turn) {
+	t.taken--
+	if t.held[w.by]--; t.held[w.by] == 0 {
+		delete(t.held, w.by)
+	}
+}
+
+// over counts a pull less, and admits others. The lock is held.
+func (t *turns) over(w *turn) {
+	if t.under[w.by]--; t.under[w.by] == 0 {
+		delete(t.under, w.by)
+	}
+	t.admit()
+}
+
+// admit gives free places away. The lock is held.
+func (t *turns) admit() {
+	for t.most <= 0 || t.taken < t.most {
+		i, by := t.next()
+		if i < 0 {
+			return
+		}
+		w := t.waiting[i]
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+		t.now++
+		w.by, w.beside, t.served[by] = by, t.under[by], t.now
+		t.taken++
+		t.held[by]++
+		t.under[by]++
+		close(w.ready)
+	}
+}
+
+// next finds the pull that comes next, and by which of its namespaces; negative when
+// there is none. The lock is held.
+func (t *turns) next() (at int, by string) {
+	at = -1
+	for i, w := range t.waiting {
+		for _, namespace := range w.namespaces {
+			if t.most <= 0 && t.held[namespace] >= mostOfOne {
+				continue
+			}
+			if at < 0 || t.before(namespace, by) {
+				at, by = i, namespace
+			}
+		}
+	}
+	return at, by
+}
+
+// before says whether a namespace has its turn before another. The lock is held.
+func (t *turns) before(a, b string) bool {
+	if t.under[a] != t.under[b] {
+		return t.under[a] < t.under[b]
+	}
+	return t.served[a] < t.served[b]
+}
+
+// forget drops when namespaces had their turns that have no pulls any more. The lock
+// is held.
+func (t *turns) forget() {
+	for namespace := range t.served {
+		waits := slices.ContainsFunc(t.waiting, func(w *turn) bool { return slices.Contains(w.namespaces, namespace) })
+		if t.under[namespace] == 0 && !waits {
+			delete(t.served, namespace)
+		}
+	}
+}

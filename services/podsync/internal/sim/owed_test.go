@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+)
+
+// owed says whether a container that podsync ended for a reason that passes (a
+// probe, a hook, its definition, its sandbox), or was about to end, is to start
+// again though its exit alone would not let it.
+func (j *judge) owed(uid string, spec *v1.PodSpec, name string, r *record) bool {
+	if !r.ended || !r.stopped && !j.wasAsked(uid, r.id) || isEphemeral(name) {
+		return false
+	}
+	policy := spec.RestartPolicy
+	for i := range spec.Containers {
+		if c := &spec.Containers[i]; c.Name == name {
+			if c.RestartPolicy != nil {
+				policy = v1.RestartPolicy(*c.RestartPolicy)
+			}
+			return policy != v1.RestartPolicyNever
+		}
+	}
+	return false
+}
+
+// owes says whether a container that has ended is owed a start.
+func (j *judge) owes(sub *subject, uid, name string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r := j.record(uid, name)
+	return r.stopped && j.owed(uid, &sub.pod.Spec, name, r)
+}
+
+// wasAsked says whether podsync has asked a container to stop.
+func (j *judge) wasAsked(uid, id string) bool {
+	return slices.ContainsFunc(j.asks[uid], func(a ask) bool { return a.id == id })
+}
+
+// interrupted notes that podsync has died: why it asks containers to stop, and what
+// their postStart hooks do, is not known any more.
+func (j *judge) interrupted() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clear(j.hooking)
+	for uid, asks := range j.asks {
+		for _, a := range asks {
+			if r := j.record(uid, j.made[a.id].Name); r.live[a.id] || r.ended && r.id == a.id {
+				j.owners[uid].unsure = true
+			}
+		}
+	}
+}
+
+// killedByProbe makes a pod whose liveness or startup probe fails once; its process
+// takes the signal and exits with 0.
+func killedByProbe(m *maker, startup bool) {
+	m.policy([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}[m.rng.IntN(3)], runs)
+	if m.spec.RestartPolicy == v1.RestartPolicyNever {
+		m.end = succeeds
+	}
+	c := m.main(fakecri.Script{OnTerm: fakecri.Term{After: time.Duration(m.rng.Int64N(int64(m.grace() + time.Second)))}})
+	if m.scripts[c.Name].OnTerm.After > m.grace() { // the signal that is not waited for ends it, with 137
+		m.scripts[c.Name] = fakecri.Script{}
+	}
+	if startup {
+		c.StartupProbe = probe()
+		m.probes[c.Name] = probeScript{startup: []turn{{m.short() + 3*time.Second, false}}}
+		return
+	}
+	c.LivenessProbe = probe()
+	m.probes[c.Name] = probeScript{liveness: []turn{{time.Second, true}, {m.short() + 3*time.Second, false}}}
+}

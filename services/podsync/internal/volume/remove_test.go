@@ -1,0 +1,66 @@
+package volume
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRemovalEntersNoMountOnKernelsThatDoNotNameThem is for Linux before 5.8,
+// whose statx says nothing about mounts; a newer one stands in for it.
+func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
+	onKernel(t)
+	kernels := map[string]func(int) (bool, bool){
+		"new": mountRoot,
+		"old": func(int) (bool, bool) { return false, false },
+	}
+	for name, kernel := range kernels {
+		for _, at := range []string{"tree", "tree/a/b"} {
+			t.Run(name+" "+at, func(t *testing.T) {
+				dir, outside := t.TempDir(), t.TempDir()
+				kept := filepath.Join(outside, "kept")
+				if err := os.WriteFile(kept, []byte("mine"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				foreign := filepath.Join(dir, at)
+				if err := os.MkdirAll(filepath.Join(dir, "tree", "a", "b"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, "tree", "a", "file"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.Mount(outside, foreign, "", unix.MS_BIND, ""); err != nil {
+					t.Fatal(err)
+				}
+				mounted := true
+				t.Cleanup(func() {
+					if mounted {
+						_ = unix.Unmount(foreign, unix.MNT_DETACH)
+					}
+				})
+				remove := func() error {
+					return (&tree{ctx: t.Context(), mountRoot: kernel}).removeAll(filepath.Join(dir, "tree"))
+				}
+				if err := remove(); err == nil || !strings.Contains(err.Error(), foreign+" is a mount point") {
+					t.Errorf("err = %v, want it to name %s", err, foreign)
+				}
+				if data, err := os.ReadFile(kept); err != nil || string(data) != "mine" {
+					t.Fatalf("the file behind the mount: %q, %v", data, err)
+				}
+				if err := unix.Unmount(foreign, 0); err != nil {
+					t.Fatal(err)
+				}
+				mounted = false
+				if err := remove(); err != nil {
+					t.Error(err)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "tree")); !os.IsNotExist(err) {
+					t.Errorf("the tree is still there: %v", err)
+				}
+			})
+		}
+	}
+}

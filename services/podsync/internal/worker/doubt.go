@@ -1,0 +1,94 @@
+package worker
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Doubt implements source.Sink: while a manifest cannot be read, what runs of a static
+// pod that no source knows may be that manifest's. A slip of the pen must not stop a
+// control plane when this process is started anew.
+func (r *Registry) Doubt(src string, some bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.sayDoubted()
+	if some {
+		r.doubts[src] = true
+		return
+	}
+	delete(r.doubts, src)
+	if !r.sweeping {
+		return
+	}
+	for uid := range r.observed {
+		if r.workers[uid] == nil {
+			r.unknown(uid)
+		}
+	}
+}
+
+// doubted says whether a pod that no source knows may be wanted all the same: a static
+// one whose name no other pod has. The lock is held.
+func (r *Registry) doubted(uid types.UID) bool {
+	o, runs := r.observed[uid]
+	if len(r.doubts) == 0 || !runs || o.StaticOf == "" {
+		return false
+	}
+	for _, w := range r.workers {
+		if w.pod != nil && !w.gone && w.pod.Namespace+"/"+w.pod.Name == o.StaticOf {
+			return false
+		}
+	}
+	return true
+}
+
+// InDoubt says whether a pod goes on that is in doubt.
+func (r *Registry) InDoubt(namespace, name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, o := range r.observed {
+		if o.StaticOf == namespace+"/"+name && r.workers[uid] == nil && r.doubted(uid) {
+			return true
+		}
+	}
+	return false
+}
+
+// sayDoubted tells which pods are in doubt when that has changed: nobody probes or
+// restarts them meanwhile. The lock is held.
+func (r *Registry) sayDoubted() {
+	if r.deps.InDoubt == nil || !r.sweeping || len(r.doubts) == 0 && len(r.inDoubt) == 0 {
+		return
+	}
+	var pods []string
+	for uid, o := range r.observed {
+		if r.workers[uid] != nil || !r.doubted(uid) {
+			continue
+		}
+		pod := o.StaticOf
+		if o.Known && !slices.ContainsFunc(o.Containers, running) {
+			pod += " (none of its containers runs any more)"
+		}
+		pods = append(pods, pod)
+	}
+	slices.Sort(pods)
+	if !slices.Equal(pods, r.inDoubt) {
+		r.inDoubt = pods
+		r.deps.InDoubt(pods)
+	}
+}
+
+// unknown ends what is in the runtime of a pod that no source knows, unless it is in
+// doubt: then its mirror stays as long as something of it is there. The lock is held.
+func (r *Registry) unknown(uid types.UID) {
+	o, there := r.observed[uid]
+	switch {
+	case !there:
+		r.deps.Mirrors.Ended(uid)
+	case r.doubted(uid):
+		r.deps.Mirrors.Stranger(uid)
+	case len(o.Sandboxes)+len(o.Containers) > 0:
+		r.orphan(uid)
+	}
+}

@@ -1,0 +1,45 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+)
+
+func TestAnImageThatWentBetweenItsPullAndTheStartIsPulledAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pulls := 0
+		r := newRig(t, fakecri.Config{
+			Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{})},
+			Faults: func(_ context.Context, m string, _ any) fakecri.Fault {
+				if m == "PullImage" {
+					pulls++
+				}
+				return fakecri.Fault{}
+			},
+		})
+		r.e.setup = func(*v1.Pod) error {
+			r.e.mu.Unlock()
+			time.Sleep(time.Minute) // a long way from the pull to the start
+			r.e.mu.Lock()
+			return nil
+		}
+		r.reg.Ready("api")
+		pod := newPod("p", v1.Container{Image: "app:1"})
+		r.reg.Set(pod, "api")
+		r.until("the image was looked for", time.Minute, func() bool { return len(r.eventsWith("Pulled")) == 1 })
+		if _, err := r.rt.Images().RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: "app:1"}}); err != nil {
+			t.Fatal(err)
+		}
+		r.until("ready", 10*time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		if pulls != 1 {
+			t.Errorf("pulled %d times", pulls)
+		}
+	})
+}
