@@ -99,7 +99,7 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 	@mkdir -p bin
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
-	@POLYLET_NODE_TESTS=1 go test -count=1 -p=1 -timeout=$(NODE_TIMEOUT) -v -run '$(RUN)' ./test/... 2>&1 | tee bin/node-tests.log | tools/failures
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) ./test/...
 .PHONY: soak
 soak: soak-sim ## SEEDS new seeds of the simulation, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
