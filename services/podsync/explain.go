@@ -43,13 +43,18 @@ func (s *Service) traceStatus(uid types.UID) (end func(error)) {
 	return func(err error) { span.End(time.Now(), err) }
 }
 
-// trouble says why the apiserver does not have a pod's status; nil when it has.
+// trouble says why the apiserver does not have a pod's status, or the pod not what
+// its manifest says; nil when nothing of that is so.
 func (s *Service) trouble(uid types.UID) *explain.Trouble {
-	t, ok := s.statuses.Trouble(uid)
-	if !ok {
+	t, unwritten := s.statuses.Trouble(uid)
+	stale, old := s.sources.Stale(uid)
+	if !unwritten && !old {
 		return nil
 	}
 	out := &explain.Trouble{Away: t.Away, Since: t.Since, Retry: t.Retry}
+	if old {
+		out.Manifest, out.ManifestSince = stale.Err.Error(), stale.Since
+	}
 	if t.Err != nil {
 		out.Message = t.Err.Error()
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/view"
 )
 
-// Trouble is why the apiserver does not have a pod's status, or not all of it.
+// Trouble is why the pod is not what others take it for: the apiserver does not have
+// its status, or not all of it, or its manifest cannot be used.
 type Trouble struct {
 	// Message of the last attempt; empty when it went well.
 	Message string
@@ -28,6 +29,10 @@ type Trouble struct {
 	Away bool
 	// Since the first failure in a row; Retry is the next attempt, zero when none is planned.
 	Since, Retry time.Time
+	// Manifest is what is wrong with a static pod's manifest, whose last good content
+	// runs; empty when nothing is.
+	Manifest      string
+	ManifestSince time.Time
 }
 
 // RefusedPart is one part of a status.
@@ -89,7 +94,7 @@ func plain(reason string) string {
 // rank puts what failed before what merely goes on, and causes before what
 // follows from them.
 func rank(w plan.Wait) int {
-	order := []string{"runtime", "admission", "network", "sandbox", "volume", "image", "backoff", "container", "probe", "gate", "termination", "apiserver"}
+	order := []string{"runtime", "admission", "network", "sandbox", "volume", "image", "backoff", "container", "probe", "gate", "termination", "apiserver", "manifest"}
 	n := slices.Index(order, w.Kind)
 	if w.Retry.IsZero() && w.Kind != "runtime" && w.Kind != "network" && w.Kind != "admission" {
 		n += len(order)
@@ -148,12 +153,19 @@ func withAttempt(reason string, line []timeline.Entry, container string) string 
 	return reason
 }
 
-// unsent is what the apiserver does not have of the status; t may be nil.
+// unsent is what the apiserver does not have of the status, and what the manifest
+// does not have of the pod; t may be nil.
 func unsent(t *Trouble) []plan.Wait {
 	if t == nil {
 		return nil
 	}
 	var out []plan.Wait
+	if t.Manifest != "" {
+		out = append(out, plan.Wait{
+			Kind: "manifest", Reason: "the pod of the last good content goes on: " + t.Manifest, Since: t.ManifestSince,
+			Advice: "correct the manifest, or remove it to end the pod; polylet manifest checks one",
+		})
+	}
 	switch {
 	case t.Message == "":
 	case t.Away:

@@ -86,6 +86,10 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 			trouble: &Trouble{Refused: []RefusedPart{{Part: "containerStatuses[c]", Container: "c", Why: "may not be transitioned", Since: now}}},
 			want:    [][3]string{{"apiserver", "", "deleted"}, {"apiserver", "c", "refuses containerStatuses[c] of the pod's status for good, the rest is written: may not be transitioned"}},
 		},
+		"a manifest that cannot be used, beside an apiserver that is away": {
+			trouble: &Trouble{Message: "connection refused", Away: true, Manifest: "static pod manifest /m/a.yaml: did not find expected node content", ManifestSince: now},
+			want:    [][3]string{{"apiserver", "", "does not answer"}, {"manifest", "", "the last good content goes on: static pod manifest /m/a.yaml: did not"}},
+		},
 		"what failed comes before what goes on": {
 			waits: []plan.Wait{setup, {Kind: "image", Object: "i", Reason: "not found", Retry: now}},
 			want:  [][3]string{{"image", "i", "not found"}, {"volume", "", "being set up"}},

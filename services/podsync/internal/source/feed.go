@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,8 @@ type entry struct {
 	pod *v1.Pod
 	// err is what is wrong now; nil when nothing is.
 	err error
+	// since it is wrong.
+	since time.Time
 	// twin is what was logged of another place that holds the same pod.
 	twin string
 }
@@ -61,6 +64,9 @@ func (f *feed) take(log klog.Logger, e *entry, pod *v1.Pod, err error) {
 		return
 	}
 	e.err = fmt.Errorf("static pod manifest %s: %w", e.where, err)
+	if before == nil {
+		e.since = time.Now()
+	}
 	if before != nil && before.Error() == e.err.Error() {
 		return
 	}
@@ -90,7 +96,7 @@ func (f *feed) doubt(log klog.Logger, some bool) {
 func (f *feed) publish(log klog.Logger, entries []*entry) {
 	wanted := map[types.UID]*v1.Pod{}
 	owners := map[types.NamespacedName]string{}
-	broken := slices.Clone(f.restless)
+	broken, old := slices.Clone(f.restless), map[types.UID]Stale{}
 	doubt := f.unseen
 	for _, e := range f.ownersFirst(entries) {
 		if e.err != nil {
@@ -118,6 +124,9 @@ func (f *feed) publish(log klog.Logger, entries []*entry) {
 		e.twin = ""
 		owners[name] = e.where
 		wanted[e.pod.UID] = e.pod
+		if e.err != nil {
+			old[e.pod.UID] = Stale{Err: e.err, Since: e.since}
+		}
 	}
 	for uid := range f.running {
 		if wanted[uid] == nil {
@@ -127,6 +136,7 @@ func (f *feed) publish(log klog.Logger, entries []*entry) {
 		}
 	}
 	f.has = owners
+	f.sources.stale.set(f.src, old)
 	f.sources.owners.keep(f.src, owners)
 	for _, e := range entries { // in order, for the sake of the log
 		if e.pod == nil || wanted[e.pod.UID] != e.pod || f.running[e.pod.UID] == e.pod {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,8 @@ type fileBench struct {
 	poke chan struct{}
 	// quiet: nobody listens yet.
 	quiet bool
+	// sources are those that run.
+	sources *Sources
 }
 
 // unlistable puts a link that leads nowhere but to itself in place of the directory.
@@ -172,6 +175,7 @@ func startFilesWith(t *testing.T, notifier func(poke chan struct{}) Notifier, pr
 
 // run lets s run until the test ends.
 func (b *fileBench) run(s *Sources) {
+	b.sources = s
 	t := b.T
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -328,7 +332,22 @@ func TestAPodGoesOnWhileItsFileIsBroken(t *testing.T) {
 		if b.health["static pods"] == "" {
 			t.Fatal("nobody is told")
 		}
+		found := time.Now()
+		time.Sleep(time.Minute)
+		b.write("a.yaml", "broken otherwise: [")
+		uid := slices.Collect(maps.Keys(b.pods))[0]
+		if why, ok := b.sources.Stale(uid); !ok || !strings.Contains(fmt.Sprint(why.Err), "a.yaml") || why.Since.After(found) {
+			t.Fatalf("the pod is stale: %v, %+v", ok, why)
+		}
+		b.write("a.yaml", podText("a", ""))
+		if why, ok := b.sources.Stale(uid); ok {
+			t.Fatalf("the pod of a good manifest is stale: %+v", why)
+		}
+		b.write("a.yaml", "broken: [")
 		b.remove("a.yaml")
+		if why, ok := b.sources.Stale(uid); ok {
+			t.Fatalf("a pod that is gone is stale: %+v", why)
+		}
 		b.want()
 		if b.health["static pods"] != "" {
 			t.Fatal("the error outlives the file")

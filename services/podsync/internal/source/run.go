@@ -19,6 +19,7 @@ type Sources struct {
 	cfg    Config
 	deps   Deps
 	owners *owners
+	stale  stale
 	// unread is how many sources of static pods have not been heard.
 	unread atomic.Int32
 	// readBounded reads a manifest; errWriting when it changed meanwhile.
