@@ -4143,7 +4143,7 @@ func (x *RecentEvent) GetCount() uint32 {
 type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Class: admission, image, volume, sandbox, network, container, probe, backoff,
-	// termination, apiserver, runtime.
+	// termination, apiserver, runtime, manifest.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Which one: image, volume or container name; empty for the pod as a whole.
 	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
