@@ -71,7 +71,7 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 
 .PHONY: test unit sim node conformance bench vm
 test: ## Everything (CI runs this; root), and at the end how long each part took; about 30 minutes on 2 cores, more on the first run, which builds tools and peers
-	@tools/timed setup build generate-check docs-check lint unit real
+	@tools/timed setup build generate-check docs-check lint unit peers real
 	@printf '\nall passed\n'
 unit: ## Unit tests of all modules, with the race detector, shuffled; installs nothing
 	$(call step,unit tests)
@@ -197,7 +197,9 @@ tools-lint:
 	@tools/install lint
 tools-dev:
 	@tools/install dev
-peers: ## Build the programs that node tests run against, ahead of time
+peers: ## Install and build what node tests run against, ahead of time (root)
+	$(call step,what node tests run against)
+	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers
 # metrics.proto comes with the Go module that holds its generated code.
 third-party:
