@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/peers"
 	"github.com/polylet/polylet/test/harness/workspace"
 )
@@ -97,6 +98,9 @@ func TestARunThatIsKilled(t *testing.T) {
 
 func lookingRunner(t *testing.T) *runner {
 	t.Helper()
+	if err := install.Others(t.Context(), os.Stderr, images.SuitePackages()); err != nil {
+		t.Fatal(err)
+	}
 	r := &runner{binaries: builtBinaries(t), images: t.TempDir()}
 	if err := images.SaveNodeSuite(t.Context(), t.TempDir(), "/bin/true", r.images); err != nil {
 		t.Fatal(err)
