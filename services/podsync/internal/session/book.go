@@ -60,7 +60,8 @@ type Book struct {
 	count *prometheus.CounterVec
 	// moment and grace are the constants; tests on real processes have no time.
 	moment, grace time.Duration
-	// looking lets one look at a time.
+	judge         func([]Session, []Root) []Ruling // Judge
+	// looking lets one read processes at a time.
 	looking chan struct{}
 	// since is closed when the clients have had the time to come back.
 	since chan struct{}
@@ -68,11 +69,11 @@ type Book struct {
 	stopped chan struct{}
 
 	mu   sync.Mutex
-	held map[string][]*Hold // by container
-	// changed is closed, and made anew, when a session that was watched has ended.
-	changed chan struct{}
+	held map[string]*container
 	// ending are the processes that are being ended, by number.
 	ending map[int]uint64
+	// kept is how many processes all sessions remember.
+	kept int
 }
 
 // Hold is one session, from before its command starts until it is over. Either
@@ -87,10 +88,11 @@ type Hold struct {
 	program string
 
 	// Under book.mu. left: the client has left. watched: the end of this session
-	// may make certain what another's command is.
-	left, watched bool
-	// seen are the container's processes when the client left, and certain those
-	// that were this session's command: it may end before it is looked for.
+	// may make certain what another's command is. over: it has ended.
+	left, watched, over bool
+	// seen are the commands of exec in the container that may be this session's, with
+	// what they had started, when the client left; certain are those that were this
+	// session's: it may end before it is looked for.
 	seen, certain []Process
 }
 
@@ -103,8 +105,8 @@ func New(deps Deps) *Book {
 		deps.Now = now
 	}
 	b := &Book{
-		deps: deps, moment: moment, grace: grace, looking: make(chan struct{}, 1), since: make(chan struct{}), stopped: make(chan struct{}),
-		held: map[string][]*Hold{}, changed: make(chan struct{}), ending: map[int]uint64{},
+		deps: deps, moment: moment, grace: grace, judge: Judge, looking: make(chan struct{}, 1), since: make(chan struct{}), stopped: make(chan struct{}),
+		held: map[string]*container{}, ending: map[int]uint64{},
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "polylet_exec_left_commands_total",
 			Help: "Commands of exec sessions whose client left before they ended, by what became of them: ended (by themselves), hungup (on SIGHUP), killed, failed (could not be ended).",
@@ -138,14 +140,19 @@ func (b *Book) Begin(container string, argv []string) *Hold {
 }
 
 // Resume notes a session that was begun before, with another Book.
-func (b *Book) Resume(container string, argv []string, began uint64) *Hold {
-	h := &Hold{book: b, container: container, argv: known(argv), began: began}
+func (b *Book) Resume(id string, argv []string, began uint64) *Hold {
+	h := &Hold{book: b, container: id, argv: known(argv), began: began}
 	if len(argv) > 0 {
 		h.program = strings.Clone(argv[0][:min(len(argv[0]), mostProgram)])
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held[container] = append(b.held[container], h)
+	c := b.held[id]
+	if c == nil {
+		c = &container{changed: make(chan struct{})}
+		b.held[id] = c
+	}
+	c.holds = append(c.holds, h)
 	return h
 }
 
@@ -163,13 +170,16 @@ func (h *Hold) End() {
 	b := h.book
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	rest := slices.DeleteFunc(b.held[h.container], func(other *Hold) bool { return other == h })
-	if b.held[h.container] = rest; len(rest) == 0 {
+	c := b.held[h.container]
+	h.over = true
+	c.kept -= len(h.seen)
+	b.kept -= len(h.seen)
+	if c.holds = slices.DeleteFunc(c.holds, func(other *Hold) bool { return other == h }); len(c.holds) == 0 {
 		delete(b.held, h.container)
 	}
 	if h.watched {
-		close(b.changed)
-		b.changed = make(chan struct{})
+		close(c.changed)
+		c.changed = make(chan struct{})
 	}
 }
 
@@ -180,29 +190,27 @@ var errStopped = errors.New("podsync is stopping")
 // is to end too. Settle must follow.
 func (h *Hold) Left(ctx context.Context) {
 	b := h.book
-	var seen []Process
-	select {
-	case b.looking <- struct{}{}:
-		var err error
-		if seen, err = b.deps.Host.Container(h.container); err != nil {
-			klog.FromContext(ctx).Error(err, "The processes of a container could not be noted", "containerID", h.container)
-		}
-		<-b.looking
-	case <-b.stopped:
+	b.mu.Lock()
+	h.left = true
+	b.mu.Unlock()
+	l, err := h.ask(ctx, true)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The processes of a container could not be noted", "containerID", h.container)
+		return
 	}
+	seen, claimed := l.since(h), l.claimed(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.left, h.seen = true, seen
+	h.keep(seen)
 	select {
 	case <-b.since:
 	default:
 		return // others may have sessions that are not named yet
 	}
-	candidates := roots(seen, b.deps.Host.Level())
-	sessions, self := b.sessions(h)
-	for i, ruling := range Judge(sessions, asRoots(candidates)) {
-		if !ruling.Spared && slices.Contains(ruling.Claims, self) {
-			h.certain = append(h.certain, candidates[i])
+	for _, i := range claimed {
+		if p := l.roots[i].Process; !l.rulings[i].Spared {
+			p.Argv = known(p.Argv)
+			h.certain = append(h.certain, p)
 		}
 	}
 }
@@ -281,54 +289,43 @@ func (h *Hold) end(ctx context.Context) (bool, error) {
 // again when changed is closed.
 func (h *Hold) look(ctx context.Context) (found []Process, spared bool, changed <-chan struct{}, err error) {
 	b := h.book
-	select {
-	case b.looking <- struct{}{}:
-		defer func() { <-b.looking }()
-	case <-ctx.Done():
-		return nil, false, nil, ctx.Err()
-	}
-	all, err := b.deps.Host.Container(h.container)
+	l, err := h.ask(ctx, true)
 	if err != nil {
 		return nil, false, nil, err
 	}
-	candidates := append(roots(all, b.deps.Host.Level()), gone(h.certain, all)...)
+	claimed := l.claimed(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	candidates = slices.DeleteFunc(candidates, func(p Process) bool { start, ok := b.ending[p.PID]; return ok && start == p.Start })
-	// Sessions are read after processes: that of each process seen has begun.
-	sessions, self := b.sessions(h)
 	var newest uint64
-	for i, ruling := range Judge(sessions, asRoots(candidates)) {
-		switch p := candidates[i]; {
-		case !slices.Contains(ruling.Claims, self):
-		case ruling.Spared:
+	for _, i := range claimed {
+		switch p := l.roots[i].Process; {
+		case l.taken[i] || b.ends(p):
+		case l.rulings[i].Spared:
 			spared, newest = true, max(newest, p.Start)
 		default:
+			p.Argv = nil
 			found = append(found, p)
+			l.taken[i] = true
 			b.ending[p.PID] = p.Start
 		}
 	}
-	for _, other := range b.held[h.container] {
-		other.watched = other.watched || spared && other != h && other.began <= newest
+	if !spared {
+		return found, false, nil, nil
 	}
-	return found, spared, b.changed, nil
-}
-
-func asRoots(list []Process) []Root {
-	out := make([]Root, len(list))
-	for i, p := range list {
-		out[i] = Root{Start: p.Start, Argv: known(p.Argv)}
-	}
-	return out
-}
-
-// sessions are those of h's container, and which of them h is; under b.mu.
-func (b *Book) sessions(h *Hold) (list []Session, self int) {
-	for i, other := range b.held[h.container] {
-		list = append(list, Session{Began: other.began, Argv: other.argv, Left: other.left})
-		if other == h {
-			self = i
+	for _, other := range l.holds {
+		if other == h || other.began > newest {
+			continue
+		}
+		if other.watched = true; other.over {
+			return found, true, ended, nil // it ended while it was judged
 		}
 	}
-	return list, self
+	return found, true, b.held[h.container].changed, nil
 }
+
+// ended is closed.
+var ended = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()

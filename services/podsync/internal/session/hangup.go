@@ -16,11 +16,11 @@ import (
 func (h *Hold) hangUp(ctx context.Context, commands []Process) error {
 	b := h.book
 	defer b.forget(commands)
-	all, err := b.deps.Host.Container(h.container)
+	l, err := h.ask(ctx, false)
 	if err != nil {
 		return err
 	}
-	hungUp := family(all, append(family(h.seen, commands), commands...))
+	hungUp := family(l.all, append(family(h.seen, commands), commands...))
 	if !slices.ContainsFunc(hungUp, func(p Process) bool { return h.mustGo(p, commands) }) {
 		b.count.WithLabelValues("ended").Inc()
 		return nil
@@ -33,7 +33,7 @@ func (h *Hold) hangUp(ctx context.Context, commands []Process) error {
 	if err := b.wait(ctx, nil, b.grace); err != nil {
 		return err
 	}
-	killed, err := h.kill(commands, hungUp)
+	killed, err := h.kill(ctx, commands, hungUp)
 	if err = errors.Join(append(errs, err)...); err != nil {
 		b.count.WithLabelValues("failed").Inc()
 		return fmt.Errorf("end a command whose client has left: %w", err)
@@ -49,14 +49,14 @@ func (h *Hold) hangUp(ctx context.Context, commands []Process) error {
 }
 
 // kill sends SIGKILL to what is left and returns how many that were.
-func (h *Hold) kill(commands, hungUp []Process) (killed int, err error) {
+func (h *Hold) kill(ctx context.Context, commands, hungUp []Process) (killed int, err error) {
 	host := h.book.deps.Host
-	all, err := host.Container(h.container)
+	l, err := h.ask(ctx, false)
 	if err != nil {
 		return 0, err
 	}
 	var errs []error
-	for _, p := range family(all, hungUp) {
+	for _, p := range family(l.all, hungUp) {
 		if !h.mustGo(p, commands) {
 			continue
 		}

@@ -91,21 +91,20 @@ const (
 // program. It belongs to a session for certain when no other that has none for
 // certain may have it. What may belong to a session that goes on is spared.
 func Judge(sessions []Session, roots []Root) []Ruling {
-	m := match{sessions: sessions, roots: roots, owner: make([]int, len(roots)), settled: make([]bool, len(sessions))}
+	m := match{sessions: sessions, roots: roots, fitting: make([][]uint8, len(roots)), owner: make([]int, len(roots)), settled: make([]bool, len(sessions))}
 	m.possible = make([][]bool, len(roots))
-	fitting := make([][]uint8, len(roots))
 	says := make([]map[string]bool, len(sessions))
 	for s := range sessions {
 		says[s] = wordsOf(sessions[s].Argv)
 	}
 	for r := range roots {
-		fitting[r] = make([]uint8, len(sessions))
+		m.fitting[r] = make([]uint8, len(sessions))
 		for s := range sessions {
-			fitting[r][s] = fits(sessions[s], says[s], roots[r])
+			m.fitting[r][s] = fits(sessions[s], says[s], roots[r])
 		}
-		m.owner[r], m.possible[r] = -1, possible(sessions, fitting[r])
+		m.owner[r], m.possible[r] = -1, possible(sessions, m.fitting[r])
 	}
-	for m.settle() {
+	for m.settle(fitsEqual) || m.settle(fitsAkin) || m.settle(fitsInTime) {
 	}
 	out := make([]Ruling, len(roots))
 	for r := range roots {
@@ -114,7 +113,7 @@ func Judge(sessions []Session, roots []Root) []Ruling {
 			case !m.may(s, r):
 			case !sessions[s].Left:
 				out[r].Spared = true
-			case fitting[r][s] >= fitsAkin && roots[r].Start-sessions[s].Began <= claimWithin:
+			case m.fitting[r][s] >= fitsAkin && roots[r].Start-sessions[s].Began <= claimWithin:
 				out[r].Claims = append(out[r].Claims, s)
 			}
 		}
@@ -139,9 +138,10 @@ func possible(sessions []Session, fitting []uint8) []bool {
 type match struct {
 	sessions []Session
 	roots    []Root
-	possible [][]bool // by root and session
-	owner    []int    // of each root; -1 is not certain
-	settled  []bool   // sessions that own a root for certain
+	possible [][]bool  // by root and session
+	fitting  [][]uint8 // how well, likewise
+	owner    []int     // of each root; -1 is not certain
+	settled  []bool    // sessions that own a root for certain
 }
 
 // may says whether a root may be a session's command.
@@ -149,9 +149,10 @@ func (m match) may(s, r int) bool {
 	return m.possible[r][s] && (m.owner[r] == s || m.owner[r] < 0 && !m.settled[s])
 }
 
-// settle gives a root to the only session that may have it, and says whether
-// there was one.
-func (m match) settle() bool {
+// settle gives a root to the only session that may have it and that it fits so well
+// at least, and says whether there was one. What fits best comes first: a process that
+// nobody owns any more is not to take the place of a session's own.
+func (m match) settle(least uint8) bool {
 	for r := range m.roots {
 		only, n := -1, 0
 		for s := range m.sessions {
@@ -159,7 +160,7 @@ func (m match) settle() bool {
 				only, n = s, n+1
 			}
 		}
-		if n == 1 && m.owner[r] < 0 {
+		if n == 1 && m.owner[r] < 0 && m.fitting[r][only] >= least {
 			m.owner[r], m.settled[only] = only, true
 			return true
 		}

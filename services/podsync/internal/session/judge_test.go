@@ -33,6 +33,10 @@ func TestACommandIsEndedWhenItIsCertainlyThatOfASessionWhoseClientLeft(t *testin
 			left 100 sleep 9
 			root 105 sleep 8 -> stay
 			root 105 yes -> stay`},
+		{"what another left behind takes no session's place", `
+			left 100 sh 2
+			root 105 sh 1 -> stay
+			root 106 sh 2 -> end`},
 		{"a shell that has become its command", `
 			left 100 sh -c 'exec /bin/sleep 9'
 			root 105 sleep 9 -> end`},

@@ -57,13 +57,3 @@ func family(all, from []Process) []Process {
 }
 
 func (p Process) same(q Process) bool { return p.PID == q.PID && p.Start == q.Start }
-
-// gone returns those of before that are not there now.
-func gone(before, now []Process) (out []Process) {
-	for _, p := range before {
-		if !slices.ContainsFunc(now, p.same) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
