@@ -96,22 +96,25 @@ func TestALookBeginsAfterItWasAskedFor(t *testing.T) {
 		release := heldUp(b)
 		s := b.Begin("c", []string{"sh"})
 		defer s.End()
-		looks := make(chan *look)
-		ask := func() {
-			l, err := s.ask(t.Context(), true)
-			if err != nil {
-				t.Error(err)
-			}
-			looks <- l
+		ask := func() <-chan *look {
+			answer := make(chan *look, 1)
+			go func() {
+				l, err := s.ask(t.Context(), true)
+				if err != nil {
+					t.Error(err)
+					l = &look{}
+				}
+				answer <- l
+			}()
+			return answer
 		}
-		go ask()
+		early := ask()
 		synctest.Wait()
 		h.add(20, "sh")
-		go ask()
-		go ask()
+		later, too := ask(), ask()
 		synctest.Wait()
 		close(release)
-		first, second, third := <-looks, <-looks, <-looks
+		first, second, third := <-early, <-later, <-too
 		if len(first.all) != 1 || len(second.all) != 2 || second != third {
 			t.Errorf("the looks saw %d, %d and %d processes; want the two that asked later to share one that saw what came meanwhile", len(first.all), len(second.all), len(third.all))
 		}

@@ -333,7 +333,10 @@ func TestAPodGoesOnWhileItsFileIsBroken(t *testing.T) {
 			t.Fatal("nobody is told")
 		}
 		found := time.Now()
+		// What was read above was read before the files are read again.
+		b.do(func() {})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		b.write("a.yaml", "broken otherwise: [")
 		uid := slices.Collect(maps.Keys(b.pods))[0]
 		if why, ok := b.sources.Stale(uid); !ok || !strings.Contains(fmt.Sprint(why.Err), "a.yaml") || why.Since.After(found) {
