@@ -23,6 +23,7 @@ import (
 
 	"github.com/polylet/polylet/test/harness/containerd"
 	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
 	"github.com/polylet/polylet/test/harness/stack"
@@ -43,11 +44,15 @@ spec:
 `
 
 // needDocker skips without root and POLYLET_NODE_TESTS, and installs Debian's
-// engine and docker-compose 1.29 when they are missing.
+// engine and docker-compose 1.29 when they are missing. A machine where / is no
+// shared mount, which the node's mounts need, gets it shared until its next boot.
 func needDocker(t *testing.T) {
 	t.Helper()
 	if os.Getenv("POLYLET_NODE_TESTS") != "1" || os.Getuid() != 0 {
 		t.Skip("needs root and POLYLET_NODE_TESTS=1: it installs and starts a docker engine")
+	}
+	if err := install.SharedRoot(); err != nil {
+		t.Fatal(err)
 	}
 	for _, program := range []string{"dockerd", "docker-compose"} {
 		if _, err := exec.LookPath(program); err == nil {

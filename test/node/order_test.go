@@ -322,10 +322,15 @@ func sandboxTaken(h *house, name string, containers int) {
 	}
 	list, err := h.sandboxes(p.Name)
 	h.must(err)
-	_, err = h.runtime.Runtime().StopPodSandbox(h.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: list[0].GetId()})
-	h.must(err)
-	_, err = h.runtime.Runtime().RemovePodSandbox(h.ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: list[0].GetId()})
-	h.must(err)
+	// podsync may stop it too as soon as a container has ended: of two that
+	// take a network down at once, the runtime tells one that it is gone.
+	h.eventually(time.Minute, "its sandbox is taken", func() error {
+		if _, err := h.runtime.Runtime().StopPodSandbox(h.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: list[0].GetId()}); err != nil {
+			return err
+		}
+		_, err := h.runtime.Runtime().RemovePodSandbox(h.ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: list[0].GetId()})
+		return err
+	})
 	h.eventually(time.Minute, "it is Ready in a new sandbox; one restart is counted of each, and how its containers ended is kept", func() error {
 		now, err := h.pod(p.Name)
 		if err != nil {
