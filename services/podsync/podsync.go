@@ -169,17 +169,17 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		cfg: cfg, deps: deps, lines: timeline.NewBook(), rush: rush.New(),
 		nodeKick: make(chan struct{}, 1), readKick: make(chan struct{}, 1), addressKick: make(chan struct{}, 1),
 	}
-	var metrics *cri.Metrics
+	var calls *cri.Metrics
 	var counts *worker.Metrics
 	if deps.Metrics != nil {
-		metrics, counts = cri.NewMetrics(deps.Metrics), worker.NewMetrics(deps.Metrics)
+		calls, counts = cri.NewMetrics(deps.Metrics), worker.NewMetrics(deps.Metrics)
 		s.metrics = metric.New(deps.Metrics)
 		deps.Metrics.MustRegister(gauges{s})
 	}
 	if err := s.trace(); err != nil {
 		return nil, err
 	}
-	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, s.deps.Runtime, s.deps.Images, metrics)
+	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, s.deps.Runtime, s.deps.Images, calls)
 	s.sessions = session.New(session.Deps{Metrics: deps.Metrics})
 	s.allocations = allocation.New(filepath.Join(cfg.RootDir, "polylet", "allocations.json"))
 	s.table, s.pods = view.NewTable(deps.Epoch), view.NewPods(deps.Epoch)

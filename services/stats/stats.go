@@ -101,7 +101,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Cgroups.Unified() {
 		version = 2
 	}
-	collector := collect.New(collect.Config{
+	collected := collect.New(collect.Config{
 		CgroupVersion: version,
 		NodeName:      cfg.NodeName, RootDir: cfg.RootDir, PodsCgroup: cfg.podsCgroup(), System: system, Pressure: deps.Cgroups.HasPressure(),
 	}, collect.Deps{
@@ -109,11 +109,11 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Directories: s.directories, Machine: description, Proc: deps.Proc,
 	})
 	if deps.Metrics != nil {
-		if err := deps.Metrics.Register(collect.NewMetrics(collector)); err != nil {
+		if err := deps.Metrics.Register(collect.NewMetrics(collected)); err != nil {
 			return nil, fmt.Errorf("stats: register the metrics of volumes and logs: %w", err)
 		}
 	}
-	s.server = server.New(server.Deps{Collector: collector, Machine: description, Proc: deps.Proc, RootDir: cfg.RootDir, Epoch: deps.Epoch})
+	s.server = server.New(server.Deps{Collector: collected, Machine: description, Proc: deps.Proc, RootDir: cfg.RootDir, Epoch: deps.Epoch})
 	return s, nil
 }
 

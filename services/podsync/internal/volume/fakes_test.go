@@ -19,27 +19,27 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
 )
 
-// objects is an Objects over maps.
-type objects struct {
+// fakeObjects is an Objects over maps.
+type fakeObjects struct {
 	mu      sync.Mutex
 	maps    map[string]*v1.ConfigMap
 	secrets map[string]*v1.Secret
 	held    map[types.UID]int
 }
 
-func (o *objects) Hold(pod *v1.Pod) {
+func (o *fakeObjects) Hold(pod *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.held[pod.UID]++
 }
 
-func (o *objects) Release(uid types.UID) {
+func (o *fakeObjects) Release(uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.held, uid)
 }
 
-func (o *objects) ConfigMap(_ context.Context, ns, name string) (*v1.ConfigMap, error) {
+func (o *fakeObjects) ConfigMap(_ context.Context, ns, name string) (*v1.ConfigMap, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if cm := o.maps[ns+"/"+name]; cm != nil {
@@ -48,7 +48,7 @@ func (o *objects) ConfigMap(_ context.Context, ns, name string) (*v1.ConfigMap, 
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmap"}, name)
 }
 
-func (o *objects) Secret(_ context.Context, ns, name string) (*v1.Secret, error) {
+func (o *fakeObjects) Secret(_ context.Context, ns, name string) (*v1.Secret, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s := o.secrets[ns+"/"+name]; s != nil {
@@ -57,7 +57,7 @@ func (o *objects) Secret(_ context.Context, ns, name string) (*v1.Secret, error)
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secret"}, name)
 }
 
-func (o *objects) setMap(name string, data map[string]string) {
+func (o *fakeObjects) setMap(name string, data map[string]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.maps["ns/"+name] = &v1.ConfigMap{Data: data}
@@ -82,7 +82,7 @@ func (t *tokens) Forget(types.UID) {}
 
 type fixture struct {
 	set     *Set
-	objects *objects
+	objects *fakeObjects
 	tokens  *tokens
 	mounts  *mount.Fake
 	root    string
@@ -92,7 +92,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{
-		objects: &objects{maps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, held: map[types.UID]int{}},
+		objects: &fakeObjects{maps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, held: map[types.UID]int{}},
 		tokens:  &tokens{}, mounts: mount.NewFake(), root: t.TempDir(), changed: make(chan types.UID, 10),
 	}
 	f.set = f.restarted()

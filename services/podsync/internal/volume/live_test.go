@@ -97,7 +97,7 @@ func BenchmarkSetupAndTeardown(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("mounting needs root")
 	}
-	o := &objects{maps: map[string]*v1.ConfigMap{"ns/cm": {Data: map[string]string{"ca.crt": "x"}}}, held: map[types.UID]int{}}
+	o := &fakeObjects{maps: map[string]*v1.ConfigMap{"ns/cm": {Data: map[string]string{"ca.crt": "x"}}}, held: map[types.UID]int{}}
 	set := New(Config{RootDir: b.TempDir()}, Deps{Objects: o, Tokens: &tokens{}, Mounter: mount.New()})
 	pod := podWith(emptyDirVolume("e"), v1.Volume{Name: "t", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
