@@ -10,11 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/explain"
-	"github.com/polylet/polylet/services/podsync/internal/source"
-	"github.com/polylet/polylet/services/podsync/internal/status"
-	"github.com/polylet/polylet/services/podsync/internal/timeline"
-	"github.com/polylet/polylet/services/podsync/internal/trace"
+	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/report/explain"
+	"github.com/polylet/polylet/services/podsync/internal/report/status"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/report/trace"
 )
 
 // trace makes what sends spans, when a collector is configured. The connections

@@ -18,10 +18,10 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/nodeaddr"
-	"github.com/polylet/polylet/services/podsync/internal/material/resources"
-	"github.com/polylet/polylet/services/podsync/internal/object"
-	"github.com/polylet/polylet/services/podsync/internal/observe"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
 )
 
@@ -58,8 +58,8 @@ func kick(c chan struct{}) {
 }
 
 // objectChanged passes on that an API object changed. It returns at once.
-func (s *Service) objectChanged(key object.Key, holders []types.UID) {
-	if key.Kind == object.Node {
+func (s *Service) objectChanged(key objects.Key, holders []types.UID) {
+	if key.Kind == objects.Node {
 		kick(s.nodeKick)
 		return
 	}

@@ -10,8 +10,8 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/material/env"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 )
 
 // mostOutput is how much of each of a command's two outputs is returned, in bytes.
@@ -123,13 +123,13 @@ func (s *Server) lookAfter(ctx context.Context, d time.Duration, id string) func
 }
 
 // target finds the running container that a command is for.
-func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (view.Container, error) {
+func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (podcache.Container, error) {
 	if len(command) == 0 {
-		return view.Container{}, fmt.Errorf("%w: the command is empty", rpcerr.ErrInvalid)
+		return podcache.Container{}, fmt.Errorf("%w: the command is empty", rpcerr.ErrInvalid)
 	}
 	pod, err := s.find(ref)
 	if err != nil {
-		return view.Container{}, err
+		return podcache.Container{}, err
 	}
 	return s.running(pod, name)
 }

@@ -15,7 +15,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
 )
 
 func TestCommandsGoToTheRunningContainer(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/logs"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 )
 
 // ReadLogs implements PodSyncService.
@@ -72,7 +72,7 @@ type chosen struct {
 
 // choose picks the container by its status; the error says why there is none.
 // Source: kubelet-surface 1.5.
-func choose(pod view.Pod, name string, previous bool) (chosen, error) {
+func choose(pod podcache.Pod, name string, previous bool) (chosen, error) {
 	cs := statusOf(pod.Status, name)
 	if cs == nil {
 		return chosen{}, fmt.Errorf("container %q in pod %q is not available", name, pod.Pod.Name)
@@ -131,7 +131,7 @@ func bare(id string) string {
 
 // logPath is where the container's log is: where the runtime says, else where
 // it was told to write.
-func (s *Server) logPath(pod view.Pod, name string, which chosen) string {
+func (s *Server) logPath(pod podcache.Pod, name string, which chosen) string {
 	if c, ok := s.deps.Table.Container(pod.Pod.UID, which.id); ok && c.LogPath != "" {
 		return c.LogPath
 	}
@@ -143,7 +143,7 @@ func (s *Server) logPath(pod view.Pod, name string, which chosen) string {
 
 // ended returns a channel that is closed when the container does not run any
 // more; nil when it does not run now.
-func (s *Server) ended(ctx context.Context, pod view.Pod, id string) <-chan struct{} {
+func (s *Server) ended(ctx context.Context, pod podcache.Pod, id string) <-chan struct{} {
 	if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != plan.StateRunning {
 		return nil
 	}
