@@ -16,8 +16,8 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/services/podsync/internal/admission"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // admit asks the rules of admission. Static pods do not wait for a Node object:
@@ -34,7 +34,7 @@ func (s *Service) admit(q worker.Question) worker.Answer {
 		in.Allocatable = s.allocatable()
 	}
 	decided := admission.Check(in)
-	if decided.Decision == plan.AdmissionPending && in.NodeOutdated {
+	if decided.Decision == podstate.AdmissionPending && in.NodeOutdated {
 		s.nodeStale.Store(true)
 		kick(s.readKick)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // gauges counts pods and containers when somebody asks.
@@ -40,8 +40,8 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	}
 	sandboxes, states := g.s.observer.Count()
 	gauge(runningPods, sandboxes)
-	for state, name := range map[plan.ContainerState]string{
-		plan.StateCreated: "created", plan.StateRunning: "running", plan.StateExited: "exited", plan.StateUnknown: "unknown",
+	for state, name := range map[podstate.ContainerState]string{
+		podstate.StateCreated: "created", podstate.StateRunning: "running", podstate.StateExited: "exited", podstate.StateUnknown: "unknown",
 	} {
 		gauge(runningContainers, states[state], name)
 	}

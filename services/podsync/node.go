@@ -20,6 +20,7 @@ import (
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
@@ -43,8 +44,8 @@ func (s *Service) prepare() error {
 // runtimeSink hands on what the observer sees, and looks at the runtime itself.
 type runtimeSink struct{ s *Service }
 
-func (r runtimeSink) Observe(uid types.UID, o plan.Observed) { r.s.registry.Observe(uid, o) }
-func (r runtimeSink) RuntimeSeen()                           { r.s.registry.RuntimeSeen() }
+func (r runtimeSink) Observe(uid types.UID, o podstate.Observed) { r.s.registry.Observe(uid, o) }
+func (r runtimeSink) RuntimeSeen()                               { r.s.registry.RuntimeSeen() }
 func (r runtimeSink) RuntimeChanged(now observe.Runtime) {
 	kick(r.s.nodeKick)
 	r.s.registry.RuntimeChanged(now)

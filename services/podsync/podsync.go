@@ -32,10 +32,10 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/conditions"
 	"github.com/polylet/polylet/services/podsync/internal/report/event"
 	"github.com/polylet/polylet/services/podsync/internal/report/idle"
@@ -232,7 +232,9 @@ func (s *Service) edges() {
 	s.standing = conditions.New(conditions.Deps{File: filepath.Join(cfg.RootDir, "polylet", "conditions.json"), Health: deps.Health})
 	s.probes = probestore.NewBoard(probestore.Deps{
 		Epoch: deps.Epoch, Events: probeEvents{s}, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
-		OnResult: func(uid types.UID, key plan.ProbeKey, r plan.ProbeResult) { s.registry.ProbeResult(uid, key, r) },
+		OnResult: func(uid types.UID, key podstate.ProbeKey, r podstate.ProbeResult) {
+			s.registry.ProbeResult(uid, key, r)
+		},
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Input is all that the decision depends on.
@@ -76,7 +76,7 @@ type Host struct {
 
 // Answer is the decision.
 type Answer struct {
-	plan.Admission
+	podstate.Admission
 	// Preempt are pods that must be stopped before Pod can be admitted, in this
 	// order; the decision is pending then.
 	Preempt []Victim
@@ -113,19 +113,19 @@ func Check(in Input) Answer {
 			return answer
 		}
 	}
-	return Answer{Admission: plan.Admission{Decision: plan.Admitted}}
+	return Answer{Admission: podstate.Admission{Decision: podstate.Admitted}}
 }
 
 // fine is what a rule returns that has nothing against the pod.
 func fine() (Answer, bool) { return Answer{}, false }
 
 func rejected(reason, format string, args ...any) (Answer, bool) {
-	return Answer{Admission: plan.Admission{Decision: plan.Rejected, Reason: reason, Message: fmt.Sprintf(format, args...)}}, true
+	return Answer{Admission: podstate.Admission{Decision: podstate.Rejected, Reason: reason, Message: fmt.Sprintf(format, args...)}}, true
 }
 
 // notYet lets the pod wait for what can still come.
 func notYet(reason, format string, args ...any) (Answer, bool) {
-	return Answer{Admission: plan.Admission{Decision: plan.AdmissionPending, Reason: reason, Message: fmt.Sprintf(format, args...)}}, true
+	return Answer{Admission: podstate.Admission{Decision: podstate.AdmissionPending, Reason: reason, Message: fmt.Sprintf(format, args...)}}, true
 }
 
 // late says whether the pod has waited for as long as it may.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
@@ -46,7 +46,7 @@ func checkPressure(in Input) (Answer, bool) {
 // count any more.
 func checkPredicates(in Input) (Answer, bool) {
 	answer, objects := comparePredicates(in)
-	if answer.Decision != plan.Rejected || len(in.Gone) == 0 {
+	if answer.Decision != podstate.Rejected || len(in.Gone) == 0 {
 		return answer, objects
 	}
 	without := in

@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
@@ -16,13 +16,13 @@ type Victim struct {
 	// Signal is the resource for which it goes.
 	Signal v1.ResourceName
 	// Stop is how it ends.
-	Stop plan.Stop
+	Stop podstate.Stop
 }
 
 // preempted is how a victim ends: as its processes do.
 // Source: kubelet-surface 4.3.
-func preempted() plan.Stop {
-	return plan.Stop{
+func preempted() podstate.Stop {
+	return podstate.Stop{
 		Reason: "Preempting", Message: "Preempted in order to admit critical pod", ByContainers: true,
 		Condition: &v1.PodCondition{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // sized is a pod of a class with requests: "" is none.
@@ -73,7 +73,7 @@ func TestThePodsThatMakeRoomAreTheCheapest(t *testing.T) {
 			got := Check(in)
 			if tc.err != "" {
 				want := "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: " + tc.err
-				if got.Decision != plan.Rejected || got.Reason != "UnexpectedAdmissionError" || got.Message != want {
+				if got.Decision != podstate.Rejected || got.Reason != "UnexpectedAdmissionError" || got.Message != want {
 					t.Fatalf("got %+v, want %s", got, want)
 				}
 				return
@@ -87,7 +87,7 @@ func TestThePodsThatMakeRoomAreTheCheapest(t *testing.T) {
 					t.Errorf("it ends with %+v", v.Stop)
 				}
 			}
-			if got.Decision != plan.AdmissionPending || got.Reason != "Preempting" || !slices.Equal(names, tc.want) {
+			if got.Decision != podstate.AdmissionPending || got.Reason != "Preempting" || !slices.Equal(names, tc.want) {
 				t.Fatalf("got %+v with %v, want %v", got.Admission, names, tc.want)
 			}
 		})
@@ -97,7 +97,7 @@ func TestThePodsThatMakeRoomAreTheCheapest(t *testing.T) {
 func TestNobodyElseIsStoppedWhileEnoughAreLeaving(t *testing.T) {
 	in := Input{Pod: sized("p", v1.PodQOSGuaranteed, "1", ""), Static: true, Node: node(), Leaving: map[types.UID]bool{"a": true},
 		Active: []*v1.Pod{sized("a", v1.PodQOSBurstable, "1", ""), sized("b", v1.PodQOSBurstable, "1", "")}}
-	if got := Check(in); got.Decision != plan.AdmissionPending || got.Reason != "Preempting" || len(got.Preempt) > 0 {
+	if got := Check(in); got.Decision != podstate.AdmissionPending || got.Reason != "Preempting" || len(got.Preempt) > 0 {
 		t.Fatalf("got %+v", got)
 	}
 	in.Pod = sized("p", v1.PodQOSGuaranteed, "1500m", "")
@@ -108,12 +108,12 @@ func TestNobodyElseIsStoppedWhileEnoughAreLeaving(t *testing.T) {
 
 func TestAnOrdinaryPodAndOneThatFitsNowhereStopNobody(t *testing.T) {
 	full := []*v1.Pod{sized("a", v1.PodQOSBestEffort, "", ""), sized("b", v1.PodQOSBurstable, "2", "")}
-	if got := Check(Input{Pod: sized("p", v1.PodQOSGuaranteed, "1", ""), Active: full, Node: node()}); got.Decision != plan.Rejected || got.Reason != "OutOfcpu" {
+	if got := Check(Input{Pod: sized("p", v1.PodQOSGuaranteed, "1", ""), Active: full, Node: node()}); got.Decision != podstate.Rejected || got.Reason != "OutOfcpu" {
 		t.Errorf("an ordinary pod: %+v", got)
 	}
 	wrong := sized("p", v1.PodQOSGuaranteed, "1", "")
 	wrong.Spec.NodeName = "other"
-	if got := Check(Input{Pod: wrong, Static: true, Active: full, Node: node()}); got.Decision != plan.Rejected || got.Reason != "NodeName" {
+	if got := Check(Input{Pod: wrong, Static: true, Active: full, Node: node()}); got.Decision != podstate.Rejected || got.Reason != "NodeName" {
 		t.Errorf("a critical pod of another node: %+v", got)
 	}
 }

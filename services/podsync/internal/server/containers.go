@@ -9,7 +9,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/watch"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -71,13 +71,13 @@ func containerMessage(c *podcache.Container) *podsyncv1.Container {
 	return m
 }
 
-func stateMessage(s plan.ContainerState) podsyncv1.ContainerState {
+func stateMessage(s podstate.ContainerState) podsyncv1.ContainerState {
 	switch s {
-	case plan.StateCreated:
+	case podstate.StateCreated:
 		return podsyncv1.ContainerState_CONTAINER_STATE_CREATED
-	case plan.StateRunning:
+	case podstate.StateRunning:
 		return podsyncv1.ContainerState_CONTAINER_STATE_RUNNING
-	case plan.StateExited:
+	case podstate.StateExited:
 		return podsyncv1.ContainerState_CONTAINER_STATE_EXITED
 	default:
 		return podsyncv1.ContainerState_CONTAINER_STATE_UNKNOWN

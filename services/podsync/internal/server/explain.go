@@ -12,7 +12,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/event"
 	"github.com/polylet/polylet/services/podsync/internal/report/explain"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
@@ -118,7 +118,7 @@ func (s *Server) trouble(uid types.UID) *explain.Trouble {
 	return s.deps.Trouble(uid)
 }
 
-func waitMessages(waits []plan.Wait) []*podsyncv1.Wait {
+func waitMessages(waits []podstate.Wait) []*podsyncv1.Wait {
 	out := make([]*podsyncv1.Wait, 0, len(waits))
 	for _, w := range waits {
 		out = append(out, &podsyncv1.Wait{

@@ -13,7 +13,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 )
@@ -144,7 +144,7 @@ func (s *Server) logPath(pod podcache.Pod, name string, which chosen) string {
 // ended returns a channel that is closed when the container does not run any
 // more; nil when it does not run now.
 func (s *Server) ended(ctx context.Context, pod podcache.Pod, id string) <-chan struct{} {
-	if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != plan.StateRunning {
+	if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != podstate.StateRunning {
 		return nil
 	}
 	done := make(chan struct{})
@@ -152,7 +152,7 @@ func (s *Server) ended(ctx context.Context, pod podcache.Pod, id string) <-chan 
 	go func() {
 		defer sub.Close()
 		for {
-			if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != plan.StateRunning {
+			if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != podstate.StateRunning {
 				close(done)
 				return
 			}

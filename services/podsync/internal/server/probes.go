@@ -11,7 +11,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/watch"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
 )
 
@@ -61,7 +61,7 @@ func resultOf(r *podsyncv1.ProbeResult) probestore.Result {
 	out := probestore.Result{
 		Key:         keyOf(r.GetKey()),
 		Known:       r.GetOutcome() != podsyncv1.ProbeOutcome_PROBE_OUTCOME_UNSPECIFIED,
-		ProbeResult: plan.ProbeResult{ContainerID: r.GetContainerId(), Success: r.GetOutcome() == podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS, Message: r.GetMessage()},
+		ProbeResult: podstate.ProbeResult{ContainerID: r.GetContainerId(), Success: r.GetOutcome() == podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS, Message: r.GetMessage()},
 	}
 	out.Count = probestore.Count{Successes: r.GetSuccesses(), Failures: r.GetFailures()}
 	if r.GetTime() != nil {
@@ -71,7 +71,7 @@ func resultOf(r *podsyncv1.ProbeResult) probestore.Result {
 }
 
 func keyOf(k *podsyncv1.ProbeKey) probestore.Key {
-	return probestore.Key{UID: types.UID(k.GetPodUid()), ProbeKey: plan.ProbeKey{Container: k.GetContainer(), Type: plan.ProbeType(k.GetType())}}
+	return probestore.Key{UID: types.UID(k.GetPodUid()), ProbeKey: podstate.ProbeKey{Container: k.GetContainer(), Type: podstate.ProbeType(k.GetType())}}
 }
 
 func keyMessage(k probestore.Key) *podsyncv1.ProbeKey {

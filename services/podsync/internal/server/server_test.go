@@ -28,7 +28,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpc"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
@@ -43,7 +43,7 @@ type rig struct {
 	board   *probestore.Board
 	runtime *fakeRuntime
 	logs    *fakeLogs
-	results []plan.ProbeResult
+	results []podstate.ProbeResult
 	state   RuntimeState
 	client  podsyncv1.PodSyncServiceClient
 	server  *Server
@@ -168,7 +168,7 @@ func run(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{dir: t.TempDir(), pods: podcache.NewPods(7), table: podcache.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
-		r.board = probestore.NewBoard(probestore.Deps{Epoch: 7, OnResult: func(_ types.UID, _ plan.ProbeKey, res plan.ProbeResult) { r.results = append(r.results, res) }})
+		r.board = probestore.NewBoard(probestore.Deps{Epoch: 7, OnResult: func(_ types.UID, _ podstate.ProbeKey, res podstate.ProbeResult) { r.results = append(r.results, res) }})
 		s, err := New(Deps{
 			Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
 			State: func() RuntimeState { return r.state }, CheckpointDir: filepath.Join(r.dir, "checkpoints"),
@@ -211,7 +211,7 @@ func runningPod() podcache.Pod {
 func (r *rig) addRunning() {
 	r.pods.Set(runningPod())
 	r.table.SetPod("u", []podcache.Sandbox{{ID: "s1", UID: "u", Namespace: "ns", Name: "p", Ready: true}},
-		[]podcache.Container{{ID: "c1", SandboxID: "s1", UID: "u", Namespace: "ns", PodName: "p", Name: "c", Image: "img", State: plan.StateRunning, LogPath: "/logs/ns_p_u/c/1.log"}})
+		[]podcache.Container{{ID: "c1", SandboxID: "s1", UID: "u", Namespace: "ns", PodName: "p", Name: "c", Image: "img", State: podstate.StateRunning, LogPath: "/logs/ns_p_u/c/1.log"}})
 }
 
 var ref = &podsyncv1.PodRef{Namespace: "ns", Name: "p"}
@@ -429,7 +429,7 @@ func TestAFollowedLogEndsWithItsContainer(t *testing.T) {
 		r.addRunning()
 		go func() {
 			time.Sleep(time.Minute)
-			r.table.SetPod("u", nil, []podcache.Container{{ID: "c1", UID: "u", Name: "c", State: plan.StateExited}})
+			r.table.SetPod("u", nil, []podcache.Container{{ID: "c1", UID: "u", Name: "c", State: podstate.StateExited}})
 		}()
 		began := time.Now()
 		text, err := readAll(t, r, "c", &v1.PodLogOptions{Follow: true})
@@ -441,8 +441,8 @@ func TestAFollowedLogEndsWithItsContainer(t *testing.T) {
 
 func TestTargetsGoDownAndResultsComeUp(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
-		key := plan.ProbeKey{Container: "c", Type: plan.Readiness}
-		r.board.Set(runningPod().Pod, []plan.Target{{ProbeKey: key, ContainerID: "c1", PodIP: "10.0.0.9"}})
+		key := podstate.ProbeKey{Container: "c", Type: podstate.Readiness}
+		r.board.Set(runningPod().Pod, []podstate.Target{{ProbeKey: key, ContainerID: "c1", PodIP: "10.0.0.9"}})
 		ctx, cancel := context.WithCancel(t.Context())
 		stream, err := r.client.SyncProbes(ctx)
 		if err != nil {

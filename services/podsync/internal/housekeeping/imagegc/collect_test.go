@@ -23,7 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
@@ -170,7 +170,7 @@ func (r *rig) wants(uid types.UID, phase v1.PodPhase, spec v1.PodSpec) {
 
 // ran lets a container of an image come and go in the table.
 func (r *rig) ran(image string) {
-	r.table.SetPod("u", nil, []podcache.Container{{ID: "c", Image: image, State: plan.StateRunning}})
+	r.table.SetPod("u", nil, []podcache.Container{{ID: "c", Image: image, State: podstate.StateRunning}})
 	synctest.Wait()
 	r.table.SetPod("u", nil, nil)
 	synctest.Wait()

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -126,14 +126,14 @@ func TestLinksToLogsThatAreGoneAreRemoved(t *testing.T) {
 func TestALogWithoutALinkGetsOne(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		state plan.ContainerState
+		state podstate.ContainerState
 		gone  bool
 		want  bool
 	}{
-		{"it runs", plan.StateRunning, false, true},
-		{"it has ended", plan.StateExited, false, true},
-		{"it was only made", plan.StateCreated, false, false},
-		{"its log is gone", plan.StateExited, true, false},
+		{"it runs", podstate.StateRunning, false, true},
+		{"it has ended", podstate.StateExited, false, true},
+		{"it was only made", podstate.StateCreated, false, false},
+		{"its log is gone", podstate.StateExited, true, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, links := newWorld(t), t.TempDir()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -30,7 +30,7 @@ const (
 // container makes it, but may have been killed in between, or never have had the
 // runtime's answer. A log that is removed meanwhile gets none.
 func (r *Rotator) link(c podcache.Container) error {
-	if r.cfg.LinksDir == "" || c.State != plan.StateRunning && c.State != plan.StateExited {
+	if r.cfg.LinksDir == "" || c.State != podstate.StateRunning && c.State != podstate.StateExited {
 		return nil
 	}
 	if _, err := r.locate(c.LogPath); err != nil || !exists(c.LogPath) {

@@ -29,7 +29,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/polylet/polylet/internal/watch"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -154,7 +154,7 @@ func (r *Rotator) isRunning(path string) bool {
 // where it should.
 func (r *Rotator) logged(e podcache.Entry) (podcache.Container, bool) {
 	c := e.Container
-	if c == nil || c.State != plan.StateRunning {
+	if c == nil || c.State != podstate.StateRunning {
 		return podcache.Container{}, false
 	}
 	_, err := r.locate(c.LogPath)

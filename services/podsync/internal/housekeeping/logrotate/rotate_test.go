@@ -19,7 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -62,7 +62,7 @@ func (w *world) open() {
 	w.file = f
 }
 
-func (w *world) runs(state plan.ContainerState) {
+func (w *world) runs(state podstate.ContainerState) {
 	w.table.SetPod("uid", nil, []podcache.Container{{ID: "id", UID: "uid", Name: "c", State: state, StartedAt: time.Now(), LogPath: w.path}})
 }
 
@@ -198,7 +198,7 @@ func TestAnEvenlyWrittenLogIsOverItsLimitByNoMoreThanASecondsBytes(t *testing.T)
 				w := newWorld(t)
 				const limit = 1_000_000
 				stop := w.start(Config{MaxSize: limit, MaxFiles: 4})
-				w.runs(plan.StateRunning)
+				w.runs(podstate.StateRunning)
 				seconds := 10 * max(1, limit/perSecond)
 				for range seconds * 10 {
 					w.write(perSecond / 10)
@@ -230,7 +230,7 @@ func TestABurstAfterSilenceIsOverTheLimitByAtMostOneIntervalsBytes(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		stop := w.start(Config{MaxSize: 1000_000, Interval: 10 * time.Second})
-		w.runs(plan.StateRunning)
+		w.runs(podstate.StateRunning)
 		time.Sleep(time.Hour + 3*time.Second)
 		for range 40 {
 			w.write(1000_000)
@@ -253,7 +253,7 @@ func TestALogGetsItsNameBackWhenTheRuntimeCannotOpenANewOne(t *testing.T) {
 		w.write(5000)
 		stop := w.start(Config{MaxSize: 1000})
 		defer stop()
-		w.runs(plan.StateRunning)
+		w.runs(podstate.StateRunning)
 		time.Sleep(time.Hour)
 		if names := w.names(); !slices.Equal(names, []string{"0.log"}) {
 			t.Fatalf("files %v", names)
@@ -277,7 +277,7 @@ func TestAMissingLogIsMadeByTheRuntime(t *testing.T) {
 		}
 		stop := w.start(Config{MaxSize: 1000})
 		defer stop()
-		w.runs(plan.StateRunning)
+		w.runs(podstate.StateRunning)
 		time.Sleep(time.Second)
 		if names := w.names(); w.counts() != 1 || len(names) != 1 {
 			t.Errorf("%d calls, files %v", w.counts(), names)
@@ -293,7 +293,7 @@ func TestARuntimeThatWritesNoLogIsAskedOncePerInterval(t *testing.T) {
 		}
 		stop := w.start(Config{MaxSize: 1000, Interval: 10 * time.Second})
 		defer stop()
-		w.table.SetPod("uid", nil, []podcache.Container{{ID: "other", UID: "uid", State: plan.StateRunning, LogPath: w.path}})
+		w.table.SetPod("uid", nil, []podcache.Container{{ID: "other", UID: "uid", State: podstate.StateRunning, LogPath: w.path}})
 		time.Sleep(time.Minute + time.Second)
 		if n := w.counts(); n != 7 {
 			t.Errorf("asked %d times in a minute", n)
@@ -315,9 +315,9 @@ func TestOneHungReopenDoesNotHoldOtherLogsUp(t *testing.T) {
 		}
 		stop := w.start(Config{MaxSize: 1000, Workers: 1})
 		defer stop()
-		w.runs(plan.StateRunning)
+		w.runs(podstate.StateRunning)
 		synctest.Wait()
-		w.table.SetPod("uid2", nil, []podcache.Container{{ID: "other", UID: "uid2", State: plan.StateRunning, LogPath: other}})
+		w.table.SetPod("uid2", nil, []podcache.Container{{ID: "other", UID: "uid2", State: podstate.StateRunning, LogPath: other}})
 		time.Sleep(2 * time.Second)
 		if _, err := os.Lstat(other); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the other log was not rotated: %v", err)
@@ -327,23 +327,23 @@ func TestOneHungReopenDoesNotHoldOtherLogsUp(t *testing.T) {
 
 func TestNothingIsDoneWithLogsThatAreNotRotated(t *testing.T) {
 	cases := map[string]struct {
-		state   plan.ContainerState
+		state   podstate.ContainerState
 		maxSize int64
 		prepare func(t *testing.T, w *world)
 	}{
-		"a container that ended":  {state: plan.StateExited, maxSize: 1000},
-		"rotation is off":         {state: plan.StateRunning, maxSize: 0},
-		"a negative size":         {state: plan.StateRunning, maxSize: -1},
-		"a log that is not full":  {state: plan.StateRunning, maxSize: 1 << 30},
-		"a log that is elsewhere": {state: plan.StateRunning, maxSize: 1000, prepare: func(_ *testing.T, w *world) { w.root = filepath.Join(w.root, "below") }},
-		"a directory is a link": {state: plan.StateRunning, maxSize: 1000, prepare: func(t *testing.T, w *world) {
+		"a container that ended":  {state: podstate.StateExited, maxSize: 1000},
+		"rotation is off":         {state: podstate.StateRunning, maxSize: 0},
+		"a negative size":         {state: podstate.StateRunning, maxSize: -1},
+		"a log that is not full":  {state: podstate.StateRunning, maxSize: 1 << 30},
+		"a log that is elsewhere": {state: podstate.StateRunning, maxSize: 1000, prepare: func(_ *testing.T, w *world) { w.root = filepath.Join(w.root, "below") }},
+		"a directory is a link": {state: podstate.StateRunning, maxSize: 1000, prepare: func(t *testing.T, w *world) {
 			link := filepath.Join(w.root, "ns_link_uid")
 			if err := os.Symlink(filepath.Join(w.root, "ns_pod_uid"), link); err != nil {
 				t.Fatal(err)
 			}
 			w.path = filepath.Join(link, "c", "0.log")
 		}},
-		"the log is a link": {state: plan.StateRunning, maxSize: 1, prepare: func(t *testing.T, w *world) {
+		"the log is a link": {state: podstate.StateRunning, maxSize: 1, prepare: func(t *testing.T, w *world) {
 			target := filepath.Join(filepath.Dir(w.path), "other")
 			if err := errors.Join(os.Rename(w.path, target), os.Symlink("other", w.path)); err != nil {
 				t.Fatal(err)
@@ -379,7 +379,7 @@ func TestAContainerThatWritesAsFastAsItCanKeepsItsLimit(t *testing.T) {
 	const limit = 1 << 20
 	interval := 3 * time.Second
 	stop := w.start(Config{MaxSize: limit, MaxFiles: 3, Interval: interval})
-	w.runs(plan.StateRunning)
+	w.runs(podstate.StateRunning)
 	began := time.Now()
 	// What was written by when, for what is written in an interval: a busy machine
 	// lets this write now nothing, now much.

@@ -9,7 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
@@ -47,11 +48,11 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: id, PodIP: ip}, c.Lifecycle.PostStart)
 	ended(err)
 	if err == nil || ctx.Err() != nil {
-		t.Hooked(id, plan.HookDone)
+		t.Hooked(id, podstate.HookDone)
 		return unseen
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-	t.Hooked(id, plan.HookFailed)
+	t.Hooked(id, podstate.HookFailed)
 	return failed(reasonPostStart, fmt.Errorf("postStart hook: %w", err))
 }
 
@@ -63,14 +64,14 @@ func (e *Executor) clear(ctx context.Context, t Task) (busy bool, err error) {
 			continue
 		}
 		switch old.State {
-		case plan.StateRunning, plan.StateUnknown:
+		case podstate.StateRunning, podstate.StateUnknown:
 			return true, nil
-		case plan.StateCreated:
+		case podstate.StateCreated:
 			if err := e.deps.Runtime.RemoveContainer(ctx, old.ID); err != nil {
 				return false, failed(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", old.ID, err))
 			}
 			e.deps.Observer.Gone(old.ID)
-		case plan.StateExited:
+		case podstate.StateExited:
 			if old.RestartCount == t.Action.Attempt && old.SandboxID == t.Action.SandboxID {
 				return true, nil // this very start has come and gone meanwhile
 			}
@@ -92,7 +93,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	if err != nil {
 		return "", "", failed(reasonOf(err, reasonCreate), err)
 	}
-	ips := plan.OneOfEach(sandbox.IPs, e.deps.HostIPs())
+	ips := podutil.ShownIPs(sandbox.IPs, e.deps.HostIPs())
 	if sandbox.HostNetwork || t.Pod.Spec.HostNetwork {
 		ips = e.deps.HostIPs()
 	}
@@ -125,19 +126,19 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
-		t.Hooked(id, plan.HookRunning)
+		t.Hooked(id, podstate.HookRunning)
 	}
 	// Making it took a while, in which a sandbox on its way out has gone on.
 	if !t.Action.SandboxUntil.IsZero() && e.sandboxGoes(ctx, t) {
-		t.Hooked(id, plan.HookDone)
+		t.Hooked(id, podstate.HookDone)
 		return "", "", e.notStarted(ctx, t, id, reasonRun, errSandboxGoes)
 	}
 	if err := e.deps.Runtime.StartContainer(ctx, id); err != nil {
-		t.Hooked(id, plan.HookDone)
+		t.Hooked(id, podstate.HookDone)
 		return "", "", e.notStarted(ctx, t, id, reasonRun, err)
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
-	if err := e.sawContainer(ctx, t.UID, id, t.Action.SandboxID, plan.StateRunning); err != nil {
+	if err := e.sawContainer(ctx, t.UID, id, t.Action.SandboxID, podstate.StateRunning); err != nil {
 		return id, ip, failed(reasonRun, err)
 	}
 	return id, ip, nil
@@ -156,7 +157,7 @@ func (e *Executor) targetOf(t Task) (string, error) {
 		return "", nil
 	}
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.Name == name && c.State == plan.StateRunning {
+		if c.Name == name && c.State == podstate.StateRunning {
 			return c.ID, nil
 		}
 	}
@@ -210,7 +211,7 @@ func (e *Executor) hasRun(ctx context.Context, t Task, id string) (bool, error) 
 	}
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
 		if c.ID == id {
-			return c.State == plan.StateRunning || c.State == plan.StateExited && !c.StartedAt.IsZero(), nil
+			return c.State == podstate.StateRunning || c.State == podstate.StateExited && !c.StartedAt.IsZero(), nil
 		}
 	}
 	return false, nil
@@ -237,15 +238,15 @@ func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	if !a.Announced {
 		e.announceStop(t)
 	}
-	left := max(plan.Seconds(a.GraceSeconds), shortestStop)
+	left := max(podutil.Seconds(a.GraceSeconds), shortestStop)
 	if err := e.deps.Runtime.StopContainer(ctx, a.ID, left); err != nil {
 		return e.killFailed(ctx, t, reasonKill, err)
 	}
-	if err := e.sawContainer(ctx, t.UID, a.ID, sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID), plan.StateExited); err != nil {
+	if err := e.sawContainer(ctx, t.UID, a.ID, sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID), podstate.StateExited); err != nil {
 		return failed(reasonKill, err)
 	}
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == a.ID && c.State == plan.StateRunning {
+		if c.ID == a.ID && c.State == podstate.StateRunning {
 			return failed(reasonKill, fmt.Errorf("the runtime says that container %s was stopped, but it runs", a.ID))
 		}
 	}
@@ -329,7 +330,7 @@ func (e *Executor) killFailed(ctx context.Context, t Task, reason string, err er
 	return failed(reason, err)
 }
 
-func sandboxIDOf(o plan.Observed, id string) string {
+func sandboxIDOf(o podstate.Observed, id string) string {
 	for _, c := range o.Containers {
 		if c.ID == id {
 			return c.SandboxID

@@ -21,7 +21,8 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
@@ -53,13 +54,13 @@ type Allocations interface {
 // Ends keeps that the node ends a pod for a reason of its own; *stopping.Keeper
 // has it.
 type Ends interface {
-	Put(ctx context.Context, uid types.UID, stop plan.Stop) error
+	Put(ctx context.Context, uid types.UID, stop podstate.Stop) error
 }
 
 // Observer is told of what was done, so that it is known before the action
 // counts as done; *observe.Observer has it.
 type Observer interface {
-	Current(uid types.UID) plan.Observed
+	Current(uid types.UID) podstate.Observed
 	Refresh(ctx context.Context, uid types.UID) error
 	SawContainer(ctx context.Context, id, sandboxID string) error
 	SawSandbox(ctx context.Context, id string) error
@@ -203,11 +204,11 @@ type Task struct {
 	// Pod is nil for one that no source knows.
 	Pod    *v1.Pod
 	UID    types.UID
-	Action plan.Action
+	Action podstate.Action
 	Order  limiter.Order
 	// Hooked is told how the postStart hook of a container stands. It is called
 	// before the observation that shows the container running.
-	Hooked func(containerID string, h plan.Hook)
+	Hooked func(containerID string, h podstate.Hook)
 }
 
 // Result is what an action found.
@@ -243,36 +244,36 @@ func failed(reason string, err error) error {
 // runtime takes to say. Errors are *Error.
 func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 	switch t.Action.Kind {
-	case plan.PullImage:
+	case podstate.PullImage:
 		return e.pull(ctx, t)
-	case plan.SetupVolumes:
+	case podstate.SetupVolumes:
 		return Result{}, e.setupVolumes(ctx, t)
-	case plan.MakeSandbox:
+	case podstate.MakeSandbox:
 		return Result{}, e.observed(life, t, e.makeSandbox(ctx, t))
-	case plan.StartContainer:
+	case podstate.StartContainer:
 		return Result{}, e.observed(life, t, e.startContainer(life, ctx, t))
-	case plan.BeginStop:
+	case podstate.BeginStop:
 		e.beginStop(life, ctx, t)
 		return Result{}, nil
-	case plan.KillContainer:
+	case podstate.KillContainer:
 		return Result{}, e.observed(life, t, e.killContainer(ctx, t))
-	case plan.StopSandbox:
+	case podstate.StopSandbox:
 		return Result{}, e.observed(life, t, e.stopSandbox(ctx, t))
-	case plan.KeepStop:
+	case podstate.KeepStop:
 		return Result{}, e.keepStop(ctx, t)
-	case plan.KeepAllocation, plan.RaiseCgroup, plan.ResizeContainer, plan.FitCgroup:
+	case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.ResizeContainer, podstate.FitCgroup:
 		return e.resize(life, ctx, t)
-	case plan.RemoveContainer:
+	case podstate.RemoveContainer:
 		return Result{}, e.observed(life, t, e.removeContainer(ctx, t))
-	case plan.RemoveSandbox:
+	case podstate.RemoveSandbox:
 		return Result{}, e.observed(life, t, e.removeSandbox(ctx, t))
-	case plan.TeardownVolumes:
+	case podstate.TeardownVolumes:
 		return Result{}, wrap("FailedUnmount", e.deps.Volumes.Teardown(ctx, t.UID))
-	case plan.RemoveCgroup:
+	case podstate.RemoveCgroup:
 		return Result{}, wrap("FailedRemoveCgroup", e.deps.Cgroups.Remove(ctx, t.UID))
-	case plan.RemoveDirectories:
+	case podstate.RemoveDirectories:
 		return Result{}, wrap("FailedRemoveDirectories", e.removeDirectories(t))
-	case plan.DeleteObject:
+	case podstate.DeleteObject:
 		return Result{}, wrap("FailedDelete", e.deps.Finisher.Finish(ctx, t.Pod))
 	}
 	return Result{}, failed("UnknownAction", fmt.Errorf("nobody knows how to %s", t.Action.Kind))
@@ -315,7 +316,7 @@ func (e *Executor) observed(life context.Context, t Task, err error) error {
 
 // sawContainer looks at a container after something was done to it, unless an
 // event has told already that it came as far as that.
-func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxID string, least plan.ContainerState) error {
+func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxID string, least podstate.ContainerState) error {
 	for _, c := range e.deps.Observer.Current(uid).Containers {
 		if c.ID == id && c.State >= least {
 			return nil
@@ -326,7 +327,7 @@ func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxI
 
 func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
 	r := image.Request{Pod: t.Pod}
-	if v := plan.ImageVolume(t.Pod, t.Action.Volume); v != nil {
+	if v := podutil.ImageVolume(t.Pod, t.Action.Volume); v != nil {
 		r.Image, r.Policy = v.Reference, v.PullPolicy
 	} else if c := spec(t.Pod, t.Action.Container); c != nil {
 		r.Container, r.Image, r.Policy = c.Name, c.Image, c.ImagePullPolicy

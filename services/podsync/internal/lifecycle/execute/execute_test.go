@@ -23,7 +23,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
@@ -34,11 +35,11 @@ import (
 // host stands in for everything that an Executor calls, and keeps a log of it.
 type host struct {
 	log      []string
-	now      plan.Observed
+	now      podstate.Observed
 	fail     map[string][]error // by call, used up one by one
 	stopTook time.Duration
 	hook     func(context.Context) error
-	hooks    map[string][]plan.Hook
+	hooks    map[string][]podstate.Hook
 	memory   uint64
 	target   string // of the container made last
 	called   func(name string)
@@ -79,7 +80,7 @@ func (h *host) StopContainer(_ context.Context, id string, grace time.Duration) 
 	err := h.call("stop %s %v", id, grace)
 	for i := range h.now.Containers {
 		if h.now.Containers[i].ID == id && err == nil {
-			h.now.Containers[i].State = plan.StateExited
+			h.now.Containers[i].State = podstate.StateExited
 		}
 	}
 	return err
@@ -105,7 +106,7 @@ func (h *host) Fit(context.Context, *v1.Pod) error   { return h.call("fit") }
 func (h *host) Put(_ context.Context, uid types.UID, e allocation.Entry) error {
 	return h.call("keep %s generation=%d", uid, e.Generation)
 }
-func (h *host) Current(types.UID) plan.Observed                    { return h.now }
+func (h *host) Current(types.UID) podstate.Observed                { return h.now }
 func (h *host) Refresh(context.Context, types.UID) error           { return h.call("refresh") }
 func (h *host) SawContainer(_ context.Context, id, _ string) error { return h.call("saw %s", id) }
 func (h *host) SawSandbox(_ context.Context, id string) error      { return h.call("saw %s", id) }
@@ -140,9 +141,9 @@ func (e events) Container(_ *v1.Pod, _, _, reason, message string) {
 }
 
 func newExecutor(h *host, cfg Config) *Executor {
-	h.hooks = map[string][]plan.Hook{}
+	h.hooks = map[string][]podstate.Hook{}
 	if h.now.Sandboxes == nil {
-		h.now.Sandboxes = []plan.Sandbox{{ID: "sb", Ready: true, IPs: []string{"10.0.0.1"}}}
+		h.now.Sandboxes = []podstate.Sandbox{{ID: "sb", Ready: true, IPs: []string{"10.0.0.1"}}}
 	}
 	places := limiter.New(limiter.Config{})
 	return New(cfg, Deps{
@@ -160,11 +161,11 @@ func testPod() *v1.Pod {
 	}
 }
 
-func (h *host) task(a plan.Action) Task {
-	return Task{Pod: testPod(), UID: "u", Action: a, Hooked: func(id string, k plan.Hook) { h.hooks[id] = append(h.hooks[id], k) }}
+func (h *host) task(a podstate.Action) Task {
+	return Task{Pod: testPod(), UID: "u", Action: a, Hooked: func(id string, k podstate.Hook) { h.hooks[id] = append(h.hooks[id], k) }}
 }
 
-var startC = plan.Action{Key: plan.Key{Kind: plan.StartContainer, Object: "c"}, Container: "c", SandboxID: "sb", Attempt: 1, ImageRef: "ref"}
+var startC = podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "c"}, Container: "c", SandboxID: "sb", Attempt: 1, ImageRef: "ref"}
 
 func calls(log []string) []string {
 	return slices.DeleteFunc(slices.Clone(log), func(l string) bool { return strings.HasPrefix(l, "event") || l == "config" })
@@ -174,17 +175,17 @@ func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
 	taken := status.Error(codes.Unknown, `failed to reserve container name "c": name "c" is reserved for "x"`)
 	lost := status.Error(codes.Unavailable, "lost")
 	for name, tc := range map[string]struct {
-		there  []plan.Container
+		there  []podstate.Container
 		fail   map[string][]error
 		want   []string
 		reason string
 	}{
 		"nothing":            {nil, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
-		"an earlier one":     {[]plan.Container{{ID: "old", Name: "c", State: plan.StateExited}}, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
-		"half made":          {[]plan.Container{{ID: "half", Name: "c", RestartCount: 1, State: plan.StateCreated}}, nil, []string{"rm half", "gone half", "saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
-		"one that runs":      {[]plan.Container{{ID: "run", Name: "c", RestartCount: 1, State: plan.StateRunning}}, nil, nil, ""},
-		"this one, ended":    {[]plan.Container{{ID: "end", Name: "c", RestartCount: 1, SandboxID: "sb", State: plan.StateExited}}, nil, nil, ""},
-		"half made, stuck":   {[]plan.Container{{ID: "half", Name: "c", State: plan.StateCreated}}, map[string][]error{"rm": {lost}}, []string{"rm half", "refresh"}, reasonCreate},
+		"an earlier one":     {[]podstate.Container{{ID: "old", Name: "c", State: podstate.StateExited}}, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
+		"half made":          {[]podstate.Container{{ID: "half", Name: "c", RestartCount: 1, State: podstate.StateCreated}}, nil, []string{"rm half", "gone half", "saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
+		"one that runs":      {[]podstate.Container{{ID: "run", Name: "c", RestartCount: 1, State: podstate.StateRunning}}, nil, nil, ""},
+		"this one, ended":    {[]podstate.Container{{ID: "end", Name: "c", RestartCount: 1, SandboxID: "sb", State: podstate.StateExited}}, nil, nil, ""},
+		"half made, stuck":   {[]podstate.Container{{ID: "half", Name: "c", State: podstate.StateCreated}}, map[string][]error{"rm": {lost}}, []string{"rm half", "refresh"}, reasonCreate},
 		"its name is taken":  {nil, map[string][]error{"create": {taken}}, []string{"saw sb", "create c/1 in sb", "refresh", "refresh"}, reasonCreate},
 		"create fails":       {nil, map[string][]error{"create": {lost}}, []string{"saw sb", "create c/1 in sb", "saw sb", "refresh"}, reasonCreate},
 		"start fails":        {nil, map[string][]error{"start": {lost}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "refresh"}, reasonRun},
@@ -193,7 +194,7 @@ func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &host{now: plan.Observed{Containers: tc.there}, fail: tc.fail}
+				h := &host{now: podstate.Observed{Containers: tc.there}, fail: tc.fail}
 				_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(startC))
 				var e *Error
 				if errors.As(err, &e); (e == nil) != (tc.reason == "") || e != nil && e.Reason != tc.reason {
@@ -210,32 +211,32 @@ func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
 func TestAStartInASandboxThatGoesDownIsNoAttempt(t *testing.T) {
 	refused := status.Error(codes.Unknown, "sandbox container \"sb\" is not running")
 	for name, tc := range map[string]struct {
-		downAt string         // the call by which the sandbox is down
-		made   plan.Container // what is seen of the container then
+		downAt string             // the call by which the sandbox is down
+		made   podstate.Container // what is seen of the container then
 		fail   map[string][]error
 		want   []string
 		reason string
 	}{
-		"down before the start": {"saw", plan.Container{}, nil, []string{"saw sb"}, ""},
-		"down at the creation":  {"create", plan.Container{}, map[string][]error{"create": {refused}}, []string{"saw sb", "create c/1 in sb", "saw sb"}, ""},
+		"down before the start": {"saw", podstate.Container{}, nil, []string{"saw sb"}, ""},
+		"down at the creation":  {"create", podstate.Container{}, map[string][]error{"create": {refused}}, []string{"saw sb", "create c/1 in sb", "saw sb"}, ""},
 		"down at the start": {
-			"start", plan.Container{State: plan.StateCreated}, map[string][]error{"start": {refused}},
+			"start", podstate.Container{State: podstate.StateCreated}, map[string][]error{"start": {refused}},
 			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made", "rm made", "gone made"}, "",
 		},
 		"it failed to start": {
-			"start", plan.Container{State: plan.StateExited}, map[string][]error{"start": {refused}},
+			"start", podstate.Container{State: podstate.StateExited}, map[string][]error{"start": {refused}},
 			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made", "rm made", "gone made"}, "",
 		},
 		"what was made stays": {
-			"start", plan.Container{State: plan.StateCreated}, map[string][]error{"start": {refused}, "rm": {refused}},
+			"start", podstate.Container{State: podstate.StateCreated}, map[string][]error{"start": {refused}, "rm": {refused}},
 			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made", "rm made", "refresh"}, reasonRun,
 		},
 		"it ran and ended with the sandbox": {
-			"start", plan.Container{State: plan.StateExited, StartedAt: time.Unix(1, 0)}, map[string][]error{"start": {refused}},
+			"start", podstate.Container{State: podstate.StateExited, StartedAt: time.Unix(1, 0)}, map[string][]error{"start": {refused}},
 			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made"}, "",
 		},
 		"it runs still": {
-			"start", plan.Container{State: plan.StateRunning, StartedAt: time.Unix(1, 0)}, map[string][]error{"start": {refused}},
+			"start", podstate.Container{State: podstate.StateRunning, StartedAt: time.Unix(1, 0)}, map[string][]error{"start": {refused}},
 			[]string{"saw sb", "create c/1 in sb", "start made", "saw sb", "saw made"}, "",
 		},
 	} {
@@ -243,9 +244,9 @@ func TestAStartInASandboxThatGoesDownIsNoAttempt(t *testing.T) {
 			h := &host{fail: tc.fail}
 			h.called = func(name string) {
 				if name == tc.downAt {
-					h.now.Sandboxes = []plan.Sandbox{{ID: "sb"}}
+					h.now.Sandboxes = []podstate.Sandbox{{ID: "sb"}}
 					if tc.made.ID = "made"; name == "start" {
-						h.now.Containers = []plan.Container{tc.made}
+						h.now.Containers = []podstate.Container{tc.made}
 					}
 				}
 			}
@@ -299,10 +300,10 @@ func TestTheProcessOfASandboxTellsBeforeTheRuntimeThatItGoes(t *testing.T) {
 				h.called = func(name string) {
 					dead = dead || name == tc.diesAt
 					if name == "create" {
-						h.now.Containers = []plan.Container{{ID: "made", Name: "c", State: plan.StateCreated}}
+						h.now.Containers = []podstate.Container{{ID: "made", Name: "c", State: podstate.StateCreated}}
 					}
 					if dead && tc.downIn > 0 && time.Since(began) >= tc.downIn {
-						h.now.Sandboxes = []plan.Sandbox{{ID: "sb"}}
+						h.now.Sandboxes = []podstate.Sandbox{{ID: "sb"}}
 					}
 				}
 				start := startC
@@ -355,9 +356,9 @@ func TestPostStartIsKnownBeforeTheContainerRunsAndItsFailureIsToldOf(t *testing.
 		task := h.task(startC)
 		task.Pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
 		_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task)
-		want := []plan.Hook{plan.HookRunning, plan.HookDone}
+		want := []podstate.Hook{podstate.HookRunning, podstate.HookDone}
 		if fails {
-			want[1] = plan.HookFailed
+			want[1] = podstate.HookFailed
 		}
 		if !slices.Equal(h.hooks["made"], want) || (err != nil) != fails {
 			t.Errorf("hook fails %v: told %v, error %v", fails, h.hooks["made"], err)
@@ -367,17 +368,17 @@ func TestPostStartIsKnownBeforeTheContainerRunsAndItsFailureIsToldOf(t *testing.
 
 func TestASandboxIsLookedAtUnlessAnEventHasToldAllOfIt(t *testing.T) {
 	for name, tc := range map[string]struct {
-		told []plan.Sandbox
+		told []podstate.Sandbox
 		want []string
 	}{
 		"nothing is known":            {nil, []string{"run 0", "saw new"}},
-		"it has no address":           {[]plan.Sandbox{{ID: "new", Ready: true}}, []string{"run 0", "saw new"}},
-		"it is not ready":             {[]plan.Sandbox{{ID: "new", IPs: []string{"10.0.0.1"}}}, []string{"run 0", "saw new"}},
-		"all is known":                {[]plan.Sandbox{{ID: "new", Ready: true, IPs: []string{"10.0.0.1"}}}, []string{"run 0"}},
-		"it is on the host's network": {[]plan.Sandbox{{ID: "new", Ready: true, HostNetwork: true}}, []string{"run 0"}},
+		"it has no address":           {[]podstate.Sandbox{{ID: "new", Ready: true}}, []string{"run 0", "saw new"}},
+		"it is not ready":             {[]podstate.Sandbox{{ID: "new", IPs: []string{"10.0.0.1"}}}, []string{"run 0", "saw new"}},
+		"all is known":                {[]podstate.Sandbox{{ID: "new", Ready: true, IPs: []string{"10.0.0.1"}}}, []string{"run 0"}},
+		"it is on the host's network": {[]podstate.Sandbox{{ID: "new", Ready: true, HostNetwork: true}}, []string{"run 0"}},
 	} {
-		h := &host{now: plan.Observed{Sandboxes: append([]plan.Sandbox{{ID: "old"}}, tc.told...)}}
-		if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}})); err != nil {
+		h := &host{now: podstate.Observed{Sandboxes: append([]podstate.Sandbox{{ID: "old"}}, tc.told...)}}
+		if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: podstate.MakeSandbox}})); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := calls(h.log); !slices.Equal(got, tc.want) {
@@ -395,15 +396,15 @@ func (p *places) Enter(_ context.Context, o limiter.Order) (func(), error) {
 }
 
 func TestWhatHasEndedIsRemovedAfterAllPodsThatAreThere(t *testing.T) {
-	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.StateExited}}}}
+	h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "c1", Name: "c", State: podstate.StateExited}}}}
 	e := newExecutor(h, Config{})
 	p := &places{}
 	e.deps.Stops = p
 	began := time.Now()
-	for _, a := range []plan.Action{
-		{Key: plan.Key{Kind: plan.RemoveContainer, Object: "c1"}, ID: "c1", Container: "c"},
-		{Key: plan.Key{Kind: plan.RemoveSandbox, Object: "sb"}, ID: "sb"},
-		{Key: plan.Key{Kind: plan.StopSandbox, Object: "sb"}, ID: "sb"},
+	for _, a := range []podstate.Action{
+		{Key: podstate.Key{Kind: podstate.RemoveContainer, Object: "c1"}, ID: "c1", Container: "c"},
+		{Key: podstate.Key{Kind: podstate.RemoveSandbox, Object: "sb"}, ID: "sb"},
+		{Key: podstate.Key{Kind: podstate.StopSandbox, Object: "sb"}, ID: "sb"},
 	} {
 		task := h.task(a)
 		task.Order = limiter.Order{Critical: true, Created: began.Add(-time.Hour)}
@@ -416,14 +417,14 @@ func TestWhatHasEndedIsRemovedAfterAllPodsThatAreThere(t *testing.T) {
 
 func TestOnlyANewSandboxHasTheCgroupMade(t *testing.T) {
 	for name, tc := range map[string]struct {
-		action plan.Action
+		action podstate.Action
 		fail   error
 		made   int
 		reason string
 	}{
-		"a sandbox": {plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}, Attempt: 1}, nil, 1, ""},
+		"a sandbox": {podstate.Action{Key: podstate.Key{Kind: podstate.MakeSandbox}, Attempt: 1}, nil, 1, ""},
 		"a container in a sandbox of an earlier process": {startC, nil, 0, ""},
-		"a sandbox without a cgroup":                     {plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}, Attempt: 1}, errors.New("read-only"), 1, "ConfigPodSandboxError"},
+		"a sandbox without a cgroup":                     {podstate.Action{Key: podstate.Key{Kind: podstate.MakeSandbox}, Attempt: 1}, errors.New("read-only"), 1, "ConfigPodSandboxError"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &host{}
@@ -467,12 +468,12 @@ func (noPlace) Enter(ctx context.Context, _ limiter.Order) (func(), error) {
 
 func TestAContainerIsStoppedWithItsWholeGraceThoughNoPlaceIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
+		h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}}}}
 		e := newExecutor(h, Config{})
 		e.deps.Stops = noPlace{}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := e.Do(ctx, ctx, h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 7}))
+		_, err := e.Do(ctx, ctx, h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 7}))
 		if got := calls(h.log); err != nil || !slices.Contains(got, "stop r 7s") {
 			t.Errorf("calls %q, error %v", got, err)
 		}
@@ -482,12 +483,12 @@ func TestAContainerIsStoppedWithItsWholeGraceThoughNoPlaceIsFree(t *testing.T) {
 func TestASandboxWhoseAnswerWasLostIsAdopted(t *testing.T) {
 	h := &host{fail: map[string][]error{"run": {status.Error(codes.Unknown, `name "p" is reserved for "x"`)}}}
 	e := newExecutor(h, Config{})
-	h.now.Sandboxes = []plan.Sandbox{{ID: "x", Attempt: 0, Ready: true}}
-	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}})); err != nil {
+	h.now.Sandboxes = []podstate.Sandbox{{ID: "x", Attempt: 0, Ready: true}}
+	if _, err := e.Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: podstate.MakeSandbox}})); err != nil {
 		t.Errorf("not adopted: %v", err)
 	}
 	h.fail["run"] = []error{status.Error(codes.Unknown, `name "p" is reserved for "y"`)}
-	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.MakeSandbox}, Attempt: 1})); err == nil {
+	if _, err := e.Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: podstate.MakeSandbox}, Attempt: 1})); err == nil {
 		t.Error("a sandbox that is not there was taken for made")
 	}
 }
@@ -505,9 +506,9 @@ func TestAStopIsAnnouncedOnceAndItsHookMayFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &host{hook: tc.hook, now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
+				h := &host{hook: tc.hook, now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}}}}
 				e := newExecutor(h, Config{})
-				begin := h.task(plan.Action{Key: plan.Key{Kind: plan.BeginStop, Object: "r"}, ID: "r", Container: "c", Reason: "Stopping container c"})
+				begin := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.BeginStop, Object: "r"}, ID: "r", Container: "c", Reason: "Stopping container c"})
 				if tc.hook != nil {
 					begin.Pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}
 				}
@@ -516,7 +517,7 @@ func TestAStopIsAnnouncedOnceAndItsHookMayFail(t *testing.T) {
 				if _, err := e.Do(t.Context(), ctx, begin); err != nil {
 					t.Fatal(err)
 				}
-				kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 7, Announced: true, Reason: "Stopping container c"})
+				kill := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 7, Announced: true, Reason: "Stopping container c"})
 				if _, err := e.Do(t.Context(), t.Context(), kill); err != nil {
 					t.Fatal(err)
 				}
@@ -532,8 +533,8 @@ func TestAStopIsAnnouncedOnceAndItsHookMayFail(t *testing.T) {
 func TestAnOrphansHookIsRunFromItsRecord(t *testing.T) {
 	ran := 0
 	h := &host{hook: func(context.Context) error { ran++; return errors.New("no") }}
-	h.now.Containers = []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning, PreStop: &v1.LifecycleHandler{}}}
-	task := h.task(plan.Action{Key: plan.Key{Kind: plan.BeginStop, Object: "r"}, ID: "r", Container: "c"})
+	h.now.Containers = []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning, PreStop: &v1.LifecycleHandler{}}}
+	task := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.BeginStop, Object: "r"}, ID: "r", Container: "c"})
 	task.Pod = nil
 	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task); err != nil || ran != 1 {
 		t.Errorf("error %v, the hook ran %d times, log %q", err, ran, h.log)
@@ -541,33 +542,33 @@ func TestAnOrphansHookIsRunFromItsRecord(t *testing.T) {
 }
 
 func TestAStopHasTwoSecondsAtLeast(t *testing.T) {
-	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
-	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})
+	h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}}}}
+	kill := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})
 	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r 2s") {
 		t.Errorf("error %v, log %q", err, h.log)
 	}
 }
 
 func TestAStopThatMayTakeForEverIsNotShort(t *testing.T) {
-	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}}}}
-	kill := h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: math.MaxInt64})
-	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r "+plan.Seconds(math.MaxInt64).String()) {
+	h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}}}}
+	kill := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: math.MaxInt64})
+	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r "+podutil.Seconds(math.MaxInt64).String()) {
 		t.Errorf("error %v, log %q", err, h.log)
 	}
 }
 
 func TestADebugContainerJoinsTheContainerItNames(t *testing.T) {
 	for name, tc := range map[string]struct {
-		state  plan.ContainerState
+		state  podstate.ContainerState
 		target string
 		reason string
 	}{
-		"it runs":      {plan.StateRunning, "r", ""},
-		"it has ended": {plan.StateExited, "", reasonConfig},
+		"it runs":      {podstate.StateRunning, "r", ""},
+		"it has ended": {podstate.StateExited, "", reasonConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: tc.state}}}}
-			task := h.task(plan.Action{Key: plan.Key{Kind: plan.StartContainer, Object: "debug"}, Container: "debug", SandboxID: "sb"})
+			h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: tc.state}}}}
+			task := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "debug"}, Container: "debug", SandboxID: "sb"})
 			task.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{
 				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "c",
 			}}
@@ -581,10 +582,10 @@ func TestADebugContainerJoinsTheContainerItNames(t *testing.T) {
 }
 
 func TestAStopThatLeavesTheContainerRunningIsAFailure(t *testing.T) {
-	h := &host{now: plan.Observed{Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}, {ID: "other"}}}}
+	h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}, {ID: "other"}}}}
 	e := newExecutor(h, Config{})
 	h.fail = map[string][]error{"stop": {errors.New("busy")}}
-	_, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 2}))
+	_, err := e.Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 2}))
 	var x *Error
 	if !errors.As(err, &x) || x.Reason != reasonKill || !slices.Contains(h.log, "event FailedKillPod error killing pod: busy") {
 		t.Errorf("error %v, log %q", err, h.log)
@@ -615,15 +616,15 @@ func TestLogsAreLinkedCountedAndRemoved(t *testing.T) {
 	if got := e.LogCounts(testPod()); got["c"] != 10 {
 		t.Errorf("log counts %v", got)
 	}
-	h.now.Containers = []plan.Container{{ID: "made", Name: "c", RestartCount: 1, State: plan.StateExited}}
-	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.RemoveContainer, Object: "made"}, ID: "made", Container: "c"})); err != nil {
+	h.now.Containers = []podstate.Container{{ID: "made", Name: "c", RestartCount: 1, State: podstate.StateExited}}
+	if _, err := e.Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveContainer, Object: "made"}, ID: "made", Container: "c"})); err != nil {
 		t.Fatal(err)
 	}
 	left, _ := os.ReadDir(logs)
 	if _, err := os.Lstat(link); len(left) != 3 || !os.IsNotExist(err) {
 		t.Errorf("left %v, link %v", left, err)
 	}
-	orphan := h.task(plan.Action{Key: plan.Key{Kind: plan.RemoveDirectories}})
+	orphan := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveDirectories}})
 	orphan.Pod = nil
 	if err := os.Symlink(filepath.Join(logs, "0.log"), filepath.Join(cfg.ContainerLogsDir, "p_ns_c-old.log")); err != nil {
 		t.Fatal(err)
@@ -640,20 +641,20 @@ func TestLogsAreLinkedCountedAndRemoved(t *testing.T) {
 
 func TestReasonsOfFailures(t *testing.T) {
 	for _, tc := range []struct {
-		kind   plan.Kind
+		kind   podstate.Kind
 		fail   string
 		err    error
 		reason string
 	}{
-		{plan.PullImage, "pull", &image.Error{Reason: "ErrImageNeverPull", Err: errors.New("x")}, "ErrImageNeverPull"},
-		{plan.SetupVolumes, "setup", errors.New("x"), "FailedMount"},
-		{plan.MakeSandbox, "run", errors.New("x"), "CreatePodSandboxError"},
-		{plan.StopSandbox, "stopsandbox", errors.New("x"), "KillPodSandboxError"},
-		{plan.RemoveCgroup, "rmcgroup", errors.New("x"), "FailedRemoveCgroup"},
-		{plan.DeleteObject, "finish", errors.New("x"), "FailedDelete"},
+		{podstate.PullImage, "pull", &image.Error{Reason: "ErrImageNeverPull", Err: errors.New("x")}, "ErrImageNeverPull"},
+		{podstate.SetupVolumes, "setup", errors.New("x"), "FailedMount"},
+		{podstate.MakeSandbox, "run", errors.New("x"), "CreatePodSandboxError"},
+		{podstate.StopSandbox, "stopsandbox", errors.New("x"), "KillPodSandboxError"},
+		{podstate.RemoveCgroup, "rmcgroup", errors.New("x"), "FailedRemoveCgroup"},
+		{podstate.DeleteObject, "finish", errors.New("x"), "FailedDelete"},
 	} {
 		h := &host{fail: map[string][]error{tc.fail: {tc.err}}}
-		_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: tc.kind}, Container: "c"}))
+		_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: tc.kind}, Container: "c"}))
 		var e *Error
 		if !errors.As(err, &e) || e.Reason != tc.reason {
 			t.Errorf("%s: %v, want reason %s", tc.kind, err, tc.reason)
@@ -662,16 +663,16 @@ func TestReasonsOfFailures(t *testing.T) {
 }
 
 func TestWhatEventsHaveToldIsNotAskedAgain(t *testing.T) {
-	h := &host{now: plan.Observed{
-		Sandboxes:  []plan.Sandbox{{ID: "sb", Ready: false}},
-		Containers: []plan.Container{{ID: "r", Name: "c", State: plan.StateRunning}},
+	h := &host{now: podstate.Observed{
+		Sandboxes:  []podstate.Sandbox{{ID: "sb", Ready: false}},
+		Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}},
 	}}
 	e := newExecutor(h, Config{})
-	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.StopSandbox, Object: "sb"}, ID: "sb"})); err != nil {
+	if _, err := e.Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: podstate.StopSandbox, Object: "sb"}, ID: "sb"})); err != nil {
 		t.Fatal(err)
 	}
 	// StopContainer of the fake makes the container Exited, as an event would.
-	if _, err := e.Do(t.Context(), t.Context(), h.task(plan.Action{Key: plan.Key{Kind: plan.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 2})); err != nil {
+	if _, err := e.Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 2})); err != nil {
 		t.Fatal(err)
 	}
 	if got := calls(h.log); !slices.Equal(got, []string{"stopsandbox sb", "stop r 2s"}) {

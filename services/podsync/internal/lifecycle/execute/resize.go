@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 )
 
@@ -56,11 +56,11 @@ func (e *Executor) resizeContainer(ctx context.Context, t Task) error {
 // resize carries out the actions of a resize.
 func (e *Executor) resize(life, ctx context.Context, t Task) (Result, error) {
 	switch t.Action.Kind {
-	case plan.KeepAllocation:
+	case podstate.KeepAllocation:
 		return e.keepAllocation(ctx, t)
-	case plan.RaiseCgroup:
+	case podstate.RaiseCgroup:
 		return Result{}, e.raiseCgroup(ctx, t)
-	case plan.ResizeContainer:
+	case podstate.ResizeContainer:
 		return Result{}, e.observed(life, t, e.resizeContainer(ctx, t))
 	default:
 		return Result{}, wrap(reasonResize, e.deps.Cgroups.Fit(ctx, t.Pod))

@@ -7,32 +7,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
 func TestAResizeIsDoneStepByStep(t *testing.T) {
 	kernel := resources.Kernel{Shares: 512, Quota: 50_000, Period: 100_000, Memory: 1000}
-	shrink := plan.Action{Key: plan.Key{Kind: plan.ResizeContainer, Object: "id"}, Container: "c", ID: "id", Kernel: kernel, Shrinks: true}
+	shrink := podstate.Action{Key: podstate.Key{Kind: podstate.ResizeContainer, Object: "id"}, Container: "c", ID: "id", Kernel: kernel, Shrinks: true}
 	grow := shrink
 	grow.Shrinks = false
 	for name, tc := range map[string]struct {
-		action plan.Action
+		action podstate.Action
 		memory uint64
 		fail   map[string][]error
 		want   []string
 		err    string
 	}{
-		"keep":                    {action: plan.Action{Key: plan.Key{Kind: plan.KeepAllocation}, Allocation: &resize.Allocation{}, Generation: 3}, want: []string{"keep u generation=3"}},
-		"raise":                   {action: plan.Action{Key: plan.Key{Kind: plan.RaiseCgroup}, ID: "sb"}, want: []string{"updatesandbox sb", "raise"}},
-		"raise without a sandbox": {action: plan.Action{Key: plan.Key{Kind: plan.RaiseCgroup}}, want: []string{"raise"}},
+		"keep":                    {action: podstate.Action{Key: podstate.Key{Kind: podstate.KeepAllocation}, Allocation: &resize.Allocation{}, Generation: 3}, want: []string{"keep u generation=3"}},
+		"raise":                   {action: podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, ID: "sb"}, want: []string{"updatesandbox sb", "raise"}},
+		"raise without a sandbox": {action: podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}}, want: []string{"raise"}},
 		"grow":                    {action: grow, want: []string{"update id shares=512 quota=50000 memory=1000", "saw id"}},
 		"shrink":                  {action: shrink, memory: 999, want: []string{"memory id", "update id shares=512 quota=50000 memory=1000", "saw id"}},
 		"shrink too far":          {action: shrink, memory: 1000, want: []string{"memory id", "refresh"}, err: `cannot decrease memory limits: attempting to set container "c" memory limit (1000) below current usage (1000)`},
 		"usage not known":         {action: shrink, fail: map[string][]error{"memory": {errors.New("no stats")}}, want: []string{"memory id", "refresh"}, err: "no stats"},
 		"refused":                 {action: grow, fail: map[string][]error{"update": {errors.New("no")}}, want: []string{"update id shares=512 quota=50000 memory=1000", "refresh"}, err: `resources of container "c": no`},
-		"fit":                     {action: plan.Action{Key: plan.Key{Kind: plan.FitCgroup}}, want: []string{"fit"}},
+		"fit":                     {action: podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}}, want: []string{"fit"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &host{memory: tc.memory, fail: tc.fail}
@@ -44,7 +44,7 @@ func TestAResizeIsDoneStepByStep(t *testing.T) {
 			if !slices.Equal(h.log, tc.want) {
 				t.Errorf("calls %q, want %q", h.log, tc.want)
 			}
-			if tc.action.Kind == plan.KeepAllocation && result.AllocatedAt.Before(before) {
+			if tc.action.Kind == podstate.KeepAllocation && result.AllocatedAt.Before(before) {
 				t.Errorf("allocated at %v", result.AllocatedAt)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
 )
@@ -115,7 +115,7 @@ func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint3
 
 // sandboxOf finds a sandbox and its configuration, which is built anew when an
 // earlier process made the sandbox.
-func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (plan.Sandbox, *runtimeapi.PodSandboxConfig, error) {
+func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (podstate.Sandbox, *runtimeapi.PodSandboxConfig, error) {
 	for _, s := range e.deps.Observer.Current(pod.UID).Sandboxes {
 		if s.ID != id {
 			continue
@@ -129,7 +129,7 @@ func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (plan.
 		config, _, err := e.sandboxConfig(ctx, pod, s.Attempt, s.PodStarted)
 		return s, config, err
 	}
-	return plan.Sandbox{}, nil, fmt.Errorf("sandbox %s is gone", id)
+	return podstate.Sandbox{}, nil, fmt.Errorf("sandbox %s is gone", id)
 }
 
 // sandboxDown asks the runtime whether the sandbox of a start is down, and lets
@@ -235,7 +235,7 @@ func (e *Executor) sandboxReady(t Task) bool {
 // seeContainersOf looks at the containers that ended with their sandbox.
 func (e *Executor) seeContainersOf(ctx context.Context, t Task) error {
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.SandboxID == t.Action.ID && c.State != plan.StateExited {
+		if c.SandboxID == t.Action.ID && c.State != podstate.StateExited {
 			if err := e.deps.Observer.SawContainer(ctx, c.ID, c.SandboxID); err != nil {
 				return failed("KillPodSandboxError", err)
 			}

@@ -23,8 +23,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 const (
@@ -116,7 +116,7 @@ func (r *Runner) run(ctx context.Context, t Target, h *v1.LifecycleHandler) erro
 	case h.HTTPGet != nil:
 		return r.httpGet(ctx, t, h.HTTPGet)
 	case h.Sleep != nil:
-		err := sleep(ctx, plan.Seconds(h.Sleep.Seconds))
+		err := sleep(ctx, podutil.Seconds(h.Sleep.Seconds))
 		if err != nil {
 			r.deps.Metrics.SleepCutShort()
 		}

@@ -1,9 +1,12 @@
 package plan
 
-import "strings"
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"strings"
+)
 
 // advice says what a person can do about a failed action.
-func advice(k Kind, f Failure) string {
+func advice(k podstate.Kind, f Failure) string {
 	if f.Away {
 		return "start the container runtime; polylet status shows whether it answers"
 	}
@@ -11,29 +14,29 @@ func advice(k Kind, f Failure) string {
 		return lack
 	}
 	switch k {
-	case PullImage:
+	case podstate.PullImage:
 		return imageAdvice(f)
-	case SetupVolumes:
+	case podstate.SetupVolumes:
 		return volumeAdvice(f)
-	case MakeSandbox:
+	case podstate.MakeSandbox:
 		if names(f.Message, "cni", "network plugin") {
 			return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log"
 		}
 		return "check the runtime's log and the CNI configuration"
-	case StartContainer:
+	case podstate.StartContainer:
 		return startAdvice(f)
-	case StopSandbox:
+	case podstate.StopSandbox:
 		if names(f.Message, "cni", "network plugin", "plugin type", "tear down network", "destroy network") {
 			return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log; the pod stays until its network is taken down, for its address is not free before"
 		}
 		return "check the runtime's log: it does not stop or remove what it runs"
-	case BeginStop, KillContainer, RemoveContainer, RemoveSandbox:
+	case podstate.BeginStop, podstate.KillContainer, podstate.RemoveContainer, podstate.RemoveSandbox:
 		return "check the runtime's log: it does not stop or remove what it runs"
-	case ResizeContainer, FitCgroup:
+	case podstate.ResizeContainer, podstate.FitCgroup:
 		return "if the limit is below what is in use, ask for more or let the container use less; else check the runtime's log"
-	case TeardownVolumes:
+	case podstate.TeardownVolumes:
 		return "find who keeps the mount busy, e.g. with findmnt and fuser"
-	case DeleteObject:
+	case podstate.DeleteObject:
 		return "check the connection to the apiserver and the node's permissions"
 	default:
 		return "see podsync's log"
@@ -53,13 +56,13 @@ func names(message string, words ...string) bool {
 
 // lackAdvice is about what the machine has none of any more, whatever was tried;
 // "" when it is something else.
-func lackAdvice(k Kind, f Failure) string {
+func lackAdvice(k podstate.Kind, f Failure) string {
 	switch {
-	case k == PullImage && names(f.Message, "no space left"):
+	case k == podstate.PullImage && names(f.Message, "no space left"):
 		return "make room on the node's image filesystem"
 	case names(f.Message, "no space left on device", "disk quota exceeded"):
 		return "make room on the filesystem that the error names: df shows its bytes, df -i its inodes"
-	case names(f.Message, "read-only file system") && k != StartContainer:
+	case names(f.Message, "read-only file system") && k != podstate.StartContainer:
 		return "find why that filesystem became read-only (dmesg), and mount it for writing again"
 	case names(f.Message, "too many open files"):
 		return "find who holds so many files open on the node, or raise the limit: the process's own, fs.file-max, or fs.inotify.max_user_instances"

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -15,27 +16,27 @@ import (
 // not there has no container.
 func scene(pod *v1.Pod, words ...string) State {
 	s := newWorld(pod).s
-	s.Observed.Sandboxes = []Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, HostNetwork: pod.Spec.HostNetwork, CreatedAt: start}}
+	s.Observed.Sandboxes = []podstate.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, HostNetwork: pod.Spec.HostNetwork, CreatedAt: start}}
 	s.Volumes.Done(s.Pod, 0)
 	for n, w := range words {
 		name, state, _ := strings.Cut(w, " ")
-		c := Container{ID: fmt.Sprint("c", n), SandboxID: "s", Name: name, CreatedAt: start, StartedAt: start}
+		c := podstate.Container{ID: fmt.Sprint("c", n), SandboxID: "s", Name: name, CreatedAt: start, StartedAt: start}
 		switch state {
 		case "running", "starting":
-			c.State = StateRunning
+			c.State = podstate.StateRunning
 			if state == "starting" {
-				c.Hook = HookRunning
-				s.InFlight[Key{StartContainer, name}] = Action{SandboxID: "s"}
+				c.Hook = podstate.HookRunning
+				s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: name}] = podstate.Action{SandboxID: "s"}
 			}
 		case "unready":
-			c.State = StateRunning
-			s.Probes[ProbeKey{name, Startup}] = ProbeResult{ContainerID: c.ID}
+			c.State = podstate.StateRunning
+			s.Probes[podstate.ProbeKey{Container: name, Type: podstate.Startup}] = podstate.ProbeResult{ContainerID: c.ID}
 		case "created":
-			c.State = StateCreated
+			c.State = podstate.StateCreated
 		case "unknown":
-			c.State = StateUnknown
+			c.State = podstate.StateUnknown
 		default:
-			c.State, c.FinishedAt = StateExited, start.Add(time.Second)
+			c.State, c.FinishedAt = podstate.StateExited, start.Add(time.Second)
 			if _, err := fmt.Sscan(state, &c.ExitCode); err != nil {
 				panic(err)
 			}
@@ -132,7 +133,7 @@ func TestWhatIsKnownOfThePhaseStandsAboveTheContainers(t *testing.T) {
 		}, v1.PodFailed, "Evicted", "low"},
 		{"a terminal phase that the apiserver has is kept", func(s *State) { s.Pod.Status.Phase = v1.PodSucceeded }, v1.PodSucceeded, "", ""},
 		{"reason and message are kept while the phase is", func(s *State) {
-			s.Observed.Containers[0].State, s.Observed.Containers[0].FinishedAt = StateRunning, time.Time{}
+			s.Observed.Containers[0].State, s.Observed.Containers[0].FinishedAt = podstate.StateRunning, time.Time{}
 			s.Reported = v1.PodStatus{Phase: v1.PodRunning, Reason: "Why", Message: "so"}
 		}, v1.PodRunning, "Why", "so"},
 		{"the deadline overrides", func(s *State) {
@@ -211,9 +212,9 @@ func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 // Each case is a row of the container state table of kubelet-surface 4.9, or of
 // the restart decision of 4.6.
 func TestAContainersStateHasTheReasonOfTheBook(t *testing.T) {
-	failing := func(k Kind, reason string) func(*State) {
+	failing := func(k podstate.Kind, reason string) func(*State) {
 		return func(s *State) {
-			s.Failures[Key{k, "a"}] = Failure{Reason: reason, Message: "why", Count: 1, At: s.Now}
+			s.Failures[podstate.Key{Kind: k, Object: "a"}] = Failure{Reason: reason, Message: "why", Count: 1, At: s.Now}
 		}
 	}
 	init := func() *v1.Pod { return withInit(testPod(v1.RestartPolicyNever, "a"), "i") }
@@ -227,18 +228,18 @@ func TestAContainersStateHasTheReasonOfTheBook(t *testing.T) {
 		{"waiting: nothing began", scene(one()), nil, "waiting ContainerCreating"},
 		{"waiting: init containers come first", scene(init(), "i running"), nil, "waiting PodInitializing"},
 		{"waiting: a hook that runs", scene(one(), "a starting"), nil, "waiting ContainerCreating"},
-		{"waiting: the pull failed", scene(one()), failing(PullImage, "ErrImagePull"), "waiting ErrImagePull"},
+		{"waiting: the pull failed", scene(one()), failing(podstate.PullImage, "ErrImagePull"), "waiting ErrImagePull"},
 		{"waiting: the pull failed a while ago", scene(one()), func(s *State) {
-			failing(PullImage, "ErrImagePull")(s)
+			failing(podstate.PullImage, "ErrImagePull")(s)
 			s.Now = s.Now.Add(3 * time.Second)
 		}, "waiting ImagePullBackOff"},
-		{"waiting: never to be pulled", scene(one()), failing(PullImage, "ErrImageNeverPull"), "waiting ErrImageNeverPull"},
-		{"waiting: no image's name", scene(one()), failing(PullImage, "InvalidImageName"), "waiting InvalidImageName"},
-		{"waiting: the image cannot be looked at", scene(one()), failing(PullImage, "ImageInspectError"), "waiting ImageInspectError"},
-		{"waiting: it cannot be configured", scene(one()), failing(StartContainer, "CreateContainerConfigError"), "waiting CreateContainerConfigError"},
-		{"waiting: it cannot be made", scene(one()), failing(StartContainer, "CreateContainerError"), "waiting CreateContainerError"},
-		{"waiting: it cannot be started", scene(one()), failing(StartContainer, "RunContainerError"), "waiting RunContainerError"},
-		{"waiting: its hook failed", scene(one()), failing(StartContainer, "PostStartHookError"), "waiting PostStartHookError"},
+		{"waiting: never to be pulled", scene(one()), failing(podstate.PullImage, "ErrImageNeverPull"), "waiting ErrImageNeverPull"},
+		{"waiting: no image's name", scene(one()), failing(podstate.PullImage, "InvalidImageName"), "waiting InvalidImageName"},
+		{"waiting: the image cannot be looked at", scene(one()), failing(podstate.PullImage, "ImageInspectError"), "waiting ImageInspectError"},
+		{"waiting: it cannot be configured", scene(one()), failing(podstate.StartContainer, "CreateContainerConfigError"), "waiting CreateContainerConfigError"},
+		{"waiting: it cannot be made", scene(one()), failing(podstate.StartContainer, "CreateContainerError"), "waiting CreateContainerError"},
+		{"waiting: it cannot be started", scene(one()), failing(podstate.StartContainer, "RunContainerError"), "waiting RunContainerError"},
+		{"waiting: its hook failed", scene(one()), failing(podstate.StartContainer, "PostStartHookError"), "waiting PostStartHookError"},
 		{"waiting: it crashes", scene(testPod(v1.RestartPolicyAlways, "a"), "a 1"), func(s *State) {
 			s.Observed.Containers[0].Backoff, s.Now = 10*time.Second, start.Add(5*time.Second)
 		}, "waiting CrashLoopBackOff"},

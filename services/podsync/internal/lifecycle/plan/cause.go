@@ -1,47 +1,27 @@
 package plan
 
-import v1 "k8s.io/api/core/v1"
-
-// Cause is why podsync stops a container.
-type Cause string
-
-// The causes.
-const (
-	// CauseEnd: the pod ends, or its spec has the container no more.
-	CauseEnd Cause = ""
-	// CauseRound: all containers of the pod are restarted.
-	CauseRound Cause = "restart of all containers"
-	// CauseSandbox: its sandbox cannot be used any more.
-	CauseSandbox Cause = "sandbox"
-	// CauseUnknown: the runtime does not know how it stands.
-	CauseUnknown Cause = "unknown state"
-	// CauseDefinition: the spec has another definition of it.
-	CauseDefinition Cause = "definition"
-	// CauseHook: its postStart hook failed.
-	CauseHook Cause = "postStart hook"
-	// CauseResize: what it was allocated takes a restart.
-	CauseResize Cause = "resize"
-	// CauseProbe: its liveness or startup probe failed.
-	CauseProbe Cause = "probe"
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
 )
 
 // stopCause is why a container ended if it was podsync that ended it. What a
 // former life did is known of a failed probe alone, whose result is kept.
-func (p *planner) stopCause(c *Container) (cause Cause, ours bool) {
+func (p *planner) stopCause(c *podstate.Container) (cause podstate.Cause, ours bool) {
 	if stop, ours := p.s.Stops[c.ID]; ours {
 		return stop.Cause, true
 	}
-	if p.failed(c, Startup) || p.failed(c, Liveness) {
-		return CauseProbe, true
+	if p.failed(c, podstate.Startup) || p.failed(c, podstate.Liveness) {
+		return podstate.CauseProbe, true
 	}
-	return CauseEnd, false
+	return podstate.CauseEnd, false
 }
 
 // owed says whether the end of a container was the first half of a restart: it
 // starts again whatever it exits with. What was told to be waiting for its
 // start, perhaps by a former life, still is.
-func (p *planner) owed(v *view, c *Container) bool {
-	if v.class != regular || c.State != StateExited {
+func (p *planner) owed(v *view, c *podstate.Container) bool {
+	if v.class != regular || c.State != podstate.StateExited {
 		return false // a sidecar always starts again, an init container as its exit says
 	}
 	if p.toRestart(v, c) {
@@ -56,18 +36,18 @@ func (p *planner) owed(v *view, c *Container) bool {
 
 // toRestart says whether podsync is known to have ended the container so that
 // it starts again.
-func (p *planner) toRestart(v *view, c *Container) bool {
+func (p *planner) toRestart(v *view, c *podstate.Container) bool {
 	cause, ours := p.stopCause(c)
 	return ours && p.restartsAfter(v, cause)
 }
 
 // restartsAfter says whether a container that podsync stops for this cause is
 // started again for certain. Where it is not, its exit decides.
-func (p *planner) restartsAfter(v *view, cause Cause) bool {
+func (p *planner) restartsAfter(v *view, cause podstate.Cause) bool {
 	switch cause {
-	case CauseDefinition, CauseUnknown, CauseResize, CauseRound:
+	case podstate.CauseDefinition, podstate.CauseUnknown, podstate.CauseResize, podstate.CauseRound:
 		return true
-	case CauseProbe, CauseSandbox:
+	case podstate.CauseProbe, podstate.CauseSandbox:
 		// A container that died with its sandbox is asked to end, too, when that
 		// is not known yet: what it is told must not make a difference.
 		if own := v.spec.RestartPolicy; own != nil && !p.s.Node.NoRestartRules {

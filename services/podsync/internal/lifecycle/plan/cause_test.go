@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -13,19 +14,19 @@ import (
 // not take it back.
 func TestWhatWeEndToStartAgainStartsAgainWhateverItExitsWith(t *testing.T) {
 	never, onFailure := v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure
-	liveness, startup := probed(Liveness), probed(Startup)
-	definition := func(w *world, _ *Container) {
+	liveness, startup := probed(podstate.Liveness), probed(podstate.Startup)
+	definition := func(w *world, _ *podstate.Container) {
 		w.s.Pod = w.s.Pod.DeepCopy()
 		w.s.Pod.Spec.Containers[0].Image = "other"
 	}
-	unknown := func(_ *world, c *Container) { c.State = StateUnknown }
-	hook := func(_ *world, c *Container) { c.Hook = HookFailed }
-	sandbox := func(w *world, _ *Container) { w.s.Observed.Sandboxes[0].Ready = false }
+	unknown := func(_ *world, c *podstate.Container) { c.State = podstate.StateUnknown }
+	hook := func(_ *world, c *podstate.Container) { c.Hook = podstate.HookFailed }
+	sandbox := func(w *world, _ *podstate.Container) { w.s.Observed.Sandboxes[0].Ready = false }
 	for _, tc := range []struct {
 		name     string
 		policy   v1.RestartPolicy
 		own      *v1.ContainerRestartPolicy
-		change   func(*world, *Container)
+		change   func(*world, *podstate.Container)
 		code     int32
 		restarts bool
 	}{
@@ -78,7 +79,7 @@ func TestAContainerThatEndedByItselfStaysAsItsPolicySaysWhenItsDefinitionChanges
 	for policy, starts := range map[v1.RestartPolicy]int{v1.RestartPolicyNever: 0, v1.RestartPolicyOnFailure: 0, v1.RestartPolicyAlways: 1} {
 		w := newWorld(testPod(policy, "a", "b"))
 		w.exits["a"] = []int32{0}
-		for w.newest("a") == nil || w.newest("a").State != StateExited {
+		for w.newest("a") == nil || w.newest("a").State != podstate.StateExited {
 			w.step()
 			w.s.Now = w.s.Now.Add(time.Second)
 			w.expire()
@@ -94,12 +95,12 @@ func TestAContainerThatEndedByItselfStaysAsItsPolicySaysWhenItsDefinitionChanges
 }
 
 func TestARestartThatIsOwedOutlivesPodsync(t *testing.T) {
-	for name, change := range map[string]func(*world, *Container){
-		"its probe had failed": probed(Liveness),
-		"it was told to wait": func(w *world, c *Container) {
+	for name, change := range map[string]func(*world, *podstate.Container){
+		"its probe had failed": probed(podstate.Liveness),
+		"it was told to wait": func(w *world, c *podstate.Container) {
 			w.s.Pod = w.s.Pod.DeepCopy()
 			w.s.Pod.Spec.Containers[0].Image = "other"
-			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, Cause: CauseDefinition}
+			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, Cause: podstate.CauseDefinition}
 		},
 	} {
 		w := newWorld(testPod(v1.RestartPolicyOnFailure, "a"))
@@ -175,7 +176,7 @@ func TestAStopThatHasBegunIsNotTakenBackWithItsReason(t *testing.T) {
 		image := spec.Image
 		spec.Image = "other"
 		begin := Plan(w.s).Actions
-		if len(begin) != 1 || begin[0].Kind != BeginStop {
+		if len(begin) != 1 || begin[0].Kind != podstate.BeginStop {
 			t.Fatalf("actions %+v", begin)
 		}
 		w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, Cause: begin[0].Cause, GraceSeconds: begin[0].GraceTotalSeconds, PreStopDone: !inFlight}
@@ -190,10 +191,10 @@ func TestAStopThatHasBegunIsNotTakenBackWithItsReason(t *testing.T) {
 		delete(w.s.InFlight, begin[0].Key)
 		w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now.Add(-10 * time.Second), Cause: begin[0].Cause, GraceSeconds: 30, PreStopDone: true}
 		out := Plan(w.s)
-		if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].GraceSeconds != 20 {
+		if len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer || out.Actions[0].GraceSeconds != 20 {
 			t.Errorf("then: %+v", out.Actions)
 		}
-		if w.settle(time.Minute); w.newest("a").State != StateRunning || w.newest("a").RestartCount != 1 {
+		if w.settle(time.Minute); w.newest("a").State != podstate.StateRunning || w.newest("a").RestartCount != 1 {
 			t.Errorf("in the end: %+v", w.newest("a"))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -88,7 +89,7 @@ func (p *planner) initialized(st *v1.PodStatus) v1.PodCondition {
 	var incomplete []string
 	anew, furthest := p.initializesAnew(), p.furthestInit()
 	for i, v := range p.views {
-		if last := v.shown(); v.class == regular && last != nil && last.State != StateCreated && !anew {
+		if last := v.shown(); v.class == regular && last != nil && last.State != podstate.StateCreated && !anew {
 			return c
 		}
 		missing := anew && v.cur == nil && i >= furthest // what ran in an earlier sandbox does not count

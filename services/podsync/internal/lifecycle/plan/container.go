@@ -1,11 +1,10 @@
 package plan
 
 import (
-	"encoding/json"
-	"hash/fnv"
-	"strconv"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -24,53 +23,17 @@ type view struct {
 	spec  *v1.Container
 	class class
 	// cur is the newest container of the pod's usable sandbox; nil when none.
-	cur *Container
+	cur *podstate.Container
 	// last is the newest container of any sandbox, or one made up from the
 	// reported status when the runtime has lost it; nil when it never was.
-	last *Container
+	last *podstate.Container
 	// previous is the newest ended one before last.
-	previous *Container
+	previous *podstate.Container
 	// lost is true when last was made up from the reported status.
 	lost bool
 	// renew is a container that ended while a resize asked for its restart: it
 	// starts again whatever its policy says.
-	renew *Container
-}
-
-// Hash identifies a container's definition as the kubelet does: FNV-32a over
-// the dump of the JSON of its name and image, in hex. A change of it restarts
-// the container.
-// Source: the annotation io.kubernetes.container.hash that kubelets write.
-func Hash(c *v1.Container) string {
-	fields, err := json.Marshal(struct {
-		Image string `json:"image"`
-		Name  string `json:"name"`
-	}{c.Image, c.Name})
-	if err != nil { // strings always marshal
-		return ""
-	}
-	h := fnv.New32a()
-	_, _ = h.Write(dumped(fields))
-	return strconv.FormatUint(uint64(h.Sum32()), 16)
-}
-
-// dumped are bytes as the dump that the hash is over shows them, ([]uint8)[123
-// 34]. It is written out here because the dumper's reflection takes longer
-// than the rest of a plan.
-func dumped(data []byte) []byte {
-	out := make([]byte, 0, len(data)*len("255 ")+len("([]uint8)[]"))
-	out = append(out, "([]uint8)["...)
-	for i, b := range data {
-		if i > 0 {
-			out = append(out, ' ')
-		}
-		out = strconv.AppendUint(out, uint64(b), 10)
-	}
-	return append(out, ']')
-}
-
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+	renew *podstate.Container
 }
 
 // views lists the containers in the order init, regular, ephemeral.
@@ -89,7 +52,7 @@ func views(s *State) []*view {
 	for i := range s.Pod.Spec.InitContainers {
 		c := &s.Pod.Spec.InitContainers[i]
 		k := ordinaryInit
-		if isSidecar(c) {
+		if podutil.Sidecar(c) {
 			k = sidecar
 		}
 		add(c, k)
@@ -106,7 +69,7 @@ func views(s *State) []*view {
 }
 
 // observe fills in what the runtime, or the reported status, has of the container.
-func (v *view) observe(s *State, usable *Sandbox) {
+func (v *view) observe(s *State, usable *podstate.Sandbox) {
 	for i := range s.Observed.Containers {
 		c := &s.Observed.Containers[i]
 		if c.Name != v.spec.Name {
@@ -119,7 +82,7 @@ func (v *view) observe(s *State, usable *Sandbox) {
 		switch {
 		case v.last == nil:
 			v.last = c
-		case v.previous == nil && c.State == StateExited:
+		case v.previous == nil && c.State == podstate.StateExited:
 			v.previous = c
 		}
 	}
@@ -142,29 +105,23 @@ func (v *view) observe(s *State, usable *Sandbox) {
 // duringStart is the container as it counts while its start is not over: one
 // that the runtime could not start has not ended before the action has said
 // whether that was an attempt at all.
-func duringStart(s *State, c *Container) *Container {
-	a, ok := s.InFlight[Key{StartContainer, c.Name}]
-	if !ok || a.Attempt != c.RestartCount || a.SandboxID != c.SandboxID || c.State != StateExited || !c.StartedAt.IsZero() {
+func duringStart(s *State, c *podstate.Container) *podstate.Container {
+	a, ok := s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: c.Name}]
+	if !ok || a.Attempt != c.RestartCount || a.SandboxID != c.SandboxID || c.State != podstate.StateExited || !c.StartedAt.IsZero() {
 		return c
 	}
 	made := *c
-	made.State = StateCreated
+	made.State = podstate.StateCreated
 	return &made
 }
 
 // shown is the container that the status is about: one that was made but never
 // started says nothing yet while there is an earlier one.
-func (v *view) shown() *Container {
-	if v.last != nil && v.last.State == StateCreated && v.previous != nil {
+func (v *view) shown() *podstate.Container {
+	if v.last != nil && v.last.State == podstate.StateCreated && v.previous != nil {
 		return v.previous
 	}
 	return v.last
-}
-
-// cutShort says whether the container was made and its start was cut short: it
-// is made anew, but if its pod has ended, the runtime's end is all that it has.
-func (c *Container) cutShort() bool {
-	return c != nil && c.State == StateCreated && c.Reason != ""
 }
 
 const (
@@ -177,11 +134,11 @@ const (
 // fromReported makes a container from a reported status whose container the
 // runtime does not have any more; nil when the status names none. One that is
 // made and not yet started is not named, but the one before it is.
-func fromReported(st *v1.ContainerStatus) *Container {
+func fromReported(st *v1.ContainerStatus) *podstate.Container {
 	if st == nil || st.ContainerID == "" && st.LastTerminationState.Terminated == nil {
 		return nil
 	}
-	c := &Container{ID: bareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: StateExited, Image: st.Image, ImageID: st.ImageID, User: st.User}
+	c := &podstate.Container{ID: bareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: podstate.StateExited, Image: st.Image, ImageID: st.ImageID, User: st.User}
 	for i := range st.VolumeMounts {
 		if m := &st.VolumeMounts[i]; m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
 			c.RecursiveReadOnly = append(c.RecursiveReadOnly, m.MountPath)
@@ -220,7 +177,7 @@ func reportedStatus(s *State, name string) *v1.ContainerStatus {
 // nextCount is the restart count that the next start has.
 func (v *view) nextCount(s *State) int {
 	if v.last != nil {
-		if v.last.State == StateCreated {
+		if v.last.State == podstate.StateCreated {
 			return v.last.RestartCount // made, never started: the same start goes on
 		}
 		if n, ok := s.LogCounts[v.spec.Name]; ok && v.lost {
@@ -234,11 +191,6 @@ func (v *view) nextCount(s *State) int {
 	return 0
 }
 
-// live says whether the container may have a running process.
-func (c *Container) live() bool {
-	return c.State == StateRunning || c.State == StateUnknown
-}
-
 const (
 	firstBackoff      = 10 * time.Second
 	longestBackoff    = 300 * time.Second
@@ -247,7 +199,7 @@ const (
 
 // restartAt says when the container may start again after c ended, and the
 // back-off that the new container is to carry.
-func restartAt(c *Container, node Node) (time.Time, time.Duration) {
+func restartAt(c *podstate.Container, node Node) (time.Time, time.Duration) {
 	first, longest := firstBackoff, longestBackoff
 	if node.FirstContainerRestartPeriod > 0 {
 		first = node.FirstContainerRestartPeriod

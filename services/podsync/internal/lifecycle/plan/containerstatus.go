@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -19,9 +20,9 @@ const reasonBackOff = "CrashLoopBackOff"
 func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
 	c := v.shown()
-	if p.out.Stopped && v.last.cutShort() {
+	if p.out.Stopped && v.last.CutShort() {
 		ended := *v.last
-		ended.State, c = StateExited, &ended
+		ended.State, c = podstate.StateExited, &ended
 	}
 	p.containerResources(&cs, v, c)
 	cs.VolumeMounts = p.volumeMounts(v.spec, c)
@@ -48,13 +49,13 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 		return cs
 	}
 	cs.RestartCount = int32(c.RestartCount)
-	if c.State == StateCreated {
+	if c.State == podstate.StateCreated {
 		cs.RestartCount = max(0, cs.RestartCount-1) // made, but not started: no restart yet
 	}
 	if r := reportedStatus(p.s, v.spec.Name); r != nil {
 		cs.RestartCount = max(cs.RestartCount, r.RestartCount) // a start that came to nothing was counted already
 	}
-	if c.State != StateCreated {
+	if c.State != podstate.StateCreated {
 		cs.ContainerID, cs.ImageID = p.fullID(c.ID), c.ImageID
 		if c.Image != "" {
 			cs.Image = c.Image
@@ -81,7 +82,7 @@ func (p *planner) keepEnd(v *view, cs *v1.ContainerStatus) {
 
 // volumeMounts shows the mounts of a container, whether it is made yet or not.
 // Source: KEP-3857.
-func (p *planner) volumeMounts(spec *v1.Container, c *Container) []v1.VolumeMountStatus {
+func (p *planner) volumeMounts(spec *v1.Container, c *podstate.Container) []v1.VolumeMountStatus {
 	if len(spec.VolumeMounts) == 0 {
 		return nil
 	}
@@ -100,7 +101,7 @@ func (p *planner) volumeMounts(spec *v1.Container, c *Container) []v1.VolumeMoun
 // recursiveReadOnly says what became of a mount's wish: of one that may be
 // granted or not the runtime knows, and before it has made the container, what
 // its usual handler can do.
-func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *Container) v1.RecursiveReadOnlyMode {
+func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *podstate.Container) v1.RecursiveReadOnlyMode {
 	switch {
 	case m.RecursiveReadOnly == nil:
 		return v1.RecursiveReadOnlyDisabled
@@ -113,7 +114,7 @@ func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *Container) v1.Recursiv
 }
 
 // setState sets state and last state.
-func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *Container) {
+func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
 	if v.previous != nil && c != v.previous {
 		cs.LastTerminationState.Terminated = p.terminated(v.previous)
 	} else if r := reportedStatus(p.s, v.spec.Name); r != nil && r.RestartCount == int32(c.RestartCount) {
@@ -125,25 +126,25 @@ func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *Container) {
 		}
 	}
 	switch {
-	case c.State == StateRunning && c.Hook == HookRunning:
+	case c.State == podstate.StateRunning && c.Hook == podstate.HookRunning:
 		cs.State.Waiting = p.waiting(v)
-	case c.State == StateRunning:
+	case c.State == podstate.StateRunning:
 		cs.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}
-	case c.State == StateExited:
+	case c.State == podstate.StateExited:
 		p.setEnded(cs, v, c)
 	case p.out.Stopped:
 		cs.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage, ContainerID: p.fullID(c.ID)}
 	default:
 		cs.State.Waiting = p.waiting(v)
 	}
-	if p.out.Stopped && cs.State.Waiting != nil && c.State != StateExited {
+	if p.out.Stopped && cs.State.Waiting != nil && c.State != podstate.StateExited {
 		cs.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}}
 	}
 }
 
 // setEnded shows a container that has ended: as ended, or as waiting for its
 // next start with the end as its last state.
-func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *Container) {
+func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
 	t := p.terminated(c)
 	if p.end != nil || !p.wanted(v) {
 		cs.State.Terminated = t
@@ -151,7 +152,7 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *Container) {
 	}
 	w := p.failureShown(v)
 	at, _ := p.restartTime(v)
-	failure := p.s.Failures[Key{StartContainer, v.spec.Name}]
+	failure := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]
 	if p.s.Now.Before(at) && (w == nil || p.s.Now.Sub(failure.At) >= errorShown) {
 		w = &v1.ContainerStateWaiting{Reason: reasonBackOff, Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
 			at.Sub(c.FinishedAt), v.spec.Name, p.s.Pod.Name, p.s.Pod.Namespace, p.s.UID)}
@@ -180,7 +181,7 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *Container) {
 
 // toldBackOff is the back-off that the container was told to wait for; nil when it
 // was not.
-func (p *planner) toldBackOff(v *view, c *Container) *v1.ContainerStateWaiting {
+func (p *planner) toldBackOff(v *view, c *podstate.Container) *v1.ContainerStateWaiting {
 	told := reportedStatus(p.s, v.spec.Name)
 	if told == nil || told.State.Waiting == nil || told.State.Waiting.Reason != reasonBackOff {
 		return nil
@@ -192,7 +193,7 @@ func (p *planner) toldBackOff(v *view, c *Container) *v1.ContainerStateWaiting {
 }
 
 // terminated is the state of an ended container.
-func (p *planner) terminated(c *Container) *v1.ContainerStateTerminated {
+func (p *planner) terminated(c *podstate.Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: p.fullID(c.ID),
 		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
@@ -223,7 +224,7 @@ func (p *planner) waiting(v *view) *v1.ContainerStateWaiting {
 // failureShown is the state of a container whose image or start failed; nil
 // when neither did.
 func (p *planner) failureShown(v *view) *v1.ContainerStateWaiting {
-	if f, ok := p.s.Failures[Key{StartContainer, v.spec.Name}]; ok && !f.Away {
+	if f, ok := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]; ok && !f.Away {
 		if shown := f.At.Add(errorShown); p.s.Now.Before(shown) {
 			p.wake(shown)
 		}
@@ -247,10 +248,10 @@ func (p *planner) failureShown(v *view) *v1.ContainerStateWaiting {
 // started says whether the container has started in the startup probe's sense.
 func (p *planner) started(v *view) bool {
 	c := v.last
-	if c == nil || c.State != StateRunning || c.Hook == HookRunning {
+	if c == nil || c.State != podstate.StateRunning || c.Hook == podstate.HookRunning {
 		return false
 	}
-	if r, ok := p.s.Probes[ProbeKey{v.spec.Name, Startup}]; ok && r.ContainerID == c.ID {
+	if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: podstate.Startup}]; ok && r.ContainerID == c.ID {
 		return r.Success
 	}
 	if r := reportedStatus(p.s, v.spec.Name); r != nil && bareID(r.ContainerID) == c.ID && r.Started != nil && *r.Started {
@@ -266,15 +267,15 @@ func (p *planner) ready(v *view) bool {
 		return false
 	}
 	if v.class == ordinaryInit {
-		return c.State == StateExited && c.ExitCode == 0 && !p.stale(v, c)
+		return c.State == podstate.StateExited && c.ExitCode == 0 && !p.stale(v, c)
 	}
-	if v.class == ephemeral || c.State != StateRunning || !p.started(v) {
+	if v.class == ephemeral || c.State != podstate.StateRunning || !p.started(v) {
 		return false
 	}
 	if v.spec.ReadinessProbe == nil {
 		return true
 	}
-	if r, ok := p.s.Probes[ProbeKey{v.spec.Name, Readiness}]; ok && r.ContainerID == c.ID {
+	if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: podstate.Readiness}]; ok && r.ContainerID == c.ID {
 		return r.Success
 	}
 	// Nothing was heard since this process started: what was reported for the

@@ -3,6 +3,8 @@ package plan
 import (
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -25,7 +27,7 @@ func (p *planner) due() []*view {
 	// Debug containers start whenever there is a sandbox to start them in.
 	if p.sandbox != nil {
 		for _, v := range p.views {
-			if v.class == ephemeral && (v.last == nil || v.last.State == StateCreated) {
+			if v.class == ephemeral && (v.last == nil || v.last.State == podstate.StateCreated) {
 				due = append(due, v)
 			}
 		}
@@ -38,9 +40,9 @@ func (p *planner) due() []*view {
 func (p *planner) wanted(v *view) bool {
 	if v.cur != nil {
 		switch v.cur.State {
-		case StateCreated:
+		case podstate.StateCreated:
 			return true
-		case StateExited:
+		case podstate.StateExited:
 			return p.restarts(v, v.cur)
 		default:
 			return false
@@ -49,9 +51,9 @@ func (p *planner) wanted(v *view) bool {
 	switch {
 	case v.last == nil:
 		return true
-	case v.last.live():
+	case v.last.Live():
 		return true // in a sandbox that is on its way out
-	case v.last.State == StateCreated:
+	case v.last.State == podstate.StateCreated:
 		return true
 	case v.class == ordinaryInit:
 		return true // a new sandbox begins with the init containers
@@ -63,7 +65,7 @@ func (p *planner) wanted(v *view) bool {
 // startable says whether a wanted container may start now as far as its own
 // past goes.
 func (p *planner) startable(v *view) bool {
-	if v.last != nil && (v.last.live() || p.startsFirst) {
+	if v.last != nil && (v.last.Live() || p.startsFirst) {
 		return false
 	}
 	at, _ := p.restartTime(v)
@@ -84,13 +86,13 @@ func (p *planner) startable(v *view) bool {
 // restartTime is when the container may start, and the back-off that it then carries.
 func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
 	c := v.last
-	if c != nil && c.State == StateCreated {
+	if c != nil && c.State == podstate.StateCreated {
 		if v.previous == nil && !p.redefined(v, c) {
 			return time.Time{}, c.Backoff // the one before it is lost, what it earned is written on this one
 		}
 		c = v.previous // a start that came to nothing leaves the back-off as it is
 	}
-	if c == nil || c.State != StateExited || p.redefined(v, c) {
+	if c == nil || c.State != podstate.StateExited || p.redefined(v, c) {
 		return time.Time{}, 0
 	}
 	if p.endedByRound(c) {
@@ -108,19 +110,14 @@ func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
 
 // redefined says whether the container was made from other than what is asked
 // for now: its back-off is not the next one's.
-func (p *planner) redefined(v *view, c *Container) bool {
-	return c.ImageChanged(v.spec) || p.resized(v, c) || c.BackoffKey != "" && c.BackoffKey != BackoffKey(v.spec)
+func (p *planner) redefined(v *view, c *podstate.Container) bool {
+	return c.ImageChanged(v.spec) || p.resized(v, c) || c.BackoffKey != "" && c.BackoffKey != podutil.BackoffKey(v.spec)
 }
 
 // ahead says whether a time at which something has happened is still to come:
 // the clock was set back meanwhile, and nobody knows how long ago it was. What
 // would wait from then on could wait for as long as the clock was wrong.
 func (p *planner) ahead(at time.Time) bool { return at.Sub(p.s.Now) > time.Second }
-
-// ImageChanged says whether the container was made from another definition.
-func (c *Container) ImageChanged(spec *v1.Container) bool {
-	return c.SpecHash != "" && c.SpecHash != Hash(spec)
-}
 
 // initDone says whether the regular containers may run: they have run in this
 // sandbox already, or every init container has done its part.
@@ -138,7 +135,7 @@ func (p *planner) initDone() bool {
 			if i < furthest {
 				continue // it has done its work, whether its record is still there or not
 			}
-			if v.cur == nil || v.cur.State != StateExited || v.cur.ExitCode != 0 {
+			if v.cur == nil || v.cur.State != podstate.StateExited || v.cur.ExitCode != 0 {
 				return false
 			}
 		case sidecar:
@@ -199,7 +196,7 @@ func (p *planner) initDue() []*view {
 		}
 		switch {
 		case v.class == sidecar:
-			if v.cur == nil || v.cur.State == StateExited || v.cur.State == StateCreated {
+			if v.cur == nil || v.cur.State == podstate.StateExited || v.cur.State == podstate.StateCreated {
 				due = append(due, v)
 			}
 			if !seen && i >= furthest && (v.cur == nil || !p.started(v)) {
@@ -207,9 +204,9 @@ func (p *planner) initDue() []*view {
 			}
 		case seen || i < furthest:
 			// It has done its work, whether its record is still there or not.
-		case v.cur == nil, v.cur.State == StateCreated:
+		case v.cur == nil, v.cur.State == podstate.StateCreated:
 			return append(due, v)
-		case v.cur.State != StateExited:
+		case v.cur.State != podstate.StateExited:
 			return due
 		case v.cur.ExitCode != 0:
 			if p.restarts(v, v.cur) {
@@ -232,7 +229,7 @@ func (p *planner) firstInit() []*view {
 		return nil
 	}
 	v := p.views[0]
-	if v.class == ordinaryInit && v.last != nil && v.last.State == StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) {
+	if v.class == ordinaryInit && v.last != nil && v.last.State == podstate.StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) {
 		return nil
 	}
 	return []*view{v}
@@ -240,7 +237,7 @@ func (p *planner) firstInit() []*view {
 
 func (p *planner) regularWanted() bool {
 	for _, v := range p.views {
-		if v.class == regular && (v.last == nil || v.last.live() || v.last.State == StateCreated || p.restarts(v, v.last)) {
+		if v.class == regular && (v.last == nil || v.last.Live() || v.last.State == podstate.StateCreated || p.restarts(v, v.last)) {
 			return true
 		}
 	}

@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/polylet/polylet/services/podsync/internal/podstate"
+
 // collectGarbage removes dead containers beyond the newest ended ones of each
 // name, and sandboxes that nothing refers to any more.
 // Source: kubelet-surface 7.6.
@@ -12,18 +14,18 @@ func (p *planner) collectGarbage() {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		used[c.SandboxID] = true
-		if keep[c.ID] || c.State != StateExited {
+		if keep[c.ID] || c.State != podstate.StateExited {
 			continue
 		}
 		if old := c.FinishedAt.Add(p.s.Node.DeadContainerTTL); p.s.Node.DeadContainerTTL > 0 && p.s.Now.Before(old) {
 			p.wake(old)
 			continue
 		}
-		p.emit(Action{Key: Key{RemoveContainer, c.ID}, ID: c.ID, Container: c.Name})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveContainer, Object: c.ID}, ID: c.ID, Container: c.Name})
 	}
 	for i := 1; i < len(p.s.Observed.Sandboxes); i++ {
-		if sb := &p.s.Observed.Sandboxes[i]; p.down(sb) && !used[sb.ID] && !p.running(StopSandbox, sb.ID) {
-			p.emit(Action{Key: Key{RemoveSandbox, sb.ID}, ID: sb.ID})
+		if sb := &p.s.Observed.Sandboxes[i]; p.down(sb) && !used[sb.ID] && !p.running(podstate.StopSandbox, sb.ID) {
+			p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveSandbox, Object: sb.ID}, ID: sb.ID})
 		}
 	}
 }
@@ -35,7 +37,7 @@ func (p *planner) collectGarbage() {
 func (p *planner) kept() map[string]bool {
 	keep := map[string]bool{}
 	for _, v := range p.views {
-		for _, c := range []*Container{v.cur, v.last, v.shown()} {
+		for _, c := range []*podstate.Container{v.cur, v.last, v.shown()} {
 			if c != nil {
 				keep[c.ID] = true
 			}
@@ -46,7 +48,7 @@ func (p *planner) kept() map[string]bool {
 		dead, most := 0, p.s.Node.DeadContainers
 		for i := range p.s.Observed.Containers {
 			c := &p.s.Observed.Containers[i]
-			if c.Name != v.spec.Name || c.State != StateExited || p.s.Excess[c.ID] {
+			if c.Name != v.spec.Name || c.State != podstate.StateExited || p.s.Excess[c.ID] {
 				continue
 			}
 			if dead++; dead <= most || most < 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -18,7 +19,7 @@ func TestHowManyDeadContainersStayIsTheNodesToSay(t *testing.T) {
 			w.settle(time.Hour)
 			dead := 0
 			for _, c := range w.s.Observed.Containers {
-				if c.State == StateExited {
+				if c.State == podstate.StateExited {
 					dead++
 				}
 			}
@@ -57,7 +58,7 @@ func TestADeadContainerTooManyOnTheNodeGoesUnlessADecisionNeedsIt(t *testing.T) 
 		w.s.Excess[c.ID] = true
 	}
 	w.settle(time.Hour)
-	if n := len(w.s.Observed.Containers); n != 1 || w.s.Observed.Containers[0].State != StateRunning {
+	if n := len(w.s.Observed.Containers); n != 1 || w.s.Observed.Containers[0].State != podstate.StateRunning {
 		t.Errorf("%d containers are left, want the running one", n)
 	}
 	st := w.s.Reported.ContainerStatuses[0]
@@ -77,10 +78,10 @@ func TestASandboxIsNotRemovedWhileAContainerIsBeingStartedInIt(t *testing.T) {
 	w.s.Observed.Sandboxes[0].Attempt = 1
 	w.s.Observed.Sandboxes = append(w.s.Observed.Sandboxes, down)
 	removes := func() bool {
-		return slices.ContainsFunc(Plan(w.s).Actions, func(a Action) bool { return a.Kind == RemoveSandbox && a.ID == "down" })
+		return slices.ContainsFunc(Plan(w.s).Actions, func(a podstate.Action) bool { return a.Kind == podstate.RemoveSandbox && a.ID == "down" })
 	}
-	start := Key{StartContainer, "a"}
-	w.s.InFlight = map[Key]Action{start: {Key: start, Container: "a", SandboxID: "down"}}
+	start := podstate.Key{Kind: podstate.StartContainer, Object: "a"}
+	w.s.InFlight = map[podstate.Key]podstate.Action{start: {Key: start, Container: "a", SandboxID: "down"}}
 	if removes() {
 		t.Error("the sandbox is removed under the start")
 	}

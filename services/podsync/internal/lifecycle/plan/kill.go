@@ -3,6 +3,8 @@ package plan
 import (
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -13,9 +15,9 @@ import (
 func (p *planner) killAll() {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
-		if c.live() && !p.starting(c) {
+		if c.Live() && !p.starting(c) {
 			left, total := p.graceLeft(p.asked(c))
-			p.stopContainer(c, p.leftOfStop(c, left), kill{"Stopping container " + c.Name, total, CauseEnd}, p.needed(c))
+			p.stopContainer(c, p.leftOfStop(c, left), kill{"Stopping container " + c.Name, total, podstate.CauseEnd}, p.needed(c))
 		}
 	}
 }
@@ -23,7 +25,7 @@ func (p *planner) killAll() {
 // asked is when the container was first asked to end. While its start is not
 // over it cannot be, and that may take as long as the runtime does not answer:
 // it loses nothing of its grace period by that.
-func (p *planner) asked(c *Container) time.Time {
+func (p *planner) asked(c *podstate.Container) time.Time {
 	if stop, begun := p.s.Stops[c.ID]; begun {
 		return stop.Began
 	}
@@ -31,7 +33,7 @@ func (p *planner) asked(c *Container) time.Time {
 }
 
 // kill asks for the end of one container of a pod that goes on.
-func (p *planner) kill(c *Container, k kill) {
+func (p *planner) kill(c *podstate.Container, k kill) {
 	left := k.grace
 	if stop, begun := p.s.Stops[c.ID]; begun && stop.Until.IsZero() {
 		left = max(0, k.grace-int64(p.s.Now.Sub(stop.Began)/time.Second))
@@ -42,7 +44,7 @@ func (p *planner) kill(c *Container, k kill) {
 // leftOfStop is left, or what is left of the period that the container's stop was
 // given before, if that is less: another reason to end it gives it no more time. A
 // second that has begun counts as left.
-func (p *planner) leftOfStop(c *Container, left int64) int64 {
+func (p *planner) leftOfStop(c *podstate.Container, left int64) int64 {
 	stop, begun := p.s.Stops[c.ID]
 	switch {
 	case begun && !stop.Until.IsZero():
@@ -55,8 +57,8 @@ func (p *planner) leftOfStop(c *Container, left int64) int64 {
 
 // Ask notes that the stop is asked for, at first or anew: a shorter period counts
 // from now, and none makes it longer.
-func (s ContainerStop) Ask(a Action, now time.Time) ContainerStop {
-	until := now.Add(Seconds(a.GraceTotalSeconds))
+func (s ContainerStop) Ask(a podstate.Action, now time.Time) ContainerStop {
+	until := now.Add(podutil.Seconds(a.GraceTotalSeconds))
 	if s.Began.IsZero() {
 		s.Began, s.GraceSeconds, s.Until = now, a.GraceTotalSeconds, until
 	}
@@ -70,10 +72,10 @@ func (s ContainerStop) Ask(a Action, now time.Time) ContainerStop {
 // stopContainer goes on with the stop of a container that has left seconds of
 // its whole period: its preStop hook, then the stop itself. One that is held
 // is stopped when it is not held any more or its period is over.
-func (p *planner) stopContainer(c *Container, left int64, k kill, held bool) {
+func (p *planner) stopContainer(c *podstate.Container, left int64, k kill, held bool) {
 	stop, begun := p.s.Stops[c.ID]
-	end := Action{
-		Key: Key{KillContainer, c.ID}, Container: c.Name, ID: c.ID, Reason: k.reason, Cause: k.cause, Announced: begun,
+	end := podstate.Action{
+		Key: podstate.Key{Kind: podstate.KillContainer, Object: c.ID}, Container: c.Name, ID: c.ID, Reason: k.reason, Cause: k.cause, Announced: begun,
 		GraceSeconds: max(left, shortestGrace), GraceTotalSeconds: k.grace,
 	}
 	if _, failed := p.s.Failures[end.Key]; failed {
@@ -84,7 +86,7 @@ func (p *planner) stopContainer(c *Container, left int64, k kill, held bool) {
 		}
 		end.GraceSeconds = max(whole, shortestGrace)
 	}
-	end.Until = p.s.Now.Add(Seconds(end.GraceSeconds))
+	end.Until = p.s.Now.Add(podutil.Seconds(end.GraceSeconds))
 	if now, running := p.s.InFlight[end.Key]; running {
 		// A period that shrank cuts short the stop that runs, unless that is over
 		// sooner all the same: a stop that is begun anew has two seconds at least.
@@ -92,14 +94,14 @@ func (p *planner) stopContainer(c *Container, left int64, k kill, held bool) {
 		p.emit(end)
 		return
 	}
-	begin := Action{Key: Key{BeginStop, c.ID}, Container: c.Name, ID: c.ID, Reason: k.reason, Cause: k.cause, GraceTotalSeconds: k.grace}
+	begin := podstate.Action{Key: podstate.Key{Kind: podstate.BeginStop, Object: c.ID}, Container: c.Name, ID: c.ID, Reason: k.reason, Cause: k.cause, GraceTotalSeconds: k.grace}
 	if left > 0 && !stop.PreStopDone && (held || p.hasPreStop(c)) {
-		p.wake(p.s.Now.Add(Seconds(left)))
+		p.wake(p.s.Now.Add(podutil.Seconds(left)))
 		p.emit(begin)
 		return
 	}
 	if left > 0 && held {
-		p.wake(p.s.Now.Add(Seconds(left)))
+		p.wake(p.s.Now.Add(podutil.Seconds(left)))
 		return
 	}
 	// A hook that still runs has the last seconds together with its container.
@@ -110,7 +112,7 @@ func (p *planner) stopContainer(c *Container, left int64, k kill, held bool) {
 // request or a sleep does not end with them.
 func (p *planner) endHooks() {
 	for key := range p.s.InFlight {
-		if key.Kind == BeginStop && !p.isLive(key.Object) {
+		if key.Kind == podstate.BeginStop && !p.isLive(key.Object) {
 			p.out.Cancel = append(p.out.Cancel, key)
 		}
 	}
@@ -119,13 +121,13 @@ func (p *planner) endHooks() {
 func (p *planner) isLive(id string) bool {
 	for i := range p.s.Observed.Containers {
 		if c := &p.s.Observed.Containers[i]; c.ID == id {
-			return c.live()
+			return c.Live()
 		}
 	}
 	return false
 }
 
-func (p *planner) hasPreStop(c *Container) bool {
+func (p *planner) hasPreStop(c *podstate.Container) bool {
 	if p.s.Pod == nil {
 		return c.PreStop != nil
 	}
@@ -135,7 +137,7 @@ func (p *planner) hasPreStop(c *Container) bool {
 
 // needed says whether the container is a sidecar that others still rely on:
 // the regular containers, and the sidecars after it.
-func (p *planner) needed(c *Container) bool {
+func (p *planner) needed(c *podstate.Container) bool {
 	mine := -1
 	for i, v := range p.views {
 		if v.spec.Name == c.Name && v.class == sidecar {
@@ -146,7 +148,7 @@ func (p *planner) needed(c *Container) bool {
 		return false
 	}
 	for i, v := range p.views {
-		if (v.class == regular || v.class == sidecar && i > mine) && v.last != nil && v.last.live() {
+		if (v.class == regular || v.class == sidecar && i > mine) && v.last != nil && v.last.Live() {
 			return true
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -17,7 +19,7 @@ import (
 type stopping struct {
 	*world
 	hooks, ends map[string]time.Duration
-	due         map[Key]time.Time
+	due         map[podstate.Key]time.Time
 	log         []string
 }
 
@@ -51,35 +53,35 @@ func (s *stopping) play(seconds int) {
 	}
 }
 
-func (s *stopping) begin(a Action, at time.Duration) bool {
+func (s *stopping) begin(a podstate.Action, at time.Duration) bool {
 	switch a.Kind {
-	case BeginStop:
+	case podstate.BeginStop:
 		s.log = append(s.log, fmt.Sprintf("%gs preStop %s", at.Seconds(), a.Container))
 		s.due[a.Key] = s.world.s.Now.Add(s.hooks[a.Container])
-	case KillContainer:
+	case podstate.KillContainer:
 		s.log = append(s.log, fmt.Sprintf("%gs stop %s within %ds", at.Seconds(), a.Container, a.GraceSeconds))
-		took := min(s.ends[a.Container], Seconds(a.GraceSeconds))
+		took := min(s.ends[a.Container], podutil.Seconds(a.GraceSeconds))
 		s.due[a.Key] = s.world.s.Now.Add(took)
 	default:
 		return false
 	}
 	if _, begun := s.world.s.Stops[a.ID]; !begun {
 		s.world.s.Stops[a.ID] = ContainerStop{Began: s.world.s.Now}
-	} else if a.Kind == KillContainer && !a.Announced {
+	} else if a.Kind == podstate.KillContainer && !a.Announced {
 		s.log = append(s.log, "announced twice: "+a.Container)
 	}
 	s.world.s.InFlight[a.Key] = a
 	return true
 }
 
-func (s *stopping) returned(key Key) bool {
+func (s *stopping) returned(key podstate.Key) bool {
 	delete(s.world.s.InFlight, key)
 	delete(s.due, key)
-	if key.Kind == BeginStop {
+	if key.Kind == podstate.BeginStop {
 		stop := s.world.s.Stops[key.Object]
 		stop.PreStopDone = true
 		s.world.s.Stops[key.Object] = stop
-	} else if c := s.container(key.Object); c.State == StateRunning {
+	} else if c := s.container(key.Object); c.State == podstate.StateRunning {
 		s.end(c, 0)
 	}
 	return true
@@ -130,7 +132,7 @@ func TestTheEndOfAPodGoesByTheBook(t *testing.T) {
 			w := newWorld(pod)
 			w.settle(time.Minute)
 			w.s.Removed = true
-			p := &stopping{world: w, hooks: tc.hooks, ends: tc.ends, due: map[Key]time.Time{}}
+			p := &stopping{world: w, hooks: tc.hooks, ends: tc.ends, due: map[podstate.Key]time.Time{}}
 			p.play(40)
 			got := slices.Clone(p.log)
 			slices.Sort(got)
@@ -147,18 +149,18 @@ func TestAGracePeriodWithoutEndDoesNotBecomeNone(t *testing.T) {
 		pod.Spec.TerminationGracePeriodSeconds = &grace
 		w := newWorld(pod)
 		w.settle(time.Minute)
-		w.s.Stop = &Stop{Reason: "Evicted"}
-		p := &stopping{world: w, hooks: map[string]time.Duration{"a": 30 * time.Second}, ends: map[string]time.Duration{"b": time.Hour}, due: map[Key]time.Time{}}
+		w.s.Stop = &podstate.Stop{Reason: "Evicted"}
+		p := &stopping{world: w, hooks: map[string]time.Duration{"a": 30 * time.Second}, ends: map[string]time.Duration{"b": time.Hour}, due: map[podstate.Key]time.Time{}}
 		p.play(20)
 		want := []string{"0s preStop a", fmt.Sprintf("0s stop b within %ds", grace)}
 		if got := slices.Sorted(slices.Values(p.log)); !slices.Equal(got, want) || w.out.Overdue {
 			t.Errorf("%d s: it went %q, overdue %v; want %q", grace, got, w.out.Overdue, want)
 		}
-		if d := Seconds(grace); d < 50*365*24*time.Hour || d+time.Hour < d || time.Until(time.Now().Add(d)) <= 0 {
+		if d := podutil.Seconds(grace); d < 50*365*24*time.Hour || d+time.Hour < d || time.Until(time.Now().Add(d)) <= 0 {
 			t.Errorf("%d s are %v", grace, d)
 		}
 	}
-	if Seconds(-1) != 0 || Seconds(3) != 3*time.Second {
+	if podutil.Seconds(-1) != 0 || podutil.Seconds(3) != 3*time.Second {
 		t.Error("seconds are not seconds")
 	}
 }
@@ -180,8 +182,8 @@ func TestAFailedProbeRunsPreStopWithinItsOwnGracePeriod(t *testing.T) {
 	pod.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: &grace}
 	w := newWorld(pod)
 	w.settle(time.Minute)
-	w.s.Probes[ProbeKey{"a", Liveness}] = ProbeResult{ContainerID: w.newest("a").ID}
-	p := &stopping{world: w, hooks: map[string]time.Duration{"a": time.Hour}, due: map[Key]time.Time{}}
+	w.s.Probes[podstate.ProbeKey{Container: "a", Type: podstate.Liveness}] = podstate.ProbeResult{ContainerID: w.newest("a").ID}
+	p := &stopping{world: w, hooks: map[string]time.Duration{"a": time.Hour}, due: map[podstate.Key]time.Time{}}
 	p.play(4)
 	if want := []string{"0s preStop a"}; !slices.Equal(p.log, want) {
 		t.Fatalf("log %q, want %q", p.log, want)
@@ -193,20 +195,20 @@ func TestAFailedProbeRunsPreStopWithinItsOwnGracePeriod(t *testing.T) {
 }
 
 func TestAPostStartHookIsCutWhenItsContainerIsNotWantedAsItIs(t *testing.T) {
-	for name, change := range map[string]func(*world, *Container){
-		"its container ended":    func(w *world, c *Container) { w.end(c, 1) },
-		"its definition changed": func(_ *world, c *Container) { c.SpecHash = "another" },
-		"its sandbox is gone":    func(w *world, _ *Container) { w.s.Observed.Sandboxes[0].Ready = false },
-		"the pod ends":           func(w *world, _ *Container) { w.s.Removed = true },
+	for name, change := range map[string]func(*world, *podstate.Container){
+		"its container ended":    func(w *world, c *podstate.Container) { w.end(c, 1) },
+		"its definition changed": func(_ *world, c *podstate.Container) { c.SpecHash = "another" },
+		"its sandbox is gone":    func(w *world, _ *podstate.Container) { w.s.Observed.Sandboxes[0].Ready = false },
+		"the pod ends":           func(w *world, _ *podstate.Container) { w.s.Removed = true },
 		"nothing":                nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 			w.settle(time.Minute)
-			key := Key{StartContainer, "a"}
+			key := podstate.Key{Kind: podstate.StartContainer, Object: "a"}
 			c := w.newest("a")
-			c.Hook = HookRunning
-			w.s.InFlight[key] = Action{Key: key, Container: "a", SandboxID: c.SandboxID}
+			c.Hook = podstate.HookRunning
+			w.s.InFlight[key] = podstate.Action{Key: key, Container: "a", SandboxID: c.SandboxID}
 			if change != nil {
 				change(w, c)
 			}
@@ -243,7 +245,7 @@ func TestAStopThatIsTriedAgainGivesNoLessThanTheWholePeriod(t *testing.T) {
 				w.s.Stops[w.newest("a").ID] = ContainerStop{Began: w.s.EndSince}
 			}
 			out := Plan(w.s)
-			if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer {
+			if len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer {
 				t.Fatalf("actions %+v", out.Actions)
 			}
 			killed := tc.now + time.Duration(out.Actions[0].GraceSeconds)*time.Second
@@ -276,8 +278,8 @@ func TestAPreStopHookThatUsedUpItsTimeLivesAsLongAsItsContainer(t *testing.T) {
 	w := newWorld(pod)
 	w.settle(time.Minute)
 	w.s.Removed = true
-	hook, kill := Key{BeginStop, w.newest("a").ID}, Key{KillContainer, w.newest("a").ID}
-	p := &stopping{world: w, hooks: map[string]time.Duration{"a": time.Hour}, ends: map[string]time.Duration{"a": time.Hour}, due: map[Key]time.Time{}}
+	hook, kill := podstate.Key{Kind: podstate.BeginStop, Object: w.newest("a").ID}, podstate.Key{Kind: podstate.KillContainer, Object: w.newest("a").ID}
+	p := &stopping{world: w, hooks: map[string]time.Duration{"a": time.Hour}, ends: map[string]time.Duration{"a": time.Hour}, due: map[podstate.Key]time.Time{}}
 	p.play(6)
 	_, hooked := w.s.InFlight[hook]
 	_, killing := w.s.InFlight[kill]
@@ -285,8 +287,8 @@ func TestAPreStopHookThatUsedUpItsTimeLivesAsLongAsItsContainer(t *testing.T) {
 		t.Errorf("after the period the hook runs %v, the container is being stopped %v", hooked, killing)
 	}
 	p.play(2) // the two seconds that every container gets
-	if _, hooked = w.s.InFlight[hook]; hooked || w.newest("a").live() {
-		t.Errorf("when its container has ended (%v) the hook runs %v", !w.newest("a").live(), hooked)
+	if _, hooked = w.s.InFlight[hook]; hooked || w.newest("a").Live() {
+		t.Errorf("when its container has ended (%v) the hook runs %v", !w.newest("a").Live(), hooked)
 	}
 }
 
@@ -299,7 +301,7 @@ func TestAContainerWhoseStartHoldsUpItsEndHasItsWholeGracePeriod(t *testing.T) {
 		w := newWorld(pod)
 		w.settle(time.Minute)
 		c := w.newest("a")
-		start := Action{Key: Key{StartContainer, "a"}, Container: "a", SandboxID: c.SandboxID, Attempt: c.RestartCount}
+		start := podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "a"}, Container: "a", SandboxID: c.SandboxID, Attempt: c.RestartCount}
 		w.s.InFlight[start.Key] = start
 		grace := int64(30)
 		w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &metav1.Time{Time: w.s.Now.Add(30 * time.Second)}, &grace
@@ -312,7 +314,7 @@ func TestAContainerWhoseStartHoldsUpItsEndHasItsWholeGracePeriod(t *testing.T) {
 		delete(w.s.InFlight, start.Key)
 		out := Plan(w.s)
 		if name == "with a hook" {
-			if kinds(out.Actions)[BeginStop] != 1 || kinds(out.Actions)[KillContainer] != 0 {
+			if kinds(out.Actions)[podstate.BeginStop] != 1 || kinds(out.Actions)[podstate.KillContainer] != 0 {
 				t.Errorf("%s: %+v", name, out.Actions)
 			}
 			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, PreStopDone: true}
@@ -320,7 +322,7 @@ func TestAContainerWhoseStartHoldsUpItsEndHasItsWholeGracePeriod(t *testing.T) {
 			out = Plan(w.s)
 		}
 		want := map[string]int64{"deleted": 30, "with a hook": 20}[name]
-		if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].GraceSeconds != want {
+		if len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer || out.Actions[0].GraceSeconds != want {
 			t.Errorf("%s: %+v; want %d s", name, out.Actions, want)
 		}
 	}
@@ -347,7 +349,7 @@ func TestNothingMakesAStopThatHasBegunLonger(t *testing.T) {
 		w.settle(time.Minute)
 		w.s.Removed = true
 		stop := Plan(w.s).Actions[0]
-		if stop.Kind != KillContainer || stop.GraceSeconds != 10 {
+		if stop.Kind != podstate.KillContainer || stop.GraceSeconds != 10 {
 			t.Fatalf("%s: %+v", tc.name, stop)
 		}
 		w.s.InFlight[stop.Key] = stop
@@ -373,9 +375,9 @@ func TestADeletionGivesNoMoreTimeToAContainerThatIsBeingStopped(t *testing.T) {
 	w := newWorld(pod)
 	w.settle(time.Minute)
 	id := w.newest("a").ID
-	w.s.Probes[ProbeKey{"a", Liveness}] = ProbeResult{ContainerID: id}
+	w.s.Probes[podstate.ProbeKey{Container: "a", Type: podstate.Liveness}] = podstate.ProbeResult{ContainerID: id}
 	begin := Plan(w.s).Actions[0]
-	if begin.Kind != BeginStop || begin.GraceTotalSeconds != 5 {
+	if begin.Kind != podstate.BeginStop || begin.GraceTotalSeconds != 5 {
 		t.Fatalf("%+v", begin)
 	}
 	w.s.InFlight[begin.Key] = begin
@@ -387,7 +389,7 @@ func TestADeletionGivesNoMoreTimeToAContainerThatIsBeingStopped(t *testing.T) {
 		t.Fatalf("while the hook runs: %+v, next at %s", out.Actions, out.Wake.Sub(w.s.Now))
 	}
 	w.s.Now = w.s.Now.Add(2 * time.Second)
-	if out := Plan(w.s); len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].GraceSeconds != 2 {
+	if out := Plan(w.s); len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer || out.Actions[0].GraceSeconds != 2 {
 		t.Fatalf("when its time is over: %+v", out.Actions)
 	}
 }
@@ -402,7 +404,7 @@ func TestAShorterPeriodCountsFromWhenItWasGiven(t *testing.T) {
 	stopFor := func(grace int64, replaces bool) {
 		t.Helper()
 		out := Plan(w.s)
-		if len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].GraceSeconds != grace || out.Actions[0].Replace != replaces {
+		if len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer || out.Actions[0].GraceSeconds != grace || out.Actions[0].Replace != replaces {
 			t.Fatalf("want a stop within %d s, anew: %t; got %+v", grace, replaces, out.Actions)
 		}
 		a := out.Actions[0]
@@ -411,7 +413,7 @@ func TestAShorterPeriodCountsFromWhenItWasGiven(t *testing.T) {
 	deleted := func(after time.Duration, grace int64) {
 		old := w.s.Pod
 		w.s.Now = w.s.Now.Add(after)
-		at := metav1.NewTime(w.s.Now.Add(Seconds(grace)))
+		at := metav1.NewTime(w.s.Now.Add(podutil.Seconds(grace)))
 		w.s.Pod = old.DeepCopy()
 		w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &at, &grace
 		w.s.DeletedAnew(old, w.s.Now)

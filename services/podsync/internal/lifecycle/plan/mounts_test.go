@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -31,7 +32,7 @@ func TestTheMountsOfAContainerAreShown(t *testing.T) {
 		w := newWorld(pod)
 		w.s.Node.RecursiveReadOnly = c.can
 		if c.made {
-			w.s.Observed.Containers = []Container{{ID: "1", Name: "a", State: StateRunning, StartedAt: start, RecursiveReadOnly: c.runs}}
+			w.s.Observed.Containers = []podstate.Container{{ID: "1", Name: "a", State: podstate.StateRunning, StartedAt: start, RecursiveReadOnly: c.runs}}
 		}
 		got := Plan(w.s).Status.ContainerStatuses[0].VolumeMounts
 		if len(got) != 5 {

@@ -1,6 +1,9 @@
 package plan
 
-import "time"
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"time"
+)
 
 const (
 	// sandboxMayFollow is how long after the violent ends of containers their
@@ -20,8 +23,8 @@ const (
 
 // killedFromOutside says whether the container was ended by a signal that
 // neither podsync nor the kernel's memory limit has sent.
-func (p *planner) killedFromOutside(c *Container) bool {
-	if c.State != StateExited || c.ExitCode != exitKilled && c.ExitCode != exitTerminated || c.Reason == "OOMKilled" {
+func (p *planner) killedFromOutside(c *podstate.Container) bool {
+	if c.State != podstate.StateExited || c.ExitCode != exitKilled && c.ExitCode != exitTerminated || c.Reason == "OOMKilled" {
 		return false
 	}
 	_, ours := p.stopCause(c)
@@ -46,7 +49,7 @@ func (p *planner) afterSandbox(v *view) time.Time {
 		c := &p.s.Observed.Containers[i]
 		switch {
 		case c.SandboxID != v.last.SandboxID || c.Name == v.last.Name:
-		case c.live():
+		case c.Live():
 			alone = false
 		case p.killedFromOutside(c) && c.FinishedAt.Sub(v.last.FinishedAt).Abs() < sandboxMayFollow:
 			alone = false

@@ -4,21 +4,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
 func TestAContainerKilledFromOutsideWaitsForWhatBecomesOfItsSandbox(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		change func(*world, *Container)
+		change func(*world, *podstate.Container)
 		waits  bool
 	}{
-		{"killed by whoever", func(*world, *Container) {}, true},
-		{"asked to end by whoever", func(_ *world, c *Container) { c.ExitCode = 143 }, true},
-		{"it failed by itself", func(_ *world, c *Container) { c.ExitCode = 1 }, false},
-		{"it took too much memory", func(_ *world, c *Container) { c.Reason = "OOMKilled" }, false},
-		{"we have stopped it", func(w *world, c *Container) { w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now} }, false},
-		{"its end is a while ago", func(w *world, _ *Container) { w.s.Now = w.s.Now.Add(nextFollows) }, false},
+		{"killed by whoever", func(*world, *podstate.Container) {}, true},
+		{"asked to end by whoever", func(_ *world, c *podstate.Container) { c.ExitCode = 143 }, true},
+		{"it failed by itself", func(_ *world, c *podstate.Container) { c.ExitCode = 1 }, false},
+		{"it took too much memory", func(_ *world, c *podstate.Container) { c.Reason = "OOMKilled" }, false},
+		{"we have stopped it", func(w *world, c *podstate.Container) { w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now} }, false},
+		{"its end is a while ago", func(w *world, _ *podstate.Container) { w.s.Now = w.s.Now.Add(nextFollows) }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
@@ -47,19 +48,19 @@ func TestAContainerKilledFromOutsideWaitsForWhatBecomesOfItsSandbox(t *testing.T
 func TestHowLongAContainerWaitsForItsSandboxIsToldByTheOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		others func(w *world, b, c *Container)
+		others func(w *world, b, c *podstate.Container)
 		want   time.Duration // after the end of a
 	}{
-		{"the others live: each could be the next to end", func(*world, *Container, *Container) {}, sandboxMayFollow},
-		{"the others have done their work", func(w *world, b, c *Container) { w.end(b, 0); w.end(c, 0) }, nextFollows},
-		{"another was killed, too", func(w *world, b, _ *Container) { w.s.Now = w.s.Now.Add(10 * time.Millisecond); w.end(b, 137) }, 10*time.Millisecond + sandboxMayFollow},
-		{"another was killed before", func(w *world, b, _ *Container) { w.end(b, 137); b.FinishedAt = b.FinishedAt.Add(-time.Second) }, sandboxMayFollow},
-		{"the others were killed long before", func(w *world, b, c *Container) {
+		{"the others live: each could be the next to end", func(*world, *podstate.Container, *podstate.Container) {}, sandboxMayFollow},
+		{"the others have done their work", func(w *world, b, c *podstate.Container) { w.end(b, 0); w.end(c, 0) }, nextFollows},
+		{"another was killed, too", func(w *world, b, _ *podstate.Container) { w.s.Now = w.s.Now.Add(10 * time.Millisecond); w.end(b, 137) }, 10*time.Millisecond + sandboxMayFollow},
+		{"another was killed before", func(w *world, b, _ *podstate.Container) { w.end(b, 137); b.FinishedAt = b.FinishedAt.Add(-time.Second) }, sandboxMayFollow},
+		{"the others were killed long before", func(w *world, b, c *podstate.Container) {
 			w.end(b, 137)
 			w.end(c, 1)
 			b.FinishedAt = b.FinishedAt.Add(-sandboxMayFollow)
 		}, nextFollows},
-		{"the others failed by themselves", func(w *world, b, c *Container) { w.end(b, 1); w.end(c, 1) }, nextFollows},
+		{"the others failed by themselves", func(w *world, b, c *podstate.Container) { w.end(b, 1); w.end(c, 1) }, nextFollows},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b", "c"))
@@ -81,12 +82,12 @@ func TestTheStartOfAContainerThatWasKilledFromOutsideLooksAtItsSandbox(t *testin
 		w.settle(time.Minute)
 		ended := w.s.Now
 		w.end(w.newest("a"), code)
-		var start *Action
+		var start *podstate.Action
 		for range 10 {
 			w.s.Now = w.s.Now.Add(nextFollows)
 			out := Plan(w.s)
 			for i := range out.Actions {
-				if out.Actions[i].Kind == StartContainer {
+				if out.Actions[i].Kind == podstate.StartContainer {
 					start = &out.Actions[i]
 				}
 			}
@@ -116,12 +117,12 @@ func TestASandboxThatIsTakenAwayCostsOneRestartAndKeepsTheLastState(t *testing.T
 	}
 	made := w.newest("a")
 	began := made.StartedAt
-	made.State, made.StartedAt = StateCreated, time.Time{}
-	starting := Key{StartContainer, "a"}
-	w.s.InFlight[starting] = Action{Key: starting, Container: "a", SandboxID: made.SandboxID, Attempt: 1}
+	made.State, made.StartedAt = podstate.StateCreated, time.Time{}
+	starting := podstate.Key{Kind: podstate.StartContainer, Object: "a"}
+	w.s.InFlight[starting] = podstate.Action{Key: starting, Container: "a", SandboxID: made.SandboxID, Attempt: 1}
 	w.step() // it is made before it runs
 	delete(w.s.InFlight, starting)
-	made.State, made.StartedAt = StateRunning, began
+	made.State, made.StartedAt = podstate.StateRunning, began
 	w.settle(time.Minute)
 	cs := w.out.Status.ContainerStatuses[0]
 	last := cs.LastTerminationState.Terminated
@@ -138,9 +139,9 @@ func TestAStartThatIsNotOverHasNotFailed(t *testing.T) {
 	w.settle(time.Minute)
 	w.end(w.newest("a"), 137)
 	w.step()
-	start := Action{Key: Key{StartContainer, "a"}, Container: "a", SandboxID: w.s.Observed.Sandboxes[0].ID, Attempt: 1}
-	refused := Container{ID: "refused", Name: "a", SandboxID: start.SandboxID, RestartCount: 1, State: StateExited, ExitCode: 128, Reason: "StartError", FinishedAt: w.s.Now}
-	w.s.Observed.Containers = append([]Container{refused}, w.s.Observed.Containers...)
+	start := podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "a"}, Container: "a", SandboxID: w.s.Observed.Sandboxes[0].ID, Attempt: 1}
+	refused := podstate.Container{ID: "refused", Name: "a", SandboxID: start.SandboxID, RestartCount: 1, State: podstate.StateExited, ExitCode: 128, Reason: "StartError", FinishedAt: w.s.Now}
+	w.s.Observed.Containers = append([]podstate.Container{refused}, w.s.Observed.Containers...)
 	w.s.InFlight[start.Key] = start
 	w.s.Images["a"] = Image{Spec: "img", Ref: "sha256:1", RestartCount: 1}
 	if out := Plan(w.s); len(out.Actions) != 0 || out.Status.ContainerStatuses[0].RestartCount != 0 {

@@ -1,6 +1,9 @@
 package plan
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+)
 
 // tally counts the containers of a pod as the phase sees them.
 type tally struct {
@@ -43,7 +46,7 @@ func (p *planner) phase(ended bool) v1.PodPhase {
 func (p *planner) tally() tally {
 	var t tally
 	for _, v := range p.views {
-		if c := v.shown(); v.class == regular && c != nil && c.State != StateCreated {
+		if c := v.shown(); v.class == regular && c != nil && c.State != podstate.StateCreated {
 			t.regularStarted = true
 		}
 	}
@@ -65,7 +68,7 @@ func (t *tally) addInit(p *planner, v *view) {
 	switch {
 	case v.cur == nil && p.regularSeen():
 		// It was followed by others, and its record was removed.
-	case c == nil, c.State == StateCreated, c.live():
+	case c == nil, c.State == podstate.StateCreated, c.Live():
 		t.pendingInit = true
 	case p.stale(v, c):
 		t.pendingInit = true
@@ -79,14 +82,14 @@ func (t *tally) addInit(p *planner, v *view) {
 func (t *tally) addSidecar(p *planner, v *view) {
 	c := v.shown()
 	switch {
-	case c == nil, c.State == StateCreated:
+	case c == nil, c.State == podstate.StateCreated:
 		t.waiting++
-	case c.State == StateRunning:
+	case c.State == podstate.StateRunning:
 		if !p.started(v) && !t.regularStarted {
 			t.pendingInit = true
 		}
 		t.running++
-	case c.State == StateUnknown:
+	case c.State == podstate.StateUnknown:
 		t.unknown++
 	}
 }
@@ -94,11 +97,11 @@ func (t *tally) addSidecar(p *planner, v *view) {
 func (t *tally) addRegular(p *planner, v *view) {
 	c := v.shown()
 	switch {
-	case c == nil, c.State == StateCreated, c.State == StateRunning && c.Hook == HookRunning && v.previous == nil:
+	case c == nil, c.State == podstate.StateCreated, c.State == podstate.StateRunning && c.Hook == podstate.HookRunning && v.previous == nil:
 		t.waiting++
-	case c.State == StateRunning:
+	case c.State == podstate.StateRunning:
 		t.running++
-	case c.State == StateUnknown:
+	case c.State == podstate.StateUnknown:
 		t.unknown++
 	default:
 		t.stopped++

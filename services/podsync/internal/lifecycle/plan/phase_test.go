@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -23,7 +24,7 @@ func TestAPodWhoseSandboxWentIsPendingWhileItsInitContainersRunAgain(t *testing.
 		w.settle(time.Minute)
 		w.s.Observed.Sandboxes[0].Ready = false
 		for i := range w.s.Observed.Containers {
-			if w.s.Observed.Containers[i].live() {
+			if w.s.Observed.Containers[i].Live() {
 				w.end(&w.s.Observed.Containers[i], 137)
 			}
 		}
@@ -53,9 +54,9 @@ func TestAPodWhoseSandboxWentIsPendingWhileItsInitContainersRunAgain(t *testing.
 }
 
 func TestNoPhaseGoesBackWithinOneSandboxNorForwardWithoutOne(t *testing.T) {
-	for name, happens := range map[string]func(w *world, side *Container){
-		"a sidecar crashes before the regular container starts": func(w *world, side *Container) { w.end(side, 1) },
-		"the sandbox dies again": func(w *world, side *Container) {
+	for name, happens := range map[string]func(w *world, side *podstate.Container){
+		"a sidecar crashes before the regular container starts": func(w *world, side *podstate.Container) { w.end(side, 1) },
+		"the sandbox dies again": func(w *world, side *podstate.Container) {
 			w.end(side, 137)
 			w.s.Observed.Sandboxes[0].Ready = false
 		},
@@ -66,8 +67,8 @@ func TestNoPhaseGoesBackWithinOneSandboxNorForwardWithoutOne(t *testing.T) {
 		w.s.Observed.Sandboxes[0].Ready = false
 		w.end(w.newest("side"), 137)
 		w.end(w.newest("a"), 137)
-		w.fail = func(a Action) *Failure {
-			if a.Kind == StartContainer && a.Container == "a" {
+		w.fail = func(a podstate.Action) *Failure {
+			if a.Kind == podstate.StartContainer && a.Container == "a" {
 				return &Failure{Reason: "Error", Message: "not now"}
 			}
 			return nil
@@ -80,8 +81,8 @@ func TestNoPhaseGoesBackWithinOneSandboxNorForwardWithoutOne(t *testing.T) {
 				phases = append(phases, w.out.Status.Phase)
 			}
 			side := w.newest("side")
-			anew = anew || w.s.Observed.Sandboxes[0].Attempt == 1 && side.SandboxID == w.s.Observed.Sandboxes[0].ID && side.live()
-			if init := w.newest("i"); anew && happens != nil && (!crash || init.RestartCount == 1 && init.State == StateExited && w.out.Status.Phase == v1.PodRunning) {
+			anew = anew || w.s.Observed.Sandboxes[0].Attempt == 1 && side.SandboxID == w.s.Observed.Sandboxes[0].ID && side.Live()
+			if init := w.newest("i"); anew && happens != nil && (!crash || init.RestartCount == 1 && init.State == podstate.StateExited && w.out.Status.Phase == v1.PodRunning) {
 				happens(w, side)
 				happens = nil
 			}
@@ -114,7 +115,7 @@ func TestAPodThatTheNodeStopsEndsWithTheNodesReasonOrAsItsContainersDo(t *testin
 		w.settle(time.Minute)
 		w.killCode = tc.code
 		condition := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}
-		w.s.Stop = &Stop{Reason: "R", Message: "m", ByContainers: tc.byContainers, Condition: &condition}
+		w.s.Stop = &podstate.Stop{Reason: "R", Message: "m", ByContainers: tc.byContainers, Condition: &condition}
 		w.settle(time.Minute)
 		st := w.out.Status
 		if st.Phase != tc.phase || st.Reason != tc.reason || (st.Message == "m") != (tc.reason != "") || reasonFor(st, v1.DisruptionTarget) == "" {
@@ -150,7 +151,7 @@ func TestWhatOthersSayOfAPodThatHasEndedStaysTheirs(t *testing.T) {
 		w.s.Pod = pod
 	}
 	say(v1.PodCondition{Type: theirs, Status: v1.ConditionTrue})
-	w.s.Stop = &Stop{Reason: "Evicted", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}
+	w.s.Stop = &podstate.Stop{Reason: "Evicted", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}
 	w.settle(time.Hour)
 	before := w.out.Status
 	if before.Phase != v1.PodFailed || condition(before, theirs) != v1.ConditionTrue {

@@ -1,9 +1,8 @@
 package plan
 
 import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // planner carries one call of Plan.
@@ -14,7 +13,7 @@ type planner struct {
 	// end says why the pod is to end; nil while it is to run.
 	end *end
 	// sandbox is the usable sandbox; nil when there is none.
-	sandbox *Sandbox
+	sandbox *podstate.Sandbox
 	// round is the newest of the pod's containers; see Container.Round.
 	round int
 	// startsFirst: a new round waits for first starts of this one.
@@ -38,7 +37,7 @@ func Plan(s State) Output {
 	}
 	if waits := p.keepStop(); waits && p.end == nil {
 		// Nothing begins that would end at once.
-	} else if p.end == nil && s.Admission.Decision == AdmissionPending {
+	} else if p.end == nil && s.Admission.Decision == podstate.AdmissionPending {
 		p.wait("admission", "", orElse(s.Admission.Message, "admission has not decided yet"), "it is asked again at each change", time.Time{})
 	} else if p.end == nil {
 		p.run()
@@ -55,7 +54,7 @@ func Plan(s State) Output {
 }
 
 // emit adds an action unless it runs already or has to wait after a failure.
-func (p *planner) emit(a Action) {
+func (p *planner) emit(a podstate.Action) {
 	if _, running := p.s.InFlight[a.Key]; running && !a.Replace {
 		return
 	}
@@ -66,7 +65,7 @@ func (p *planner) emit(a Action) {
 			if f.Away {
 				kind = "runtime"
 			}
-			p.out.Waits = append(p.out.Waits, Wait{
+			p.out.Waits = append(p.out.Waits, podstate.Wait{
 				Kind: kind, Object: p.objectOf(a), Action: a.Key, Reason: f.Message, Advice: advice(a.Kind, f), Retry: at,
 			})
 			return
@@ -76,13 +75,13 @@ func (p *planner) emit(a Action) {
 }
 
 // running says whether an action of the key runs.
-func (p *planner) running(k Kind, object string) bool {
-	_, ok := p.s.InFlight[Key{k, object}]
+func (p *planner) running(k podstate.Kind, object string) bool {
+	_, ok := p.s.InFlight[podstate.Key{Kind: k, Object: object}]
 	return ok
 }
 
 // anyRunning says whether an action of any of the kinds runs.
-func (p *planner) anyRunning(kinds ...Kind) bool {
+func (p *planner) anyRunning(kinds ...podstate.Kind) bool {
 	for k := range p.s.InFlight {
 		for _, want := range kinds {
 			if k.Kind == want {
@@ -94,7 +93,7 @@ func (p *planner) anyRunning(kinds ...Kind) bool {
 }
 
 // cancel asks for the end of all running actions of the kinds.
-func (p *planner) cancel(kinds ...Kind) {
+func (p *planner) cancel(kinds ...podstate.Kind) {
 	for k := range p.s.InFlight {
 		for _, want := range kinds {
 			if k.Kind == want {
@@ -112,25 +111,25 @@ func (p *planner) wake(t time.Time) {
 }
 
 func (p *planner) wait(kind, object, reason, advice string, retry time.Time) {
-	p.out.Waits = append(p.out.Waits, Wait{Kind: kind, Object: object, Reason: reason, Advice: advice, Retry: retry})
+	p.out.Waits = append(p.out.Waits, podstate.Wait{Kind: kind, Object: object, Reason: reason, Advice: advice, Retry: retry})
 }
 
 // retryDelay is how long a failed action waits before it is tried again.
-func retryDelay(k Kind, f Failure) time.Duration {
+func retryDelay(k podstate.Kind, f Failure) time.Duration {
 	if f.Away {
 		return exponential(250*time.Millisecond, f.Count, 2*time.Second)
 	}
 	switch k {
-	case PullImage:
+	case podstate.PullImage:
 		if f.Reason == "ErrImageNeverPull" || f.Reason == "InvalidImageName" {
 			return exponential(10*time.Second, f.Count, 60*time.Second)
 		}
 		return exponential(firstBackoff, f.Count, longestBackoff)
-	case SetupVolumes, TeardownVolumes:
+	case podstate.SetupVolumes, podstate.TeardownVolumes:
 		return exponential(500*time.Millisecond, f.Count, 122*time.Second)
-	case ResizeContainer, RaiseCgroup, FitCgroup:
+	case podstate.ResizeContainer, podstate.RaiseCgroup, podstate.FitCgroup:
 		return exponential(time.Second, f.Count, 30*time.Second)
-	case StartContainer, MakeSandbox:
+	case podstate.StartContainer, podstate.MakeSandbox:
 		return exponential(time.Second, f.Count, 15*time.Second)
 	default:
 		return exponential(500*time.Millisecond, f.Count, 10*time.Second)
@@ -145,19 +144,19 @@ func exponential(first time.Duration, count int, longest time.Duration) time.Dur
 	return min(d, longest)
 }
 
-func waitKind(k Kind) string {
+func waitKind(k podstate.Kind) string {
 	switch k {
-	case PullImage:
+	case podstate.PullImage:
 		return "image"
-	case SetupVolumes, TeardownVolumes:
+	case podstate.SetupVolumes, podstate.TeardownVolumes:
 		return "volume"
-	case MakeSandbox, StopSandbox, RemoveSandbox:
+	case podstate.MakeSandbox, podstate.StopSandbox, podstate.RemoveSandbox:
 		return "sandbox"
-	case KeepAllocation, RaiseCgroup, ResizeContainer, FitCgroup:
+	case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.ResizeContainer, podstate.FitCgroup:
 		return "resize"
-	case DeleteObject:
+	case podstate.DeleteObject:
 		return "apiserver"
-	case KeepStop, BeginStop, KillContainer, RemoveContainer, RemoveCgroup, RemoveDirectories:
+	case podstate.KeepStop, podstate.BeginStop, podstate.KillContainer, podstate.RemoveContainer, podstate.RemoveCgroup, podstate.RemoveDirectories:
 		return "termination"
 	default:
 		return "container"
@@ -186,8 +185,4 @@ func (p *planner) fullID(id string) string {
 		return ""
 	}
 	return orElse(p.s.Node.RuntimeName, "containerd") + "://" + id
-}
-
-func terminal(phase v1.PodPhase) bool {
-	return phase == v1.PodSucceeded || phase == v1.PodFailed
 }

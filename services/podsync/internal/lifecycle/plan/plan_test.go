@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -17,8 +18,8 @@ func condition(st v1.PodStatus, t v1.PodConditionType) v1.ConditionStatus {
 	return "absent"
 }
 
-func kinds(actions []Action) map[Kind]int {
-	m := map[Kind]int{}
+func kinds(actions []podstate.Action) map[podstate.Kind]int {
+	m := map[podstate.Kind]int{}
 	for _, a := range actions {
 		m[a.Kind]++
 	}
@@ -38,7 +39,7 @@ func TestNothingIsDecidedBeforeTheRuntimeWasSeen(t *testing.T) {
 func TestPullsVolumesAndSandboxBeginTogether(t *testing.T) {
 	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a", "b"), "i"))
 	got := kinds(Plan(w.s).Actions)
-	if got[PullImage] != 3 || got[SetupVolumes] != 1 || got[MakeSandbox] != 1 || len(got) != 3 {
+	if got[podstate.PullImage] != 3 || got[podstate.SetupVolumes] != 1 || got[podstate.MakeSandbox] != 1 || len(got) != 3 {
 		t.Fatalf("first actions are %v", got)
 	}
 }
@@ -57,7 +58,7 @@ func TestAPodRunsAndThenThereIsNothingToDo(t *testing.T) {
 
 func TestPendingAdmissionStartsNothingAndShowsWhy(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
-	w.s.Admission = Admission{Decision: AdmissionPending, Message: "the device plugin is not back yet"}
+	w.s.Admission = podstate.Admission{Decision: podstate.AdmissionPending, Message: "the device plugin is not back yet"}
 	out := Plan(w.s)
 	if len(out.Actions) != 0 || len(out.Waits) != 1 || out.Waits[0].Reason != "the device plugin is not back yet" || out.Status.Phase != v1.PodPending {
 		t.Fatalf("out %+v", out)
@@ -66,7 +67,7 @@ func TestPendingAdmissionStartsNothingAndShowsWhy(t *testing.T) {
 
 func TestARejectedPodFailsAndKeepsItsReason(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
-	w.s.Admission = Admission{Decision: Rejected, Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}
+	w.s.Admission = podstate.Admission{Decision: podstate.Rejected, Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}
 	w.settle(time.Minute)
 	st := w.out.Status
 	if st.Phase != v1.PodFailed || st.Reason != "OutOfcpu" || st.Message != "Pod was rejected: Node didn't have enough resource: cpu" || len(st.ContainerStatuses) != 0 {
@@ -142,8 +143,8 @@ func TestAShrunkGracePeriodReplacesTheRunningStop(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	w.settle(time.Minute)
 	id := w.newest("a").ID
-	key := Key{KillContainer, id}
-	w.s.InFlight[key] = Action{Key: key, GraceSeconds: 30, GraceTotalSeconds: 30}
+	key := podstate.Key{Kind: podstate.KillContainer, Object: id}
+	w.s.InFlight[key] = podstate.Action{Key: key, GraceSeconds: 30, GraceTotalSeconds: 30}
 	w.s.EndSince = w.s.Now
 	at, grace := metav1.NewTime(w.s.Now.Add(5*time.Second)), int64(5)
 	w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &at, &grace
@@ -151,7 +152,7 @@ func TestAShrunkGracePeriodReplacesTheRunningStop(t *testing.T) {
 	if len(out.Actions) != 1 || !out.Actions[0].Replace || out.Actions[0].GraceSeconds != 5 {
 		t.Fatalf("actions %+v", out.Actions)
 	}
-	w.s.InFlight[key] = Action{Key: key, GraceSeconds: 5, GraceTotalSeconds: 5}
+	w.s.InFlight[key] = podstate.Action{Key: key, GraceSeconds: 5, GraceTotalSeconds: 5}
 	if out := Plan(w.s); len(out.Actions) != 0 {
 		t.Fatalf("the same period is asked for again: %+v", out.Actions)
 	}
@@ -159,8 +160,8 @@ func TestAShrunkGracePeriodReplacesTheRunningStop(t *testing.T) {
 
 func TestAPodThatEndsCancelsWhatIsInTheWay(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
-	key := Key{Kind: MakeSandbox}
-	w.s.InFlight[key] = Action{Key: key}
+	key := podstate.Key{Kind: podstate.MakeSandbox}
+	w.s.InFlight[key] = podstate.Action{Key: key}
 	now := metav1.NewTime(w.s.Now)
 	w.s.Pod.DeletionTimestamp = &now
 	out := Plan(w.s)
@@ -189,7 +190,7 @@ func TestADeadSandboxIsReplacedWithItsContainers(t *testing.T) {
 	if sb := w.s.Observed.Sandboxes[0]; sb.Attempt != 1 || !sb.Ready {
 		t.Fatalf("sandbox %+v", sb)
 	}
-	if c := w.newest("a"); c.State != StateRunning || c.RestartCount != 1 || w.count("start container i") != 2 {
+	if c := w.newest("a"); c.State != podstate.StateRunning || c.RestartCount != 1 || w.count("start container i") != 2 {
 		t.Fatalf("container %+v, log %v", c, w.log)
 	}
 }
@@ -262,7 +263,7 @@ func TestAPodPastItsDeadlineDoesNotRunAgainAfterARestartOfTheAgent(t *testing.T)
 func TestAnEvictedPodFailsOnlyWhenItHasStopped(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	w.settle(time.Minute)
-	w.s.Stop = &Stop{Reason: "Evicted", Message: "The node was low on resource: memory.", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}
+	w.s.Stop = &podstate.Stop{Reason: "Evicted", Message: "The node was low on resource: memory.", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}
 	w.step()
 	if w.out.Status.Phase != v1.PodRunning {
 		t.Fatalf("phase %s while the container still runs", w.out.Status.Phase)
@@ -301,8 +302,8 @@ func TestAStoppedSidecarOfAFinishedPodDoesNotStartAgain(t *testing.T) {
 	w.end(a, 0)
 	w.s.EndSince = w.s.Now
 	w.end(s1, 0)
-	kill := Key{KillContainer, s0.ID}
-	w.s.InFlight[kill] = Action{Key: kill, Container: "s0", ID: s0.ID, GraceSeconds: 30, GraceTotalSeconds: 30}
+	kill := podstate.Key{Kind: podstate.KillContainer, Object: s0.ID}
+	w.s.InFlight[kill] = podstate.Action{Key: kill, Container: "s0", ID: s0.ID, GraceSeconds: 30, GraceTotalSeconds: 30}
 	out := Plan(w.s)
 	if !out.Terminating || len(out.Actions) > 0 {
 		t.Fatalf("terminating %v, actions %+v; the pod has come to its end", out.Terminating, out.Actions)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/dump"
 )
@@ -20,7 +21,7 @@ import (
 type storm struct {
 	*world
 	r       *rand.Rand
-	pending []Action
+	pending []podstate.Action
 	noisy   bool
 	// refused is the first change of the status that the apiserver would refuse.
 	refused string
@@ -113,7 +114,7 @@ func (s *storm) turn() {
 		}
 		s.s.InFlight[a.Key] = a
 		s.pending = append(s.pending, a)
-		if a.Kind == BeginStop || a.Kind == KillContainer {
+		if a.Kind == podstate.BeginStop || a.Kind == podstate.KillContainer {
 			stop, begun := s.s.Stops[a.ID]
 			if !begun {
 				stop.Began, stop.GraceSeconds = s.s.Now, a.GraceTotalSeconds
@@ -135,15 +136,15 @@ func (s *storm) turn() {
 }
 
 // finish ends an action that runs, with or without its effect.
-func (s *storm) finish(key Key, effect, fails bool) {
-	i := slices.IndexFunc(s.pending, func(a Action) bool { return a.Key == key })
+func (s *storm) finish(key podstate.Key, effect, fails bool) {
+	i := slices.IndexFunc(s.pending, func(a podstate.Action) bool { return a.Key == key })
 	if i < 0 {
 		return
 	}
 	a := s.pending[i]
 	s.pending = slices.Delete(s.pending, i, i+1)
 	delete(s.s.InFlight, key)
-	if stop, ok := s.s.Stops[a.ID]; ok && a.Kind == BeginStop {
+	if stop, ok := s.s.Stops[a.ID]; ok && a.Kind == podstate.BeginStop {
 		stop.PreStopDone = true
 		s.s.Stops[a.ID] = stop
 	}
@@ -164,26 +165,26 @@ func (s *storm) finish(key Key, effect, fails bool) {
 }
 
 // carryOut does what the executor does, which looks before it leaps.
-func (s *storm) carryOut(a Action) {
+func (s *storm) carryOut(a podstate.Action) {
 	switch a.Kind {
-	case StartContainer:
+	case podstate.StartContainer:
 		for i := range s.s.Observed.Containers {
 			c := &s.s.Observed.Containers[i]
-			if c.Name == a.Container && (c.live() || c.RestartCount == a.Attempt && c.SandboxID == a.SandboxID) {
+			if c.Name == a.Container && (c.Live() || c.RestartCount == a.Attempt && c.SandboxID == a.SandboxID) {
 				return
 			}
 		}
-		if !slices.ContainsFunc(s.s.Observed.Sandboxes, func(sb Sandbox) bool { return sb.ID == a.SandboxID && sb.Ready }) {
+		if !slices.ContainsFunc(s.s.Observed.Sandboxes, func(sb podstate.Sandbox) bool { return sb.ID == a.SandboxID && sb.Ready }) {
 			s.s.Failures[a.Key] = Failure{Reason: "CreateContainerError", Message: "the sandbox is gone", Count: 1, At: s.s.Now}
 			return
 		}
-	case KillContainer:
-		if c := s.container(a.ID); c == nil || !c.live() {
+	case podstate.KillContainer:
+		if c := s.container(a.ID); c == nil || !c.Live() {
 			return
 		}
-	case StopSandbox:
+	case podstate.StopSandbox:
 		for i := range s.s.Observed.Containers {
-			if c := &s.s.Observed.Containers[i]; c.SandboxID == a.ID && c.live() {
+			if c := &s.s.Observed.Containers[i]; c.SandboxID == a.ID && c.Live() {
 				s.end(c, 137)
 			}
 		}
@@ -197,9 +198,9 @@ func (s *storm) disturb() {
 	switch s.r.Intn(25) {
 	case 0: // the agent restarts; what the apiserver has may be old, or nothing
 		s.pending = nil
-		s.s.InFlight, s.s.Failures, s.s.Stops = map[Key]Action{}, map[Key]Failure{}, map[string]ContainerStop{}
+		s.s.InFlight, s.s.Failures, s.s.Stops = map[podstate.Key]podstate.Action{}, map[podstate.Key]Failure{}, map[string]ContainerStop{}
 		s.s.StoppedSandboxes = map[string]bool{}
-		s.s.Images, s.s.Volumes, s.s.Probes, s.s.Cleaned, s.s.EndSince = map[string]Image{}, Volumes{}, map[ProbeKey]ProbeResult{}, Cleaned{}, time.Time{}
+		s.s.Images, s.s.Volumes, s.s.Probes, s.s.Cleaned, s.s.EndSince = map[string]Image{}, Volumes{}, map[podstate.ProbeKey]podstate.ProbeResult{}, Cleaned{}, time.Time{}
 		if s.s.Static {
 			s.s.Reported = v1.PodStatus{}
 		}
@@ -209,7 +210,7 @@ func (s *storm) disturb() {
 		}
 	case 2:
 		if len(all) > 0 {
-			if c := &all[s.r.Intn(len(all))]; c.live() {
+			if c := &all[s.r.Intn(len(all))]; c.Live() {
 				s.end(c, []int32{1, 137, exitForAll}[s.r.Intn(3)])
 			}
 		}
@@ -218,22 +219,22 @@ func (s *storm) disturb() {
 			s.s.Observed.Sandboxes[i].Ready = false
 		}
 		for i := range all {
-			if all[i].live() {
+			if all[i].Live() {
 				s.end(&all[i], 137)
 			}
 		}
 	case 4:
 		if len(all) > 0 {
 			c := all[s.r.Intn(len(all))]
-			s.s.Probes[ProbeKey{c.Name, Liveness}] = ProbeResult{ContainerID: c.ID}
+			s.s.Probes[podstate.ProbeKey{Container: c.Name, Type: podstate.Liveness}] = podstate.ProbeResult{ContainerID: c.ID}
 		}
 	case 5:
 		s.s.Pod = s.s.Pod.DeepCopy()
 		s.s.Pod.Spec.Containers[s.r.Intn(2)].Image = fmt.Sprint("img", s.r.Intn(3))
 	case 6:
 		if len(all) > 0 && s.r.Intn(3) == 0 {
-			if c := &all[s.r.Intn(len(all))]; c.State == StateRunning {
-				c.State = StateUnknown
+			if c := &all[s.r.Intn(len(all))]; c.State == podstate.StateRunning {
+				c.State = podstate.StateUnknown
 			}
 		}
 	}
@@ -250,7 +251,7 @@ func (s *storm) calm() {
 		}
 	}
 	for i := range s.s.Observed.Containers { // what still has exits to come ends
-		if c := &s.s.Observed.Containers[i]; c.State == StateRunning && len(s.exits[c.Name]) > 0 {
+		if c := &s.s.Observed.Containers[i]; c.State == podstate.StateRunning && len(s.exits[c.Name]) > 0 {
 			s.ends[c.ID] = s.s.Now.Add(time.Second)
 		}
 	}
@@ -310,11 +311,11 @@ func (s *storm) wrong() string {
 	case v1.PodRunning:
 		for _, v := range p.views {
 			switch {
-			case v.class == regular && (v.cur == nil || v.cur.State != StateRunning) && (v.last == nil || p.restarts(v, v.last)):
+			case v.class == regular && (v.cur == nil || v.cur.State != podstate.StateRunning) && (v.last == nil || p.restarts(v, v.last)):
 				return "container " + v.spec.Name + " does not run"
-			case v.class == sidecar && (v.cur == nil || v.cur.State != StateRunning):
+			case v.class == sidecar && (v.cur == nil || v.cur.State != podstate.StateRunning):
 				return "sidecar " + v.spec.Name + " does not run"
-			case v.class != ephemeral && v.cur != nil && v.cur.live() && v.cur.Round != p.round:
+			case v.class != ephemeral && v.cur != nil && v.cur.Live() && v.cur.Round != p.round:
 				return "container " + v.spec.Name + " is of an earlier round"
 			}
 		}
@@ -324,7 +325,7 @@ func (s *storm) wrong() string {
 		return ""
 	case v1.PodSucceeded, v1.PodFailed:
 		for i := range s.s.Observed.Containers {
-			if s.s.Observed.Containers[i].live() {
+			if s.s.Observed.Containers[i].Live() {
 				return "a container of a pod that has ended runs"
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
@@ -47,18 +48,18 @@ func newResizer(pod *v1.Pod) *resizer {
 	return r
 }
 
-func (r *resizer) do(a Action) bool {
+func (r *resizer) do(a podstate.Action) bool {
 	z := &r.s.Resize
 	switch a.Kind {
-	case KeepAllocation:
+	case podstate.KeepAllocation:
 		r.s.Pod = a.Allocation.Apply(r.s.Pod)
 		z.Next, z.Generation, z.At, z.Unfinished, z.Raised = nil, a.Generation, r.s.Now, true, false
-	case RaiseCgroup:
+	case podstate.RaiseCgroup:
 		z.Raised = true
-	case ResizeContainer:
+	case podstate.ResizeContainer:
 		k := a.Kernel
 		r.container(a.ID).Kernel = &k
-	case FitCgroup:
+	case podstate.FitCgroup:
 		z.Unfinished, z.Raised = false, false
 	default:
 		return false
@@ -193,8 +194,8 @@ func TestACrashAtAnyPointOfAResizeLosesNothing(t *testing.T) {
 
 func TestAFailureIsShownAndTriedAgainAndARevertEndsIt(t *testing.T) {
 	r := newResizer(sized(amounts("memory", "100Mi"), v1.NotRequired, "a"))
-	r.fail = func(a Action) *Failure {
-		if a.Kind == ResizeContainer && a.Shrinks {
+	r.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.ResizeContainer && a.Shrinks {
 			return &Failure{Reason: "ResizeError", Message: "cannot decrease memory limits: too much in use"}
 		}
 		return nil
@@ -223,7 +224,7 @@ func TestAFailureIsShownAndTriedAgainAndARevertEndsIt(t *testing.T) {
 func TestAResizeThatWaitsIsShownWithItsReason(t *testing.T) {
 	r := newResizer(sized(amounts("cpu", "1"), v1.NotRequired, "a"))
 	for _, reason := range []string{v1.PodReasonDeferred, v1.PodReasonInfeasible} {
-		r.s.Resize.Pending = &ResizePending{Reason: reason, Message: "no", Generation: 7}
+		r.s.Resize.Pending = &podstate.ResizePending{Reason: reason, Message: "no", Generation: 7}
 		out := Plan(r.s)
 		c := conditionOf(out.Status, v1.PodResizePending)
 		if c.Status != v1.ConditionTrue || c.Reason != reason || c.Message != "no" || c.ObservedGeneration != 7 || len(out.Actions) != 0 {
@@ -232,7 +233,7 @@ func TestAResizeThatWaitsIsShownWithItsReason(t *testing.T) {
 	}
 	now := r.s.Now
 	r.s.Pod.DeletionTimestamp = nil
-	r.s.Stop = &Stop{Reason: "Evicted"}
+	r.s.Stop = &podstate.Stop{Reason: "Evicted"}
 	r.s.Now = now.Add(time.Second)
 	r.settle(time.Minute)
 	if condition(r.out.Status, v1.PodResizePending) != "absent" {
@@ -303,8 +304,8 @@ func TestARuntimeThatDoesNotSayWhatItAppliedIsToldOnce(t *testing.T) {
 	r := newResizer(sized(amounts("cpu", "1"), v1.NotRequired, "a"))
 	r.newest("a").Kernel = nil
 	base := r.resize
-	r.resize = func(a Action) bool {
-		if a.Kind != ResizeContainer {
+	r.resize = func(a podstate.Action) bool {
+		if a.Kind != podstate.ResizeContainer {
 			return base(a)
 		}
 		r.s.Resize.Sent = map[string]resources.Kernel{a.ID: a.Kernel}
@@ -325,7 +326,7 @@ func TestAResizeThatIsTakenBackWaitsForTheOneUnderWay(t *testing.T) {
 		}
 		return kinds
 	}
-	under := func(kind Kind, r *resizer) {
+	under := func(kind podstate.Kind, r *resizer) {
 		r.ask(sized(large, v1.NotRequired, "a"))
 		for !slices.Contains(next(r), string(kind)) {
 			r.step()
@@ -339,29 +340,29 @@ func TestAResizeThatIsTakenBackWaitsForTheOneUnderWay(t *testing.T) {
 		r.step() // it is kept
 	}
 	r := newResizer(sized(small, v1.NotRequired, "a"))
-	under(ResizeContainer, r)
+	under(podstate.ResizeContainer, r)
 	r.step() // the cgroup grows
 	if got := next(r); len(got) > 0 || !r.s.Resize.Unfinished {
 		t.Errorf("while the container is changed: %v", got)
 	}
-	key := Key{ResizeContainer, r.newest("a").ID}
+	key := podstate.Key{Kind: podstate.ResizeContainer, Object: r.newest("a").ID}
 	delete(r.s.InFlight, key)
 	r.s.Resize.Unsure = map[string]int64{key.Object: 200 << 20}
-	if got := next(r); len(got) != 1 || got[0] != string(ResizeContainer) {
+	if got := next(r); len(got) != 1 || got[0] != string(podstate.ResizeContainer) {
 		t.Errorf("when that has failed, or its answer was lost: %v", got)
 	}
 	r.s.Resize.Unsure = nil
-	if got := next(r); len(got) != 1 || got[0] != string(FitCgroup) {
+	if got := next(r); len(got) != 1 || got[0] != string(podstate.FitCgroup) {
 		t.Errorf("when it has what it is to have: %v", got)
 	}
 
 	r = newResizer(sized(small, v1.NotRequired, "a"))
-	under(FitCgroup, r)
+	under(podstate.FitCgroup, r)
 	if got := next(r); len(got) > 0 {
 		t.Errorf("while the cgroup is fitted to the size before: %v", got)
 	}
 	clear(r.s.InFlight)
-	if got := next(r); len(got) != 1 || got[0] != string(RaiseCgroup) {
+	if got := next(r); len(got) != 1 || got[0] != string(podstate.RaiseCgroup) {
 		t.Errorf("after that: %v", got)
 	}
 }
@@ -396,7 +397,7 @@ func TestAChangeThatFailedTakesMemoryAwayOnlyIfItMay(t *testing.T) {
 			r.ask(sized(amounts("cpu", "2", "memory", tc.wanted), v1.NotRequired, "a"))
 			for range 5 {
 				for _, a := range Plan(r.s).Actions {
-					if a.Kind == ResizeContainer {
+					if a.Kind == podstate.ResizeContainer {
 						if a.Shrinks != tc.shrinks {
 							t.Errorf("shrinks %v, want %v", a.Shrinks, tc.shrinks)
 						}

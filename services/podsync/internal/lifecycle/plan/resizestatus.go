@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
@@ -48,8 +49,8 @@ func (p *planner) resizeErrors() string {
 	var errs []string
 	for k, f := range p.s.Failures {
 		switch k.Kind {
-		case KeepAllocation, RaiseCgroup, FitCgroup:
-		case ResizeContainer:
+		case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.FitCgroup:
+		case podstate.ResizeContainer:
 			if !p.runs(k.Object) {
 				continue
 			}
@@ -65,7 +66,7 @@ func (p *planner) resizeErrors() string {
 func (p *planner) runs(id string) bool {
 	for i := range p.s.Observed.Containers {
 		if c := &p.s.Observed.Containers[i]; c.ID == id {
-			return c.State == StateRunning
+			return c.State == podstate.StateRunning
 		}
 	}
 	return false
@@ -75,13 +76,13 @@ func (p *planner) runs(id string) bool {
 // it has. What the kernel cannot tell, as memory requests, is shown as allocated,
 // and so is what it has in effect: its own numbers are coarser. A debug container
 // may not ask for any, and shows that.
-func (p *planner) containerResources(cs *v1.ContainerStatus, v *view, c *Container) {
+func (p *planner) containerResources(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
 	if c == nil {
 		return
 	}
 	cs.AllocatedResources = v.spec.Resources.Requests.DeepCopy()
 	cs.Resources = v.spec.Resources.DeepCopy()
-	if v.class == ephemeral || c.State != StateRunning || c.Kernel == nil {
+	if v.class == ephemeral || c.State != podstate.StateRunning || c.Kernel == nil {
 		return
 	}
 	want, have := p.kernel(v), *c.Kernel

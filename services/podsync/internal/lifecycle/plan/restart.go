@@ -1,11 +1,9 @@
 package plan
 
 import (
-	"encoding/json"
-	"hash/fnv"
 	"slices"
-	"strconv"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -13,7 +11,7 @@ import (
 // was not podsync that ended it to start it again, the first of its rules that
 // matches decides, then its own policy, then the pod's.
 // Source: KEP-5307, kubelet-surface 4.6.
-func (p *planner) restarts(v *view, c *Container) bool {
+func (p *planner) restarts(v *view, c *podstate.Container) bool {
 	if v.class == ephemeral {
 		return false
 	}
@@ -28,7 +26,7 @@ func (p *planner) restarts(v *view, c *Container) bool {
 
 // byPolicy says whether rules and policies alone start the container again. A
 // definition that changed after it had ended does not.
-func (p *planner) byPolicy(v *view, c *Container) bool {
+func (p *planner) byPolicy(v *view, c *podstate.Container) bool {
 	if p.rule(v, c) != "" {
 		return true
 	}
@@ -58,8 +56,8 @@ func (p *planner) byPolicy(v *view, c *Container) bool {
 
 // rule is the action of the first of the container's rules that matches its
 // exit; empty when none does.
-func (p *planner) rule(v *view, c *Container) v1.ContainerRestartRuleAction {
-	if p.s.Node.NoRestartRules || c.State != StateExited {
+func (p *planner) rule(v *view, c *podstate.Container) v1.ContainerRestartRuleAction {
+	if p.s.Node.NoRestartRules || c.State != podstate.StateExited {
 		return ""
 	}
 	for _, r := range v.spec.RestartPolicyRules {
@@ -84,19 +82,4 @@ func exitMatches(on *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 	default:
 		return false
 	}
-}
-
-// BackoffKey identifies what a back-off was earned with: an image or resources
-// that change begin anew.
-func BackoffKey(c *v1.Container) string {
-	fields, err := json.Marshal(struct {
-		Image     string
-		Resources v1.ResourceRequirements
-	}{c.Image, c.Resources})
-	if err != nil {
-		return ""
-	}
-	h := fnv.New32a()
-	_, _ = h.Write(fields)
-	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }

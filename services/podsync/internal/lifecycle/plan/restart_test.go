@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -38,7 +39,7 @@ func TestRestartPolicyDecidesWhichExitsStartAgain(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			v := &view{spec: &v1.Container{Name: "a", RestartPolicy: tc.own, RestartPolicyRules: tc.rules}, class: tc.class}
 			p := &planner{s: &State{Pod: testPod(tc.pod)}}
-			if got := p.restarts(v, &Container{State: StateExited, ExitCode: tc.exit}); got != tc.want {
+			if got := p.restarts(v, &podstate.Container{State: podstate.StateExited, ExitCode: tc.exit}); got != tc.want {
 				t.Fatalf("restarts = %v, want %v", got, tc.want)
 			}
 		})
@@ -75,7 +76,7 @@ func TestCrashLoopBackoffDoublesUpToFiveMinutes(t *testing.T) {
 }
 
 func TestALongRunForgetsTheBackoff(t *testing.T) {
-	c := &Container{StartedAt: start, FinishedAt: start.Add(11 * time.Minute), Backoff: 160 * time.Second}
+	c := &podstate.Container{StartedAt: start, FinishedAt: start.Add(11 * time.Minute), Backoff: 160 * time.Second}
 	at, next := restartAt(c, Node{})
 	if !at.Equal(c.FinishedAt) || next != 10*time.Second {
 		t.Fatalf("restart at %v with %v", at, next)
@@ -83,7 +84,7 @@ func TestALongRunForgetsTheBackoff(t *testing.T) {
 }
 
 func TestAContainerThatCouldNotStartKeepsItsBackoff(t *testing.T) {
-	c := &Container{State: StateExited, ExitCode: 128, Reason: "StartError", FinishedAt: start, Backoff: 40 * time.Second}
+	c := &podstate.Container{State: podstate.StateExited, ExitCode: 128, Reason: "StartError", FinishedAt: start, Backoff: 40 * time.Second}
 	at, next := restartAt(c, Node{})
 	if !at.Equal(start.Add(40*time.Second)) || next != 80*time.Second {
 		t.Fatalf("it starts %v after its end and then waits %v, want 40s and 80s", at.Sub(start), next)
@@ -98,14 +99,14 @@ func TestAClockThatIsSetBackHoldsNoRestartUp(t *testing.T) {
 		w.s.Now = w.s.Now.Add(-time.Hour)
 		w.settle(10 * time.Second)
 		c := w.newest("a")
-		if c.State != StateRunning || c.RestartCount != 2 || c.Backoff != 20*time.Second {
+		if c.State != podstate.StateRunning || c.RestartCount != 2 || c.Backoff != 20*time.Second {
 			t.Errorf("%s: an hour back in time it is %+v", name, c)
 		}
 	}
 }
 
 func TestTheNodeMayCapTheBackoff(t *testing.T) {
-	c := &Container{StartedAt: start, FinishedAt: start.Add(time.Second), Backoff: 160 * time.Second}
+	c := &podstate.Container{StartedAt: start, FinishedAt: start.Add(time.Second), Backoff: 160 * time.Second}
 	at, next := restartAt(c, Node{MaxContainerRestartPeriod: 20 * time.Second})
 	if at.Sub(c.FinishedAt) != 20*time.Second || next != 20*time.Second {
 		t.Fatalf("restart after %v with %v", at.Sub(c.FinishedAt), next)
@@ -134,11 +135,11 @@ func TestAFailedProbeKillsOnlyItsOwnContainer(t *testing.T) {
 	pod.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: &short}
 	w := newWorld(pod)
 	w.settle(time.Minute)
-	w.s.Probes[ProbeKey{"a", Liveness}] = ProbeResult{ContainerID: "of another start"}
+	w.s.Probes[podstate.ProbeKey{Container: "a", Type: podstate.Liveness}] = podstate.ProbeResult{ContainerID: "of another start"}
 	if out := Plan(w.s); len(out.Actions) != 0 {
 		t.Fatalf("a result for another container acts: %+v", out.Actions)
 	}
-	w.s.Probes[ProbeKey{"a", Liveness}] = ProbeResult{ContainerID: w.newest("a").ID}
+	w.s.Probes[podstate.ProbeKey{Container: "a", Type: podstate.Liveness}] = podstate.ProbeResult{ContainerID: w.newest("a").ID}
 	out := Plan(w.s)
 	if len(out.Actions) != 1 || out.Actions[0].Reason != "Container a failed liveness probe, will be restarted" || out.Actions[0].GraceSeconds != 7 {
 		t.Fatalf("actions %+v", out.Actions)
@@ -157,7 +158,7 @@ func TestReadinessHoldsOverARestartOfTheAgent(t *testing.T) {
 	if condition(w.out.Status, v1.PodReady) != v1.ConditionFalse {
 		t.Fatal("ready before its probe said so")
 	}
-	w.s.Probes[ProbeKey{"a", Readiness}] = ProbeResult{ContainerID: w.newest("a").ID, Success: true}
+	w.s.Probes[podstate.ProbeKey{Container: "a", Type: podstate.Readiness}] = podstate.ProbeResult{ContainerID: w.newest("a").ID, Success: true}
 	w.step()
 	w.s.Probes = nil // the agent has restarted: no result, the reported status remains
 	if out := Plan(w.s); condition(out.Status, v1.PodReady) != v1.ConditionTrue || len(out.Actions) != 0 {
@@ -182,8 +183,8 @@ func TestALostContainerCountsAsARestart(t *testing.T) {
 
 func TestAFailedPullShowsItsErrorAndThenBacksOff(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
-	w.fail = func(a Action) *Failure {
-		if a.Kind == PullImage {
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage {
 			return &Failure{Reason: "ErrImagePull", Message: "not found"}
 		}
 		return nil
@@ -209,14 +210,14 @@ func TestAStartThatCameToNothingKeepsTheBackoff(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	w.settle(time.Minute)
 	ended := *w.newest("a")
-	ended.State, ended.ExitCode, ended.FinishedAt, ended.Backoff = StateExited, 1, w.s.Now, 20*time.Second
+	ended.State, ended.ExitCode, ended.FinishedAt, ended.Backoff = podstate.StateExited, 1, w.s.Now, 20*time.Second
 	made := ended
-	made.ID, made.State, made.RestartCount, made.Backoff = "made", StateCreated, ended.RestartCount+1, 40*time.Second
-	w.s.Observed.Containers = []Container{made, ended}
+	made.ID, made.State, made.RestartCount, made.Backoff = "made", podstate.StateCreated, ended.RestartCount+1, 40*time.Second
+	w.s.Observed.Containers = []podstate.Container{made, ended}
 	w.s.Now = w.s.Now.Add(20 * time.Second)
 	w.s.Images["a"] = Image{Spec: "img", Ref: "sha256:1", RestartCount: made.RestartCount}
 	for _, a := range Plan(w.s).Actions {
-		if a.Kind == StartContainer {
+		if a.Kind == podstate.StartContainer {
 			if a.Attempt != made.RestartCount || a.Backoff != 40*time.Second {
 				t.Fatalf("it starts with attempt %d and back-off %v, want %d and 40s", a.Attempt, a.Backoff, made.RestartCount)
 			}
@@ -232,18 +233,18 @@ func TestAStartThatCameToNothingKeepsTheBackoffOfAContainerThatIsLost(t *testing
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	w.settle(time.Minute)
 	made := *w.newest("a")
-	made.ID, made.State, made.StartedAt, made.RestartCount, made.Backoff = "made", StateCreated, time.Time{}, 3, 40*time.Second
-	w.s.Observed.Containers = []Container{made}
+	made.ID, made.State, made.StartedAt, made.RestartCount, made.Backoff = "made", podstate.StateCreated, time.Time{}, 3, 40*time.Second
+	w.s.Observed.Containers = []podstate.Container{made}
 	w.s.Images["a"] = Image{Spec: "img", Ref: "sha256:1", RestartCount: made.RestartCount}
-	again := func() Action {
+	again := func() podstate.Action {
 		t.Helper()
 		for _, a := range Plan(w.s).Actions {
-			if a.Kind == StartContainer {
+			if a.Kind == podstate.StartContainer {
 				return a
 			}
 		}
 		t.Fatal("it does not start")
-		return Action{}
+		return podstate.Action{}
 	}
 	if a := again(); a.Attempt != 3 || a.Backoff != 40*time.Second {
 		t.Errorf("it starts with attempt %d and back-off %v, want 3 and 40s", a.Attempt, a.Backoff)
@@ -257,8 +258,8 @@ func TestAStartThatCameToNothingKeepsTheBackoffOfAContainerThatIsLost(t *testing
 func TestARuntimeThatIsAwayIsNoFailureOfTheImage(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	away := 3
-	w.fail = func(a Action) *Failure {
-		if a.Kind == PullImage && away > 0 {
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage && away > 0 {
 			away--
 			return &Failure{Reason: "ImageInspectError", Message: "connection error", Away: true}
 		}

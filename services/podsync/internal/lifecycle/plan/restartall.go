@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -31,7 +32,7 @@ func (p *planner) findRound() {
 		}
 	}
 	for k, a := range p.s.InFlight {
-		if v := p.viewOf(a.Container); k.Kind == StartContainer && v != nil && v.class != ephemeral {
+		if v := p.viewOf(a.Container); k.Kind == podstate.StartContainer && v != nil && v.class != ephemeral {
 			p.round = max(p.round, a.Round) // what begins it need not be seen yet
 		}
 	}
@@ -51,7 +52,7 @@ func (p *planner) findRound() {
 // causesRound says whether the exit of a container restarts all of the pod. That of
 // one that was started again alone does not: a later life knows no more of why than
 // its record.
-func (p *planner) causesRound(v *view, c *Container) bool {
+func (p *planner) causesRound(v *view, c *podstate.Container) bool {
 	return p.asksForAll(v, c) && (v.last == nil || v.last.ID == c.ID)
 }
 
@@ -59,12 +60,12 @@ func (p *planner) causesRound(v *view, c *Container) bool {
 // of its pod. What podsync ends so that it starts again, alone or with the others,
 // has not.
 // Source: KEP-5307, restart rules and probes.
-func (p *planner) asksForAll(v *view, c *Container) bool {
+func (p *planner) asksForAll(v *view, c *podstate.Container) bool {
 	if p.rule(v, c) != v1.ContainerRestartRuleActionRestartAllContainers {
 		return false
 	}
 	cause, ours := p.stopCause(c)
-	return !ours || cause == CauseSandbox || !p.restartsAfter(v, cause)
+	return !ours || cause == podstate.CauseSandbox || !p.restartsAfter(v, cause)
 }
 
 // unfinishedStarts says whether regular containers of this round still have
@@ -73,7 +74,7 @@ func (p *planner) asksForAll(v *view, c *Container) bool {
 // when starts are one pass that nothing interrupts. One that cannot start is
 // not waited for.
 func (p *planner) unfinishedStarts() bool {
-	if _, failed := p.s.Failures[Key{Kind: SetupVolumes}]; failed || p.sandbox == nil {
+	if _, failed := p.s.Failures[podstate.Key{Kind: podstate.SetupVolumes}]; failed || p.sandbox == nil {
 		return false
 	}
 	begun, missing := false, false
@@ -81,7 +82,7 @@ func (p *planner) unfinishedStarts() bool {
 		if v.class != regular {
 			continue
 		}
-		_, failed := p.s.Failures[Key{StartContainer, v.spec.Name}]
+		_, failed := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]
 		begun = begun || v.cur != nil && v.cur.Round == p.round
 		missing = missing || v.last == nil && !failed && !p.pullFailed(v)
 	}
@@ -89,7 +90,7 @@ func (p *planner) unfinishedStarts() bool {
 }
 
 // stale says whether the container is of an earlier round.
-func (p *planner) stale(v *view, c *Container) bool {
+func (p *planner) stale(v *view, c *podstate.Container) bool {
 	return v.class != ephemeral && c.Round < p.round
 }
 
@@ -104,7 +105,7 @@ func (p *planner) restartingAll() bool {
 		if v.last == nil || v.class == ephemeral {
 			continue
 		}
-		if p.stale(v, v.last) && v.last.live() {
+		if p.stale(v, v.last) && v.last.Live() {
 			return true
 		}
 		begun = begun || !p.stale(v, v.last)
@@ -115,7 +116,7 @@ func (p *planner) restartingAll() bool {
 // staleStarts says whether a start of an earlier round is under way.
 func (p *planner) staleStarts() bool {
 	for k, a := range p.s.InFlight {
-		if v := p.viewOf(a.Container); k.Kind == StartContainer && v != nil && v.class != ephemeral && a.Round < p.round {
+		if v := p.viewOf(a.Container); k.Kind == podstate.StartContainer && v != nil && v.class != ephemeral && a.Round < p.round {
 			return true
 		}
 	}
@@ -131,10 +132,10 @@ func (p *planner) betweenRounds() bool {
 		if v.class == ephemeral {
 			continue
 		}
-		if a, ok := p.s.InFlight[Key{StartContainer, v.spec.Name}]; ok && a.Round < p.round {
+		if a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]; ok && a.Round < p.round {
 			between = true
 		}
-		between = between || v.last != nil && v.last.live() && p.stale(v, v.last)
+		between = between || v.last != nil && v.last.Live() && p.stale(v, v.last)
 	}
 	return between
 }
@@ -171,7 +172,7 @@ func (p *planner) mayRestartAll() bool {
 // endedByRound says whether the container was ended by a restart of all
 // containers rather than by itself: all of an earlier round but the one that
 // caused it.
-func (p *planner) endedByRound(c *Container) bool {
+func (p *planner) endedByRound(c *podstate.Container) bool {
 	v := p.viewOf(c.Name)
 	return v != nil && p.stale(v, c) && !p.asksForAll(v, c)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -123,7 +125,7 @@ func TestTheKillsOfARestartOfAllHaveNoGraceAndNoHook(t *testing.T) {
 	w.settle(time.Minute)
 	w.end(w.newest("a"), exitForAll)
 	for _, a := range Plan(w.s).Actions {
-		if a.Kind != KillContainer || a.GraceSeconds != shortestGrace {
+		if a.Kind != podstate.KillContainer || a.GraceSeconds != shortestGrace {
 			t.Fatalf("action %+v", a)
 		}
 	}
@@ -153,8 +155,8 @@ func TestAStartUnderWayBelongsToTheEarlierRound(t *testing.T) {
 	// b's start is under way when a's exit is seen; its container turns up later.
 	b := *w.newest("b")
 	w.drop(b.ID)
-	key := Key{StartContainer, "b"}
-	w.s.InFlight[key] = Action{Key: key, Container: "b", SandboxID: b.SandboxID}
+	key := podstate.Key{Kind: podstate.StartContainer, Object: "b"}
+	w.s.InFlight[key] = podstate.Action{Key: key, Container: "b", SandboxID: b.SandboxID}
 	w.end(w.newest("a"), exitForAll)
 	w.end(w.newest("side"), 137)
 	out := Plan(w.s)
@@ -163,8 +165,8 @@ func TestAStartUnderWayBelongsToTheEarlierRound(t *testing.T) {
 	}
 	delete(w.s.InFlight, key)
 	b.CreatedAt = w.s.Now.Add(time.Second)
-	w.s.Observed.Containers = append([]Container{b}, w.s.Observed.Containers...)
-	if out := Plan(w.s); len(out.Actions) != 1 || out.Actions[0].Kind != KillContainer || out.Actions[0].ID != b.ID {
+	w.s.Observed.Containers = append([]podstate.Container{b}, w.s.Observed.Containers...)
+	if out := Plan(w.s); len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer || out.Actions[0].ID != b.ID {
 		t.Fatalf("actions %+v; it has to end before the init container runs", out.Actions)
 	}
 	w.settle(time.Minute)
@@ -267,7 +269,7 @@ func TestRulesAreReadInOrderAndTheirGatesCount(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := &planner{s: &State{Pod: testPod(v1.RestartPolicyNever), Node: tc.node}}
 			v := &view{spec: &v1.Container{Name: "a", RestartPolicyRules: tc.rules}, class: regular}
-			c := &Container{State: StateExited, ExitCode: tc.exit}
+			c := &podstate.Container{State: podstate.StateExited, ExitCode: tc.exit}
 			if got := p.rule(v, c); got != tc.want || p.restarts(v, c) != (tc.want != "") {
 				t.Errorf("rule %q, restarts %v, want %q", got, p.restarts(v, c), tc.want)
 			}
@@ -280,7 +282,7 @@ func TestTheContainersOwnPolicyNeedsItsGate(t *testing.T) {
 	v := &view{spec: &v1.Container{Name: "a", RestartPolicy: &always}, class: regular}
 	for _, off := range []bool{false, true} {
 		p := &planner{s: &State{Pod: testPod(v1.RestartPolicyNever), Node: Node{NoRestartRules: off}}}
-		if got := p.restarts(v, &Container{State: StateExited}); got == off {
+		if got := p.restarts(v, &podstate.Container{State: podstate.StateExited}); got == off {
 			t.Errorf("gate off %v: restarts %v", off, got)
 		}
 	}
@@ -289,16 +291,16 @@ func TestTheContainersOwnPolicyNeedsItsGate(t *testing.T) {
 func TestAChangeOfImageOrResourcesForgetsTheBackoff(t *testing.T) {
 	spec := &v1.Container{Name: "a", Image: "img"}
 	for name, c := range map[string]struct {
-		made Container
+		made podstate.Container
 		kept bool
 	}{
-		"the same":        {Container{SpecHash: Hash(spec), BackoffKey: BackoffKey(spec)}, true},
-		"another agent's": {Container{}, true},
-		"another image":   {Container{SpecHash: "x", BackoffKey: BackoffKey(spec)}, false},
-		"other resources": {Container{SpecHash: Hash(spec), BackoffKey: "x"}, false},
+		"the same":        {podstate.Container{SpecHash: podutil.Hash(spec), BackoffKey: podutil.BackoffKey(spec)}, true},
+		"another agent's": {podstate.Container{}, true},
+		"another image":   {podstate.Container{SpecHash: "x", BackoffKey: podutil.BackoffKey(spec)}, false},
+		"other resources": {podstate.Container{SpecHash: podutil.Hash(spec), BackoffKey: "x"}, false},
 	} {
 		ended := c.made
-		ended.State, ended.ExitCode, ended.FinishedAt, ended.Backoff = StateExited, 1, start, 40*time.Second
+		ended.State, ended.ExitCode, ended.FinishedAt, ended.Backoff = podstate.StateExited, 1, start, 40*time.Second
 		p := &planner{s: &State{Now: start, Pod: testPod(v1.RestartPolicyAlways)}}
 		at, _ := p.restartTime(&view{spec: spec, class: regular, last: &ended})
 		if kept := at.Equal(start.Add(40 * time.Second)); kept != c.kept {
@@ -308,7 +310,7 @@ func TestAChangeOfImageOrResourcesForgetsTheBackoff(t *testing.T) {
 }
 
 func TestTheFirstBackoffMayBeShorter(t *testing.T) {
-	c := &Container{StartedAt: start, FinishedAt: start.Add(time.Second)}
+	c := &podstate.Container{StartedAt: start, FinishedAt: start.Add(time.Second)}
 	for _, tc := range []struct {
 		node Node
 		want time.Duration
@@ -348,8 +350,8 @@ func TestWhatHadNotStartedYetWhenAllAreRestartedIsRestartedToo(t *testing.T) {
 func TestARestartOfAllDoesNotWaitForWhatCannotStart(t *testing.T) {
 	w := newWorld(restartingPod("a"))
 	w.exits["init"] = []int32{0, 0}
-	w.fail = func(a Action) *Failure {
-		if a.Container == "b" && (a.Kind == StartContainer || a.Kind == PullImage) {
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Container == "b" && (a.Kind == podstate.StartContainer || a.Kind == podstate.PullImage) {
 			return &Failure{Reason: "CreateContainerError", Message: "no"}
 		}
 		return nil
@@ -357,7 +359,7 @@ func TestARestartOfAllDoesNotWaitForWhatCannotStart(t *testing.T) {
 	w.settle(time.Minute)
 	w.end(w.newest("a"), exitForAll)
 	w.settle(time.Minute)
-	if c := w.newest("a"); c.RestartCount != 1 || c.Round != 1 || !c.live() {
+	if c := w.newest("a"); c.RestartCount != 1 || c.Round != 1 || !c.Live() {
 		t.Errorf("a: %+v, log %v", c, w.log)
 	}
 }
@@ -367,18 +369,18 @@ func TestARestartOfAllDoesNotWaitForWhatCannotStart(t *testing.T) {
 func TestNothingOfTheEarlierRoundStartsOnceTheNextOneHasBegun(t *testing.T) {
 	w := newWorld(restartingPod("a"))
 	w.exits["init"] = []int32{0, 0}
-	w.fail = func(a Action) *Failure {
-		if a.Container == "b" && a.Kind == PullImage {
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Container == "b" && a.Kind == podstate.PullImage {
 			return &Failure{Reason: "ErrImagePull", Message: "no"}
 		}
 		return nil
 	}
 	w.settle(time.Minute)
 	w.end(w.newest("a"), exitForAll)
-	var begun *Action
+	var begun *podstate.Action
 	for n := 0; n < 20 && begun == nil; n++ {
 		for _, a := range Plan(w.s).Actions {
-			if a.Kind == StartContainer && a.Container == "init" && a.Round == 1 {
+			if a.Kind == podstate.StartContainer && a.Container == "init" && a.Round == 1 {
 				begun = &a
 			}
 		}
@@ -390,10 +392,10 @@ func TestNothingOfTheEarlierRoundStartsOnceTheNextOneHasBegun(t *testing.T) {
 		t.Fatalf("the next round does not begin: log %v", w.log)
 	}
 	w.s.InFlight[begun.Key] = *begun
-	delete(w.s.Failures, Key{PullImage, "b"})
+	delete(w.s.Failures, podstate.Key{Kind: podstate.PullImage, Object: "b"})
 	w.s.Images["b"] = Image{Spec: "img", Ref: "sha256:1"}
 	for _, a := range Plan(w.s).Actions {
-		if a.Kind == StartContainer {
+		if a.Kind == podstate.StartContainer {
 			t.Errorf("container %s is started in round %d", a.Container, a.Round)
 		}
 	}

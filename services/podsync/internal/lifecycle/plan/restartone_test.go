@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -11,9 +12,9 @@ import (
 // image, a resize or a probe of one container is not the end of the others.
 func TestWhatWeEndToStartAgainRestartsNoOtherContainer(t *testing.T) {
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
-	fails := func(which ProbeType) func(*world) {
+	fails := func(which podstate.ProbeType) func(*world) {
 		return func(w *world) {
-			w.s.Probes[ProbeKey{"a", which}] = ProbeResult{ContainerID: w.newest("a").ID}
+			w.s.Probes[podstate.ProbeKey{Container: "a", Type: which}] = podstate.ProbeResult{ContainerID: w.newest("a").ID}
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -26,10 +27,10 @@ func TestWhatWeEndToStartAgainRestartsNoOtherContainer(t *testing.T) {
 			pod.Spec.Containers[0].Image = "other"
 			w.s.Pod = pod
 		}, false},
-		"liveness":                         {always, fails(Liveness), false},
-		"startup":                          {always, fails(Startup), false},
-		"unknown":                          {always, func(w *world) { w.newest("a").State = StateUnknown }, false},
-		"liveness, and its policy is none": {never, fails(Liveness), true},
+		"liveness":                         {always, fails(podstate.Liveness), false},
+		"startup":                          {always, fails(podstate.Startup), false},
+		"unknown":                          {always, func(w *world) { w.newest("a").State = podstate.StateUnknown }, false},
+		"liveness, and its policy is none": {never, fails(podstate.Liveness), true},
 		"an exit of its own":               {always, func(w *world) { w.end(w.newest("a"), 143) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,13 +45,13 @@ func TestWhatWeEndToStartAgainRestartsNoOtherContainer(t *testing.T) {
 			w.settle(time.Minute)
 			tc.happen(w)
 			w.settle(time.Minute)
-			w.s.Stops, w.s.InFlight, w.s.Failures = map[string]ContainerStop{}, map[Key]Action{}, map[Key]Failure{} // another life
-			w.s.Probes = map[ProbeKey]ProbeResult{}
+			w.s.Stops, w.s.InFlight, w.s.Failures = map[string]ContainerStop{}, map[podstate.Key]podstate.Action{}, map[podstate.Key]Failure{} // another life
+			w.s.Probes = map[podstate.ProbeKey]podstate.ProbeResult{}
 			w.settle(time.Hour)
-			if a := w.newest("a"); a.RestartCount != 1 || a.State != StateRunning {
+			if a := w.newest("a"); a.RestartCount != 1 || a.State != podstate.StateRunning {
 				t.Errorf("it is restarted %d times, and is in state %v", a.RestartCount, a.State)
 			}
-			if b := w.newest("b"); (b.RestartCount == 1) != tc.all || b.State != StateRunning {
+			if b := w.newest("b"); (b.RestartCount == 1) != tc.all || b.State != podstate.StateRunning {
 				t.Errorf("the other is restarted %d times, and is in state %v", b.RestartCount, b.State)
 			}
 		})
@@ -73,7 +74,7 @@ func TestWhatARestartOfAllKillsIsNotToBlame(t *testing.T) {
 		w.end(w.newest("a"), 1)
 		w.settle(5 * time.Second)
 	}
-	if b := w.newest("b"); b.RestartCount != 2 || b.State != StateRunning {
+	if b := w.newest("b"); b.RestartCount != 2 || b.State != podstate.StateRunning {
 		t.Errorf("the other is restarted %d times, and is in state %v", b.RestartCount, b.State)
 	}
 	if end := statusOf(w.out.Status, "b").LastTerminationState.Terminated; end == nil || end.Reason != reasonRestartingAll {
@@ -83,7 +84,7 @@ func TestWhatARestartOfAllKillsIsNotToBlame(t *testing.T) {
 		t.Errorf("the one that failed is told to have ended as %+v", end)
 	}
 	w.settle(time.Minute)
-	if a := w.newest("a"); a.RestartCount != 2 || a.State != StateRunning || w.newest("b").RestartCount != 2 {
+	if a := w.newest("a"); a.RestartCount != 2 || a.State != podstate.StateRunning || w.newest("b").RestartCount != 2 {
 		t.Errorf("the one that failed is restarted %d times, the other %d", a.RestartCount, w.newest("b").RestartCount)
 	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"time"
 )
 
@@ -36,12 +37,12 @@ func (p *planner) killUnwanted() {
 			p.watchHook(c)
 			continue
 		}
-		if !c.live() {
+		if !c.Live() {
 			continue
 		}
 		v := p.viewOf(c.Name)
 		if v == nil {
-			p.kill(c, kill{"Container " + c.Name + " is not in the pod's spec any more", p.specGrace(), CauseEnd})
+			p.kill(c, kill{"Container " + c.Name + " is not in the pod's spec any more", p.specGrace(), podstate.CauseEnd})
 			continue
 		}
 		if k := p.unwanted(v, c); k.reason != "" {
@@ -56,30 +57,30 @@ type kill struct {
 	reason string
 	// grace is its grace period in seconds.
 	grace int64
-	cause Cause
+	cause podstate.Cause
 }
 
 // unwanted says why a running container is to be killed.
-func (p *planner) unwanted(v *view, c *Container) kill {
+func (p *planner) unwanted(v *view, c *podstate.Container) kill {
 	grace := p.specGrace()
 	switch {
 	case p.stale(v, c):
-		return kill{fmt.Sprintf("Container %s is restarted with all containers of the pod", c.Name), 0, CauseRound}
+		return kill{fmt.Sprintf("Container %s is restarted with all containers of the pod", c.Name), 0, podstate.CauseRound}
 	case p.sandbox == nil || c.SandboxID != p.sandbox.ID:
-		return kill{"Stopping container " + c.Name, grace, CauseSandbox}
-	case c.State == StateUnknown:
-		return kill{v.kind() + ` is in "unknown" state, try killing it before restart`, grace, CauseUnknown}
+		return kill{"Stopping container " + c.Name, grace, podstate.CauseSandbox}
+	case c.State == podstate.StateUnknown:
+		return kill{v.kind() + ` is in "unknown" state, try killing it before restart`, grace, podstate.CauseUnknown}
 	case c.ImageChanged(v.spec) && (v.class == regular || v.class == sidecar):
 		// An init container at work is left to end it.
-		return kill{p.killText(v, "definition changed", CauseDefinition), grace, CauseDefinition}
-	case c.Hook == HookFailed:
-		return kill{"FailedPostStartHook", grace, CauseHook}
+		return kill{p.killText(v, "definition changed", podstate.CauseDefinition), grace, podstate.CauseDefinition}
+	case c.Hook == podstate.HookFailed:
+		return kill{"FailedPostStartHook", grace, podstate.CauseHook}
 	case p.restartsForResize(v, c):
-		return kill{fmt.Sprintf("Container %s resize requires restart", c.Name), grace, CauseResize}
-	case p.failed(c, Startup):
-		return kill{p.killText(v, "failed startup probe", CauseProbe), p.probeGrace(v.spec.StartupProbe), CauseProbe}
-	case p.failed(c, Liveness):
-		return kill{p.killText(v, "failed liveness probe", CauseProbe), p.probeGrace(v.spec.LivenessProbe), CauseProbe}
+		return kill{fmt.Sprintf("Container %s resize requires restart", c.Name), grace, podstate.CauseResize}
+	case p.failed(c, podstate.Startup):
+		return kill{p.killText(v, "failed startup probe", podstate.CauseProbe), p.probeGrace(v.spec.StartupProbe), podstate.CauseProbe}
+	case p.failed(c, podstate.Liveness):
+		return kill{p.killText(v, "failed liveness probe", podstate.CauseProbe), p.probeGrace(v.spec.LivenessProbe), podstate.CauseProbe}
 	}
 	if stop, begun := p.s.Stops[c.ID]; begun {
 		// Its hook has run, or its signal is out: that is not taken back, though
@@ -99,7 +100,7 @@ func (v *view) kind() string {
 
 // killText is a kill's reason, with what follows. That a sidecar starts again
 // goes without saying.
-func (p *planner) killText(v *view, why string, cause Cause) string {
+func (p *planner) killText(v *view, why string, cause podstate.Cause) string {
 	text := fmt.Sprintf("%s %s %s", v.kind(), v.spec.Name, why)
 	if v.class != sidecar && p.restartsAfter(v, cause) {
 		text += ", will be restarted"
@@ -110,28 +111,28 @@ func (p *planner) killText(v *view, why string, cause Cause) string {
 // watchHook cuts short the start of a container whose postStart hook still runs
 // though it has become pointless. A hook has no time limit: the container, the
 // pod or its definition ends it.
-func (p *planner) watchHook(c *Container) {
-	if c.Hook != HookRunning {
+func (p *planner) watchHook(c *podstate.Container) {
+	if c.Hook != podstate.HookRunning {
 		return
 	}
 	v := p.viewOf(c.Name)
-	if v == nil || c.State == StateExited || c.live() && p.unwanted(v, c).reason != "" {
-		p.out.Cancel = append(p.out.Cancel, Key{StartContainer, c.Name})
+	if v == nil || c.State == podstate.StateExited || c.Live() && p.unwanted(v, c).reason != "" {
+		p.out.Cancel = append(p.out.Cancel, podstate.Key{Kind: podstate.StartContainer, Object: c.Name})
 		return
 	}
-	if c.State == StateRunning {
+	if c.State == podstate.StateRunning {
 		p.wait("container", c.Name, "the postStart hook of container "+c.Name+" has not returned", "a hook has no time limit; look into the container why it hangs", time.Time{})
 	}
 }
 
-func (p *planner) failed(c *Container, t ProbeType) bool {
-	r, ok := p.s.Probes[ProbeKey{c.Name, t}]
+func (p *planner) failed(c *podstate.Container, t podstate.ProbeType) bool {
+	r, ok := p.s.Probes[podstate.ProbeKey{Container: c.Name, Type: t}]
 	return ok && r.ContainerID == c.ID && !r.Success
 }
 
 // starting says whether the container belongs to a start that is not over.
-func (p *planner) starting(c *Container) bool {
-	a, ok := p.s.InFlight[Key{StartContainer, c.Name}]
+func (p *planner) starting(c *podstate.Container) bool {
+	a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: c.Name}]
 	return ok && a.Attempt == c.RestartCount && a.SandboxID == c.SandboxID
 }
 
@@ -146,7 +147,7 @@ func (p *planner) viewOf(name string) *view {
 
 func (p *planner) liveIn(sandbox string) bool {
 	for i := range p.s.Observed.Containers {
-		if c := &p.s.Observed.Containers[i]; c.SandboxID == sandbox && c.live() {
+		if c := &p.s.Observed.Containers[i]; c.SandboxID == sandbox && c.Live() {
 			return true
 		}
 	}
@@ -155,7 +156,7 @@ func (p *planner) liveIn(sandbox string) bool {
 
 func (p *planner) anyContainerRuns() bool {
 	for i := range p.s.Observed.Containers {
-		if p.s.Observed.Containers[i].State == StateRunning {
+		if p.s.Observed.Containers[i].State == podstate.StateRunning {
 			return true
 		}
 	}
@@ -165,18 +166,18 @@ func (p *planner) anyContainerRuns() bool {
 // anythingLeft says whether a container runs, starts or will start again; then
 // the pod has not come to its end.
 func (p *planner) anythingLeft() bool {
-	if p.anyRunning(StartContainer, KillContainer, MakeSandbox) {
+	if p.anyRunning(podstate.StartContainer, podstate.KillContainer, podstate.MakeSandbox) {
 		return true
 	}
 	failed := p.initFailed()
 	for _, v := range p.views {
 		switch v.class {
 		case ordinaryInit:
-			if v.last != nil && v.last.live() {
+			if v.last != nil && v.last.Live() {
 				return true
 			}
 		case regular:
-			if v.last != nil && v.last.live() {
+			if v.last != nil && v.last.Live() {
 				return true
 			}
 			if !failed && p.wanted(v) {
@@ -190,7 +191,7 @@ func (p *planner) anythingLeft() bool {
 // initFailed says whether an init container has failed for good.
 func (p *planner) initFailed() bool {
 	for _, v := range p.views {
-		if v.class == ordinaryInit && v.last != nil && v.last.State == StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) && !p.initDone() {
+		if v.class == ordinaryInit && v.last != nil && v.last.State == podstate.StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) && !p.initDone() {
 			return true
 		}
 	}
@@ -228,7 +229,7 @@ func isDue(due []*view, v *view) bool {
 // pull asks for the container's image unless it is there for the coming start.
 func (p *planner) pull(v *view) {
 	if !p.imageReady(v) {
-		p.emit(Action{Key: Key{PullImage, v.spec.Name}, Container: v.spec.Name, Attempt: v.nextCount(p.s)})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Attempt: v.nextCount(p.s)})
 	}
 }
 
@@ -239,7 +240,7 @@ func (p *planner) imageReady(v *view) bool {
 
 // makeSandbox asks for a new sandbox once the old one is out of the way.
 func (p *planner) makeSandbox() {
-	if p.anyRunning(StopSandbox) {
+	if p.anyRunning(podstate.StopSandbox) {
 		return
 	}
 	for i := range p.s.Observed.Sandboxes {
@@ -251,7 +252,7 @@ func (p *planner) makeSandbox() {
 		p.wait("network", "", "network is not ready: container runtime network not ready: NetworkReady=false "+p.s.Node.NetworkMessage, "install or mend the CNI configuration of the runtime", p.out.Wake)
 		return
 	}
-	p.emit(Action{Key: Key{Kind: MakeSandbox}, Attempt: nextAttempt(p.s), PodStarted: p.podStarted()})
+	p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.MakeSandbox}, Attempt: nextAttempt(p.s), PodStarted: p.podStarted()})
 }
 
 // start starts the due containers for which all is ready.
@@ -270,8 +271,8 @@ func (p *planner) start(due []*view) {
 			continue
 		}
 		_, backoff := p.restartTime(v)
-		p.emit(Action{
-			Key: Key{StartContainer, v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
+		p.emit(podstate.Action{
+			Key: podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,
 			Attempt: v.nextCount(p.s), ImageRef: p.s.Images[v.spec.Name].Ref, Backoff: backoff, Round: p.round,
 			VolumeRefs: p.volumeRefs(v.spec), SandboxUntil: p.sandboxUntil(v),
 		})
@@ -303,7 +304,7 @@ func (p *planner) startsAfter(v *view) bool {
 			after = true
 			continue
 		}
-		if a, ok := p.s.InFlight[Key{StartContainer, other.spec.Name}]; after && ok && other.class == regular && !p.cameToRun(a) {
+		if a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: other.spec.Name}]; after && ok && other.class == regular && !p.cameToRun(a) {
 			return true
 		}
 	}
@@ -311,11 +312,11 @@ func (p *planner) startsAfter(v *view) bool {
 }
 
 // cameToRun says whether the container of a start is seen to run, or to have run.
-func (p *planner) cameToRun(a Action) bool {
+func (p *planner) cameToRun(a podstate.Action) bool {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		if c.Name == a.Container && c.RestartCount == a.Attempt && c.SandboxID == a.SandboxID {
-			return c.State == StateRunning || c.State == StateExited && !c.StartedAt.IsZero()
+			return c.State == podstate.StateRunning || c.State == podstate.StateExited && !c.StartedAt.IsZero()
 		}
 	}
 	return false
@@ -332,11 +333,11 @@ func (p *planner) pullFailed(v *view) bool {
 
 // mayStillStart says whether the container's start runs or begins now.
 func (p *planner) mayStillStart(v *view) bool {
-	if p.running(StartContainer, v.spec.Name) {
+	if p.running(podstate.StartContainer, v.spec.Name) {
 		return true
 	}
 	for _, a := range p.out.Actions {
-		if a.Kind == StartContainer && a.Container == v.spec.Name {
+		if a.Kind == podstate.StartContainer && a.Container == v.spec.Name {
 			return true
 		}
 	}

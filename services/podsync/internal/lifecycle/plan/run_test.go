@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -15,13 +16,13 @@ func TestAContainerWaitsForThePostStartHookOfThoseBeforeIt(t *testing.T) {
 	}
 	starting := func(w *world, name string) {
 		c := w.newest(name)
-		c.Hook = HookRunning
-		key := Key{StartContainer, name}
-		w.s.InFlight[key] = Action{Key: key, Container: name, Attempt: c.RestartCount, SandboxID: c.SandboxID}
+		c.Hook = podstate.HookRunning
+		key := podstate.Key{Kind: podstate.StartContainer, Object: name}
+		w.s.InFlight[key] = podstate.Action{Key: key, Container: name, Attempt: c.RestartCount, SandboxID: c.SandboxID}
 	}
 	onItsWay := func(w *world, name string) {
-		key := Key{StartContainer, name}
-		w.s.InFlight[key] = Action{Key: key, Container: name, Attempt: 1, SandboxID: w.newest(name).SandboxID}
+		key := podstate.Key{Kind: podstate.StartContainer, Object: name}
+		w.s.InFlight[key] = podstate.Action{Key: key, Container: name, Attempt: 1, SandboxID: w.newest(name).SandboxID}
 	}
 	for _, tc := range []struct {
 		name   string
@@ -35,7 +36,7 @@ func TestAContainerWaitsForThePostStartHookOfThoseBeforeIt(t *testing.T) {
 		{"one after it was made and does not run yet", func(w *world) {
 			crashed(w, "a")
 			starting(w, "b")
-			w.newest("b").State = StateCreated
+			w.newest("b").State = podstate.StateCreated
 		}, nil},
 		{"the hook of one before it runs, and it has crashed", func(w *world) { crashed(w, "c"); starting(w, "b") }, nil},
 	} {
@@ -57,7 +58,7 @@ func TestAContainerWaitsForThePostStartHookOfThoseBeforeIt(t *testing.T) {
 			tc.begin(w)
 			var starts []string
 			for _, a := range Plan(w.s).Actions {
-				if a.Kind == StartContainer {
+				if a.Kind == podstate.StartContainer {
 					starts = append(starts, a.Container)
 				}
 			}
@@ -65,7 +66,7 @@ func TestAContainerWaitsForThePostStartHookOfThoseBeforeIt(t *testing.T) {
 				without.Spec.Containers[0].Lifecycle = nil
 				s := w.s
 				s.Pod = without
-				if n := kinds(Plan(s).Actions)[StartContainer]; n != 1 {
+				if n := kinds(Plan(s).Actions)[podstate.StartContainer]; n != 1 {
 					t.Errorf("without a hook %d containers start, want 1", n)
 				}
 			}
@@ -74,7 +75,7 @@ func TestAContainerWaitsForThePostStartHookOfThoseBeforeIt(t *testing.T) {
 			}
 			clear(w.s.InFlight)
 			for i := range w.s.Observed.Containers {
-				w.s.Observed.Containers[i].Hook = HookDone
+				w.s.Observed.Containers[i].Hook = podstate.HookDone
 			}
 			if w.settle(time.Minute); w.out.Status.Phase != v1.PodRunning || w.newest("c") == nil {
 				t.Errorf("afterwards: phase %s, log %v", w.out.Status.Phase, w.log)

@@ -1,10 +1,13 @@
 package plan
 
-import "time"
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"time"
+)
 
 // usableSandbox is the sandbox that containers can run in; nil when a new one
 // is needed.
-func usableSandbox(s *State) *Sandbox {
+func usableSandbox(s *State) *podstate.Sandbox {
 	if len(s.Observed.Sandboxes) == 0 || s.Pod == nil {
 		return nil
 	}
@@ -23,7 +26,7 @@ func usableSandbox(s *State) *Sandbox {
 	case !newest.HostNetwork && len(newest.IPs) == 0:
 		return nil
 	}
-	if _, stopping := s.InFlight[Key{StopSandbox, newest.ID}]; stopping {
+	if _, stopping := s.InFlight[podstate.Key{Kind: podstate.StopSandbox, Object: newest.ID}]; stopping {
 		return nil
 	}
 	return newest
@@ -37,7 +40,7 @@ func usableSandbox(s *State) *Sandbox {
 // Source: the CRI's contract of StopPodSandbox.
 func (p *planner) stopSandboxes() bool {
 	// What one in flight has done so far does not count.
-	down := !p.anyRunning(StopSandbox)
+	down := !p.anyRunning(podstate.StopSandbox)
 	for i := range p.s.Observed.Sandboxes {
 		sb := &p.s.Observed.Sandboxes[i]
 		if sb.ID == p.usableID() || p.down(sb) {
@@ -45,14 +48,14 @@ func (p *planner) stopSandboxes() bool {
 		}
 		down = false
 		if !p.liveIn(sb.ID) && !p.startingIn(sb.ID) && !p.beingMade(sb) {
-			p.emit(Action{Key: Key{StopSandbox, sb.ID}, ID: sb.ID})
+			p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.StopSandbox, Object: sb.ID}, ID: sb.ID})
 		}
 	}
 	return down
 }
 
 // down says whether a sandbox is stopped and its network taken down.
-func (p *planner) down(sb *Sandbox) bool { return !sb.Ready && p.s.StoppedSandboxes[sb.ID] }
+func (p *planner) down(sb *podstate.Sandbox) bool { return !sb.Ready && p.s.StoppedSandboxes[sb.ID] }
 
 // usableID is the id of the sandbox that the pod goes on in; empty when there
 // is none, or the pod is to end.
@@ -64,8 +67,8 @@ func (p *planner) usableID() string {
 }
 
 // beingMade says whether a sandbox is what a MakeSandbox in flight is making.
-func (p *planner) beingMade(sb *Sandbox) bool {
-	a, ok := p.s.InFlight[Key{Kind: MakeSandbox}]
+func (p *planner) beingMade(sb *podstate.Sandbox) bool {
+	a, ok := p.s.InFlight[podstate.Key{Kind: podstate.MakeSandbox}]
 	return ok && uint32(a.Attempt) == sb.Attempt
 }
 
@@ -73,7 +76,7 @@ func (p *planner) beingMade(sb *Sandbox) bool {
 // run without having been seen, and its sandbox's stop would end it without grace.
 func (p *planner) startingIn(sandbox string) bool {
 	for k, a := range p.s.InFlight {
-		if k.Kind == StartContainer && a.SandboxID == sandbox {
+		if k.Kind == podstate.StartContainer && a.SandboxID == sandbox {
 			return true
 		}
 	}

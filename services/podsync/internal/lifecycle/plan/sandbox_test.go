@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -12,8 +13,8 @@ import (
 // runtime does it: the sandbox counts as not ready before.
 func networkFails(w *world, times int) (stops *int) {
 	stops = new(int)
-	w.fail = func(a Action) *Failure {
-		if a.Kind != StopSandbox {
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind != podstate.StopSandbox {
 			return nil
 		}
 		for i := range w.s.Observed.Sandboxes {
@@ -118,18 +119,18 @@ func TestASandboxIsNotStoppedWhileAContainerStartsInIt(t *testing.T) {
 	c := *w.newest("a")
 	w.s.Observed.Containers = nil
 	w.s.Observed.Sandboxes[0].Ready = false
-	start := Action{Key: Key{StartContainer, "a"}, Container: "a", SandboxID: c.SandboxID}
+	start := podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "a"}, Container: "a", SandboxID: c.SandboxID}
 	w.s.InFlight[start.Key] = start
-	if got := kinds(Plan(w.s).Actions); got[StopSandbox] > 0 || got[MakeSandbox] > 0 {
+	if got := kinds(Plan(w.s).Actions); got[podstate.StopSandbox] > 0 || got[podstate.MakeSandbox] > 0 {
 		t.Fatalf("while it starts: %v", got)
 	}
 	delete(w.s.InFlight, start.Key)
-	w.s.Observed.Containers = []Container{c}
+	w.s.Observed.Containers = []podstate.Container{c}
 	out := Plan(w.s)
-	if got := kinds(out.Actions); got[KillContainer] != 1 || got[StopSandbox] > 0 {
+	if got := kinds(out.Actions); got[podstate.KillContainer] != 1 || got[podstate.StopSandbox] > 0 {
 		t.Errorf("when it is seen to run: %+v", out.Actions)
 	}
-	if w.settle(time.Minute); w.newest("a").State != StateRunning || w.newest("a").SandboxID == c.SandboxID {
+	if w.settle(time.Minute); w.newest("a").State != podstate.StateRunning || w.newest("a").SandboxID == c.SandboxID {
 		t.Errorf("in the end: %+v", w.newest("a"))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
@@ -26,35 +27,35 @@ type State struct {
 	// gone), which is stronger than a deletionTimestamp.
 	Removed bool
 	// Stop asks for the pod's end for a reason of the node's own; nil when none.
-	Stop *Stop
+	Stop *podstate.Stop
 	// StopUnkept: Stop would not outlive a crash yet. It is kept before it is
 	// acted upon, unless that fails: the disk may be full, and be the reason.
 	StopUnkept bool
 	// Admission is what the admission said.
-	Admission Admission
+	Admission podstate.Admission
 	// Resize is how a change of the pod's cpu and memory stands.
 	Resize Resize
 	// Node is what of the node matters to a pod.
 	Node Node
 	// Observed is the runtime's state, the source of truth.
-	Observed Observed
+	Observed podstate.Observed
 	// Reported is the status that the last call of Plan returned or, for the
 	// first call, the one found on the API object: what the world has been told.
 	// Readiness and start of containers whose id it names are taken from it
 	// until probes speak.
 	Reported v1.PodStatus
 	// Probes holds the last result of each probe.
-	Probes map[ProbeKey]ProbeResult
+	Probes map[podstate.ProbeKey]podstate.ProbeResult
 	// Images holds what is known of each container's image, by container name,
 	// and of the images of image volumes, by VolumeKey.
 	Images map[string]Image
 	// Volumes is how the volumes stand.
 	Volumes Volumes
 	// InFlight holds the actions that run now, by key.
-	InFlight map[Key]Action
+	InFlight map[podstate.Key]podstate.Action
 	// Failures holds the last failure of each action that failed since it last
 	// succeeded, by key.
-	Failures map[Key]Failure
+	Failures map[podstate.Key]Failure
 	// Stops holds the stops of containers that have begun in this process's
 	// life, by container id; BeginStop and KillContainer begin one.
 	Stops map[string]ContainerStop
@@ -91,27 +92,12 @@ type Period struct {
 	Seconds int64
 }
 
-// Stop is a reason of the node's own to end a pod.
-type Stop struct {
-	// Reason is status.reason, e.g. Evicted.
-	Reason string
-	// Message is status.message.
-	Message string
-	// ByContainers: the pod has succeeded if its containers all end with 0, and
-	// then shows neither reason nor message. Otherwise it has failed in any case.
-	ByContainers bool
-	// GraceSeconds overrides the pod's grace period; nil keeps it.
-	GraceSeconds *int64
-	// Condition is added to the pod's conditions, usually DisruptionTarget; nil for none.
-	Condition *v1.PodCondition
-}
-
 // ContainerStop is the stop of one container, under way.
 type ContainerStop struct {
 	// Began is when it was announced.
 	Began time.Time
 	// Cause is why.
-	Cause Cause
+	Cause podstate.Cause
 	// GraceSeconds is the whole period that it was given, the shortest of all;
 	// zero when it was given none.
 	GraceSeconds int64
@@ -120,28 +106,6 @@ type ContainerStop struct {
 	Until time.Time
 	// PreStopDone: BeginStop has returned, however the hook ended.
 	PreStopDone bool
-}
-
-// Decision is what admission decided.
-type Decision int
-
-// The decisions.
-const (
-	// AdmissionPending: not decided yet; nothing is started.
-	AdmissionPending Decision = iota
-	// Admitted pods run.
-	Admitted
-	// Rejected pods fail with Reason and Message.
-	Rejected
-)
-
-// Admission is the answer of admission with its reason.
-type Admission struct {
-	Decision Decision
-	// Reason is empty for Admitted.
-	Reason string
-	// Message is for people.
-	Message string
 }
 
 // Node is what of the node a pod's status needs.
@@ -186,7 +150,7 @@ type Node struct {
 // Resize is how a change of a running pod's cpu and memory stands.
 type Resize struct {
 	// Pending is why what the spec asks for is not allocated; nil when it is.
-	Pending *ResizePending
+	Pending *podstate.ResizePending
 	// Next is what was allocated and is not kept on the disk yet; Pod does not
 	// have it before it is. Nil when there is none.
 	Next *resize.Allocation
@@ -211,148 +175,6 @@ type Resize struct {
 	// made all the same, and what they have is not known until one goes well. The
 	// value is the highest limit of memory in bytes that was tried; zero for none.
 	Unsure map[string]int64
-}
-
-// ResizePending is why a resize is not allocated.
-type ResizePending struct {
-	// Reason is Deferred or Infeasible.
-	Reason string
-	// Cause is the reason that admission gave, e.g. OutOfcpu; empty when it is
-	// Reason.
-	Cause string
-	// Message is for people.
-	Message string
-	// Generation is the pod's that asked for it.
-	Generation int64
-}
-
-// Observed is what the runtime has of one pod.
-type Observed struct {
-	// Known is false until the runtime has been looked at once for this pod
-	// in this process's life; nothing is decided before.
-	Known bool
-	// StaticOf is namespace/name of a static pod, as its sandbox says, also
-	// before it was looked at; empty for any other pod.
-	StaticOf string
-	// Sandboxes, newest first.
-	Sandboxes []Sandbox
-	// Containers, newest first by attempt, then creation.
-	Containers []Container
-}
-
-// Sandbox is one pod sandbox.
-type Sandbox struct {
-	ID          string
-	Attempt     uint32
-	Ready       bool
-	CreatedAt   time.Time
-	IPs         []string
-	HostNetwork bool
-	// PodStarted is the pod's start time, kept in an annotation of the sandbox;
-	// zero when it has none.
-	PodStarted time.Time
-	// Allocated is what the pod had when the sandbox was made, as an annotation
-	// of it says (resize.Decode); empty when another agent made it.
-	Allocated string
-}
-
-// ContainerState is the runtime's.
-type ContainerState int
-
-// The states.
-const (
-	StateUnknown ContainerState = iota
-	StateCreated
-	StateRunning
-	StateExited
-)
-
-// Container is one container of the runtime.
-type Container struct {
-	ID        string
-	SandboxID string
-	Name      string
-	// RestartCount is kept in an annotation of the container.
-	RestartCount int
-	State        ContainerState
-	CreatedAt    time.Time
-	StartedAt    time.Time
-	// FinishedAt, ExitCode, Reason and Message are of the end of one in
-	// StateExited. In StateCreated they are set when its start was cut short, and
-	// say how the runtime shows that; zero otherwise.
-	FinishedAt time.Time
-	ExitCode   int32
-	Reason     string
-	Message    string
-	// Image is what the status shows, ImageID the digest reference.
-	Image   string
-	ImageID string
-	// SpecHash is Hash of the container as it was created, in hex; empty when
-	// another agent's container does not carry it.
-	SpecHash string
-	// Backoff is how long the restart after this container's exit waits; kept
-	// in an annotation, so it outlives every crash.
-	Backoff time.Duration
-	// BackoffKey is BackoffKey of the container as it was created; empty when
-	// another agent made it.
-	BackoffKey string
-	// Round counts the restarts of all containers that came before it.
-	Round int
-	// GraceSeconds is the grace period that the pod had when the container was
-	// made; it counts only when no source knows the pod. Zero when not known.
-	GraceSeconds int64
-	// PreStop is the hook that the container was made with; it counts only when
-	// no source knows the pod. Nil when there is none.
-	PreStop *v1.LifecycleHandler
-	// Hook says how postStart stands.
-	Hook Hook
-	// User is shown in the status when the runtime reports it.
-	User *v1.ContainerUser
-	// RecursiveReadOnly are the paths in the container where the runtime made the
-	// mounts below a read-only one read-only too.
-	RecursiveReadOnly []string
-	// Kernel is what the runtime says that it applied; nil when it does not say.
-	Kernel *resources.Kernel
-	// Made are the resources that the container was made with, as an annotation
-	// of it says; nil when another agent made it.
-	Made *v1.ResourceRequirements
-}
-
-// Hook is how a postStart hook stands.
-type Hook int
-
-// The states of a hook.
-const (
-	// HookDone: there is none, or it ended well, or podsync restarted since.
-	HookDone Hook = iota
-	// HookRunning: the container counts as not yet started.
-	HookRunning
-	// HookFailed: the container is to be killed.
-	HookFailed
-)
-
-// ProbeType is which probe.
-type ProbeType int
-
-// The probe types.
-const (
-	Liveness ProbeType = iota + 1
-	Readiness
-	Startup
-)
-
-// ProbeKey names one probe of the pod.
-type ProbeKey struct {
-	Container string
-	Type      ProbeType
-}
-
-// ProbeResult is what stands.
-type ProbeResult struct {
-	// ContainerID the result was found for; it says nothing about another.
-	ContainerID string
-	Success     bool
-	Message     string
 }
 
 // Image is what is known of a container's image.

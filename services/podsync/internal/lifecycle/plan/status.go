@@ -1,11 +1,10 @@
 package plan
 
 import (
-	"net/netip"
-	"slices"
 	"sort"
 	"strings"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -20,7 +19,7 @@ func (p *planner) status() v1.PodStatus {
 	}
 	st := v1.PodStatus{
 		ObservedGeneration:    p.s.Pod.Generation,
-		QOSClass:              qosClass(p.s.Pod),
+		QOSClass:              podutil.QOS(p.s.Pod),
 		NominatedNodeName:     p.s.Pod.Status.NominatedNodeName,
 		ResourceClaimStatuses: p.s.Pod.Status.ResourceClaimStatuses,
 	}
@@ -31,7 +30,7 @@ func (p *planner) status() v1.PodStatus {
 		p.containerStatuses(&st)
 	}
 	p.setPhase(&st)
-	if terminal(st.Phase) {
+	if podutil.TerminalPhase(st.Phase) {
 		capMessages(&st)
 	}
 	p.conditions(&st)
@@ -41,7 +40,7 @@ func (p *planner) status() v1.PodStatus {
 
 // settled says whether the last status has been told: it does not change any more.
 func (p *planner) settled() bool {
-	if !terminal(p.s.Reported.Phase) || !p.out.Stopped {
+	if !podutil.TerminalPhase(p.s.Reported.Phase) || !p.out.Stopped {
 		return false
 	}
 	for _, list := range [][]v1.ContainerStatus{p.s.Reported.InitContainerStatuses, p.s.Reported.ContainerStatuses} {
@@ -77,23 +76,23 @@ func (p *planner) setPhase(st *v1.PodStatus) {
 		if st.Phase == p.s.Reported.Phase {
 			st.Reason, st.Message = p.s.Reported.Reason, p.s.Reported.Message
 		}
-		if terminal(st.Phase) { // not before what still runs has ended
+		if podutil.TerminalPhase(st.Phase) { // not before what still runs has ended
 			st.Phase = p.phaseSoFar()
 		}
-	case terminal(p.s.Reported.Phase):
+	case podutil.TerminalPhase(p.s.Reported.Phase):
 		st.Phase, st.Reason, st.Message = p.s.Reported.Phase, p.s.Reported.Reason, p.s.Reported.Message
-	case terminal(p.s.Pod.Status.Phase):
+	case podutil.TerminalPhase(p.s.Pod.Status.Phase):
 		// Somebody else has said that it ended. That is not taken back, though
 		// its containers are still being stopped.
 		st.Phase, st.Reason, st.Message = p.s.Pod.Status.Phase, p.s.Pod.Status.Reason, p.s.Pod.Status.Message
 	case !p.out.Stopped:
-		if terminal(st.Phase) {
+		if podutil.TerminalPhase(st.Phase) {
 			st.Phase = p.phaseSoFar()
 		}
 	case p.end.phase != "":
 		st.Phase, st.Reason, st.Message = p.end.phase, p.end.reason, p.end.message
 	default:
-		if !terminal(st.Phase) { // it ended before its containers could
+		if !podutil.TerminalPhase(st.Phase) { // it ended before its containers could
 			st.Phase = v1.PodFailed
 		}
 		if st.Phase == v1.PodFailed {
@@ -102,7 +101,7 @@ func (p *planner) setPhase(st *v1.PodStatus) {
 	}
 	// Nothing moves a pod back to where it has been but the loss of its sandbox.
 	switch {
-	case terminal(st.Phase):
+	case podutil.TerminalPhase(st.Phase):
 	case p.initializesAnew():
 		st.Phase = v1.PodPending
 	case p.end == nil && p.sandbox == nil && p.hasInit() && p.s.Reported.Phase == v1.PodPending:
@@ -150,30 +149,9 @@ func (p *planner) podIPs() []string {
 		return p.s.Node.IPs
 	}
 	if len(p.s.Observed.Sandboxes) > 0 && p.s.Observed.Sandboxes[0].Ready {
-		return OneOfEach(p.s.Observed.Sandboxes[0].IPs, p.s.Node.IPs)
+		return podutil.ShownIPs(p.s.Observed.Sandboxes[0].IPs, p.s.Node.IPs)
 	}
 	return nil
-}
-
-// OneOfEach are the pod addresses to show of those that a sandbox has: the first of each family, that of the node's primary
-// address first; IPv4 when the node has none.
-func OneOfEach(ips, node []string) []string {
-	six := len(node) > 0 && isIPv6(node[0])
-	var first, second string
-	for _, ip := range ips {
-		switch {
-		case first == "" && isIPv6(ip) == six:
-			first = ip
-		case second == "" && isIPv6(ip) != six:
-			second = ip
-		}
-	}
-	return slices.DeleteFunc([]string{first, second}, func(ip string) bool { return ip == "" })
-}
-
-func isIPv6(ip string) bool {
-	a, err := netip.ParseAddr(ip)
-	return err == nil && a.Unmap().Is6()
 }
 
 // containerStatuses fills in the three lists: init in the spec's order, the
@@ -217,42 +195,5 @@ func capMessages(st *v1.PodStatus) {
 				t.Message = strings.ToValidUTF8(t.Message[:limit], "") // no half of a character
 			}
 		}
-	}
-}
-
-// qosClass is the pod's quality of service class.
-// Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
-func qosClass(pod *v1.Pod) v1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	any, guaranteed := false, true
-	check := func(r *v1.ResourceRequirements) {
-		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			req, hasReq := r.Requests[name]
-			lim, hasLim := r.Limits[name]
-			hasReq, hasLim = hasReq && !req.IsZero(), hasLim && !lim.IsZero()
-			any = any || hasReq || hasLim
-			if !hasLim || (hasReq && req.Cmp(lim) != 0) {
-				guaranteed = false
-			}
-		}
-	}
-	if pod.Spec.Resources != nil && (len(pod.Spec.Resources.Requests) > 0 || len(pod.Spec.Resources.Limits) > 0) {
-		check(pod.Spec.Resources)
-	} else {
-		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range list {
-				check(&list[i].Resources)
-			}
-		}
-	}
-	switch {
-	case !any:
-		return v1.PodQOSBestEffort
-	case guaranteed:
-		return v1.PodQOSGuaranteed
-	default:
-		return v1.PodQOSBurstable
 	}
 }

@@ -3,6 +3,8 @@ package plan
 import (
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -28,9 +30,9 @@ func (p *planner) ending() *end {
 	switch {
 	case s.Pod == nil:
 		return &end{}
-	case terminal(s.Reported.Phase):
+	case podutil.TerminalPhase(s.Reported.Phase):
 		return &end{phase: s.Reported.Phase, reason: s.Reported.Reason, message: s.Reported.Message}
-	case terminal(s.Pod.Status.Phase):
+	case podutil.TerminalPhase(s.Pod.Status.Phase):
 		return &end{phase: s.Pod.Status.Phase, reason: s.Pod.Status.Reason, message: s.Pod.Status.Message}
 	case s.Stop != nil && p.stopKept():
 		e := &end{phase: v1.PodFailed, reason: s.Stop.Reason, message: s.Stop.Message, condition: s.Stop.Condition}
@@ -38,7 +40,7 @@ func (p *planner) ending() *end {
 			e.phase = ""
 		}
 		return e
-	case s.Admission.Decision == Rejected && len(s.Observed.Containers) == 0 && len(s.Observed.Sandboxes) == 0:
+	case s.Admission.Decision == podstate.Rejected && len(s.Observed.Containers) == 0 && len(s.Observed.Sandboxes) == 0:
 		return &end{phase: v1.PodFailed, reason: s.Admission.Reason, message: "Pod was rejected: " + s.Admission.Message, rejected: true}
 	}
 	e := p.deadline() // also of a pod that is deleted: whoever waits for its end is told
@@ -51,17 +53,17 @@ func (p *planner) ending() *end {
 // stopKept says whether the node's own reason may be acted upon. One that was is
 // not forgotten when the failure to keep it is.
 func (p *planner) stopKept() bool {
-	_, failed := p.s.Failures[Key{Kind: KeepStop}]
+	_, failed := p.s.Failures[podstate.Key{Kind: podstate.KeepStop}]
 	return !p.s.StopUnkept || failed || !p.s.EndSince.IsZero()
 }
 
 // keepStop asks for the node's own reason to be kept, and says whether the pod
 // waits for that.
 func (p *planner) keepStop() bool {
-	if p.s.Stop == nil || !p.s.StopUnkept || p.s.Pod == nil || terminal(p.s.Reported.Phase) {
+	if p.s.Stop == nil || !p.s.StopUnkept || p.s.Pod == nil || podutil.TerminalPhase(p.s.Reported.Phase) {
 		return false
 	}
-	p.emit(Action{Key: Key{Kind: KeepStop}, Stop: p.s.Stop})
+	p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.KeepStop}, Stop: p.s.Stop})
 	return !p.stopKept()
 }
 
@@ -71,7 +73,7 @@ func (p *planner) deadline() *end {
 	if limit == nil {
 		return nil
 	}
-	at := p.podStarted().Add(Seconds(*limit))
+	at := p.podStarted().Add(podutil.Seconds(*limit))
 	if p.s.Now.Before(at) {
 		p.wake(at)
 		return nil
@@ -81,28 +83,28 @@ func (p *planner) deadline() *end {
 
 // stop plans for a pod that is to end.
 func (p *planner) stop() {
-	p.cancel(PullImage, SetupVolumes, MakeSandbox, StartContainer)
+	p.cancel(podstate.PullImage, podstate.SetupVolumes, podstate.MakeSandbox, podstate.StartContainer)
 	p.killAll()
 	// A stop whose container has ended is over for the pod, though the call has
 	// not returned.
-	if p.anyLive() || p.anyRunning(StartContainer, MakeSandbox) {
+	if p.anyLive() || p.anyRunning(podstate.StartContainer, podstate.MakeSandbox) {
 		p.overdue()
 		p.waitForEnd()
 		return
 	}
 	p.out.Stopped = true
 	down := p.stopSandboxes()
-	if down && !p.s.Cleaned.Volumes && !p.anyRunning(SetupVolumes) {
-		p.emit(Action{Key: Key{Kind: TeardownVolumes}})
+	if down && !p.s.Cleaned.Volumes && !p.anyRunning(podstate.SetupVolumes) {
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.TeardownVolumes}})
 	}
 	if down && !p.s.Cleaned.Cgroup {
-		p.emit(Action{Key: Key{Kind: RemoveCgroup}})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveCgroup}})
 	}
 	switch {
 	case p.gone():
 		p.removeAll(down)
 	case p.s.Pod.DeletionTimestamp != nil && !p.s.Static && down && p.s.Cleaned.Volumes && p.s.Cleaned.Cgroup:
-		p.emit(Action{Key: Key{Kind: DeleteObject}})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.DeleteObject}})
 	}
 }
 
@@ -114,7 +116,7 @@ func (p *planner) overdue() {
 		return
 	}
 	total := p.graceTotal()
-	at := p.s.EndSince.Add(max(10*time.Second, Seconds(total)+Seconds(total)/2))
+	at := p.s.EndSince.Add(max(10*time.Second, podutil.Seconds(total)+podutil.Seconds(total)/2))
 	if p.s.Now.Before(at) {
 		p.wake(at)
 		return
@@ -129,7 +131,7 @@ func (p *planner) gone() bool {
 
 func (p *planner) anyLive() bool {
 	for i := range p.s.Observed.Containers {
-		if p.s.Observed.Containers[i].live() {
+		if p.s.Observed.Containers[i].Live() {
 			return true
 		}
 	}
@@ -140,22 +142,22 @@ func (p *planner) anyLive() bool {
 func (p *planner) removeAll(down bool) {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
-		if !p.running(KillContainer, c.ID) {
-			p.emit(Action{Key: Key{RemoveContainer, c.ID}, ID: c.ID, Container: c.Name})
+		if !p.running(podstate.KillContainer, c.ID) {
+			p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveContainer, Object: c.ID}, ID: c.ID, Container: c.Name})
 		}
 	}
 	if !down || len(p.s.Observed.Containers) > 0 {
 		return
 	}
 	for i := range p.s.Observed.Sandboxes {
-		p.emit(Action{Key: Key{RemoveSandbox, p.s.Observed.Sandboxes[i].ID}, ID: p.s.Observed.Sandboxes[i].ID})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveSandbox, Object: p.s.Observed.Sandboxes[i].ID}, ID: p.s.Observed.Sandboxes[i].ID})
 	}
 	c := p.s.Cleaned
 	if len(p.s.Observed.Sandboxes) > 0 || !c.Volumes || !c.Cgroup {
 		return
 	}
 	if !c.Directories {
-		p.emit(Action{Key: Key{Kind: RemoveDirectories}})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveDirectories}})
 		return
 	}
 	p.out.Done = len(p.s.InFlight) == 0
@@ -169,18 +171,6 @@ func (p *planner) orphanGrace() int64 {
 		grace = max(grace, p.s.Observed.Containers[i].GraceSeconds)
 	}
 	return grace
-}
-
-// forEver is what a number of seconds of a pod's spec stands for at most.
-const forEver = 100 * 365 * 24 * time.Hour
-
-// Seconds is so many seconds of a pod's spec, where any number may stand: a
-// grace period of all that fits an int64 ("never") does not become none.
-func Seconds(n int64) time.Duration {
-	if n > int64(forEver/time.Second) {
-		return forEver
-	}
-	return time.Duration(max(n, 0)) * time.Second
 }
 
 // secondsSince is how many whole seconds have passed since a time.

@@ -4,14 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
 func TestTheNodesOwnReasonIsKeptBeforeItIsActedUpon(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
 	w.settle(time.Minute)
-	w.s.Stop, w.s.StopUnkept = &Stop{Reason: "Evicted", Message: "low"}, true
-	keep := Key{Kind: KeepStop}
+	w.s.Stop, w.s.StopUnkept = &podstate.Stop{Reason: "Evicted", Message: "low"}, true
+	keep := podstate.Key{Kind: podstate.KeepStop}
 	out := Plan(w.s)
 	if len(out.Actions) != 1 || out.Actions[0].Key != keep || out.Actions[0].Stop != w.s.Stop || out.Terminating {
 		t.Fatalf("actions %+v", out.Actions)

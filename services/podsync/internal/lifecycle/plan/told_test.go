@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +26,7 @@ func TestAPodShowsOneAddressOfEachFamilyTheNodesFirst(t *testing.T) {
 		{"only the other family", []string{"fd00::1"}, []string{"192.0.2.1"}, []string{"fd00::1"}},
 		{"none", nil, []string{"192.0.2.1"}, nil},
 	} {
-		if got := OneOfEach(tc.has, tc.node); !slices.Equal(got, tc.want) {
+		if got := podutil.ShownIPs(tc.has, tc.node); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
@@ -35,17 +37,17 @@ func TestAKillSaysWhy(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		policy v1.RestartPolicy
-		change func(*world, *Container)
+		change func(*world, *podstate.Container)
 		want   string
 	}{
-		{"the pod ends", v1.RestartPolicyAlways, func(w *world, _ *Container) { w.s.Removed = true }, "Stopping container a"},
-		{"its sandbox is not usable", v1.RestartPolicyAlways, func(w *world, _ *Container) { w.s.Observed.Sandboxes[0].Ready = false }, "Stopping container a"},
-		{"its definition changed", v1.RestartPolicyAlways, func(_ *world, c *Container) { c.SpecHash = "x" }, "Container a definition changed, will be restarted"},
-		{"its state is unknown", v1.RestartPolicyAlways, func(_ *world, c *Container) { c.State = StateUnknown }, `Container is in "unknown" state, try killing it before restart`},
-		{"its hook failed", v1.RestartPolicyAlways, func(_ *world, c *Container) { c.Hook = HookFailed }, "FailedPostStartHook"},
-		{"liveness", v1.RestartPolicyAlways, probed(Liveness), "Container a failed liveness probe, will be restarted"},
-		{"startup", v1.RestartPolicyOnFailure, probed(Startup), "Container a failed startup probe, will be restarted"},
-		{"liveness, and that is the end", v1.RestartPolicyNever, probed(Liveness), "Container a failed liveness probe"},
+		{"the pod ends", v1.RestartPolicyAlways, func(w *world, _ *podstate.Container) { w.s.Removed = true }, "Stopping container a"},
+		{"its sandbox is not usable", v1.RestartPolicyAlways, func(w *world, _ *podstate.Container) { w.s.Observed.Sandboxes[0].Ready = false }, "Stopping container a"},
+		{"its definition changed", v1.RestartPolicyAlways, func(_ *world, c *podstate.Container) { c.SpecHash = "x" }, "Container a definition changed, will be restarted"},
+		{"its state is unknown", v1.RestartPolicyAlways, func(_ *world, c *podstate.Container) { c.State = podstate.StateUnknown }, `Container is in "unknown" state, try killing it before restart`},
+		{"its hook failed", v1.RestartPolicyAlways, func(_ *world, c *podstate.Container) { c.Hook = podstate.HookFailed }, "FailedPostStartHook"},
+		{"liveness", v1.RestartPolicyAlways, probed(podstate.Liveness), "Container a failed liveness probe, will be restarted"},
+		{"startup", v1.RestartPolicyOnFailure, probed(podstate.Startup), "Container a failed startup probe, will be restarted"},
+		{"liveness, and that is the end", v1.RestartPolicyNever, probed(podstate.Liveness), "Container a failed liveness probe"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(testPod(tc.policy, "a"))
@@ -60,11 +62,11 @@ func TestAKillSaysWhy(t *testing.T) {
 }
 
 func TestAKillOfASidecarSaysWhatItIs(t *testing.T) {
-	for want, change := range map[string]func(*world, *Container){
-		"Init container side definition changed":                              func(_ *world, c *Container) { c.SpecHash = "x" },
-		`Init container is in "unknown" state, try killing it before restart`: func(_ *world, c *Container) { c.State = StateUnknown },
-		"Init container side failed liveness probe":                           probed(Liveness),
-		"Init container side failed startup probe":                            probed(Startup),
+	for want, change := range map[string]func(*world, *podstate.Container){
+		"Init container side definition changed":                              func(_ *world, c *podstate.Container) { c.SpecHash = "x" },
+		`Init container is in "unknown" state, try killing it before restart`: func(_ *world, c *podstate.Container) { c.State = podstate.StateUnknown },
+		"Init container side failed liveness probe":                           probed(podstate.Liveness),
+		"Init container side failed startup probe":                            probed(podstate.Startup),
 	} {
 		w := newWorld(withSidecar(testPod(v1.RestartPolicyOnFailure, "a"), "side"))
 		w.settle(time.Minute)
@@ -75,23 +77,25 @@ func TestAKillOfASidecarSaysWhatItIs(t *testing.T) {
 	}
 }
 
-func probed(k ProbeType) func(*world, *Container) {
-	return func(w *world, c *Container) { w.s.Probes[ProbeKey{c.Name, k}] = ProbeResult{ContainerID: c.ID} }
+func probed(k podstate.ProbeType) func(*world, *podstate.Container) {
+	return func(w *world, c *podstate.Container) {
+		w.s.Probes[podstate.ProbeKey{Container: c.Name, Type: k}] = podstate.ProbeResult{ContainerID: c.ID}
+	}
 }
 
 func TestAPodThatTheNodeEndsMayTakeHalfAsLongAgain(t *testing.T) {
 	for _, tc := range []struct {
 		grace int64
 		want  time.Duration
-	}{{30, 45 * time.Second}, {2, 10 * time.Second}, {math.MaxInt64, forEver + forEver/2}} {
+	}{{30, 45 * time.Second}, {2, 10 * time.Second}, {math.MaxInt64, podutil.Seconds(math.MaxInt64) + podutil.Seconds(math.MaxInt64)/2}} {
 		pod := testPod(v1.RestartPolicyAlways, "a")
 		pod.Spec.TerminationGracePeriodSeconds = &tc.grace
 		w := newWorld(pod)
 		w.settle(time.Minute)
-		w.s.Stop = &Stop{Reason: "Evicted"}
+		w.s.Stop = &podstate.Stop{Reason: "Evicted"}
 		w.s.EndSince = w.s.Now
-		key := Key{KillContainer, w.newest("a").ID}
-		w.s.InFlight[key] = Action{Key: key, GraceTotalSeconds: tc.grace}
+		key := podstate.Key{Kind: podstate.KillContainer, Object: w.newest("a").ID}
+		w.s.InFlight[key] = podstate.Action{Key: key, GraceTotalSeconds: tc.grace}
 		if out := Plan(w.s); out.Overdue || !out.Wake.Equal(w.s.Now.Add(tc.want)) {
 			t.Errorf("grace %d: overdue %v, wakes after %v", tc.grace, out.Overdue, out.Wake.Sub(w.s.Now))
 		}
@@ -177,8 +181,8 @@ func TestAContainerThatHasNotStartedShowsWhatItWaitsForAndNoMore(t *testing.T) {
 		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
 		w := newWorld(pod)
 		w.exits["i"] = []int32{0}
-		w.fail = func(a Action) *Failure {
-			if a.Kind == StartContainer && a.Container == "a" {
+		w.fail = func(a podstate.Action) *Failure {
+			if a.Kind == podstate.StartContainer && a.Container == "a" {
 				return &Failure{Reason: "CreateContainerError", Message: "away", Away: true}
 			}
 			return nil
@@ -217,7 +221,7 @@ func TestABackOffIsToldUntilTheContainerRuns(t *testing.T) {
 		t.Fatalf("status %+v", w.out.Status.ContainerStatuses[0])
 	}
 	w.s.Now = w.s.Now.Add(time.Minute)
-	for w.newest("a").State != StateRunning {
+	for w.newest("a").State != podstate.StateRunning {
 		if !w.step() {
 			t.Fatal("it is not started")
 		}

@@ -5,14 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
 func TestAContainerStartsWithTheImagesOfItsImageVolumes(t *testing.T) {
 	w := newWorld(withImageVolume(testPod(v1.RestartPolicyAlways, "a", "b"), 1, "v"))
-	var started []Action
-	w.fail = func(a Action) *Failure {
-		if a.Kind == StartContainer {
+	var started []podstate.Action
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.StartContainer {
 			started = append(started, a)
 		}
 		return nil
@@ -29,7 +30,7 @@ func TestAContainerStartsWithTheImagesOfItsImageVolumes(t *testing.T) {
 
 func TestAnImageVolumeThatCannotBePulledHoldsThoseWhoMountIt(t *testing.T) {
 	w := newWorld(withImageVolume(testPod(v1.RestartPolicyAlways, "a", "b"), 0, "v"))
-	w.fail = func(a Action) *Failure {
+	w.fail = func(a podstate.Action) *Failure {
 		if a.Volume != "" {
 			return &Failure{Reason: "ErrImagePull", Message: "no such image"}
 		}

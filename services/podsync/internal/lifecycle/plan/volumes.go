@@ -1,6 +1,9 @@
 package plan
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+)
 
 // Volumes is how the pod's volumes stand, each by itself. The zero value is
 // that of a pod none of whose volumes is known to be set up.
@@ -55,8 +58,8 @@ func (v *Volumes) all(pod *v1.Pod, good func(version int) bool) bool {
 // start something, and of one that runs when a volume may show an earlier
 // version of it, or nobody has kept its content current since a former life.
 func (p *planner) setUpVolumes() {
-	if !p.s.Volumes.current(p.s.Pod) && !p.anyRunning(TeardownVolumes) {
-		p.emit(Action{Key: Key{Kind: SetupVolumes}, Version: p.s.Volumes.Version})
+	if !p.s.Volumes.current(p.s.Pod) && !p.anyRunning(podstate.TeardownVolumes) {
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}, Version: p.s.Volumes.Version})
 	}
 }
 

@@ -4,11 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
-func failsToMount(a Action) *Failure {
-	if a.Kind == SetupVolumes {
+func failsToMount(a podstate.Action) *Failure {
+	if a.Kind == podstate.SetupVolumes {
 		return &Failure{Reason: "FailedMount", Message: `MountVolume.SetUp failed for volume "cm" : configmap "x" not found`}
 	}
 	return nil
@@ -44,8 +45,8 @@ func TestContainersAreReadyToStartOnceVolumesAndSandboxAre(t *testing.T) {
 
 func TestAFormerLifesWordThatVolumesWereReadyStands(t *testing.T) {
 	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
-	w.fail = func(a Action) *Failure {
-		if a.Kind == PullImage {
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage {
 			return &Failure{Reason: "ErrImagePull", Message: "no such image"}
 		}
 		return nil
@@ -78,13 +79,13 @@ func TestVolumesAreSetUpForTheNewestVersionAndStartsWaitForAny(t *testing.T) {
 			w.settle(time.Minute)
 			w.s.Volumes = tc.volumes
 			got := Plan(w.s).Actions
-			if set := len(got) == 1 && got[0].Kind == SetupVolumes && got[0].Version == tc.volumes.Version; set != tc.set || !set && len(got) > 0 {
+			if set := len(got) == 1 && got[0].Kind == podstate.SetupVolumes && got[0].Version == tc.volumes.Version; set != tc.set || !set && len(got) > 0 {
 				t.Errorf("while it runs: %+v", got)
 			}
 			w.end(w.newest("a"), 1)
 			w.s.Images["a"] = Image{Spec: "img", Ref: "sha256:1", RestartCount: 1}
 			got = Plan(w.s).Actions
-			if starts, set := kinds(got)[StartContainer] == 1, kinds(got)[SetupVolumes] == 1; starts != tc.starts || set != tc.set {
+			if starts, set := kinds(got)[podstate.StartContainer] == 1, kinds(got)[podstate.SetupVolumes] == 1; starts != tc.starts || set != tc.set {
 				t.Errorf("when its container is to start again: %+v", got)
 			}
 		})
@@ -101,7 +102,7 @@ func TestAContainerStartsAgainThoughVolumesCannotBeSetUpForTheNewestVersion(t *t
 	w.fail = failsToMount // the ConfigMap was deleted
 	w.s.Volumes.Version++ // and a label of the pod has changed
 	w.end(w.newest("a"), 1)
-	if w.settle(time.Minute); w.newest("a").State != StateRunning || w.newest("a").RestartCount != 1 {
+	if w.settle(time.Minute); w.newest("a").State != podstate.StateRunning || w.newest("a").RestartCount != 1 {
 		t.Errorf("container %+v", w.newest("a"))
 	}
 	w.fail = nil

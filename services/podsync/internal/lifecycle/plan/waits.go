@@ -6,18 +6,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 )
 
 // objectOf is what an action is about, in a person's words.
-func (p *planner) objectOf(a Action) string {
+func (p *planner) objectOf(a podstate.Action) string {
 	switch a.Kind {
-	case PullImage:
+	case podstate.PullImage:
 		if v := p.viewOf(a.Container); v != nil {
 			return v.spec.Image
 		}
 		return a.Container
-	case StartContainer, BeginStop, KillContainer, RemoveContainer:
+	case podstate.StartContainer, podstate.BeginStop, podstate.KillContainer, podstate.RemoveContainer:
 		return a.Container
 	default:
 		return "" // a CRI id says nothing to a person
@@ -27,7 +28,7 @@ func (p *planner) objectOf(a Action) string {
 // underWay says of the actions that run or begin now that the pod waits for
 // them, and of what else it waits for that is nobody's action.
 func (p *planner) underWay() {
-	var actions []Action
+	var actions []podstate.Action
 	for _, a := range p.s.InFlight {
 		actions = append(actions, a)
 	}
@@ -36,7 +37,7 @@ func (p *planner) underWay() {
 			actions = append(actions, a)
 		}
 	}
-	slices.SortFunc(actions, func(a, b Action) int {
+	slices.SortFunc(actions, func(a, b podstate.Action) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
 	})
 	for _, a := range actions {
@@ -46,7 +47,7 @@ func (p *planner) underWay() {
 			todo = advice(a.Kind, f)
 		}
 		if reason != "" {
-			p.out.Waits = append(p.out.Waits, Wait{
+			p.out.Waits = append(p.out.Waits, podstate.Wait{
 				Kind: p.kindOf(a), Object: p.objectOf(a), Action: a.Key, Reason: reason, Advice: todo,
 			})
 		}
@@ -59,8 +60,8 @@ func (p *planner) underWay() {
 
 // kindOf is the class of a running action: a container that is killed to start
 // again is not the pod's termination.
-func (p *planner) kindOf(a Action) string {
-	if (a.Kind == BeginStop || a.Kind == KillContainer) && p.end == nil {
+func (p *planner) kindOf(a podstate.Action) string {
+	if (a.Kind == podstate.BeginStop || a.Kind == podstate.KillContainer) && p.end == nil {
 		return "container"
 	}
 	return waitKind(a.Kind)
@@ -68,18 +69,18 @@ func (p *planner) kindOf(a Action) string {
 
 // doing says what an action does, and what to do when it takes long. Empty for
 // what nobody waits for: tidying up behind a pod that runs.
-func (p *planner) doing(a Action) (reason, advice string) {
+func (p *planner) doing(a podstate.Action) (reason, advice string) {
 	switch a.Kind {
-	case PullImage:
+	case podstate.PullImage:
 		return "the image is looked for, and pulled if need be, for container " + a.Container,
 			"a large image or a slow registry takes its time; if it never ends, look at the registry and the runtime's log"
-	case SetupVolumes:
+	case podstate.SetupVolumes:
 		return "the volumes are being set up", "if it does not end, look at the server behind the volume and at the node's mounts"
-	case MakeSandbox:
+	case podstate.MakeSandbox:
 		return "the pod's directories, its sandbox and its network are being made", "if it does not end, look at the runtime's log, at the CNI plugin, and whether the node's disk answers"
-	case StartContainer:
+	case podstate.StartContainer:
 		return "the container is being made and started", "if it does not end, look at the runtime's log and at the container's postStart hook"
-	case BeginStop, KillContainer:
+	case podstate.BeginStop, podstate.KillContainer:
 		if p.end == nil {
 			return a.Reason, "it starts again after that; polylet logs --previous shows its last words"
 		}
@@ -87,21 +88,21 @@ func (p *planner) doing(a Action) (reason, advice string) {
 			"a container that does not end is killed when the period is over"
 	}
 	if p.end == nil {
-		if a.Kind == StopSandbox && p.sandbox == nil {
+		if a.Kind == podstate.StopSandbox && p.sandbox == nil {
 			return "the sandbox before is stopped and its network taken down; then a new one is made", stopSandboxAdvice
 		}
 		return "", ""
 	}
 	switch a.Kind {
-	case StopSandbox:
+	case podstate.StopSandbox:
 		return "the sandbox is stopped and its network taken down", stopSandboxAdvice
-	case TeardownVolumes:
+	case podstate.TeardownVolumes:
 		return "the volumes are being unmounted", "if it does not end, find who keeps the mount busy: findmnt, fuser -m"
-	case RemoveCgroup:
+	case podstate.RemoveCgroup:
 		return "the pod's cgroup is being removed", "if it does not end, a process of the pod is still there: look into its cgroup.procs"
-	case RemoveContainer, RemoveSandbox:
+	case podstate.RemoveContainer, podstate.RemoveSandbox:
 		return "the runtime removes what has ended", "if it does not end, look at the runtime's log"
-	case DeleteObject:
+	case podstate.DeleteObject:
 		return "the apiserver has to take the final status, then the pod's object is deleted", "if it does not end, look at the connection to the apiserver"
 	}
 	return "", ""
@@ -114,11 +115,11 @@ const stopSandboxAdvice = "if it does not end, look at the runtime's log and at 
 func (p *planner) waitForEnd() {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
-		if c.live() && p.needed(c) {
+		if c.Live() && p.needed(c) {
 			p.wait("termination", c.Name, "the sidecar "+c.Name+" goes on until the containers before it have ended", "", time.Time{})
 		}
 	}
-	for _, k := range []Kind{StartContainer, MakeSandbox} {
+	for _, k := range []podstate.Kind{podstate.StartContainer, podstate.MakeSandbox} {
 		if p.anyRunning(k) {
 			p.wait("termination", "", "the end waits until it is over: "+string(k), "if it does not end, look at the runtime's log", time.Time{})
 		}
@@ -128,7 +129,7 @@ func (p *planner) waitForEnd() {
 // waitBackoff is for a container that ended and may start again only later.
 func (p *planner) waitBackoff(v *view, at time.Time) {
 	c := v.last
-	if c.State == StateCreated && v.previous != nil {
+	if c.State == podstate.StateCreated && v.previous != nil {
 		c = v.previous
 	}
 	reason := fmt.Sprintf("container %s ended with exit code %d", v.spec.Name, c.ExitCode)
@@ -151,7 +152,7 @@ func (p *planner) waitBackoff(v *view, at time.Time) {
 }
 
 // exitAdvice says what to do about how a container ended.
-func exitAdvice(c *Container) string {
+func exitAdvice(c *podstate.Container) string {
 	switch {
 	case c.Reason == "OOMKilled":
 		return "it used more memory than its limit: raise resources.limits.memory or find what it needs it for"
@@ -168,15 +169,15 @@ func exitAdvice(c *Container) string {
 
 // waitProbe is for a container that runs and is not ready.
 func (p *planner) waitProbe(v *view) {
-	for _, t := range []ProbeType{Startup, Readiness} {
-		if r, ok := p.s.Probes[ProbeKey{v.spec.Name, t}]; ok && v.last != nil && r.ContainerID == v.last.ID && !r.Success && r.Message != "" {
+	for _, t := range []podstate.ProbeType{podstate.Startup, podstate.Readiness} {
+		if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: t}]; ok && v.last != nil && r.ContainerID == v.last.ID && !r.Success && r.Message != "" {
 			p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe fails: %s", t, r.Message), probeAdvice, time.Time{})
 			return
 		}
 	}
-	t, probe := Startup, v.spec.StartupProbe
+	t, probe := podstate.Startup, v.spec.StartupProbe
 	if probe == nil || p.started(v) {
-		t, probe = Readiness, v.spec.ReadinessProbe
+		t, probe = podstate.Readiness, v.spec.ReadinessProbe
 	}
 	if probe == nil {
 		p.wait("probe", v.spec.Name, "the container is not ready yet", probeAdvice, time.Time{})
@@ -186,20 +187,6 @@ func (p *planner) waitProbe(v *view) {
 }
 
 const probeAdvice = "check what the container answers to its probe; polylet probes shows each probe and its last attempt"
-
-// String names the probe as its field in the spec begins.
-func (t ProbeType) String() string {
-	switch t {
-	case Liveness:
-		return "liveness"
-	case Readiness:
-		return "readiness"
-	case Startup:
-		return "startup"
-	default:
-		return "unknown"
-	}
-}
 
 // handlerOf says in few words what a probe does. Arguments of commands and
 // headers may be secret and are left out.
@@ -224,7 +211,7 @@ func (p *planner) waitInit() {
 		return
 	}
 	for _, v := range p.views {
-		if v.class == ordinaryInit && v.cur != nil && v.cur.live() {
+		if v.class == ordinaryInit && v.cur != nil && v.cur.Live() {
 			p.wait("container", v.spec.Name, "init container "+v.spec.Name+" runs; what comes after it starts when it has ended with exit code 0",
 				"if it does not end, polylet logs shows what it does", time.Time{})
 			return

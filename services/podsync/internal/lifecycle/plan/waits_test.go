@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-func failing(key Key, f Failure) func(*world) {
+func failing(key podstate.Key, f Failure) func(*world) {
 	return func(w *world) {
 		f.At, f.Count = w.s.Now, 1
 		w.s.Failures[key] = f
@@ -26,7 +27,7 @@ func running(edit func(*world)) func(*world) {
 }
 
 func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
-	pull := Key{PullImage, "a"}
+	pull := podstate.Key{Kind: podstate.PullImage, Object: "a"}
 	for name, c := range map[string]struct {
 		pod                          *v1.Pod
 		state                        func(*world)
@@ -51,21 +52,23 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 		"a pull that is under way again": {
 			state: func(w *world) {
 				failing(pull, Failure{Reason: "ErrImagePull", Message: "i/o timeout"})(w)
-				w.s.InFlight[pull] = Action{Key: pull, Container: "a"}
+				w.s.InFlight[pull] = podstate.Action{Key: pull, Container: "a"}
 				w.s.Now = w.s.Now.Add(time.Hour)
 			},
 			kind: "image", object: "image-a", reason: "(try 2); the last try failed: i/o timeout", advice: "can be reached",
 		},
 		"a secret that is missing": {
-			state: failing(Key{Kind: SetupVolumes}, Failure{Message: `MountVolume.SetUp failed for volume "v" : secret "s" not found`}),
+			state: failing(podstate.Key{Kind: podstate.SetupVolumes}, Failure{Message: `MountVolume.SetUp failed for volume "v" : secret "s" not found`}),
 			kind:  "volume", reason: `secret "s" not found`, advice: "create what the error names",
 		},
 		"volumes that take long": {
-			state: func(w *world) { w.s.InFlight[Key{Kind: SetupVolumes}] = Action{Key: Key{Kind: SetupVolumes}} },
-			kind:  "volume", reason: "being set up", advice: "node's mounts",
+			state: func(w *world) {
+				w.s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}] = podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}
+			},
+			kind: "volume", reason: "being set up", advice: "node's mounts",
 		},
 		"a sandbox whose network fails": {
-			state: failing(Key{Kind: MakeSandbox}, Failure{Message: "failed to setup network: cni plugin not initialized"}),
+			state: failing(podstate.Key{Kind: podstate.MakeSandbox}, Failure{Message: "failed to setup network: cni plugin not initialized"}),
 			kind:  "sandbox", reason: "cni plugin", advice: "/etc/cni/net.d",
 		},
 		"a network that is not taken down": {
@@ -73,7 +76,7 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 				w.s.Pod = w.s.Pod.DeepCopy()
 				w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &metav1.Time{Time: w.s.Now}, new(int64)
 				w.end(w.newest("a"), 0)
-				failing(Key{StopSandbox, w.s.Observed.Sandboxes[0].ID}, Failure{Message: `failed to destroy network for sandbox "1": plugin type="calico" failed (delete)`})(w)
+				failing(podstate.Key{Kind: podstate.StopSandbox, Object: w.s.Observed.Sandboxes[0].ID}, Failure{Message: `failed to destroy network for sandbox "1": plugin type="calico" failed (delete)`})(w)
 			}),
 			kind: "sandbox", reason: "failed (delete)", advice: "/etc/cni/net.d",
 		},
@@ -81,8 +84,8 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			state: running(func(w *world) {
 				w.s.Observed.Sandboxes[0].Ready = false
 				w.end(w.newest("a"), 255)
-				key := Key{StopSandbox, w.s.Observed.Sandboxes[0].ID}
-				w.s.InFlight[key] = Action{Key: key, ID: key.Object}
+				key := podstate.Key{Kind: podstate.StopSandbox, Object: w.s.Observed.Sandboxes[0].ID}
+				w.s.InFlight[key] = podstate.Action{Key: key, ID: key.Object}
 			}),
 			kind: "sandbox", reason: "the sandbox before is stopped", advice: "CNI plugin",
 		},
@@ -96,8 +99,8 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 		},
 		"a command that is not there": {
 			state: func(w *world) {
-				w.fail = func(a Action) *Failure {
-					if a.Kind == StartContainer {
+				w.fail = func(a podstate.Action) *Failure {
+					if a.Kind == podstate.StartContainer {
 						return &Failure{Reason: "RunContainerError", Message: `exec: "x": executable file not found in $PATH`}
 					}
 					return nil
@@ -140,7 +143,7 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 		"a probe that fails": {
 			pod: withReadiness(testPod(v1.RestartPolicyAlways, "a")),
 			state: running(func(w *world) {
-				w.s.Probes[ProbeKey{"a", Readiness}] = ProbeResult{ContainerID: w.newest("a").ID, Message: "HTTP probe failed with statuscode: 500"}
+				w.s.Probes[podstate.ProbeKey{Container: "a", Type: podstate.Readiness}] = podstate.ProbeResult{ContainerID: w.newest("a").ID, Message: "HTTP probe failed with statuscode: 500"}
 			}),
 			kind: "probe", object: "a", reason: "statuscode: 500", advice: "what the container answers",
 		},
@@ -197,7 +200,7 @@ func TestAPodThatRunsAndIsReadyWaitsForNothing(t *testing.T) {
 }
 
 func TestHowAContainerEndedSaysWhatToDo(t *testing.T) {
-	for want, c := range map[string]Container{
+	for want, c := range map[string]podstate.Container{
 		"limits.memory":          {Reason: "OOMKilled", ExitCode: 137},
 		"should keep running":    {ExitCode: 0},
 		"not found in the image": {ExitCode: 127},

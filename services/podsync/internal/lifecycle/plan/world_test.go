@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
@@ -24,9 +26,9 @@ type world struct {
 	// runs is how long a start with an exit code runs.
 	runs time.Duration
 	// fail makes an action fail; nil never does.
-	fail func(Action) *Failure
+	fail func(podstate.Action) *Failure
 	// resize carries out what belongs to a resize; false for all else.
-	resize func(Action) bool
+	resize func(podstate.Action) bool
 	// killCode is the exit code of containers that are killed.
 	killCode int32
 	ends     map[string]time.Time
@@ -39,11 +41,11 @@ func newWorld(pod *v1.Pod) *world {
 	return &world{
 		s: State{
 			Pod: pod, UID: pod.UID, Now: start,
-			Admission: Admission{Decision: Admitted},
+			Admission: podstate.Admission{Decision: podstate.Admitted},
 			Node:      Node{IPs: []string{"10.0.0.1"}, NetworkReady: true, RuntimeName: "containerd"},
-			Observed:  Observed{Known: true},
-			Probes:    map[ProbeKey]ProbeResult{}, Images: map[string]Image{},
-			InFlight: map[Key]Action{}, Failures: map[Key]Failure{}, Stops: map[string]ContainerStop{},
+			Observed:  podstate.Observed{Known: true},
+			Probes:    map[podstate.ProbeKey]podstate.ProbeResult{}, Images: map[string]Image{},
+			InFlight: map[podstate.Key]podstate.Action{}, Failures: map[podstate.Key]Failure{}, Stops: map[string]ContainerStop{},
 			StoppedSandboxes: map[string]bool{},
 		},
 		exits: map[string][]int32{}, runs: time.Second, killCode: 137, ends: map[string]time.Time{},
@@ -96,7 +98,7 @@ func (w *world) expire() {
 		}
 		delete(w.ends, id)
 		c := w.container(id)
-		if c == nil || c.State != StateRunning {
+		if c == nil || c.State != podstate.StateRunning {
 			continue
 		}
 		code := int32(0)
@@ -107,14 +109,14 @@ func (w *world) expire() {
 	}
 }
 
-func (w *world) end(c *Container, code int32) {
-	c.State, c.ExitCode, c.FinishedAt, c.Reason = StateExited, code, w.s.Now, "Error"
+func (w *world) end(c *podstate.Container, code int32) {
+	c.State, c.ExitCode, c.FinishedAt, c.Reason = podstate.StateExited, code, w.s.Now, "Error"
 	if code == 0 {
 		c.Reason = "Completed"
 	}
 }
 
-func (w *world) container(id string) *Container {
+func (w *world) container(id string) *podstate.Container {
 	for i := range w.s.Observed.Containers {
 		if w.s.Observed.Containers[i].ID == id {
 			return &w.s.Observed.Containers[i]
@@ -124,7 +126,7 @@ func (w *world) container(id string) *Container {
 }
 
 // newest is the newest container of a name.
-func (w *world) newest(name string) *Container {
+func (w *world) newest(name string) *podstate.Container {
 	for i := range w.s.Observed.Containers {
 		if w.s.Observed.Containers[i].Name == name {
 			return &w.s.Observed.Containers[i]
@@ -133,13 +135,13 @@ func (w *world) newest(name string) *Container {
 	return nil
 }
 
-func (w *world) do(a Action) {
+func (w *world) do(a podstate.Action) {
 	w.log = append(w.log, fmt.Sprintf("%s %s", a.Kind, a.Container))
 	if w.fail != nil {
 		if f := w.fail(a); f != nil {
 			f.Count, f.At = w.s.Failures[a.Key].Count+1, w.s.Now
 			w.s.Failures[a.Key] = *f
-			if a.Kind == StartContainer {
+			if a.Kind == podstate.StartContainer {
 				delete(w.s.Images, a.Container)
 			}
 			return
@@ -150,27 +152,27 @@ func (w *world) do(a Action) {
 		return
 	}
 	switch a.Kind {
-	case PullImage:
+	case podstate.PullImage:
 		img := Image{Ref: "sha256:1", RestartCount: a.Attempt}
-		if v := ImageVolume(w.s.Pod, a.Volume); v != nil {
+		if v := podutil.ImageVolume(w.s.Pod, a.Volume); v != nil {
 			img.Spec, img.Ref = v.Reference, "sha256:"+a.Volume
 		} else {
 			img.Spec = w.specOf(a.Container).Image
 		}
 		w.s.Images[a.Object] = img
-	case SetupVolumes:
+	case podstate.SetupVolumes:
 		w.s.Volumes.Done(w.s.Pod, a.Version)
-	case MakeSandbox:
+	case podstate.MakeSandbox:
 		w.next++
-		sb := Sandbox{ID: fmt.Sprintf("s%d", w.next), Attempt: uint32(a.Attempt), Ready: true, CreatedAt: w.s.Now, IPs: []string{"10.88.0.2"}, HostNetwork: w.s.Pod.Spec.HostNetwork, PodStarted: a.PodStarted}
-		w.s.Observed.Sandboxes = append([]Sandbox{sb}, w.s.Observed.Sandboxes...)
-	case StartContainer:
+		sb := podstate.Sandbox{ID: fmt.Sprintf("s%d", w.next), Attempt: uint32(a.Attempt), Ready: true, CreatedAt: w.s.Now, IPs: []string{"10.88.0.2"}, HostNetwork: w.s.Pod.Spec.HostNetwork, PodStarted: a.PodStarted}
+		w.s.Observed.Sandboxes = append([]podstate.Sandbox{sb}, w.s.Observed.Sandboxes...)
+	case podstate.StartContainer:
 		w.start(a)
-	case KeepStop:
+	case podstate.KeepStop:
 		w.s.StopUnkept = false
-	case BeginStop:
+	case podstate.BeginStop:
 		w.s.Stops[a.ID] = ContainerStop{Began: w.s.Now, Cause: a.Cause, GraceSeconds: a.GraceTotalSeconds, PreStopDone: true}
-	case KillContainer:
+	case podstate.KillContainer:
 		stop, begun := w.s.Stops[a.ID]
 		if !begun {
 			stop.Began = w.s.Now
@@ -178,30 +180,30 @@ func (w *world) do(a Action) {
 		stop.Cause, stop.GraceSeconds = a.Cause, a.GraceTotalSeconds
 		w.s.Stops[a.ID] = stop
 		w.end(w.container(a.ID), w.killCode)
-	case StopSandbox:
+	case podstate.StopSandbox:
 		w.s.StoppedSandboxes[a.ID] = true
 		for i := range w.s.Observed.Sandboxes {
 			if w.s.Observed.Sandboxes[i].ID == a.ID {
 				w.s.Observed.Sandboxes[i].Ready = false
 			}
 		}
-	case RemoveContainer:
+	case podstate.RemoveContainer:
 		w.drop(a.ID)
-	case RemoveSandbox:
+	case podstate.RemoveSandbox:
 		for i := range w.s.Observed.Sandboxes {
 			if w.s.Observed.Sandboxes[i].ID == a.ID {
 				w.s.Observed.Sandboxes = append(w.s.Observed.Sandboxes[:i:i], w.s.Observed.Sandboxes[i+1:]...)
 				break
 			}
 		}
-	case TeardownVolumes:
+	case podstate.TeardownVolumes:
 		w.s.Cleaned.Volumes = true
 		w.s.Volumes.Gone()
-	case RemoveCgroup:
+	case podstate.RemoveCgroup:
 		w.s.Cleaned.Cgroup = true
-	case RemoveDirectories:
+	case podstate.RemoveDirectories:
 		w.s.Cleaned.Directories = true
-	case DeleteObject:
+	case podstate.DeleteObject:
 		w.s.Cleaned.API = true
 	}
 }
@@ -215,22 +217,22 @@ func (w *world) drop(id string) {
 	}
 }
 
-func (w *world) start(a Action) {
+func (w *world) start(a podstate.Action) {
 	w.next++
-	c := Container{
+	c := podstate.Container{
 		ID: fmt.Sprintf("c%d", w.next), SandboxID: a.SandboxID, Name: a.Container, RestartCount: a.Attempt,
-		State: StateRunning, CreatedAt: w.s.Now, StartedAt: w.s.Now, Backoff: a.Backoff, Round: a.Round, SpecHash: Hash(w.specOf(a.Container)),
-		BackoffKey: BackoffKey(w.specOf(a.Container)),
+		State: podstate.StateRunning, CreatedAt: w.s.Now, StartedAt: w.s.Now, Backoff: a.Backoff, Round: a.Round, SpecHash: podutil.Hash(w.specOf(a.Container)),
+		BackoffKey: podutil.BackoffKey(w.specOf(a.Container)),
 	}
 	made := resources.Effective(w.s.Pod, w.specOf(a.Container))
 	kernel := resources.ForContainer(made, w.s.Node.Quotas)
 	c.Made, c.Kernel = &made, &kernel
 	for _, old := range w.s.Observed.Containers {
-		if old.Name == c.Name && old.State == StateRunning {
+		if old.Name == c.Name && old.State == podstate.StateRunning {
 			panic("two live containers named " + c.Name)
 		}
 	}
-	w.s.Observed.Containers = append([]Container{c}, w.s.Observed.Containers...)
+	w.s.Observed.Containers = append([]podstate.Container{c}, w.s.Observed.Containers...)
 	if len(w.exits[c.Name]) > 0 {
 		w.ends[c.ID] = w.s.Now.Add(w.runs)
 	}
@@ -317,7 +319,7 @@ func randomWorld(seed int64) *world {
 			w.exits[v.spec.Name] = append(w.exits[v.spec.Name], 0, 0, 0, 0)
 		}
 	}
-	w.fail = func(a Action) *Failure {
+	w.fail = func(a podstate.Action) *Failure {
 		if r.Intn(5) == 0 {
 			return &Failure{Reason: "Error", Message: "seeded failure"}
 		}

@@ -21,7 +21,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/health"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Deps are what a Keeper is given.
@@ -90,18 +90,18 @@ func (k *Keeper) Load(log logr.Logger) {
 }
 
 // Of is the decision to end a pod; nil when there is none.
-func (k *Keeper) Of(uid types.UID) *plan.Stop {
+func (k *Keeper) Of(uid types.UID) *podstate.Stop {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e, ok := k.pods[uid]
 	if !ok {
 		return nil
 	}
-	return &plan.Stop{Reason: e.Reason, Message: e.Message, ByContainers: e.ByContainers, GraceSeconds: e.GraceSeconds, Condition: e.Condition}
+	return &podstate.Stop{Reason: e.Reason, Message: e.Message, ByContainers: e.ByContainers, GraceSeconds: e.GraceSeconds, Condition: e.Condition}
 }
 
 // Put keeps a decision. When it returns nil, a crash does not lose it.
-func (k *Keeper) Put(ctx context.Context, uid types.UID, stop plan.Stop) error {
+func (k *Keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) error {
 	k.mu.Lock()
 	k.pods[uid] = entry{stop.Reason, stop.Message, stop.ByContainers, stop.GraceSeconds, stop.Condition}
 	k.changed++

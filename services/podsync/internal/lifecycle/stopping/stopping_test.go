@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func loaded(file string) *Keeper {
@@ -23,7 +23,7 @@ func loaded(file string) *Keeper {
 func TestADecisionOutlivesACrashOnceItIsPut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "polylet", "stops.json")
 	grace := int64(7)
-	stop := plan.Stop{Reason: "Evicted", Message: "low", ByContainers: true, GraceSeconds: &grace, Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}
+	stop := podstate.Stop{Reason: "Evicted", Message: "low", ByContainers: true, GraceSeconds: &grace, Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}
 	k := loaded(file)
 	if err := k.Put(t.Context(), "u", stop); err != nil {
 		t.Fatal(err)
@@ -43,12 +43,12 @@ func TestWhatIsOverIsForgottenInTheFileToo(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- k.Run(ctx) }()
-		for _, stop := range []plan.Stop{{Reason: "a"}, {Reason: "b"}} {
+		for _, stop := range []podstate.Stop{{Reason: "a"}, {Reason: "b"}} {
 			if err := k.Put(ctx, "uid-a", stop); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := k.Put(ctx, "uid-b", plan.Stop{Reason: "c"}); err != nil {
+		if err := k.Put(ctx, "uid-b", podstate.Stop{Reason: "c"}); err != nil {
 			t.Fatal(err)
 		}
 		k.Forget("uid-a")
@@ -69,7 +69,7 @@ func TestADamagedFileIsSetAsideAndASoundOneTakesItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := loaded(file)
-	if err := k.Put(t.Context(), "u", plan.Stop{Reason: "r"}); err != nil {
+	if err := k.Put(t.Context(), "u", podstate.Stop{Reason: "r"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := loaded(file).Of("u"); got == nil || got.Reason != "r" {
@@ -83,7 +83,7 @@ func TestAFileThatCannotBeWrittenIsToldToWhoPuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := New(Deps{File: filepath.Join(dir, "polylet", "stops.json")})
-	if err := k.Put(t.Context(), "u", plan.Stop{Reason: "r"}); err == nil {
+	if err := k.Put(t.Context(), "u", podstate.Stop{Reason: "r"}); err == nil {
 		t.Error("no error")
 	}
 	if k.Of("u") == nil {

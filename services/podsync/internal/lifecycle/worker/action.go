@@ -12,13 +12,14 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
 // outcome is how an action ended.
 type outcome struct {
-	action plan.Action
+	action podstate.Action
 	// image is what the spec named when a pull began; empty for other actions.
 	image  string
 	result execute.Result
@@ -29,7 +30,7 @@ type outcome struct {
 
 // launch starts an action, or, when one of its key runs that it replaces, cuts
 // that one short: what is to be done is planned anew when it has returned.
-func (w *worker) launch(a plan.Action) {
+func (w *worker) launch(a podstate.Action) {
 	if f := w.cancels[a.Key]; f != nil {
 		if a.Replace {
 			f.cancel()
@@ -44,7 +45,7 @@ func (w *worker) launch(a plan.Action) {
 	ctx, cancel := context.WithCancel(life)
 	f := &flight{cancel: cancel, began: w.state.Now, step: w.line.Begin(string(a.Kind), w.objectOf(a), a.Reason, w.state.Now)}
 	if w.cancels == nil {
-		w.cancels = map[plan.Key]*flight{}
+		w.cancels = map[podstate.Key]*flight{}
 	}
 	w.cancels[a.Key] = f
 	w.state.InFlight[a.Key] = a
@@ -52,7 +53,7 @@ func (w *worker) launch(a plan.Action) {
 	w.log.V(1).Info("Begin", "action", a.Kind, "object", a.Object, "attempt", a.Attempt)
 	task := execute.Task{Pod: w.state.Pod, UID: w.uid, Action: a, Order: w.order(), Hooked: w.hooked}
 	image := ""
-	if a.Kind == plan.PullImage {
+	if a.Kind == podstate.PullImage {
 		image = w.imageOf(a.Object)
 	}
 	w.reg.running.Go(func() {
@@ -64,8 +65,8 @@ func (w *worker) launch(a plan.Action) {
 }
 
 // stopBegins notes when and why the stop of a container began, and its period.
-func (w *worker) stopBegins(a plan.Action) {
-	if a.Kind != plan.BeginStop && a.Kind != plan.KillContainer {
+func (w *worker) stopBegins(a podstate.Action) {
+	if a.Kind != podstate.BeginStop && a.Kind != podstate.KillContainer {
 		return
 	}
 	w.state.Stops[a.ID] = w.state.Stops[a.ID].Ask(a, w.state.Now)
@@ -83,24 +84,24 @@ func (w *worker) forgetGone() {
 	}
 	maps.DeleteFunc(w.state.Stops, func(id string, _ plan.ContainerStop) bool { return !there[id] })
 	maps.DeleteFunc(w.state.StoppedSandboxes, func(id string, _ bool) bool { return !there[id] })
-	maps.DeleteFunc(w.state.Failures, func(k plan.Key, _ plan.Failure) bool { return aboutID(k.Kind) && !there[k.Object] })
+	maps.DeleteFunc(w.state.Failures, func(k podstate.Key, _ plan.Failure) bool { return aboutID(k.Kind) && !there[k.Object] })
 }
 
 // aboutID says whether actions of a kind are about one container or sandbox of
 // the runtime, which they name by its id.
-func aboutID(k plan.Kind) bool {
+func aboutID(k podstate.Kind) bool {
 	switch k {
-	case plan.BeginStop, plan.KillContainer, plan.ResizeContainer, plan.RemoveContainer, plan.StopSandbox, plan.RemoveSandbox:
+	case podstate.BeginStop, podstate.KillContainer, podstate.ResizeContainer, podstate.RemoveContainer, podstate.StopSandbox, podstate.RemoveSandbox:
 		return true
 	}
 	return false
 }
 
 // hooked is told by actions how a postStart hook stands.
-func (w *worker) hooked(id string, h plan.Hook) {
+func (w *worker) hooked(id string, h podstate.Hook) {
 	w.tell(func(in *inbox) {
 		if in.hooks == nil {
-			in.hooks = map[string]plan.Hook{}
+			in.hooks = map[string]podstate.Hook{}
 		}
 		in.hooks[id] = h
 	})
@@ -114,24 +115,24 @@ func (w *worker) finish(o outcome) {
 	delete(w.state.InFlight, a.Key)
 	now := time.Now()
 	f.step.End(now, stepError(o))
-	if stop, ok := w.state.Stops[a.ID]; ok && a.Kind == plan.BeginStop {
+	if stop, ok := w.state.Stops[a.ID]; ok && a.Kind == podstate.BeginStop {
 		stop.PreStopDone = true // however it ended
 		w.state.Stops[a.ID] = stop
 	}
-	if a.Kind == plan.KeepStop && w.ended && w.source != apiSource {
+	if a.Kind == podstate.KeepStop && w.ended && w.source != apiSource {
 		w.reg.deps.Ends.Forget(w.uid) // it was over before this was kept; see note
 	}
 	if o.err != nil {
 		w.resizeFailed(a)
 	}
-	if a.Kind == plan.PullImage {
+	if a.Kind == podstate.PullImage {
 		w.first.pulling = max(w.first.pulling, now.Sub(f.began))
 	}
 	switch {
 	case o.err == nil:
 		delete(w.state.Failures, a.Key)
 		w.succeeded(o)
-	case a.Kind == plan.PullImage && o.image != w.imageOf(a.Object):
+	case a.Kind == podstate.PullImage && o.image != w.imageOf(a.Object):
 		// Another image is asked for meanwhile: that this one cannot be had says
 		// nothing of it.
 	case o.cancelled:
@@ -178,8 +179,8 @@ func short(text string) string {
 }
 
 // fail notes a failure; the planner says when the action is tried again.
-func (w *worker) fail(a plan.Action, reason string, err error) {
-	if a.Kind == plan.StartContainer {
+func (w *worker) fail(a podstate.Action, reason string, err error) {
+	if a.Kind == podstate.StartContainer {
 		w.forgetImages(a.Container)
 	}
 	failure := w.state.Failures[a.Key]
@@ -195,8 +196,8 @@ func (w *worker) fail(a plan.Action, reason string, err error) {
 
 // uncollected tells of what is dead and cannot be removed: it takes the node's
 // room. One failure may pass, and that the runtime is away is told elsewhere.
-func (w *worker) uncollected(a plan.Action, times int, err error) {
-	if a.Kind != plan.RemoveContainer && a.Kind != plan.RemoveSandbox || times != 2 || cri.IsAway(err) {
+func (w *worker) uncollected(a podstate.Action, times int, err error) {
+	if a.Kind != podstate.RemoveContainer && a.Kind != podstate.RemoveSandbox || times != 2 || cri.IsAway(err) {
 		return
 	}
 	pod := "of a pod that is gone, " + string(w.uid)
@@ -215,7 +216,7 @@ func (w *worker) forgetImages(container string) {
 		return
 	}
 	for i := range w.state.Pod.Spec.Volumes {
-		delete(w.state.Images, plan.VolumeKey(w.state.Pod.Spec.Volumes[i].Name))
+		delete(w.state.Images, podstate.VolumeKey(w.state.Pod.Spec.Volumes[i].Name))
 	}
 }
 
@@ -223,26 +224,26 @@ func (w *worker) forgetImages(container string) {
 func (w *worker) succeeded(o outcome) {
 	a, r := o.action, o.result
 	switch a.Kind {
-	case plan.KeepAllocation, plan.RaiseCgroup, plan.ResizeContainer, plan.FitCgroup:
+	case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.ResizeContainer, podstate.FitCgroup:
 		w.resizeActed(a, r.AllocatedAt)
-	case plan.PullImage:
+	case podstate.PullImage:
 		w.state.Images[a.Object] = plan.Image{Spec: o.image, Ref: r.ImageRef, RestartCount: a.Attempt}
-	case plan.SetupVolumes:
+	case podstate.SetupVolumes:
 		if w.state.Pod != nil {
 			w.state.Volumes.Done(w.state.Pod, a.Version)
 		}
-	case plan.KeepStop:
+	case podstate.KeepStop:
 		w.state.StopUnkept = false
-	case plan.StopSandbox:
+	case podstate.StopSandbox:
 		w.state.StoppedSandboxes[a.ID] = true
-	case plan.TeardownVolumes:
+	case podstate.TeardownVolumes:
 		w.state.Cleaned.Volumes = true
 		w.state.Volumes.Gone()
-	case plan.RemoveCgroup:
+	case podstate.RemoveCgroup:
 		w.state.Cleaned.Cgroup = true
-	case plan.RemoveDirectories:
+	case podstate.RemoveDirectories:
 		w.state.Cleaned.Directories = true
-	case plan.DeleteObject:
+	case podstate.DeleteObject:
 		w.state.Cleaned.API = true
 	}
 }
@@ -255,7 +256,7 @@ func (w *worker) imageOf(name string) string {
 	}
 	spec := &w.state.Pod.Spec
 	for i := range spec.Volumes {
-		if v := &spec.Volumes[i]; v.Image != nil && plan.VolumeKey(v.Name) == name {
+		if v := &spec.Volumes[i]; v.Image != nil && podstate.VolumeKey(v.Name) == name {
 			return v.Image.Reference
 		}
 	}
@@ -287,15 +288,15 @@ func (w *worker) cancelAll() {
 // a disagreement with the runtime cannot keep a processor busy.
 type repeats struct {
 	since  time.Time
-	counts map[plan.Key]int
+	counts map[podstate.Key]int
 }
 
 // mostRepeats of one key within a second.
 const mostRepeats = 10
 
-func (r *repeats) tooMany(key plan.Key, now time.Time) bool {
+func (r *repeats) tooMany(key podstate.Key, now time.Time) bool {
 	if r.counts == nil || now.Sub(r.since) > time.Second {
-		*r = repeats{since: now, counts: map[plan.Key]int{}}
+		*r = repeats{since: now, counts: map[podstate.Key]int{}}
 	}
 	r.counts[key]++
 	return r.counts[key] > mostRepeats

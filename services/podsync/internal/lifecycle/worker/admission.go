@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
@@ -29,7 +29,7 @@ type Question struct {
 
 // Answer is what admission decided.
 type Answer struct {
-	plan.Admission
+	podstate.Admission
 	// Preempt are the pods that are stopped to make room; the decision is
 	// pending then, and asked for again when they have ended.
 	Preempt []Preemption
@@ -40,7 +40,7 @@ type Preemption struct {
 	UID types.UID
 	// Signal is the resource that is short.
 	Signal string
-	Stop   plan.Stop
+	Stop   podstate.Stop
 }
 
 // sayWaiting is how long a pod waits for admission before it is said as an event.
@@ -55,7 +55,7 @@ func (w *worker) admit() {
 	if len(w.state.Observed.Sandboxes) > 0 || w.begun || ended(w.state.Pod.Status.Phase) {
 		if had, ok := w.reg.accept(w, waitedSince(&w.state.Reported)); ok {
 			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
-			w.state.Admission = plan.Admission{Decision: plan.Admitted}
+			w.state.Admission = podstate.Admission{Decision: podstate.Admitted}
 			w.resume(had)
 		}
 		return
@@ -73,15 +73,15 @@ func (w *worker) admit() {
 	}
 	w.state.Admission = a
 	switch {
-	case a.Decision == plan.Admitted:
+	case a.Decision == podstate.Admitted:
 		w.line.Note(timeline.Entry{What: "admitted"})
 		w.keep(resize.Of(w.desired))
-	case a.Decision == plan.Rejected:
+	case a.Decision == podstate.Rejected:
 		w.line.Note(timeline.Entry{What: "rejected", Error: a.Reason + ": " + a.Message})
 		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, a.Reason, a.Message)
 		w.reg.deps.Metrics.rejected(a.Reason)
-	case a.Decision == plan.AdmissionPending && a.Reason != "" && a.Reason != w.waitSaid && waited >= sayWaiting:
+	case a.Decision == podstate.AdmissionPending && a.Reason != "" && a.Reason != w.waitSaid && waited >= sayWaiting:
 		w.waitSaid = a.Reason
 		w.log.Info("Pod waits for admission", "reason", a.Reason, "message", a.Message)
 		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, "AdmissionPending", a.Message)
@@ -95,7 +95,7 @@ func (w *worker) ending() bool {
 
 // admitAgain is when admission that could not decide is asked again.
 func (w *worker) admitAgain() time.Time {
-	if w.state.Pod == nil || w.state.Admission.Decision != plan.AdmissionPending || w.admitAt.IsZero() {
+	if w.state.Pod == nil || w.state.Admission.Decision != podstate.AdmissionPending || w.admitAt.IsZero() {
 		return time.Time{}
 	}
 	return w.state.Now.Add(w.reg.cfg.AdmitAgain)
@@ -103,11 +103,11 @@ func (w *worker) admitAgain() time.Time {
 
 // admit asks admission for a worker's pod, with all others that count, and
 // stops those that must make room. asked is false while the pod is held back.
-func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
+func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.hold(w); w.held {
-		return plan.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
+		return podstate.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
 	}
 	q.Leaving, q.Gone = map[types.UID]bool{}, map[types.UID]bool{}
 	for uid, other := range r.workers {
@@ -124,10 +124,10 @@ func (r *Registry) admit(w *worker, q Question) (a plan.Admission, asked bool) {
 	}
 	answer := r.deps.Admit(q)
 	w.admission = answer.Decision
-	if answer.Decision == plan.Admitted {
+	if answer.Decision == podstate.Admitted {
 		w.allot(resize.Of(q.Pod), 0)
 	}
-	w.claiming = answer.Decision == plan.AdmissionPending && answer.Reason == reasonPreempting
+	w.claiming = answer.Decision == podstate.AdmissionPending && answer.Reason == reasonPreempting
 	for _, p := range answer.Preempt {
 		other := r.workers[p.UID]
 		if other == nil || other.leaving || other.pod == nil {
@@ -170,16 +170,16 @@ func (w *worker) counts() bool {
 	if ended(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
 		return false
 	}
-	if w.admission != plan.AdmissionPending {
-		return w.admission == plan.Admitted
+	if w.admission != podstate.AdmissionPending {
+		return w.admission == podstate.Admitted
 	}
 	// What a list has named and nobody has looked at yet is a sandbox, too.
 	_, kept := w.reg.deps.Allocations.Get(w.uid)
 	return kept || w.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
 }
 
-func running(c plan.Container) bool {
-	return c.State == plan.StateRunning || c.State == plan.StateUnknown
+func running(c podstate.Container) bool {
+	return c.State == podstate.StateRunning || c.State == podstate.StateUnknown
 }
 
 // ended says whether a pod with this phase never runs again.
@@ -194,7 +194,7 @@ func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok
 	if w.held {
 		return resize.Allocation{}, false
 	}
-	w.admission = plan.Admitted
+	w.admission = podstate.Admitted
 	w.pendingSince = since
 	had, generation := w.former()
 	w.allot(had, generation)
@@ -203,7 +203,7 @@ func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok
 
 // Stop asks for a pod's end for a reason of the node's own; false when there is
 // no such pod. It returns at once.
-func (r *Registry) Stop(uid types.UID, stop plan.Stop) bool {
+func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.workers[uid]
@@ -224,7 +224,7 @@ func (w *worker) goOnEnding() {
 }
 
 // stop tells a worker to end its pod. The Registry's lock is held.
-func (w *worker) stop(stop plan.Stop) {
+func (w *worker) stop(stop podstate.Stop) {
 	w.leaving = true
 	w.tell(func(in *inbox) { in.stop = &stop })
 }

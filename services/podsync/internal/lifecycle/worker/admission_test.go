@@ -13,21 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // oneAtATime admits one pod; a critical one has the other stopped.
 func oneAtATime(q Question) Answer {
 	switch {
 	case len(q.Active) == 0:
-		return Answer{Admission: plan.Admission{Decision: plan.Admitted}}
+		return Answer{Admission: podstate.Admission{Decision: podstate.Admitted}}
 	case !strings.HasPrefix(q.Pod.Name, "critical"):
-		return Answer{Admission: plan.Admission{Decision: plan.Rejected, Reason: "OutOfpods", Message: "full"}}
+		return Answer{Admission: podstate.Admission{Decision: podstate.Rejected, Reason: "OutOfpods", Message: "full"}}
 	}
-	a := Answer{Admission: plan.Admission{Reason: reasonPreempting, Message: "waits for room"}}
+	a := Answer{Admission: podstate.Admission{Reason: reasonPreempting, Message: "waits for room"}}
 	for _, pod := range q.Active {
 		if !q.Leaving[pod.UID] {
-			a.Preempt = append(a.Preempt, Preemption{UID: pod.UID, Signal: "pods", Stop: plan.Stop{
+			a.Preempt = append(a.Preempt, Preemption{UID: pod.UID, Signal: "pods", Stop: podstate.Stop{
 				Reason: "Preempting", Message: "makes room", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"},
 			}})
 		}
@@ -102,15 +102,15 @@ func TestNobodyMakesRoomForACriticalPodThatIsWantedNoMore(t *testing.T) {
 
 func TestAPodWhoseSandboxIsListedAndNotLookedAtYetCounts(t *testing.T) {
 	for name, tc := range map[string]struct {
-		observed *plan.Observed
+		observed *podstate.Observed
 		phase    v1.PodPhase
 		want     bool
 	}{
 		"nothing is there":    {nil, "", false},
-		"not looked at yet":   {&plan.Observed{}, "", true},
-		"its sandbox":         {&plan.Observed{Known: true, Sandboxes: []plan.Sandbox{{ID: "s"}}}, "", true},
-		"its container alone": {&plan.Observed{Known: true, Containers: []plan.Container{{ID: "c"}}}, "", false},
-		"it has ended":        {&plan.Observed{}, v1.PodFailed, false},
+		"not looked at yet":   {&podstate.Observed{}, "", true},
+		"its sandbox":         {&podstate.Observed{Known: true, Sandboxes: []podstate.Sandbox{{ID: "s"}}}, "", true},
+		"its container alone": {&podstate.Observed{Known: true, Containers: []podstate.Container{{ID: "c"}}}, "", false},
+		"it has ended":        {&podstate.Observed{}, v1.PodFailed, false},
 	} {
 		r := New(Config{}, Deps{})
 		w := newWorker(r, "u", 1)
@@ -129,19 +129,19 @@ func TestAPodWhoseSandboxIsListedAndNotLookedAtYetCounts(t *testing.T) {
 // one that was bound meanwhile must not be rejected for them.
 func TestAPodThatHasEndedIsNotCounted(t *testing.T) {
 	started := metav1.Now()
-	container := func(state plan.ContainerState) *plan.Observed {
-		return &plan.Observed{Known: true, Sandboxes: []plan.Sandbox{{ID: "sb"}}, Containers: []plan.Container{{ID: "c", Name: "c", State: state}}}
+	container := func(state podstate.ContainerState) *podstate.Observed {
+		return &podstate.Observed{Known: true, Sandboxes: []podstate.Sandbox{{ID: "sb"}}, Containers: []podstate.Container{{ID: "c", Name: "c", State: state}}}
 	}
 	for name, tc := range map[string]struct {
 		status v1.PodStatus
-		seen   *plan.Observed // nil: nothing
+		seen   *podstate.Observed // nil: nothing
 		want   bool
 	}{
 		"it has ended":                            {v1.PodStatus{Phase: v1.PodSucceeded, StartTime: &started}, nil, false},
-		"its containers are there":                {v1.PodStatus{Phase: v1.PodFailed, StartTime: &started}, container(plan.StateExited), false},
-		"nobody has looked at it yet":             {v1.PodStatus{Phase: v1.PodSucceeded, StartTime: &started}, &plan.Observed{}, false},
-		"somebody has written so and it runs":     {v1.PodStatus{Phase: v1.PodFailed, StartTime: &started}, container(plan.StateRunning), true},
-		"it runs":                                 {v1.PodStatus{Phase: v1.PodRunning, StartTime: &started}, container(plan.StateRunning), true},
+		"its containers are there":                {v1.PodStatus{Phase: v1.PodFailed, StartTime: &started}, container(podstate.StateExited), false},
+		"nobody has looked at it yet":             {v1.PodStatus{Phase: v1.PodSucceeded, StartTime: &started}, &podstate.Observed{}, false},
+		"somebody has written so and it runs":     {v1.PodStatus{Phase: v1.PodFailed, StartTime: &started}, container(podstate.StateRunning), true},
+		"it runs":                                 {v1.PodStatus{Phase: v1.PodRunning, StartTime: &started}, container(podstate.StateRunning), true},
 		"it ran before and nobody has looked yet": {v1.PodStatus{Phase: v1.PodRunning, StartTime: &started}, nil, true},
 	} {
 		for _, taken := range []bool{false, true} {
@@ -162,7 +162,7 @@ func TestAPodThatHasEndedIsNotCounted(t *testing.T) {
 				counted := false
 				r.reg.deps.Admit = func(q Question) Answer {
 					counted = len(q.Active) > 0
-					return Answer{Admission: plan.Admission{Decision: plan.AdmissionPending}}
+					return Answer{Admission: podstate.Admission{Decision: podstate.AdmissionPending}}
 				}
 				if taken {
 					r.reg.accept(r.reg.workers[other.UID], time.Time{})
@@ -183,7 +183,7 @@ func TestAPodThatHasEndedIsNotAskedForAdmission(t *testing.T) {
 		var asked []types.UID
 		r.reg.deps.Admit = func(q Question) Answer {
 			asked = append(asked, q.Pod.UID)
-			return Answer{Admission: plan.Admission{Decision: plan.Rejected, Reason: "OutOfcpu", Message: "full"}}
+			return Answer{Admission: podstate.Admission{Decision: podstate.Rejected, Reason: "OutOfcpu", Message: "full"}}
 		}
 		gone := newPod("gone", v1.Container{Image: "app:1"})
 		gone.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: "NodeLost"} // by PodGC, before it began
@@ -209,9 +209,9 @@ func TestAdmissionIsToldOfPodsThatWereDeletedByForce(t *testing.T) {
 		r.reg.deps.Admit = func(q Question) Answer {
 			told := maps.Clone(q.Gone)
 			if gone.Store(&told); len(told) > 0 {
-				return Answer{Admission: plan.Admission{Reason: "OutOfpods", Message: "waits"}}
+				return Answer{Admission: podstate.Admission{Reason: "OutOfpods", Message: "waits"}}
 			}
-			return Answer{Admission: plan.Admission{Decision: plan.Admitted}}
+			return Answer{Admission: podstate.Admission{Decision: podstate.Admitted}}
 		}
 		r.reg.Ready("api")
 		old := newPod("old", v1.Container{Image: "app:1"})

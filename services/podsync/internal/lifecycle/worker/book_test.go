@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func runsOn(end fakecri.Term) fakecri.Script {
@@ -155,7 +155,7 @@ func TestAPodThatTheRuntimeDoesNotKillInTimeIsToldOf(t *testing.T) {
 				r.reg.Ready("api")
 				r.reg.Set(pod, "api")
 				r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
-				r.reg.Stop(pod.UID, plan.Stop{Reason: "Evicted", Message: "low"})
+				r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
 				time.Sleep(44 * time.Second)
 				early := r.eventsWith("ExceededGracePeriod")
 				time.Sleep(10 * time.Minute)

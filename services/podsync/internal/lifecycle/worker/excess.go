@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // excess names the dead containers, by pod, that go for no more than most to
@@ -16,10 +16,10 @@ import (
 // container stays whatever most is, for what happens next is decided from it.
 // Those that were named before go first: they may be on their way already.
 // Source: kubelet-surface 7.6 and the flag --maximum-dead-containers.
-func excess(pods map[types.UID]plan.Observed, most int, before map[types.UID]map[string]bool) map[types.UID]map[string]bool {
+func excess(pods map[types.UID]podstate.Observed, most int, before map[types.UID]map[string]bool) map[types.UID]map[string]bool {
 	type dead struct {
 		uid types.UID
-		*plan.Container
+		*podstate.Container
 	}
 	out := map[types.UID]map[string]bool{}
 	total, units := 0, [][]dead{}
@@ -31,7 +31,7 @@ func excess(pods map[types.UID]plan.Observed, most int, before map[types.UID]map
 			if !later {
 				at, seen[c.Name] = -1, -1
 			}
-			if c.State != plan.StateExited {
+			if c.State != podstate.StateExited {
 				continue
 			}
 			total++

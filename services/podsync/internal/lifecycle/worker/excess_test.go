@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // instances of one container of a pod, newest first; r runs, the rest is dead.
-func instances(uid, name, states string) plan.Observed {
-	var o plan.Observed
+func instances(uid, name, states string) podstate.Observed {
+	var o podstate.Observed
 	for i, s := range states {
-		c := plan.Container{ID: fmt.Sprintf("%s/%s%d", uid, name, len(states)-i), Name: name, State: plan.StateExited}
+		c := podstate.Container{ID: fmt.Sprintf("%s/%s%d", uid, name, len(states)-i), Name: name, State: podstate.StateExited}
 		if s == 'r' {
-			c.State = plan.StateRunning
+			c.State = podstate.StateRunning
 		}
 		c.CreatedAt = time.Unix(int64(uid[0])+int64(len(states)-i)*100, 0)
 		o.Containers = append(o.Containers, c)
@@ -30,20 +30,20 @@ func instances(uid, name, states string) plan.Observed {
 
 func TestNoMoreDeadContainersStayThanTheNodeMayHave(t *testing.T) {
 	for name, tc := range map[string]struct {
-		pods []plan.Observed
+		pods []podstate.Observed
 		most int
 		want []string
 	}{
-		"no bound":                        {[]plan.Observed{instances("a", "c", "rddd")}, -1, nil},
-		"as many as may stay":             {[]plan.Observed{instances("a", "c", "rddd")}, 3, nil},
-		"one too many: the oldest":        {[]plan.Observed{instances("a", "c", "rddd")}, 2, []string{"a/c1"}},
-		"each has its part":               {[]plan.Observed{instances("a", "c", "rddd"), instances("b", "c", "rd")}, 2, []string{"a/c1", "a/c2"}},
-		"fewer than containers":           {[]plan.Observed{instances("a", "c", "rd"), instances("b", "c", "rd")}, 1, []string{"a/c1"}},
-		"none may stay":                   {[]plan.Observed{instances("a", "c", "rd"), instances("b", "c", "rd")}, 0, []string{"a/c1", "b/c1"}},
-		"the newest stays though it died": {[]plan.Observed{instances("a", "c", "ddd"), instances("b", "c", "d")}, 0, []string{"a/c1", "a/c2"}},
+		"no bound":                        {[]podstate.Observed{instances("a", "c", "rddd")}, -1, nil},
+		"as many as may stay":             {[]podstate.Observed{instances("a", "c", "rddd")}, 3, nil},
+		"one too many: the oldest":        {[]podstate.Observed{instances("a", "c", "rddd")}, 2, []string{"a/c1"}},
+		"each has its part":               {[]podstate.Observed{instances("a", "c", "rddd"), instances("b", "c", "rd")}, 2, []string{"a/c1", "a/c2"}},
+		"fewer than containers":           {[]podstate.Observed{instances("a", "c", "rd"), instances("b", "c", "rd")}, 1, []string{"a/c1"}},
+		"none may stay":                   {[]podstate.Observed{instances("a", "c", "rd"), instances("b", "c", "rd")}, 0, []string{"a/c1", "b/c1"}},
+		"the newest stays though it died": {[]podstate.Observed{instances("a", "c", "ddd"), instances("b", "c", "d")}, 0, []string{"a/c1", "a/c2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pods := map[types.UID]plan.Observed{}
+			pods := map[types.UID]podstate.Observed{}
 			for i, o := range tc.pods {
 				pods[types.UID(fmt.Sprint(i))] = o
 			}
@@ -62,7 +62,7 @@ func TestNoMoreDeadContainersStayThanTheNodeMayHave(t *testing.T) {
 }
 
 func TestADeadContainerThatIsOnItsWayIsNotJoinedByAnother(t *testing.T) {
-	pods := map[types.UID]plan.Observed{"0": instances("a", "c", "rd"), "1": instances("b", "c", "rd")}
+	pods := map[types.UID]podstate.Observed{"0": instances("a", "c", "rd"), "1": instances("b", "c", "rd")}
 	got := excess(pods, 1, map[types.UID]map[string]bool{"1": {"b/c1": true}})
 	if len(got) != 1 || !got["1"]["b/c1"] {
 		t.Errorf("%v go, want the one that was named before", got)

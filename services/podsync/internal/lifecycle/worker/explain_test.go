@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
@@ -36,11 +36,11 @@ func TestWhatHangsIsWaitedForSinceItBegan(t *testing.T) {
 		r.reg.Set(pod, "api")
 		time.Sleep(10 * time.Minute)
 		why, ok := r.reg.Explain(pod.UID)
-		at := slices.IndexFunc(why.Waits, func(w plan.Wait) bool { return w.Kind == "volume" })
+		at := slices.IndexFunc(why.Waits, func(w podstate.Wait) bool { return w.Kind == "volume" })
 		if !ok || at < 0 || why.Waits[at].Since.Sub(began) > time.Second || why.Waits[at].Since.Before(began) {
 			t.Errorf("%+v", why.Waits)
 		}
-		if last := why.Timeline[len(why.Timeline)-1]; !last.Running || last.What != string(plan.SetupVolumes) {
+		if last := why.Timeline[len(why.Timeline)-1]; !last.Running || last.What != string(podstate.SetupVolumes) {
 			t.Errorf("the last entry is %+v", last)
 		}
 		close(hang)

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Metrics counts what workers do, under the names that dashboards know. The nil
@@ -70,15 +70,15 @@ func (m *Metrics) acted(pod *v1.Pod, o outcome, reason string) {
 		return
 	}
 	switch {
-	case o.action.Kind == plan.MakeSandbox && o.err == nil:
+	case o.action.Kind == podstate.MakeSandbox && o.err == nil:
 		m.startedPods.Inc()
 		m.userNamespace(pod, nil)
-	case o.action.Kind == plan.MakeSandbox:
+	case o.action.Kind == podstate.MakeSandbox:
 		m.startedPodsErrors.Inc()
 		m.userNamespace(pod, o.err)
-	case o.action.Kind == plan.StartContainer && o.err == nil:
+	case o.action.Kind == podstate.StartContainer && o.err == nil:
 		m.startedContainers.WithLabelValues(typeOf(pod, o.action.Container)).Inc()
-	case o.action.Kind == plan.StartContainer:
+	case o.action.Kind == podstate.StartContainer:
 		m.containerErrors.WithLabelValues(typeOf(pod, o.action.Container), reason).Inc()
 	}
 }

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // apiSource is the source whose pods have unique names by themselves.
@@ -107,7 +107,7 @@ func (r *Registry) finished(w *worker) {
 	}
 	r.holdAgain()
 	for _, other := range r.workers {
-		if other.admission == plan.AdmissionPending && !other.held {
+		if other.admission == podstate.AdmissionPending && !other.held {
 			other.tell(func(*inbox) {})
 		}
 	}
@@ -149,20 +149,20 @@ func (r *Registry) note(w *worker, stopped bool) {
 // askAgain lets pods that wait for admission ask again. The lock is held.
 func (r *Registry) askAgain() {
 	for _, other := range r.workers {
-		if other.admission == plan.AdmissionPending && !other.held {
+		if other.admission == podstate.AdmissionPending && !other.held {
 			other.tell(func(*inbox) {})
 		}
 	}
 }
 
 // ProbeResult takes in what a probe found.
-func (r *Registry) ProbeResult(uid types.UID, key plan.ProbeKey, result plan.ProbeResult) {
+func (r *Registry) ProbeResult(uid types.UID, key podstate.ProbeKey, result podstate.ProbeResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.workers[uid]; w != nil {
 		w.tell(func(in *inbox) {
 			if in.probes == nil {
-				in.probes = map[plan.ProbeKey]plan.ProbeResult{}
+				in.probes = map[podstate.ProbeKey]podstate.ProbeResult{}
 			}
 			in.probes[key] = result
 		})

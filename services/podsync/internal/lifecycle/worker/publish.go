@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/status/equal"
 )
@@ -31,7 +32,7 @@ func (w *worker) publish(out plan.Output) {
 	old := w.state.Reported
 	w.state.Reported = out.Status
 	changed := !equal.Equal(old, out.Status)
-	if w.state.Observed.Known && w.state.Admission.Decision != plan.AdmissionPending || out.Terminating {
+	if w.state.Observed.Known && w.state.Admission.Decision != podstate.AdmissionPending || out.Terminating {
 		if changed {
 			w.noteStatus(&old, &out.Status)
 			w.transitions(&old, &out.Status)
@@ -55,7 +56,7 @@ func (w *worker) publish(out plan.Output) {
 }
 
 // keepSince carries over since when the pod waits for each thing.
-func (w *worker) keepSince(waits []plan.Wait) {
+func (w *worker) keepSince(waits []podstate.Wait) {
 	for i := range waits {
 		waits[i].Since = w.state.Now
 		for _, old := range w.waits {
@@ -65,7 +66,7 @@ func (w *worker) keepSince(waits []plan.Wait) {
 		}
 	}
 	for _, now := range waits {
-		if now.Kind == "network" && !slices.ContainsFunc(w.waits, func(old plan.Wait) bool { return old.Kind == "network" }) && w.state.Pod != nil {
+		if now.Kind == "network" && !slices.ContainsFunc(w.waits, func(old podstate.Wait) bool { return old.Kind == "network" }) && w.state.Pod != nil {
 			w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, "NetworkNotReady", now.Reason)
 		}
 	}

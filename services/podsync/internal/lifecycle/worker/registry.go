@@ -21,6 +21,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/conditions"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
@@ -42,10 +43,10 @@ type Status interface {
 
 // Probes is told which probes should run, and tells what they said; *probe.Board has it.
 type Probes interface {
-	Set(pod *v1.Pod, targets []plan.Target)
+	Set(pod *v1.Pod, targets []podstate.Target)
 	Remove(uid types.UID)
 	// Results are the last ones, also those of a former life of this process.
-	Results(uid types.UID) map[plan.ProbeKey]plan.ProbeResult
+	Results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult
 }
 
 // Standing keeps since when the conditions of static pods stand; *standing.Keeper
@@ -60,7 +61,7 @@ type Standing interface {
 // Ends is what the node decided to end; *stopping.Keeper has it.
 type Ends interface {
 	// Of is the decision of an earlier life; nil when there is none.
-	Of(uid types.UID) *plan.Stop
+	Of(uid types.UID) *podstate.Stop
 	Forget(uid types.UID)
 	Prune(exists func(types.UID) bool)
 }
@@ -133,7 +134,7 @@ type Deps struct {
 	Unmet func(old, now *v1.Pod) ([]string, error)
 	// Resize decides on a resize: nil when it can be allocated. It must not
 	// block and not call the Registry.
-	Resize func(ResizeQuestion) *plan.ResizePending
+	Resize func(ResizeQuestion) *podstate.ResizePending
 	// Allocations is what pods were allocated in earlier lives; nil for nothing.
 	Allocations Allocations
 	// Node is what of the node matters to a status; it must not block.
@@ -160,7 +161,7 @@ type Registry struct {
 	life     context.Context // nil before Run
 	seq      uint64
 	workers  map[types.UID]*worker
-	observed map[types.UID]plan.Observed
+	observed map[types.UID]podstate.Observed
 	// ended holds pods whose worker is done and whose source has not said yet
 	// that they are gone.
 	ended map[types.UID]bool
@@ -205,7 +206,7 @@ func New(cfg Config, deps Deps) *Registry {
 	r := &Registry{
 		cfg: cfg, deps: deps,
 		workers:  map[types.UID]*worker{},
-		observed: map[types.UID]plan.Observed{},
+		observed: map[types.UID]podstate.Observed{},
 		ended:    map[types.UID]bool{},
 		ready:    map[string]bool{},
 		doubts:   map[string]bool{},
@@ -319,7 +320,7 @@ func (r *Registry) SourcesReady() time.Time {
 }
 
 // Observe implements observe.Sink.
-func (r *Registry) Observe(uid types.UID, o plan.Observed) {
+func (r *Registry) Observe(uid types.UID, o podstate.Observed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	empty := len(o.Sandboxes) == 0 && len(o.Containers) == 0
@@ -356,11 +357,11 @@ func (r *Registry) RuntimeSeen() {
 func (r *Registry) RuntimeChanged(observe.Runtime) { r.Recheck() }
 
 // current is what is known of a pod in the runtime. The lock is held.
-func (r *Registry) current(uid types.UID) plan.Observed {
+func (r *Registry) current(uid types.UID) podstate.Observed {
 	if o, ok := r.observed[uid]; ok {
 		return o
 	}
-	return plan.Observed{Known: r.seen}
+	return podstate.Observed{Known: r.seen}
 }
 
 // Recheck makes every worker plan anew: something of the node has changed.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
@@ -285,11 +286,11 @@ func TestAPodThatComesBackWhileItsFormerLifeEndsRunsAfterIt(t *testing.T) {
 func TestWhatFailedOfAContainerIsForgottenWithIt(t *testing.T) {
 	r := &Registry{deps: Deps{Timelines: timeline.NewBook()}}
 	w := newWorker(r, "u", 1)
-	w.state.Observed = plan.Observed{
-		Sandboxes: []plan.Sandbox{{ID: "s"}}, Containers: []plan.Container{{ID: "c"}},
+	w.state.Observed = podstate.Observed{
+		Sandboxes: []podstate.Sandbox{{ID: "s"}}, Containers: []podstate.Container{{ID: "c"}},
 	}
-	stay := []plan.Key{{Kind: plan.KillContainer, Object: "c"}, {Kind: plan.StopSandbox, Object: "s"}, {Kind: plan.PullImage, Object: "app"}, {Kind: plan.SetupVolumes}}
-	for _, k := range append(stay, plan.Key{Kind: plan.KillContainer, Object: "gone"}, plan.Key{Kind: plan.RemoveSandbox, Object: "gone"}) {
+	stay := []podstate.Key{{Kind: podstate.KillContainer, Object: "c"}, {Kind: podstate.StopSandbox, Object: "s"}, {Kind: podstate.PullImage, Object: "app"}, {Kind: podstate.SetupVolumes}}
+	for _, k := range append(stay, podstate.Key{Kind: podstate.KillContainer, Object: "gone"}, podstate.Key{Kind: podstate.RemoveSandbox, Object: "gone"}) {
 		w.state.Failures[k] = plan.Failure{Count: 1}
 	}
 	w.forgetGone()
@@ -349,7 +350,7 @@ func TestNothingStartsBeforeTheRuntimeIsThere(t *testing.T) {
 func TestAdmissionThatCannotDecideIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
-		answer := plan.Admission{Decision: plan.AdmissionPending, Message: "the Node is not synced"}
+		answer := podstate.Admission{Decision: podstate.AdmissionPending, Message: "the Node is not synced"}
 		r.reg.deps.Admit = func(Question) Answer { return Answer{Admission: answer} }
 		r.reg.Ready("api")
 		pod := newPod("p", v1.Container{Image: "app:1"})
@@ -359,7 +360,7 @@ func TestAdmissionThatCannotDecideIsAskedAgain(t *testing.T) {
 			t.Fatalf("%d sandboxes before admission", n)
 		}
 		r.reg.mu.Lock()
-		answer = plan.Admission{Decision: plan.Rejected, Reason: "OutOfcpu", Message: "too much"}
+		answer = podstate.Admission{Decision: podstate.Rejected, Reason: "OutOfcpu", Message: "too much"}
 		r.reg.mu.Unlock()
 		r.reg.Recheck()
 		r.until("rejected", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
@@ -404,7 +405,7 @@ func TestAPodThatTheNodeStopsFailsWithItsReasonOnceItHasStopped(t *testing.T) {
 		pod := newPod("p", v1.Container{Image: "app:1"})
 		r.reg.Set(pod, "api")
 		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
-		if !r.reg.Stop(pod.UID, plan.Stop{Reason: "Evicted", Message: "too little memory"}) || r.reg.Stop("other", plan.Stop{}) {
+		if !r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "too little memory"}) || r.reg.Stop("other", podstate.Stop{}) {
 			t.Error("Stop found the wrong pods")
 		}
 		if took := r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed }); took < 3*time.Second {

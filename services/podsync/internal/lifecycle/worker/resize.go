@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
@@ -45,7 +46,7 @@ type grant struct {
 	// pod is the newest pod with what it is allocated.
 	pod *v1.Pod
 	// pending is why the newest spec is not allocated; nil when it is.
-	pending *plan.ResizePending
+	pending *podstate.ResizePending
 	since   time.Time
 	// asked is the pod that pending is about.
 	asked *v1.Pod
@@ -66,7 +67,7 @@ func (w *worker) regrant() {
 // resizing says whether the pod is to have something else than it has. The lock
 // is held.
 func (w *worker) resizing() bool {
-	return w.grant.known && w.grant.pod != w.pod && w.admission == plan.Admitted && !w.stopped && !w.gone &&
+	return w.grant.known && w.grant.pod != w.pod && w.admission == podstate.Admitted && !w.stopped && !w.gone &&
 		w.pod != nil && w.pod.DeletionTimestamp == nil
 }
 
@@ -122,7 +123,7 @@ func (r *Registry) settleOne(asking *worker, trigger string) bool {
 
 // defers notes that a resize has to wait, or can never be, and says whether that
 // is news. The lock is held.
-func (w *worker) defers(pending *plan.ResizePending, tell bool) bool {
+func (w *worker) defers(pending *podstate.ResizePending, tell bool) bool {
 	pending.Generation = w.pod.Generation
 	if w.grant.since.IsZero() {
 		w.grant.since = time.Now()
@@ -156,7 +157,7 @@ func (w *worker) allocated() *v1.Pod {
 	switch {
 	case w.grant.known:
 		return w.grant.pod
-	case w.admission == plan.AdmissionPending && !w.claiming: // of an earlier life, not taken up yet
+	case w.admission == podstate.AdmissionPending && !w.claiming: // of an earlier life, not taken up yet
 		a, _ := w.former()
 		return a.Apply(w.pod)
 	}
@@ -288,15 +289,15 @@ func (w *worker) saidByNothing() bool {
 // known that it was admitted, but not with what. Its sandbox, once it is there, says it
 // too. Of one that ends nobody asks any more, and its object goes once its end was told.
 func (w *worker) keepsFirst() bool {
-	_, keeping := w.state.InFlight[plan.Key{Kind: plan.KeepAllocation}]
+	_, keeping := w.state.InFlight[podstate.Key{Kind: podstate.KeepAllocation}]
 	return keeping && !w.stored && !w.begun && w.published == nil && w.saidByNothing()
 }
 
 // resizeActed notes what an action of a resize that went well has changed.
-func (w *worker) resizeActed(a plan.Action, at time.Time) {
+func (w *worker) resizeActed(a podstate.Action, at time.Time) {
 	r := &w.state.Resize
 	switch a.Kind {
-	case plan.KeepAllocation:
+	case podstate.KeepAllocation:
 		w.stored = true
 		if w.kept != nil && w.kept.Equal(*a.Allocation) {
 			break // nothing of it changes
@@ -304,21 +305,21 @@ func (w *worker) resizeActed(a plan.Action, at time.Time) {
 		w.keep(*a.Allocation)
 		r.Generation, r.At, r.Unfinished, r.Raised = a.Generation, at, true, false
 		for k := range w.state.Failures {
-			if k.Kind == plan.ResizeContainer || k.Kind == plan.RaiseCgroup || k.Kind == plan.FitCgroup {
+			if k.Kind == podstate.ResizeContainer || k.Kind == podstate.RaiseCgroup || k.Kind == podstate.FitCgroup {
 				delete(w.state.Failures, k)
 			}
 		}
 		w.reg.deps.Metrics.resized(w.resizeBegan, false)
 		w.resizeBegan = at
-	case plan.RaiseCgroup:
+	case podstate.RaiseCgroup:
 		r.Raised = a.Generation == r.Generation // else it is that of an earlier size
-	case plan.ResizeContainer:
+	case podstate.ResizeContainer:
 		if r.Sent == nil {
 			r.Sent = map[string]resources.Kernel{}
 		}
 		r.Sent[a.ID] = a.Kernel
 		delete(r.Unsure, a.ID)
-	case plan.FitCgroup:
+	case podstate.FitCgroup:
 		if a.Generation != r.Generation {
 			break // another size was allocated meanwhile, and has all before it
 		}
@@ -331,8 +332,8 @@ func (w *worker) resizeActed(a plan.Action, at time.Time) {
 }
 
 // resizeFailed notes that a container may or may not have been changed.
-func (w *worker) resizeFailed(a plan.Action) {
-	if a.Kind != plan.ResizeContainer {
+func (w *worker) resizeFailed(a podstate.Action) {
+	if a.Kind != podstate.ResizeContainer {
 		return
 	}
 	r := &w.state.Resize

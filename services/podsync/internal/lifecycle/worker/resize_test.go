@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
@@ -325,16 +326,16 @@ func TestAContainerThatIsRestartedForAResizeIsNeverShownAsEnded(t *testing.T) {
 func TestWhatEndsOfAnEarlierResizeIsNotTheEndOfTheNext(t *testing.T) {
 	w := &worker{state: plan.State{Resize: plan.Resize{Generation: 3, Unfinished: true}}, reg: &Registry{}}
 	r := &w.state.Resize
-	w.resizeActed(plan.Action{Key: plan.Key{Kind: plan.RaiseCgroup}, Generation: 2}, time.Time{})
+	w.resizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, Generation: 2}, time.Time{})
 	if r.Raised {
 		t.Error("the cgroup counts as raised by the resize before")
 	}
-	w.resizeActed(plan.Action{Key: plan.Key{Kind: plan.RaiseCgroup}, Generation: 3}, time.Time{})
-	w.resizeActed(plan.Action{Key: plan.Key{Kind: plan.FitCgroup}, Generation: 2}, time.Time{})
+	w.resizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, Generation: 3}, time.Time{})
+	w.resizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}, Generation: 2}, time.Time{})
 	if !r.Raised || !r.Unfinished {
 		t.Errorf("the end of the one before: %+v", r)
 	}
-	change := plan.Action{Key: plan.Key{Kind: plan.ResizeContainer, Object: "c"}, ID: "c"}
+	change := podstate.Action{Key: podstate.Key{Kind: podstate.ResizeContainer, Object: "c"}, ID: "c"}
 	for i, step := range []struct{ tried, most int64 }{{100, 100}, {50, 100}, {200, 200}, {0, 0}, {300, 0}} {
 		change.Kernel.Memory = step.tried
 		w.resizeFailed(change)
@@ -346,7 +347,7 @@ func TestWhatEndsOfAnEarlierResizeIsNotTheEndOfTheNext(t *testing.T) {
 	if _, unsure := r.Unsure["c"]; unsure {
 		t.Error("after a change that went well it is not known what the container has")
 	}
-	w.resizeActed(plan.Action{Key: plan.Key{Kind: plan.FitCgroup}, Generation: 3}, time.Time{})
+	w.resizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}, Generation: 3}, time.Time{})
 	if r.Unfinished || r.Raised {
 		t.Errorf("at the end: %+v", r)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
@@ -48,14 +48,14 @@ func (m resizeMetrics) all() []prometheus.Collector {
 
 // allocated counts a resize that was allocated after it had to wait; nil is one
 // that had not.
-func (m *Metrics) allocated(waited *plan.ResizePending, trigger string) {
+func (m *Metrics) allocated(waited *podstate.ResizePending, trigger string) {
 	if m != nil && waited != nil {
 		m.resize.accepted.WithLabelValues(trigger).Inc()
 	}
 }
 
 // pending counts a resize that begins to wait for ever.
-func (m *Metrics) pending(p *plan.ResizePending) {
+func (m *Metrics) pending(p *podstate.ResizePending) {
 	if m != nil && p.Reason == v1.PodReasonInfeasible {
 		m.resize.infeasible.WithLabelValues(p.Message).Inc()
 	}

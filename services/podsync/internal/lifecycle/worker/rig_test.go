@@ -24,6 +24,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
@@ -44,7 +46,7 @@ type edges struct {
 	finished map[types.UID]bool
 	volumes  map[types.UID]bool
 	setup    func(pod *v1.Pod) error
-	targets  map[types.UID][]plan.Target
+	targets  map[types.UID][]podstate.Target
 	inDoubt  []string
 }
 
@@ -126,13 +128,13 @@ func (e *edges) said() []string {
 
 type probes struct{ *edges }
 
-func (p probes) Set(pod *v1.Pod, targets []plan.Target) {
+func (p probes) Set(pod *v1.Pod, targets []podstate.Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.targets[pod.UID] = targets
 }
-func (p probes) Results(types.UID) map[plan.ProbeKey]plan.ProbeResult { return nil }
-func (p probes) Remove(uid types.UID)                                 { p.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}, nil) }
+func (p probes) Results(types.UID) map[podstate.ProbeKey]podstate.ProbeResult { return nil }
+func (p probes) Remove(uid types.UID)                                         { p.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}, nil) }
 
 type materials struct{}
 
@@ -179,9 +181,9 @@ func (materials) Container(_ context.Context, r criconfig.Request) (*runtimeapi.
 			cri.LabelPodName: r.Pod.Name, cri.LabelPodNamespace: r.Pod.Namespace, cri.LabelPodUID: string(r.Pod.UID), cri.LabelContainerName: r.Container,
 		},
 		Annotations: map[string]string{
-			cri.AnnotationHash: plan.Hash(c), cri.AnnotationRestartCount: strconv.Itoa(r.RestartCount), cri.AnnotationBackoff: r.Backoff.String(),
+			cri.AnnotationHash: podutil.Hash(c), cri.AnnotationRestartCount: strconv.Itoa(r.RestartCount), cri.AnnotationBackoff: r.Backoff.String(),
 			cri.AnnotationResources:  must(encode(resources.Effective(r.Pod, c))),
-			cri.AnnotationBackoffKey: plan.BackoffKey(c), cri.AnnotationRound: strconv.Itoa(r.Round),
+			cri.AnnotationBackoffKey: podutil.BackoffKey(c), cri.AnnotationRound: strconv.Itoa(r.Round),
 		},
 		Linux: &runtimeapi.LinuxContainerConfig{Resources: criconfig.Kernel(resources.ForContainer(resources.Effective(r.Pod, c), quotas))},
 	}, nil
@@ -223,7 +225,7 @@ type rig struct {
 }
 
 // resize lets resizes through while the cpu is not asked for twice.
-func (r *rig) resize(q ResizeQuestion) *plan.ResizePending {
+func (r *rig) resize(q ResizeQuestion) *podstate.ResizePending {
 	sum := func(pod *v1.Pod) int64 {
 		return pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
 	}
@@ -232,7 +234,7 @@ func (r *rig) resize(q ResizeQuestion) *plan.ResizePending {
 		want += sum(other)
 	}
 	if r.capacity > 0 && want > r.capacity {
-		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Cause: "OutOfcpu", Message: fmt.Sprintf("%d of %d", want, r.capacity)}
+		return &podstate.ResizePending{Reason: v1.PodReasonDeferred, Cause: "OutOfcpu", Message: fmt.Sprintf("%d of %d", want, r.capacity)}
 	}
 	return nil
 }
@@ -240,7 +242,7 @@ func (r *rig) resize(q ResizeQuestion) *plan.ResizePending {
 func newRig(t *testing.T, cfg fakecri.Config) *rig {
 	r := &rig{t: t, rt: fakecri.New(cfg), e: &edges{
 		statuses: map[types.UID][]v1.PodStatus{}, at: map[types.UID][]time.Time{}, finished: map[types.UID]bool{},
-		volumes: map[types.UID]bool{}, targets: map[types.UID][]plan.Target{},
+		volumes: map[types.UID]bool{}, targets: map[types.UID][]podstate.Target{},
 	}}
 	r.hostIPs.Store(&[]string{"192.0.2.1"})
 	t.Cleanup(func() { r.stop(); r.rt.Close() })
@@ -252,7 +254,7 @@ func newRig(t *testing.T, cfg fakecri.Config) *rig {
 // keeper keeps the decisions to end pods.
 type keeper struct{ r *rig }
 
-func (k keeper) Put(ctx context.Context, uid types.UID, stop plan.Stop) error {
+func (k keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) error {
 	if k.r.put != nil {
 		if err := k.r.put(); err != nil {
 			return err
@@ -298,7 +300,7 @@ func (r *rig) start() {
 	})
 	r.reg = New(Config{Sources: []string{"api"}}, Deps{
 		Executor: exec, Status: r.e, Probes: probes{r.e}, Events: r.e, Pods: r.pods, Mirrors: r.mirrors,
-		Admit:  func(Question) Answer { return Answer{Admission: plan.Admission{Decision: plan.Admitted}} },
+		Admit:  func(Question) Answer { return Answer{Admission: podstate.Admission{Decision: podstate.Admitted}} },
 		Resize: r.resize, Allocations: r.store, Ends: r.ends,
 		InDoubt: r.e.doubted,
 		Unmet: func(old, now *v1.Pod) ([]string, error) {

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestWhatTheNodeEndsDoesNotComeBackWhenPodsyncIsKilled(t *testing.T) {
@@ -27,7 +27,7 @@ func TestWhatTheNodeEndsDoesNotComeBackWhenPodsyncIsKilled(t *testing.T) {
 				r.reg.Ready("api")
 				r.reg.Set(pod, src)
 				r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
-				r.reg.Stop(pod.UID, plan.Stop{Reason: "Evicted", Message: "low"})
+				r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
 				r.until("its end has begun", time.Minute, func() bool { return r.rt.Calls()["StopContainer"] == 1 })
 				r.stop()
 				r.start()
@@ -63,7 +63,7 @@ func TestThatAnEndCannotBeKeptHoldsNothingUp(t *testing.T) {
 		if err := os.WriteFile(filepath.Dir(r.path), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r.reg.Stop(pod.UID, plan.Stop{Reason: "Evicted", Message: "low"})
+		r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
 		if took := r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed }); took > time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -86,7 +86,7 @@ func TestTheEndOfAStaticPodThatIsKeptLateDoesNotOutliveIt(t *testing.T) {
 		r.reg.Ready("api")
 		r.reg.Set(pod, "file")
 		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
-		r.reg.Stop(pod.UID, plan.Stop{Reason: "Evicted", Message: "low"})
+		r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
 		r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
 		if puts != 2 {
 			t.Errorf("kept %d times when it ended", puts)

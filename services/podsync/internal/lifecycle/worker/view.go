@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
@@ -38,16 +38,16 @@ func (r *Registry) Gone(namespace, name string) (types.UID, bool) {
 }
 
 // waiting is what the pod waits for now, for others than the worker.
-func (w *worker) waiting() []plan.Wait {
+func (w *worker) waiting() []podstate.Wait {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.shownWaits)
 }
 
 // objectOf is what an action is about, as the timeline shows it.
-func (w *worker) objectOf(a plan.Action) string {
+func (w *worker) objectOf(a podstate.Action) string {
 	switch {
-	case a.Kind == plan.PullImage:
+	case a.Kind == podstate.PullImage:
 		return w.imageOf(a.Container)
 	case a.Container != "":
 		return a.Container
@@ -61,8 +61,8 @@ func (w *worker) objectOf(a plan.Action) string {
 const shortID = 13
 
 // noteObserved puts into the timeline what the runtime shows that it did not before.
-func (w *worker) noteObserved(old, now *plan.Observed) {
-	before := make(map[string]plan.ContainerState, len(old.Containers))
+func (w *worker) noteObserved(old, now *podstate.Observed) {
+	before := make(map[string]podstate.ContainerState, len(old.Containers))
 	for i := range old.Containers {
 		before[old.Containers[i].ID] = old.Containers[i].State
 	}
@@ -74,23 +74,23 @@ func (w *worker) noteObserved(old, now *plan.Observed) {
 			continue
 		}
 		switch c.State {
-		case plan.StateRunning:
+		case podstate.StateRunning:
 			w.line.Note(timeline.Entry{At: c.StartedAt, What: "container runs", Object: c.Name})
-		case plan.StateExited:
+		case podstate.StateExited:
 			w.line.Note(exitOf(c))
-		case plan.StateUnknown:
+		case podstate.StateUnknown:
 			w.line.Note(timeline.Entry{What: "container is in unknown state", Object: c.Name})
 		}
 	}
 	for i := range old.Sandboxes {
 		o := &old.Sandboxes[i]
-		if o.Ready && !slices.ContainsFunc(now.Sandboxes, func(s plan.Sandbox) bool { return s.ID == o.ID && s.Ready }) {
+		if o.Ready && !slices.ContainsFunc(now.Sandboxes, func(s podstate.Sandbox) bool { return s.ID == o.ID && s.Ready }) {
 			w.line.Note(timeline.Entry{What: "sandbox has stopped"})
 		}
 	}
 }
 
-func exitOf(c *plan.Container) timeline.Entry {
+func exitOf(c *podstate.Container) timeline.Entry {
 	e := timeline.Entry{At: c.FinishedAt, What: "container ended", Object: c.Name, Detail: fmt.Sprintf("exit code %d", c.ExitCode)}
 	if c.Reason != "" {
 		e.Detail += ", " + c.Reason
@@ -106,7 +106,7 @@ func exitOf(c *plan.Container) timeline.Entry {
 }
 
 // noteProbe puts into the timeline that a probe's result turned.
-func (w *worker) noteProbe(key plan.ProbeKey, r plan.ProbeResult) {
+func (w *worker) noteProbe(key podstate.ProbeKey, r podstate.ProbeResult) {
 	old, had := w.state.Probes[key]
 	if had && old.ContainerID == r.ContainerID && old.Success == r.Success {
 		return

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
@@ -33,7 +34,7 @@ type worker struct {
 	// keptLogs: logs were left on the disk for the pod that comes back.
 	keptLogs  bool
 	held      bool
-	admission plan.Decision
+	admission podstate.Decision
 	leaving   bool // it was told to stop
 	preempted bool // for another pod's sake
 	claiming  bool // others are being stopped to make room for it
@@ -46,7 +47,7 @@ type worker struct {
 	mu sync.Mutex
 	in inbox
 	// shownWaits is what the pod waits for, guarded by mu too.
-	shownWaits []plan.Wait
+	shownWaits []podstate.Wait
 	wake       chan struct{}
 
 	life    context.Context
@@ -66,10 +67,10 @@ type worker struct {
 	shown     *v1.Pod // what the newest view shows
 	ended     bool    // what was last noted as stopped
 	overdue   bool    // it was told that the pod's end takes too long
-	cancels   map[plan.Key]*flight
-	hooks     map[string]plan.Hook
-	targets   []plan.Target
-	waits     []plan.Wait
+	cancels   map[podstate.Key]*flight
+	hooks     map[string]podstate.Hook
+	targets   []podstate.Target
+	waits     []podstate.Wait
 	admitAt   time.Time // when admission was first asked
 	waitSaid  string    // the reason to wait of which an event was recorded
 	line      *timeline.Line
@@ -89,11 +90,11 @@ type flight struct {
 type inbox struct {
 	pod      *v1.Pod
 	removed  bool
-	observed *plan.Observed
-	probes   map[plan.ProbeKey]plan.ProbeResult
-	hooks    map[string]plan.Hook
+	observed *podstate.Observed
+	probes   map[podstate.ProbeKey]podstate.ProbeResult
+	hooks    map[string]podstate.Hook
 	done     []outcome
-	stop     *plan.Stop
+	stop     *podstate.Stop
 	stopKept bool // stop was kept by an earlier life
 	objects  bool
 	excess   *map[string]bool
@@ -104,8 +105,8 @@ func newWorker(r *Registry, uid types.UID, seq uint64) *worker {
 		line: r.deps.Timelines.Open(uid),
 		reg:  r, uid: uid, seq: seq, wake: make(chan struct{}, 1), first: firstStart{seen: time.Now()},
 		state: plan.State{
-			UID: uid, Probes: map[plan.ProbeKey]plan.ProbeResult{}, Images: map[string]plan.Image{},
-			InFlight: map[plan.Key]plan.Action{}, Failures: map[plan.Key]plan.Failure{},
+			UID: uid, Probes: map[podstate.ProbeKey]podstate.ProbeResult{}, Images: map[string]plan.Image{},
+			InFlight: map[podstate.Key]podstate.Action{}, Failures: map[podstate.Key]plan.Failure{},
 			Stops: map[string]plan.ContainerStop{}, StoppedSandboxes: map[string]bool{},
 		},
 	}
@@ -161,7 +162,7 @@ func (w *worker) run(life context.Context) {
 // step takes in what was told, plans, and does what the plan says.
 func (w *worker) step() (wakeAt time.Time, done bool) {
 	w.takeIn()
-	if w.state.Pod != nil && w.state.Admission.Decision == plan.AdmissionPending {
+	if w.state.Pod != nil && w.state.Admission.Decision == podstate.AdmissionPending {
 		w.admit()
 	}
 	w.takeGrant()
@@ -232,7 +233,7 @@ func (w *worker) takeIn() {
 	}
 	for id, h := range in.hooks {
 		if w.hooks == nil {
-			w.hooks = map[string]plan.Hook{}
+			w.hooks = map[string]podstate.Hook{}
 		}
 		w.hooks[id] = h
 	}
@@ -332,7 +333,7 @@ func sameInVolumes(a, b *v1.Pod) bool {
 // retryNow lets what failed be tried at once.
 func (w *worker) retryNow() {
 	for k, f := range w.state.Failures {
-		if k.Kind == plan.SetupVolumes || k.Kind == plan.StartContainer || k.Kind == plan.MakeSandbox {
+		if k.Kind == podstate.SetupVolumes || k.Kind == podstate.StartContainer || k.Kind == podstate.MakeSandbox {
 			f.At = time.Time{}
 			w.state.Failures[k] = f
 		}
@@ -345,7 +346,7 @@ func (w *worker) withHooks() {
 	if len(w.hooks) == 0 {
 		return
 	}
-	containers := make([]plan.Container, len(w.state.Observed.Containers))
+	containers := make([]podstate.Container, len(w.state.Observed.Containers))
 	copy(containers, w.state.Observed.Containers)
 	present := map[string]bool{}
 	for i := range containers {
@@ -356,7 +357,7 @@ func (w *worker) withHooks() {
 	}
 	w.state.Observed.Containers = containers
 	for id, h := range w.hooks {
-		if h == plan.HookDone || !present[id] && len(w.cancels) == 0 {
+		if h == podstate.HookDone || !present[id] && len(w.cancels) == 0 {
 			delete(w.hooks, id)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
@@ -46,8 +46,8 @@ type RefusedPart struct {
 
 // Waits says what the pod waits for, the gravest first. trouble is nil when
 // there is none.
-func Waits(e podcache.Explanation, trouble *Trouble) []plan.Wait {
-	var out []plan.Wait
+func Waits(e podcache.Explanation, trouble *Trouble) []podstate.Wait {
+	var out []podstate.Wait
 	for _, w := range e.Waits {
 		w.Reason = plain(w.Reason)
 		steps := within(e.Running, w)
@@ -55,7 +55,7 @@ func Waits(e podcache.Explanation, trouble *Trouble) []plan.Wait {
 		case w.Kind == "probe":
 			w.Reason = withAttempt(w.Reason, e.Timeline, w.Object)
 			out = append(out, w)
-		case w.Action.Kind == plan.DeleteObject && trouble != nil && trouble.Message != "":
+		case w.Action.Kind == podstate.DeleteObject && trouble != nil && trouble.Message != "":
 			// What holds it up is said below.
 		case len(steps) == 0:
 			out = append(out, w)
@@ -66,7 +66,7 @@ func Waits(e podcache.Explanation, trouble *Trouble) []plan.Wait {
 		}
 	}
 	out = append(out, unsent(trouble)...)
-	slices.SortStableFunc(out, func(a, b plan.Wait) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(out, func(a, b podstate.Wait) int { return cmp.Compare(rank(a), rank(b)) })
 	return out
 }
 
@@ -93,7 +93,7 @@ func plain(reason string) string {
 
 // rank puts what failed before what merely goes on, and causes before what
 // follows from them.
-func rank(w plan.Wait) int {
+func rank(w podstate.Wait) int {
 	order := []string{"runtime", "admission", "network", "sandbox", "volume", "image", "backoff", "container", "probe", "gate", "termination", "apiserver", "manifest"}
 	n := slices.Index(order, w.Kind)
 	if w.Retry.IsZero() && w.Kind != "runtime" && w.Kind != "network" && w.Kind != "admission" {
@@ -103,7 +103,7 @@ func rank(w plan.Wait) int {
 }
 
 // within are the steps of the action that w is about, but for the very young.
-func within(running []timeline.Running, w plan.Wait) []timeline.Running {
+func within(running []timeline.Running, w podstate.Wait) []timeline.Running {
 	var out []timeline.Running
 	for _, s := range running {
 		if w.Action.Kind != "" && s.Action == string(w.Action.Kind) && (w.Object == s.ActionObject || w.Object == "") {
@@ -114,7 +114,7 @@ func within(running []timeline.Running, w plan.Wait) []timeline.Running {
 }
 
 // refine makes of an action's wait the wait for one of its steps.
-func refine(w plan.Wait, s timeline.Running) plan.Wait {
+func refine(w podstate.Wait, s timeline.Running) podstate.Wait {
 	w.Since = s.Since
 	switch s.What {
 	case timeline.PreStop:
@@ -155,13 +155,13 @@ func withAttempt(reason string, line []timeline.Entry, container string) string 
 
 // unsent is what the apiserver does not have of the status, and what the manifest
 // does not have of the pod; t may be nil.
-func unsent(t *Trouble) []plan.Wait {
+func unsent(t *Trouble) []podstate.Wait {
 	if t == nil {
 		return nil
 	}
-	var out []plan.Wait
+	var out []podstate.Wait
 	if t.Manifest != "" {
-		out = append(out, plan.Wait{
+		out = append(out, podstate.Wait{
 			Kind: "manifest", Reason: "the pod of the last good content goes on: " + t.Manifest, Since: t.ManifestSince,
 			Advice: "correct the manifest, or remove it to end the pod; polylet manifest checks one",
 		})
@@ -169,18 +169,18 @@ func unsent(t *Trouble) []plan.Wait {
 	switch {
 	case t.Message == "":
 	case t.Away:
-		out = append(out, plan.Wait{
+		out = append(out, podstate.Wait{
 			Kind: "apiserver", Reason: "the apiserver does not answer, others see an old status of this pod: " + t.Message, Since: t.Since, Retry: t.Retry,
 			Advice: "check that the apiserver runs and can be reached from this node",
 		})
 	default:
-		out = append(out, plan.Wait{
+		out = append(out, podstate.Wait{
 			Kind: "apiserver", Reason: "the apiserver has refused the pod's status: " + t.Message, Since: t.Since, Retry: t.Retry,
 			Advice: "others see an old status of this pod; if it says forbidden, give the node the role system:node; else look for a webhook or policy that refuses",
 		})
 	}
 	for _, r := range t.Refused {
-		out = append(out, plan.Wait{
+		out = append(out, podstate.Wait{
 			Kind: "apiserver", Object: r.Container, Reason: "the apiserver refuses " + r.Part + " of the pod's status for good, the rest is written: " + r.Why, Since: r.Since,
 			Advice: "others see an old state of this part until it changes again; to have it right now, delete the pod",
 		})

@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
@@ -15,11 +15,11 @@ import (
 var now = time.Unix(5000, 0)
 
 func TestAPodsWaitNamesItsCause(t *testing.T) {
-	setup := plan.Wait{Kind: "volume", Action: plan.Key{Kind: plan.SetupVolumes}, Reason: "the volumes are being set up"}
-	kill := plan.Wait{Kind: "termination", Object: "c", Action: plan.Key{Kind: plan.KillContainer, Object: "id"}, Reason: "it has 30 s"}
-	probe := plan.Wait{Kind: "probe", Object: "c", Reason: "the readiness probe (TCP port 1) has not succeeded yet"}
+	setup := podstate.Wait{Kind: "volume", Action: podstate.Key{Kind: podstate.SetupVolumes}, Reason: "the volumes are being set up"}
+	kill := podstate.Wait{Kind: "termination", Object: "c", Action: podstate.Key{Kind: podstate.KillContainer, Object: "id"}, Reason: "it has 30 s"}
+	probe := podstate.Wait{Kind: "probe", Object: "c", Reason: "the readiness probe (TCP port 1) has not succeeded yet"}
 	for name, c := range map[string]struct {
-		waits   []plan.Wait
+		waits   []podstate.Wait
 		running []timeline.Running
 		line    []timeline.Entry
 		trouble *Trouble
@@ -27,7 +27,7 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 		want [][3]string
 	}{
 		"each volume that hangs": {
-			waits: []plan.Wait{setup},
+			waits: []podstate.Wait{setup},
 			running: []timeline.Running{
 				{Action: "set up volumes", What: timeline.Volume, Object: "data", Detail: "nfs s:/x", Since: now},
 				{Action: "set up volumes", What: timeline.Volume, Object: "home", Detail: "hostPath /h", Since: now},
@@ -35,17 +35,17 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 			want: [][3]string{{"volume", "data", "nfs s:/x"}, {"volume", "home", "hostPath /h"}},
 		},
 		"a preStop hook that hangs": {
-			waits:   []plan.Wait{kill},
+			waits:   []podstate.Wait{kill},
 			running: []timeline.Running{{Action: "kill container", ActionObject: "c", What: timeline.PreStop, Object: "c", Detail: "exec"}},
 			want:    [][3]string{{"termination", "c", "the preStop hook of container c (exec) has not ended"}},
 		},
 		"not the hook of another container": {
-			waits:   []plan.Wait{kill},
+			waits:   []podstate.Wait{kill},
 			running: []timeline.Running{{Action: "kill container", ActionObject: "d", What: timeline.PreStop, Object: "d"}},
 			want:    [][3]string{{"termination", "c", "it has 30 s"}},
 		},
 		"what the probe's last attempt said": {
-			waits: []plan.Wait{probe},
+			waits: []podstate.Wait{probe},
 			line: []timeline.Entry{
 				{What: timeline.ProbeAttempt, Object: "c", Detail: "of an earlier container"},
 				{What: "container runs", Object: "c"},
@@ -55,25 +55,25 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 			want: [][3]string{{"probe", "c", "yet: Readiness probe failed: connection refused"}},
 		},
 		"a probe's result without its attempt again": {
-			waits: []plan.Wait{{Kind: "probe", Object: "c", Reason: "the readiness probe fails: HTTP 500"}},
+			waits: []podstate.Wait{{Kind: "probe", Object: "c", Reason: "the readiness probe fails: HTTP 500"}},
 			line:  []timeline.Entry{{What: timeline.ProbeAttempt, Object: "c", Detail: "Readiness probe failed: HTTP 500"}},
 			want:  [][3]string{{"probe", "c", "fails: HTTP 500"}},
 		},
 		"a runtime's error without its code": {
-			waits: []plan.Wait{{Kind: "image", Object: "i", Reason: "rpc error: code = NotFound desc = rpc error: code = Unknown desc = no such image"}},
+			waits: []podstate.Wait{{Kind: "image", Object: "i", Reason: "rpc error: code = NotFound desc = rpc error: code = Unknown desc = no such image"}},
 			want:  [][3]string{{"image", "i", "no such image"}},
 		},
 		"a pull's cause and not its way": {
-			waits: []plan.Wait{{Kind: "image", Object: "i", Reason: `rpc error: code = NotFound desc = failed to pull and unpack image "r/i:1": failed to resolve image: r/i:1: not found`}},
+			waits: []podstate.Wait{{Kind: "image", Object: "i", Reason: `rpc error: code = NotFound desc = failed to pull and unpack image "r/i:1": failed to resolve image: r/i:1: not found`}},
 			want:  [][3]string{{"image", "i", "r/i:1: not found"}},
 		},
 		"not what was said of an earlier container": {
-			waits: []plan.Wait{probe},
+			waits: []podstate.Wait{probe},
 			line:  []timeline.Entry{{What: timeline.ProbeAttempt, Object: "c", Detail: "old"}, {What: "container runs", Object: "c"}},
 			want:  [][3]string{{"probe", "c", "has not succeeded yet"}},
 		},
 		"an apiserver that refuses": {
-			waits:   []plan.Wait{{Kind: "apiserver", Action: plan.Key{Kind: plan.DeleteObject}, Reason: "deleted"}},
+			waits:   []podstate.Wait{{Kind: "apiserver", Action: podstate.Key{Kind: podstate.DeleteObject}, Reason: "deleted"}},
 			trouble: &Trouble{Message: "admission webhook denied", Since: now},
 			want:    [][3]string{{"apiserver", "", "has refused the pod's status: admission webhook denied"}},
 		},
@@ -82,7 +82,7 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 			want:    [][3]string{{"apiserver", "", "does not answer"}},
 		},
 		"an apiserver that refuses a part for good": {
-			waits:   []plan.Wait{{Kind: "apiserver", Action: plan.Key{Kind: plan.DeleteObject}, Reason: "deleted"}},
+			waits:   []podstate.Wait{{Kind: "apiserver", Action: podstate.Key{Kind: podstate.DeleteObject}, Reason: "deleted"}},
 			trouble: &Trouble{Refused: []RefusedPart{{Part: "containerStatuses[c]", Container: "c", Why: "may not be transitioned", Since: now}}},
 			want:    [][3]string{{"apiserver", "", "deleted"}, {"apiserver", "c", "refuses containerStatuses[c] of the pod's status for good, the rest is written: may not be transitioned"}},
 		},
@@ -91,7 +91,7 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 			want:    [][3]string{{"apiserver", "", "does not answer"}, {"manifest", "", "the last good content goes on: static pod manifest /m/a.yaml: did not"}},
 		},
 		"what failed comes before what goes on": {
-			waits: []plan.Wait{setup, {Kind: "image", Object: "i", Reason: "not found", Retry: now}},
+			waits: []podstate.Wait{setup, {Kind: "image", Object: "i", Reason: "not found", Retry: now}},
 			want:  [][3]string{{"image", "i", "not found"}, {"volume", "", "being set up"}},
 		},
 	} {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/watch"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Sandbox is one pod sandbox of the runtime.
@@ -36,7 +36,7 @@ type Container struct {
 	Attempt                  uint32
 	// Image as the spec names it.
 	Image string
-	State plan.ContainerState
+	State podstate.ContainerState
 	// CreatedAt orders containers of one name; StartedAt is zero before the start.
 	CreatedAt, StartedAt time.Time
 	// LogPath is the log file on the host.
@@ -180,7 +180,7 @@ func (t *Table) Running(uid types.UID, container string) (Container, bool) {
 		return Container{}, false
 	}
 	for _, c := range rows.containers {
-		if c.Name == container && c.State == plan.StateRunning {
+		if c.Name == container && c.State == podstate.StateRunning {
 			return c, true
 		}
 	}
@@ -247,7 +247,7 @@ func (r *podRows) running(uid types.UID) (RunningPod, bool) {
 		}
 	}
 	for _, c := range r.containers {
-		if c.State == plan.StateRunning {
+		if c.State == podstate.StateRunning {
 			pod.Namespace, pod.Name, found = c.Namespace, c.PodName, true
 			pod.Containers = append(pod.Containers, c)
 		}

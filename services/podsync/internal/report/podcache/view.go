@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/watch"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
@@ -162,7 +162,7 @@ func (p *Pods) Subscribe(ctx context.Context) *watch.Subscription[Key, Pod] {
 type Explanation struct {
 	UID             types.UID
 	Namespace, Name string
-	Waits           []plan.Wait
+	Waits           []podstate.Wait
 	// Timeline, oldest first, bounded by its owner; Dropped counts what is not
 	// kept any more.
 	Timeline []timeline.Entry

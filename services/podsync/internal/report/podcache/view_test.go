@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func pod(uid types.UID, name string, created time.Time, ending bool) Pod {
@@ -75,14 +75,14 @@ func TestTheTableKnowsWhatRuns(t *testing.T) {
 	table := NewTable(1)
 	table.SetPod("u",
 		[]Sandbox{{ID: "s0", UID: "u", Namespace: "n", Name: "p"}, {ID: "s1", UID: "u", Namespace: "n", Name: "p", Attempt: 1, Ready: true}},
-		[]Container{{ID: "c0", UID: "u", Name: "c", State: plan.StateExited}, {ID: "c1", UID: "u", Namespace: "n", PodName: "p", Name: "c", State: plan.StateRunning}})
+		[]Container{{ID: "c0", UID: "u", Name: "c", State: podstate.StateExited}, {ID: "c1", UID: "u", Namespace: "n", PodName: "p", Name: "c", State: podstate.StateRunning}})
 	if c, ok := table.Running("u", "c"); !ok || c.ID != "c1" {
 		t.Errorf("Running: %v %v", c, ok)
 	}
 	if _, ok := table.Running("u", "d"); ok {
 		t.Error("a container runs that is not there")
 	}
-	if c, ok := table.Container("u", "c0"); !ok || c.State != plan.StateExited {
+	if c, ok := table.Container("u", "c0"); !ok || c.State != podstate.StateExited {
 		t.Errorf("Container: %v %v", c, ok)
 	}
 	if s, ok := table.ReadySandbox("u"); !ok || s.ID != "s1" {
@@ -109,9 +109,9 @@ func TestOnlyWhatChangedInTheTableIsSentAgain(t *testing.T) {
 			t.Fatalf("snapshot: %+v %v", frame, err)
 		}
 		table.SetVolumes(Volumes{UID: "u", Volumes: []Volume{{Name: "v"}}})
-		table.SetPod("u", sandboxes, []Container{{ID: "c", UID: "u", Name: "c", State: plan.StateRunning}})
+		table.SetPod("u", sandboxes, []Container{{ID: "c", UID: "u", Name: "c", State: podstate.StateRunning}})
 		frame, err := sub.Next(t.Context())
-		if err != nil || len(frame.Changed) != 1 || frame.Changed[EntryKey{ID: "c"}].Container.State != plan.StateRunning {
+		if err != nil || len(frame.Changed) != 1 || frame.Changed[EntryKey{ID: "c"}].Container.State != podstate.StateRunning {
 			t.Fatalf("change: %+v %v", frame, err)
 		}
 		table.SetPod("u", sandboxes, nil)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/watch"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Board holds targets and results. Safe for concurrent use.
@@ -32,9 +32,9 @@ type Board struct {
 // rows are the targets and results of one pod.
 type rows struct {
 	pod     *v1.Pod
-	targets map[plan.ProbeKey]plan.Target
-	results map[plan.ProbeKey]plan.ProbeResult
-	counts  map[plan.ProbeKey]Count
+	targets map[podstate.ProbeKey]podstate.Target
+	results map[podstate.ProbeKey]podstate.ProbeResult
+	counts  map[podstate.ProbeKey]Count
 }
 
 // NewBoard returns an empty Board.
@@ -56,7 +56,7 @@ func sameTarget(a, b Target) bool {
 
 // Set replaces the targets of a pod. Targets whose container or probe the spec
 // does not have are left out. Results of other container ids are dropped.
-func (b *Board) Set(pod *v1.Pod, targets []plan.Target) {
+func (b *Board) Set(pod *v1.Pod, targets []podstate.Target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.pods[pod.UID]
@@ -64,13 +64,13 @@ func (b *Board) Set(pod *v1.Pod, targets []plan.Target) {
 		if len(targets) == 0 {
 			return
 		}
-		r = &rows{targets: map[plan.ProbeKey]plan.Target{}, results: b.kept.results(pod.UID), counts: map[plan.ProbeKey]Count{}}
+		r = &rows{targets: map[podstate.ProbeKey]podstate.Target{}, results: b.kept.results(pod.UID), counts: map[podstate.ProbeKey]Count{}}
 		delete(b.kept, pod.UID)
 		b.pods[pod.UID] = r
 	}
 	specChanged := r.pod == nil || r.pod != pod
 	r.pod = pod
-	keep := make(map[plan.ProbeKey]bool, len(targets))
+	keep := make(map[podstate.ProbeKey]bool, len(targets))
 	for _, t := range targets {
 		if old, ok := r.targets[t.ProbeKey]; ok && old == t && !specChanged {
 			keep[t.ProbeKey] = true
@@ -100,7 +100,7 @@ func (b *Board) Set(pod *v1.Pod, targets []plan.Target) {
 	}
 }
 
-func (b *Board) drop(uid types.UID, r *rows, key plan.ProbeKey) {
+func (b *Board) drop(uid types.UID, r *rows, key podstate.ProbeKey) {
 	delete(r.targets, key)
 	delete(r.results, key)
 	delete(r.counts, key)
@@ -151,14 +151,14 @@ func (b *Board) Prune(exists func(types.UID) bool) {
 
 // Results returns the last results of a pod, those of the last life of this
 // process included.
-func (b *Board) Results(uid types.UID) map[plan.ProbeKey]plan.ProbeResult {
+func (b *Board) Results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.pods[uid]
 	if r == nil {
 		return b.kept.results(uid)
 	}
-	out := make(map[plan.ProbeKey]plan.ProbeResult, len(r.results))
+	out := make(map[podstate.ProbeKey]podstate.ProbeResult, len(r.results))
 	for key, result := range r.results {
 		out[key] = result
 	}
@@ -166,14 +166,14 @@ func (b *Board) Results(uid types.UID) map[plan.ProbeKey]plan.ProbeResult {
 }
 
 // Result returns the last result of one probe.
-func (b *Board) Result(key Key) (plan.ProbeResult, bool) {
+func (b *Board) Result(key Key) (podstate.ProbeResult, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r := b.pods[key.UID]; r != nil {
 		result, ok := r.results[key.ProbeKey]
 		return result, ok
 	}
-	return plan.ProbeResult{}, false
+	return podstate.ProbeResult{}, false
 }
 
 // Count returns what speaks against the last result of one probe so far.

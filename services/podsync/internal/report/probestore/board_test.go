@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func probedPod() *v1.Pod {
@@ -28,26 +28,26 @@ func probedPod() *v1.Pod {
 }
 
 var (
-	live  = plan.ProbeKey{Container: "c", Type: plan.Liveness}
-	ready = plan.ProbeKey{Container: "c", Type: plan.Readiness}
+	live  = podstate.ProbeKey{Container: "c", Type: podstate.Liveness}
+	ready = podstate.ProbeKey{Container: "c", Type: podstate.Readiness}
 )
 
 type told struct {
-	results []plan.ProbeResult
+	results []podstate.ProbeResult
 	events  []string
 }
 
 func newBoard() (*Board, *told) {
 	t := &told{}
-	return NewBoard(Deps{Epoch: 1, Events: t, OnResult: func(_ types.UID, _ plan.ProbeKey, r plan.ProbeResult) { t.results = append(t.results, r) }}), t
+	return NewBoard(Deps{Epoch: 1, Events: t, OnResult: func(_ types.UID, _ podstate.ProbeKey, r podstate.ProbeResult) { t.results = append(t.results, r) }}), t
 }
 
 func (t *told) Container(pod *v1.Pod, container, eventType, reason, message string) {
 	t.events = append(t.events, pod.Name+" "+container+" "+eventType+" "+reason+" "+message)
 }
 
-func targets(id string) []plan.Target {
-	return []plan.Target{{ProbeKey: live, ContainerID: id}, {ProbeKey: ready, ContainerID: id}, {ProbeKey: plan.ProbeKey{Container: "c", Type: plan.Startup}, ContainerID: id}}
+func targets(id string) []podstate.Target {
+	return []podstate.Target{{ProbeKey: live, ContainerID: id}, {ProbeKey: ready, ContainerID: id}, {ProbeKey: podstate.ProbeKey{Container: "c", Type: podstate.Startup}, ContainerID: id}}
 }
 
 func TestTargetsAreResolvedFromTheSpec(t *testing.T) {
@@ -79,8 +79,8 @@ func TestNoPodTakesAllThatProbesMayHave(t *testing.T) {
 	bomb := c.DeepCopy()
 	bomb.Name, bomb.LivenessProbe.Exec.Command = "d", []string{strings.Repeat("$(A)", 100_000)}
 	pod.Spec.Containers = append(pod.Spec.Containers, *bomb)
-	bombed := plan.ProbeKey{Container: "d", Type: plan.Liveness}
-	b.Set(pod, append(targets("1"), plan.Target{ProbeKey: bombed, ContainerID: "2"}))
+	bombed := podstate.ProbeKey{Container: "d", Type: podstate.Liveness}
+	b.Set(pod, append(targets("1"), podstate.Target{ProbeKey: bombed, ContainerID: "2"}))
 	frame, err := b.Subscribe(t.Context()).Next(t.Context())
 	if err != nil || len(frame.Changed) != 4 {
 		t.Fatalf("%d targets, %v", len(frame.Changed), err)
@@ -91,7 +91,7 @@ func TestNoPodTakesAllThatProbesMayHave(t *testing.T) {
 		}
 	}
 	if frame.Changed[Key{"u", live}].Probe.Exec == nil || frame.Changed[Key{"u", ready}].Probe.HTTPGet != nil ||
-		frame.Changed[Key{"u", plan.ProbeKey{Container: "c", Type: plan.Startup}}].Probe.TCPSocket == nil {
+		frame.Changed[Key{"u", podstate.ProbeKey{Container: "c", Type: podstate.Startup}}].Probe.TCPSocket == nil {
 		t.Error("what is left out is not what is too large")
 	}
 	if whole, _ := b.Target(Key{"u", live}); len(whole.Probe.Exec.Command) != 2 || len(whole.Probe.Exec.Command[1]) != 500<<10 {
@@ -128,7 +128,7 @@ func TestAResultCountsForItsContainerOnly(t *testing.T) {
 	b, told := newBoard()
 	b.Set(probedPod(), targets("1"))
 	result := func(id string, ok bool) Result {
-		return Result{Key: Key{"u", ready}, Known: true, ProbeResult: plan.ProbeResult{ContainerID: id, Success: ok}}
+		return Result{Key: Key{"u", ready}, Known: true, ProbeResult: podstate.ProbeResult{ContainerID: id, Success: ok}}
 	}
 	b.Report([]Result{result("1", true), result("1", true), result("old", false), {Key: Key{"u", ready}}}, nil)
 	if len(told.results) != 1 || !told.results[0].Success {
@@ -161,7 +161,7 @@ func TestACountIsKeptForTheProbesProcessUntilTheContainerChanges(t *testing.T) {
 	b, told := newBoard()
 	b.Set(probedPod(), targets("1"))
 	counted := func(id string, known bool, failures int32) Result {
-		return Result{Key: Key{"u", ready}, Known: known, ProbeResult: plan.ProbeResult{ContainerID: id, Success: true}, Count: Count{Failures: failures}}
+		return Result{Key: Key{"u", ready}, Known: known, ProbeResult: podstate.ProbeResult{ContainerID: id, Success: true}, Count: Count{Failures: failures}}
 	}
 	for _, step := range []struct {
 		report Result

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/fsatomic"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // memory is what the file holds: results by pod.
@@ -21,17 +21,17 @@ type memory map[types.UID][]kept
 
 // kept is one result.
 type kept struct {
-	Container   string         `json:"container"`
-	Type        plan.ProbeType `json:"type"`
-	ContainerID string         `json:"containerID"`
-	Success     bool           `json:"success"`
+	Container   string             `json:"container"`
+	Type        podstate.ProbeType `json:"type"`
+	ContainerID string             `json:"containerID"`
+	Success     bool               `json:"success"`
 }
 
 // results returns what is kept of one pod; never nil.
-func (m memory) results(uid types.UID) map[plan.ProbeKey]plan.ProbeResult {
-	out := map[plan.ProbeKey]plan.ProbeResult{}
+func (m memory) results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult {
+	out := map[podstate.ProbeKey]podstate.ProbeResult{}
 	for _, k := range m[uid] {
-		out[plan.ProbeKey{Container: k.Container, Type: k.Type}] = plan.ProbeResult{ContainerID: k.ContainerID, Success: k.Success}
+		out[podstate.ProbeKey{Container: k.Container, Type: k.Type}] = podstate.ProbeResult{ContainerID: k.ContainerID, Success: k.Success}
 	}
 	return out
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/health"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // wrong returns what the tracker has heard that is not well.
@@ -43,7 +43,7 @@ func life(t *testing.T, file string, told *health.Tracker, pod *v1.Pod) {
 		done := make(chan error, 1)
 		go func() { done <- b.Run(ctx) }()
 		b.Set(pod, targets("1"))
-		b.Report([]Result{{Key: Key{"u", ready}, Known: true, ProbeResult: plan.ProbeResult{ContainerID: "1", Success: true}}}, nil)
+		b.Report([]Result{{Key: Key{"u", ready}, Known: true, ProbeResult: podstate.ProbeResult{ContainerID: "1", Success: true}}}, nil)
 		synctest.Wait()
 		cancel()
 		if err := <-done; err != nil {
@@ -127,7 +127,7 @@ func TestWhatCannotBeWrittenIsTriedAgainUntilItCan(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- b.Run(ctx) }()
 		b.Set(staticPod(), targets("1"))
-		b.Report([]Result{{Key: Key{"u", ready}, Known: true, ProbeResult: plan.ProbeResult{ContainerID: "1", Success: true}}}, nil)
+		b.Report([]Result{{Key: Key{"u", ready}, Known: true, ProbeResult: podstate.ProbeResult{ContainerID: "1", Success: true}}}, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if !strings.Contains(strings.Join(wrong(told), " "), filepath.Dir(file)) {

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/health"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // Key names one probe on the node.
 type Key struct {
 	// UID of the pod.
 	UID types.UID
-	plan.ProbeKey
+	podstate.ProbeKey
 }
 
 // Target is one probe to run, with everything resolved that the pod's spec says.
@@ -43,7 +43,7 @@ type Target struct {
 // Result is what a probe found.
 type Result struct {
 	Key
-	plan.ProbeResult
+	podstate.ProbeResult
 	// Known is false when nothing is known yet.
 	Known bool
 	// At is when it changed to this.
@@ -80,7 +80,7 @@ type Deps struct {
 	Events Events
 	// OnResult is told of each result that is new or changed and meant for a
 	// target of the board; must not block.
-	OnResult func(uid types.UID, key plan.ProbeKey, result plan.ProbeResult)
+	OnResult func(uid types.UID, key podstate.ProbeKey, result podstate.ProbeResult)
 	// Memory is the file that keeps the results of static pods over a restart
 	// of this process; for other pods the apiserver's status does. Empty keeps none.
 	Memory string

@@ -4,18 +4,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 )
 
 // resolve makes a target whole from the pod's spec: ports by number, commands
 // with the container's literal environment. Not ok when the spec has no such probe.
-func resolve(pod *v1.Pod, t plan.Target) (Target, bool) {
+func resolve(pod *v1.Pod, t podstate.Target) (Target, bool) {
 	c := containerOf(pod, t.Container)
 	if c == nil {
 		return Target{}, false
 	}
-	spec := map[plan.ProbeType]*v1.Probe{plan.Liveness: c.LivenessProbe, plan.Readiness: c.ReadinessProbe, plan.Startup: c.StartupProbe}[t.Type]
+	spec := map[podstate.ProbeType]*v1.Probe{podstate.Liveness: c.LivenessProbe, podstate.Readiness: c.ReadinessProbe, podstate.Startup: c.StartupProbe}[t.Type]
 	if spec == nil {
 		return Target{}, false
 	}

@@ -7,13 +7,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
-func convertSandbox(st *runtimeapi.PodSandboxStatus) plan.Sandbox {
-	s := plan.Sandbox{
+func convertSandbox(st *runtimeapi.PodSandboxStatus) podstate.Sandbox {
+	s := podstate.Sandbox{
 		ID:          st.GetId(),
 		Attempt:     st.GetMetadata().GetAttempt(),
 		Ready:       st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
@@ -31,12 +31,12 @@ func convertSandbox(st *runtimeapi.PodSandboxStatus) plan.Sandbox {
 	return s
 }
 
-func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string, said messages) plan.Container {
+func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string, said messages) podstate.Container {
 	count, ok := cri.RestartCount(st.GetAnnotations())
 	if !ok {
 		count = int(st.GetMetadata().GetAttempt())
 	}
-	c := plan.Container{
+	c := podstate.Container{
 		ID:           st.GetId(),
 		SandboxID:    sandboxID,
 		Name:         st.GetLabels()[cri.LabelContainerName],
@@ -67,9 +67,9 @@ func convertContainer(st *runtimeapi.ContainerStatus, sandboxID string, said mes
 		c.ImageID = st.GetImageId()
 	}
 	if neverStarted(st) {
-		c.State = plan.StateCreated
+		c.State = podstate.StateCreated
 	}
-	if c.State != plan.StateCreated {
+	if c.State != podstate.StateCreated {
 		c.StartedAt = fromNanos(st.GetStartedAt())
 	}
 	if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -89,16 +89,16 @@ func neverStarted(st *runtimeapi.ContainerStatus) bool {
 		(strings.Contains(st.GetMessage(), "context canceled") || strings.Contains(st.GetMessage(), "context deadline exceeded"))
 }
 
-func convertState(s runtimeapi.ContainerState) plan.ContainerState {
+func convertState(s runtimeapi.ContainerState) podstate.ContainerState {
 	switch s {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return plan.StateCreated
+		return podstate.StateCreated
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return plan.StateRunning
+		return podstate.StateRunning
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return plan.StateExited
+		return podstate.StateExited
 	}
-	return plan.StateUnknown
+	return podstate.StateUnknown
 }
 
 func convertUser(u *runtimeapi.ContainerUser) *v1.ContainerUser {

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/backoff"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
@@ -117,7 +117,7 @@ func (o *Observer) take(ctx context.Context, ev *runtimeapi.ContainerEventRespon
 	stopped := ev.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 	for _, st := range ev.GetContainersStatuses() {
 		if st.GetId() == id {
-			seen = !stopped || convertState(st.GetState()) == plan.StateExited
+			seen = !stopped || convertState(st.GetState()) == podstate.StateExited
 		}
 		o.table.setContainer(st, sandbox.GetId(), at)
 	}

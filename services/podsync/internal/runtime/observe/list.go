@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
@@ -54,7 +54,7 @@ func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodS
 		present[c.GetId()] = true
 		p := t.pod(u, c.GetLabels())
 		old := p.containers[c.GetId()]
-		if old == nil || convertState(c.GetState()) > old.State || convertState(c.GetState()) == plan.StateUnknown && old.State != plan.StateExited {
+		if old == nil || convertState(c.GetState()) > old.State || convertState(c.GetState()) == podstate.StateUnknown && old.State != podstate.StateExited {
 			need(u).containers[c.GetId()] = c.GetPodSandboxId()
 		}
 	}

@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/health"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
@@ -44,7 +44,7 @@ type Client interface {
 type Sink interface {
 	// Observe gives all that the runtime has of one pod. Known is false while
 	// a part of it could not be looked at yet.
-	Observe(uid types.UID, o plan.Observed)
+	Observe(uid types.UID, o podstate.Observed)
 	// RuntimeSeen says, once, that the runtime was looked at as a whole: a pod
 	// that was not told of has nothing in it.
 	RuntimeSeen()
@@ -158,11 +158,13 @@ func New(cfg Config, deps Deps) *Observer {
 }
 
 // Current returns what is known of one pod.
-func (o *Observer) Current(uid types.UID) plan.Observed { return o.table.current(uid) }
+func (o *Observer) Current(uid types.UID) podstate.Observed { return o.table.current(uid) }
 
 // Count returns how many pods have a ready sandbox, and how many containers are
 // in each state.
-func (o *Observer) Count() (pods int, containers map[plan.ContainerState]int) { return o.table.count() }
+func (o *Observer) Count() (pods int, containers map[podstate.ContainerState]int) {
+	return o.table.count()
+}
 
 // Runtime returns what is known of the runtime itself.
 func (o *Observer) Runtime() Runtime {

@@ -21,21 +21,21 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
 // sink keeps what it is told.
 type sink struct {
 	mu   sync.Mutex
-	pods map[types.UID]plan.Observed
+	pods map[types.UID]podstate.Observed
 	// states holds every state that a container was told in, in order.
-	states map[string][]plan.ContainerState
+	states map[string][]podstate.ContainerState
 	seen   int
 	last   Runtime
 }
 
-func (s *sink) Observe(uid types.UID, o plan.Observed) {
+func (s *sink) Observe(uid types.UID, o podstate.Observed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pods[uid] = o
@@ -51,7 +51,7 @@ func (s *sink) RuntimeChanged(r Runtime) { s.mu.Lock(); s.last = r; s.mu.Unlock(
 func (s *sink) runtime() Runtime { s.mu.Lock(); defer s.mu.Unlock(); return s.last }
 func (s *sink) wholes() int      { s.mu.Lock(); defer s.mu.Unlock(); return s.seen }
 
-func (s *sink) get(uid types.UID) plan.Observed {
+func (s *sink) get(uid types.UID) podstate.Observed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pods[uid]
@@ -69,7 +69,7 @@ type rig struct {
 
 func newRig(t *testing.T, cfg fakecri.Config) *rig {
 	cfg.Images = append(cfg.Images, "app:1")
-	r := &rig{t: t, dir: t.TempDir(), rt: fakecri.New(cfg), sink: &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}}
+	r := &rig{t: t, dir: t.TempDir(), rt: fakecri.New(cfg), sink: &sink{pods: map[types.UID]podstate.Observed{}, states: map[string][]podstate.ContainerState{}}}
 	r.health = health.NewTracker(logr.Discard())
 	conn, err := r.rt.Dial(t.Context(), cri.DialOptions()...)
 	if err != nil {
@@ -118,7 +118,7 @@ func (r *rig) start(uid string, annotations map[string]string) (sandbox, contain
 	return sb.GetPodSandboxId(), c.GetContainerId()
 }
 
-func (r *rig) state(uid types.UID) plan.ContainerState {
+func (r *rig) state(uid types.UID) podstate.ContainerState {
 	o := r.sink.get(uid)
 	if len(o.Containers) == 0 {
 		return -1
@@ -134,7 +134,7 @@ func TestWhatHappensIsToldByEventsAtOnce(t *testing.T) {
 		_, c := r.start("u", map[string]string{cri.AnnotationRestartCount: "3", cri.AnnotationBackoff: "20s", cri.AnnotationHash: "abc"})
 		synctest.Wait()
 		o := r.sink.get("u")
-		if !o.Known || r.state("u") != plan.StateRunning || len(o.Sandboxes) != 1 || !o.Sandboxes[0].Ready || len(o.Sandboxes[0].IPs) != 1 {
+		if !o.Known || r.state("u") != podstate.StateRunning || len(o.Sandboxes) != 1 || !o.Sandboxes[0].Ready || len(o.Sandboxes[0].IPs) != 1 {
 			t.Fatalf("observed %+v", o)
 		}
 		if got := o.Containers[0]; got.RestartCount != 3 || got.Backoff != 20*time.Second || got.SpecHash != "abc" || got.Name != "c" {
@@ -142,7 +142,7 @@ func TestWhatHappensIsToldByEventsAtOnce(t *testing.T) {
 		}
 		_ = r.rt.Exit(c, 7, "")
 		synctest.Wait()
-		if got := r.sink.get("u").Containers[0]; got.State != plan.StateExited || got.ExitCode != 7 || got.FinishedAt.IsZero() {
+		if got := r.sink.get("u").Containers[0]; got.State != podstate.StateExited || got.ExitCode != 7 || got.FinishedAt.IsZero() {
 			t.Errorf("after the exit %+v", got)
 		}
 		after := r.rt.Calls()
@@ -161,12 +161,12 @@ func TestARuntimeWithoutEventsIsListedEverySecond(t *testing.T) {
 		sb, c := r.start("u", nil)
 		time.Sleep(1200 * time.Millisecond)
 		synctest.Wait()
-		if r.state("u") != plan.StateRunning {
+		if r.state("u") != podstate.StateRunning {
 			t.Errorf("observed %+v", r.sink.get("u"))
 		}
 		_ = r.rt.Exit(c, 1, "")
 		time.Sleep(1200 * time.Millisecond)
-		if r.state("u") != plan.StateExited {
+		if r.state("u") != podstate.StateExited {
 			t.Errorf("after the exit %+v", r.sink.get("u"))
 		}
 		if _, err := r.rt.Runtime().RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sb}); err != nil {
@@ -191,7 +191,7 @@ func TestLostEventsAreMadeUpForByTheSlowList(t *testing.T) {
 		r.start("u", nil)
 		time.Sleep(67 * time.Second)
 		synctest.Wait()
-		if r.state("u") != plan.StateRunning {
+		if r.state("u") != podstate.StateRunning {
 			t.Errorf("observed %+v", r.sink.get("u"))
 		}
 	})
@@ -249,7 +249,7 @@ func TestPodsAreSeenThoughAllOfThemDoNotFitIntoOneMessage(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if r.state("runs") != plan.StateRunning || r.state("ended") != plan.StateExited || len(r.sink.get("ended").Sandboxes) != 1 {
+		if r.state("runs") != podstate.StateRunning || r.state("ended") != podstate.StateExited || len(r.sink.get("ended").Sandboxes) != 1 {
 			t.Errorf("seen: %+v and %+v", r.sink.get("runs"), r.sink.get("ended"))
 		}
 		if r.sink.wholes() != 1 {
@@ -321,12 +321,12 @@ func TestAPodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
 		}
 		time.Sleep(1200 * time.Millisecond)
 		synctest.Wait()
-		if r.state("k") != plan.StateRunning || r.state("b") != plan.StateRunning {
+		if r.state("k") != podstate.StateRunning || r.state("b") != podstate.StateRunning {
 			t.Error("others were not seen")
 		}
 		hung.Store("")
 		time.Sleep(30 * time.Second)
-		if o := r.sink.get("a"); !o.Known || r.state("a") != plan.StateRunning {
+		if o := r.sink.get("a"); !o.Known || r.state("a") != podstate.StateRunning {
 			t.Errorf("the pod was not seen after the hang: %+v", o)
 		}
 	})
@@ -360,7 +360,7 @@ func TestARuntimeThatComesLateAndGoesIsFollowed(t *testing.T) {
 		}
 		r.rt.SetDown(false)
 		time.Sleep(3 * time.Second)
-		if r.state("u") != plan.StateExited || r.sink.wholes() != 1 {
+		if r.state("u") != podstate.StateExited || r.sink.wholes() != 1 {
 			t.Errorf("what happened meanwhile: %+v", r.sink.get("u"))
 		}
 	})

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
@@ -49,13 +49,13 @@ type pod struct {
 }
 
 type sandbox struct {
-	plan.Sandbox
+	podstate.Sandbox
 	born   uint64
 	cgroup string
 }
 
 type container struct {
-	plan.Container
+	podstate.Container
 	born    uint64
 	logPath string
 	// asOf is when the newest status of it was taken.
@@ -88,7 +88,7 @@ func (t *table) begin() uint64 {
 	return t.seq
 }
 
-func (t *table) current(uid types.UID) plan.Observed {
+func (t *table) current(uid types.UID) podstate.Observed {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.observed(uid)
@@ -102,25 +102,25 @@ func (t *table) ownerOf(id string) (types.UID, bool) {
 }
 
 // observed builds what the planner sees. The lock is held.
-func (t *table) observed(uid types.UID) plan.Observed {
+func (t *table) observed(uid types.UID) podstate.Observed {
 	p := t.pods[uid]
 	if p == nil {
-		return plan.Observed{Known: t.listed}
+		return podstate.Observed{Known: t.listed}
 	}
-	o := plan.Observed{Known: p.known}
+	o := podstate.Observed{Known: p.known}
 	if p.static {
 		o.StaticOf = p.namespace + "/" + p.name
 	}
 	for _, s := range p.sandboxes {
 		o.Sandboxes = append(o.Sandboxes, s.Sandbox)
 	}
-	slices.SortFunc(o.Sandboxes, func(a, b plan.Sandbox) int {
+	slices.SortFunc(o.Sandboxes, func(a, b podstate.Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	for _, c := range p.containers {
 		o.Containers = append(o.Containers, c.Container)
 	}
-	slices.SortFunc(o.Containers, func(a, b plan.Container) int {
+	slices.SortFunc(o.Containers, func(a, b podstate.Container) int {
 		return cmp.Or(cmp.Compare(b.RestartCount, a.RestartCount), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return o
@@ -216,7 +216,7 @@ func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string, a
 		if next.SandboxID == "" {
 			next.SandboxID = old.SandboxID
 		}
-		if old.State > next.State && next.State != plan.StateUnknown || old.State == next.State && asOf.Before(old.asOf) {
+		if old.State > next.State && next.State != podstate.StateUnknown || old.State == next.State && asOf.Before(old.asOf) {
 			return time.Time{}
 		}
 		if asOf.After(old.asOf) {
@@ -232,16 +232,16 @@ func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string, a
 }
 
 // since is when the container came into its state; zero when it was known in it.
-func since(old *container, next *plan.Container) time.Time {
+func since(old *container, next *podstate.Container) time.Time {
 	if old != nil && old.State == next.State {
 		return time.Time{}
 	}
 	switch next.State {
-	case plan.StateCreated:
+	case podstate.StateCreated:
 		return next.CreatedAt
-	case plan.StateRunning:
+	case podstate.StateRunning:
 		return next.StartedAt
-	case plan.StateExited:
+	case podstate.StateExited:
 		return next.FinishedAt
 	}
 	return time.Time{}
@@ -257,7 +257,7 @@ func (t *table) finished(uid types.UID, id string) bool {
 		return false
 	}
 	c := p.containers[id]
-	return c != nil && c.State == plan.StateExited
+	return c != nil && c.State == podstate.StateExited
 }
 
 // remove takes out what the runtime says is gone.
@@ -313,10 +313,10 @@ func (t *table) show(uid types.UID) {
 }
 
 // count counts pods with a ready sandbox, and containers by state.
-func (t *table) count() (pods int, containers map[plan.ContainerState]int) {
+func (t *table) count() (pods int, containers map[podstate.ContainerState]int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	containers = map[plan.ContainerState]int{}
+	containers = map[podstate.ContainerState]int{}
 	for _, p := range t.pods {
 		for _, s := range p.sandboxes {
 			if s.Ready {

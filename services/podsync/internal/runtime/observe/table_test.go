@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
 func TestAnOlderListDoesNotRemoveWhatIsNewer(t *testing.T) {
-	s := &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}
+	s := &sink{pods: map[types.UID]podstate.Observed{}, states: map[string][]podstate.ContainerState{}}
 	tb := newTable(s, nil, messages{})
 	tb.takeList(tb.begin(), "", nil, nil)
 	seq := tb.begin()
@@ -35,7 +35,7 @@ func TestAnOlderListDoesNotRemoveWhatIsNewer(t *testing.T) {
 
 // An event is made before it comes: what was looked up in between is newer.
 func TestALateEventDoesNotUndoALook(t *testing.T) {
-	s := &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}
+	s := &sink{pods: map[types.UID]podstate.Observed{}, states: map[string][]podstate.ContainerState{}}
 	tb := newTable(s, nil, messages{})
 	tb.takeList(tb.begin(), "", nil, nil)
 	at := time.Unix(1000, 0)
@@ -72,7 +72,7 @@ func TestALateEventDoesNotUndoALook(t *testing.T) {
 // the same moment, and looked at.
 func TestAnEventOfTheMomentOfALookDoesNotUndoIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sink{pods: map[types.UID]plan.Observed{}, states: map[string][]plan.ContainerState{}}
+		s := &sink{pods: map[types.UID]podstate.Observed{}, states: map[string][]podstate.ContainerState{}}
 		o := New(Config{}, Deps{Sink: s})
 		status := func(shares int64) *runtimeapi.ContainerStatus {
 			return &runtimeapi.ContainerStatus{
@@ -102,12 +102,12 @@ func TestAStartThatWasCutShortIsNoRun(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		st   *runtimeapi.ContainerStatus
-		want plan.ContainerState
+		want podstate.ContainerState
 	}{
-		{st("StartError", "failed to start: context canceled", 0), plan.StateCreated},
-		{st("StartError", "context deadline exceeded: unknown", 0), plan.StateCreated},
-		{st("StartError", "exec: \"x\": executable file not found", 0), plan.StateExited},
-		{st("Error", "context canceled", 3), plan.StateExited},
+		{st("StartError", "failed to start: context canceled", 0), podstate.StateCreated},
+		{st("StartError", "context deadline exceeded: unknown", 0), podstate.StateCreated},
+		{st("StartError", "exec: \"x\": executable file not found", 0), podstate.StateExited},
+		{st("Error", "context canceled", 3), podstate.StateExited},
 	} {
 		got := convertContainer(tc.st, "", messages{})
 		if got.State != tc.want {

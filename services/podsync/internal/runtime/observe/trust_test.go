@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // hanging is a runtime whose stream of events stands and says nothing while hung.
@@ -32,7 +32,7 @@ func TestAStreamThatHangsIsNoticedAndReplacedByListsUntilItProvesItself(t *testi
 		time.Sleep(10 * time.Second)
 		_ = r.rt.Exit(a, 1, "")
 		time.Sleep(67 * time.Second) // the slow list finds it
-		if r.state("a") != plan.StateExited {
+		if r.state("a") != podstate.StateExited {
 			t.Fatal("the slow list has not found an exit")
 		}
 		time.Sleep(patience)
@@ -41,13 +41,13 @@ func TestAStreamThatHangsIsNoticedAndReplacedByListsUntilItProvesItself(t *testi
 		}
 		_ = r.rt.Exit(b, 1, "")
 		time.Sleep(1200 * time.Millisecond)
-		if r.state("b") != plan.StateExited {
+		if r.state("b") != podstate.StateExited {
 			t.Fatal("lists are still slow")
 		}
 		hung.Store(false)
 		_ = r.rt.Exit(c, 1, "")
 		synctest.Wait()
-		if r.state("c") != plan.StateExited || !r.obs.Runtime().Events {
+		if r.state("c") != podstate.StateExited || !r.obs.Runtime().Events {
 			t.Fatal("the new stream has proven itself and does not count")
 		}
 		before := r.rt.Calls()["ListContainers"]
@@ -104,7 +104,7 @@ func TestWhatWasThereBeforeTheStreamIsNoReasonForDoubt(t *testing.T) {
 		r.start("u", nil)
 		r.rt.SetDown(false)
 		time.Sleep(20 * time.Second)
-		if r.state("u") != plan.StateRunning || !r.obs.Runtime().Events {
+		if r.state("u") != podstate.StateRunning || !r.obs.Runtime().Events {
 			t.Errorf("state %v, events %v", r.state("u"), r.obs.Runtime().Events)
 		}
 	})

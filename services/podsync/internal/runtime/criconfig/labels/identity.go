@@ -16,7 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
@@ -101,14 +101,14 @@ func ContainerLabels(pod *v1.Pod, container string) map[string]string {
 // too long of it is left out: the spec has it as long as the pod is known.
 func ContainerAnnotations(pod *v1.Pod, c *v1.Container, restartCount int, backoff time.Duration) (map[string]string, error) {
 	a := map[string]string{
-		cri.AnnotationHash:                     plan.Hash(c),
+		cri.AnnotationHash:                     podutil.Hash(c),
 		cri.AnnotationRestartCount:             strconv.Itoa(restartCount),
 		cri.AnnotationTerminationMessagePath:   c.TerminationMessagePath,
 		cri.AnnotationTerminationMessagePolicy: string(c.TerminationMessagePolicy),
 	}
 	if backoff > 0 {
 		a[cri.AnnotationBackoff] = backoff.String()
-		a[cri.AnnotationBackoffKey] = plan.BackoffKey(c)
+		a[cri.AnnotationBackoffKey] = podutil.BackoffKey(c)
 	}
 	if s := pod.DeletionGracePeriodSeconds; s != nil {
 		a[cri.AnnotationDeletionGracePeriod] = strconv.FormatInt(*s, 10)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"k8s.io/utils/ptr"
 )
 
@@ -65,7 +65,7 @@ func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {
 		"io.kubernetes.pod.deletionGracePeriod":            "5",
 		"polylet.dev/restart-backoff":                      "20s",
 		"polylet.dev/resources":                            `{"requests":{"cpu":"1"}}`,
-		"polylet.dev/restart-backoff-key":                  plan.BackoffKey(c),
+		"polylet.dev/restart-backoff-key":                  podutil.BackoffKey(c),
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("annotations %v", got)
