@@ -19,7 +19,7 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
@@ -193,9 +193,9 @@ func (s *Service) wantedCIDR() string {
 }
 
 // nodeFacts is what the planner needs to know of the node.
-func (s *Service) nodeFacts() plan.Node {
+func (s *Service) nodeFacts() worker.Node {
 	r := s.observer.Runtime()
-	return plan.Node{
+	return worker.Node{
 		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod, FirstContainerRestartPeriod: s.cfg.FirstContainerRestartPeriod,
 		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll, NoReadyToStart: s.cfg.NoReadyToStart,

@@ -35,7 +35,7 @@ func TestARuleNamesTestsThatExist(t *testing.T) {
 		"another test":    {"plan:TestOther", "has no test TestOther"},
 		"another row":     {"plan:TestTable/another", `no row "another"`},
 		"another folder":  {"plane:TestTable", "no folder plane"},
-		"the same, whole": {"services/podsync/internal/lifecycle/plan:TestTable", ""},
+		"the same, whole": {"services/podsync/internal/lifecycle/worker/internal/plan:TestTable", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chapters, err := parse("x.txt", "# One\nA rule.\n\t"+tc.line+"\n")

@@ -1,3 +1,10 @@
+// Package podstate is what the packages of this process say to each other about
+// one pod: what the runtime has of it, what is to be done for it, what it waits
+// for, how its admission, its probes and its hooks stand. The planner decides in
+// these words, and the others carry out, look and report in them.
+//
+// It owns the types and what can be said of one by itself. It must never decide
+// what is done about a pod: that is the planner's.
 package podstate
 
 import (

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// OneOfEach are the pod addresses to show of those that a sandbox has: the first of each family, that of the node's primary
-// address first; IPv4 when the node has none.
+// ShownIPs are the pod addresses to show of those that a sandbox has: the first of
+// each family, that of the node's primary address first; IPv4 when the node has none.
 func ShownIPs(ips, node []string) []string {
 	six := len(node) > 0 && isIPv6(node[0])
 	var first, second string

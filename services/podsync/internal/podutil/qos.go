@@ -4,7 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// qosClass is the pod's quality of service class.
+// QOS is the pod's quality of service class.
 // Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
 func QOS(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {

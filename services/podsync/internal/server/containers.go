@@ -53,14 +53,14 @@ func containersFrame(frame watch.Frame[podcache.EntryKey, podcache.Entry]) *pods
 	return resp
 }
 
-func sandboxMessage(s *podcache.Sandbox) *podsyncv1.Sandbox {
+func sandboxMessage(s *podstate.SandboxRow) *podsyncv1.Sandbox {
 	return &podsyncv1.Sandbox{
 		Id: s.ID, Pod: refOf(s.UID, s.Namespace, s.Name), Attempt: s.Attempt, Ready: s.Ready,
 		CreateTime: stamp(s.CreatedAt), CgroupParent: s.CgroupParent, NetworkNamespacePath: s.NetworkNamespace,
 	}
 }
 
-func containerMessage(c *podcache.Container) *podsyncv1.Container {
+func containerMessage(c *podstate.ContainerRow) *podsyncv1.Container {
 	m := &podsyncv1.Container{
 		Id: c.ID, SandboxId: c.SandboxID, Pod: refOf(c.UID, c.Namespace, c.PodName), Name: c.Name, Attempt: c.Attempt,
 		Image: c.Image, State: stateMessage(c.State), StartTime: stamp(c.StartedAt),

@@ -10,7 +10,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 )
 
@@ -123,13 +123,13 @@ func (s *Server) lookAfter(ctx context.Context, d time.Duration, id string) func
 }
 
 // target finds the running container that a command is for.
-func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (podcache.Container, error) {
+func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (podstate.ContainerRow, error) {
 	if len(command) == 0 {
-		return podcache.Container{}, fmt.Errorf("%w: the command is empty", rpcerr.ErrInvalid)
+		return podstate.ContainerRow{}, fmt.Errorf("%w: the command is empty", rpcerr.ErrInvalid)
 	}
 	pod, err := s.find(ref)
 	if err != nil {
-		return podcache.Container{}, err
+		return podstate.ContainerRow{}, err
 	}
 	return s.running(pod, name)
 }

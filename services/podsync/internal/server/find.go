@@ -8,6 +8,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -39,10 +40,10 @@ func (s *Server) find(ref *podsyncv1.PodRef) (podcache.Pod, error) {
 
 // running returns the running container of a pod. That it does not run is not
 // "not found": the pod is there.
-func (s *Server) running(pod podcache.Pod, name string) (podcache.Container, error) {
+func (s *Server) running(pod podcache.Pod, name string) (podstate.ContainerRow, error) {
 	c, ok := s.deps.Table.Running(pod.Pod.UID, name)
 	if !ok {
-		return podcache.Container{}, fmt.Errorf("%w: container not found (%q): it does not run now; kubectl describe pod %s shows its state",
+		return podstate.ContainerRow{}, fmt.Errorf("%w: container not found (%q): it does not run now; kubectl describe pod %s shows its state",
 			rpcerr.ErrPrecondition, name, pod.Pod.Name)
 	}
 	return c, nil

@@ -210,8 +210,8 @@ func runningPod() podcache.Pod {
 
 func (r *rig) addRunning() {
 	r.pods.Set(runningPod())
-	r.table.SetPod("u", []podcache.Sandbox{{ID: "s1", UID: "u", Namespace: "ns", Name: "p", Ready: true}},
-		[]podcache.Container{{ID: "c1", SandboxID: "s1", UID: "u", Namespace: "ns", PodName: "p", Name: "c", Image: "img", State: podstate.StateRunning, LogPath: "/logs/ns_p_u/c/1.log"}})
+	r.table.SetPod("u", []podstate.SandboxRow{{ID: "s1", UID: "u", Namespace: "ns", Name: "p", Ready: true}},
+		[]podstate.ContainerRow{{ID: "c1", SandboxID: "s1", UID: "u", Namespace: "ns", PodName: "p", Name: "c", Image: "img", State: podstate.StateRunning, LogPath: "/logs/ns_p_u/c/1.log"}})
 }
 
 var ref = &podsyncv1.PodRef{Namespace: "ns", Name: "p"}
@@ -429,7 +429,7 @@ func TestAFollowedLogEndsWithItsContainer(t *testing.T) {
 		r.addRunning()
 		go func() {
 			time.Sleep(time.Minute)
-			r.table.SetPod("u", nil, []podcache.Container{{ID: "c1", UID: "u", Name: "c", State: podstate.StateExited}})
+			r.table.SetPod("u", nil, []podstate.ContainerRow{{ID: "c1", UID: "u", Name: "c", State: podstate.StateExited}})
 		}()
 		began := time.Now()
 		text, err := readAll(t, r, "c", &v1.PodLogOptions{Follow: true})

@@ -170,7 +170,7 @@ func (r *rig) wants(uid types.UID, phase v1.PodPhase, spec v1.PodSpec) {
 
 // ran lets a container of an image come and go in the table.
 func (r *rig) ran(image string) {
-	r.table.SetPod("u", nil, []podcache.Container{{ID: "c", Image: image, State: podstate.StateRunning}})
+	r.table.SetPod("u", nil, []podstate.ContainerRow{{ID: "c", Image: image, State: podstate.StateRunning}})
 	synctest.Wait()
 	r.table.SetPod("u", nil, nil)
 	synctest.Wait()
@@ -419,7 +419,7 @@ func TestWithoutCollectionNoImageIsRememberedLongerThanItsContainers(t *testing.
 	c := New(Config{HighPercent: 100}, Deps{})
 	for i := range 100 {
 		key := podcache.EntryKey{ID: fmt.Sprint(i)}
-		c.saw(map[podcache.EntryKey]podcache.Entry{key: {Container: &podcache.Container{ID: key.ID, Image: image(i / 2)}}}, nil, time.Now())
+		c.saw(map[podcache.EntryKey]podcache.Entry{key: {Container: &podstate.ContainerRow{ID: key.ID, Image: image(i / 2)}}}, nil, time.Now())
 		if i != 50 {
 			c.saw(nil, []podcache.EntryKey{key}, time.Now())
 		}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // stamp is the time in the name of a rotated log, in local time.
@@ -79,7 +79,7 @@ func enter(dir *os.Root, name string) (*os.Root, error) {
 }
 
 // reopen has the runtime make a log that is missing.
-func (r *Rotator) reopen(ctx context.Context, c podcache.Container) error {
+func (r *Rotator) reopen(ctx context.Context, c podstate.ContainerRow) error {
 	if err := r.deps.Runtime.ReopenLog(ctx, c.ID); err != nil {
 		return fmt.Errorf("log %s is missing; let the runtime make it: %w", c.LogPath, err)
 	}
@@ -87,7 +87,7 @@ func (r *Rotator) reopen(ctx context.Context, c podcache.Container) error {
 }
 
 // rotate gives a full log another name and has the runtime open a new one.
-func (r *Rotator) rotate(ctx context.Context, c podcache.Container) error {
+func (r *Rotator) rotate(ctx context.Context, c podstate.ContainerRow) error {
 	p, err := r.locate(c.LogPath)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (r *Rotator) rotate(ctx context.Context, c podcache.Container) error {
 
 // replace renames the log; when the runtime cannot open a new one it gets its
 // name back, because the runtime writes to it still.
-func (r *Rotator) replace(ctx context.Context, c podcache.Container, dir *os.Root, name string) error {
+func (r *Rotator) replace(ctx context.Context, c podstate.ContainerRow, dir *os.Root, name string) error {
 	to := name + "." + time.Now().Format(stamp)
 	for _, taken := range []string{to, to + zipped} {
 		if _, err := dir.Lstat(taken); !errors.Is(err, fs.ErrNotExist) {

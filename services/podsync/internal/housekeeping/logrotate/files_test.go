@@ -194,7 +194,7 @@ func TestALogMustLieBelowTheLogDirectory(t *testing.T) {
 		if _, err := r.locate(path); (err == nil) != ok {
 			t.Errorf("%q: %v", path, err)
 		}
-		if _, logged := r.logged(podcache.Entry{Container: &podcache.Container{LogPath: path}}); logged {
+		if _, logged := r.logged(podcache.Entry{Container: &podstate.ContainerRow{LogPath: path}}); logged {
 			t.Errorf("%q: a container that does not run is rotated", path)
 		}
 	}

@@ -29,7 +29,7 @@ const (
 // link makes the link to a container's log if there is none: what starts a
 // container makes it, but may have been killed in between, or never have had the
 // runtime's answer. A log that is removed meanwhile gets none.
-func (r *Rotator) link(c podcache.Container) error {
+func (r *Rotator) link(c podstate.ContainerRow) error {
 	if r.cfg.LinksDir == "" || c.State != podstate.StateRunning && c.State != podstate.StateExited {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 
 // tracked is the log of one running container.
 type tracked struct {
-	container podcache.Container
+	container podstate.ContainerRow
 	// next is when it is looked at; it is not while a rotation is under way.
 	next time.Time
 	busy bool
@@ -144,7 +144,7 @@ func (l *loop) look(ctx context.Context) {
 }
 
 // start works on a log beside the loop.
-func (l *loop) start(ctx context.Context, t *tracked, do func(context.Context, podcache.Container) error, wait time.Duration) {
+func (l *loop) start(ctx context.Context, t *tracked, do func(context.Context, podstate.ContainerRow) error, wait time.Duration) {
 	t.busy = true
 	c := t.container
 	l.work.Go(func() {

@@ -152,10 +152,10 @@ func (r *Rotator) isRunning(path string) bool {
 
 // logged is the container whose log is rotated, when it runs and its log lies
 // where it should.
-func (r *Rotator) logged(e podcache.Entry) (podcache.Container, bool) {
+func (r *Rotator) logged(e podcache.Entry) (podstate.ContainerRow, bool) {
 	c := e.Container
 	if c == nil || c.State != podstate.StateRunning {
-		return podcache.Container{}, false
+		return podstate.ContainerRow{}, false
 	}
 	_, err := r.locate(c.LogPath)
 	return *c, err == nil

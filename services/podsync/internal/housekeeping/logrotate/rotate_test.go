@@ -63,7 +63,7 @@ func (w *world) open() {
 }
 
 func (w *world) runs(state podstate.ContainerState) {
-	w.table.SetPod("uid", nil, []podcache.Container{{ID: "id", UID: "uid", Name: "c", State: state, StartedAt: time.Now(), LogPath: w.path}})
+	w.table.SetPod("uid", nil, []podstate.ContainerRow{{ID: "id", UID: "uid", Name: "c", State: state, StartedAt: time.Now(), LogPath: w.path}})
 }
 
 // write appends whole lines of a running number, about n bytes.
@@ -293,7 +293,7 @@ func TestARuntimeThatWritesNoLogIsAskedOncePerInterval(t *testing.T) {
 		}
 		stop := w.start(Config{MaxSize: 1000, Interval: 10 * time.Second})
 		defer stop()
-		w.table.SetPod("uid", nil, []podcache.Container{{ID: "other", UID: "uid", State: podstate.StateRunning, LogPath: w.path}})
+		w.table.SetPod("uid", nil, []podstate.ContainerRow{{ID: "other", UID: "uid", State: podstate.StateRunning, LogPath: w.path}})
 		time.Sleep(time.Minute + time.Second)
 		if n := w.counts(); n != 7 {
 			t.Errorf("asked %d times in a minute", n)
@@ -317,7 +317,7 @@ func TestOneHungReopenDoesNotHoldOtherLogsUp(t *testing.T) {
 		defer stop()
 		w.runs(podstate.StateRunning)
 		synctest.Wait()
-		w.table.SetPod("uid2", nil, []podcache.Container{{ID: "other", UID: "uid2", State: podstate.StateRunning, LogPath: other}})
+		w.table.SetPod("uid2", nil, []podstate.ContainerRow{{ID: "other", UID: "uid2", State: podstate.StateRunning, LogPath: other}})
 		time.Sleep(2 * time.Second)
 		if _, err := os.Lstat(other); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the other log was not rotated: %v", err)

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/plan"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/conditions"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
@@ -109,6 +109,9 @@ type Config struct {
 	MaxDead *int
 }
 
+// Node is what of the node a pod's status needs, as the planner has it.
+type Node = plan.Node
+
 // Deps are what a Registry is given; all but Mirrors, Standing, Ends, Unmet,
 // OnDisk, AllKnown and InDoubt must be set.
 type Deps struct {
@@ -138,7 +141,7 @@ type Deps struct {
 	// Allocations is what pods were allocated in earlier lives; nil for nothing.
 	Allocations Allocations
 	// Node is what of the node matters to a status; it must not block.
-	Node func() plan.Node
+	Node func() Node
 	// OnDisk lists pods that left something on the disk or in cgroups.
 	OnDisk func(ctx context.Context) []types.UID
 	// AllKnown is told once that all pods are known that go on from an earlier

@@ -5,43 +5,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
-
-// Sandbox is one pod sandbox of the runtime.
-type Sandbox struct {
-	ID              string
-	UID             types.UID
-	Namespace, Name string
-	Attempt         uint32
-	Ready           bool
-	CreatedAt       time.Time
-	// CgroupParent is the pod's cgroup below the cgroup root; may be empty.
-	CgroupParent string
-	// NetworkNamespace is its path; empty for host network.
-	NetworkNamespace string
-}
-
-// Container is one container of the runtime.
-type Container struct {
-	ID, SandboxID string
-	UID           types.UID
-	// Namespace and PodName of the pod, Name of the container.
-	Namespace, PodName, Name string
-	Attempt                  uint32
-	// Image as the spec names it.
-	Image string
-	State podstate.ContainerState
-	// CreatedAt orders containers of one name; StartedAt is zero before the start.
-	CreatedAt, StartedAt time.Time
-	// LogPath is the log file on the host.
-	LogPath string
-}
 
 // longestName is the longest name of a link to a log, with its suffix.
 const longestName = 255
@@ -74,8 +43,8 @@ type Entry struct {
 	// PodsCgroup is the cgroup above all pods.
 	PodsCgroup string
 
-	Sandbox   *Sandbox
-	Container *Container
+	Sandbox   *podstate.SandboxRow
+	Container *podstate.ContainerRow
 	Volumes   *Volumes
 }
 
@@ -96,8 +65,8 @@ type Table struct {
 }
 
 type podRows struct {
-	sandboxes  map[string]Sandbox
-	containers map[string]Container
+	sandboxes  map[string]podstate.SandboxRow
+	containers map[string]podstate.ContainerRow
 }
 
 // NewTable returns an empty table of a process with this epoch.
@@ -122,8 +91,8 @@ func sameEntry(a, b Entry) bool {
 
 // SetPod makes the table hold exactly these sandboxes and containers of a pod;
 // none of both removes the pod. Rows that did not change are not sent again.
-func (t *Table) SetPod(uid types.UID, sandboxes []Sandbox, containers []Container) {
-	rows := &podRows{sandboxes: make(map[string]Sandbox, len(sandboxes)), containers: make(map[string]Container, len(containers))}
+func (t *Table) SetPod(uid types.UID, sandboxes []podstate.SandboxRow, containers []podstate.ContainerRow) {
+	rows := &podRows{sandboxes: make(map[string]podstate.SandboxRow, len(sandboxes)), containers: make(map[string]podstate.ContainerRow, len(containers))}
 	for _, s := range sandboxes {
 		rows.sandboxes[s.ID] = s
 	}
@@ -172,42 +141,42 @@ func (t *Table) SetVolumes(volumes Volumes) {
 }
 
 // Running returns the running container of this name in the pod.
-func (t *Table) Running(uid types.UID, container string) (Container, bool) {
+func (t *Table) Running(uid types.UID, container string) (podstate.ContainerRow, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	rows := t.pods[uid]
 	if rows == nil {
-		return Container{}, false
+		return podstate.ContainerRow{}, false
 	}
 	for _, c := range rows.containers {
 		if c.Name == container && c.State == podstate.StateRunning {
 			return c, true
 		}
 	}
-	return Container{}, false
+	return podstate.ContainerRow{}, false
 }
 
 // Container returns a container of the pod by its CRI id.
-func (t *Table) Container(uid types.UID, id string) (Container, bool) {
+func (t *Table) Container(uid types.UID, id string) (podstate.ContainerRow, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	rows := t.pods[uid]
 	if rows == nil {
-		return Container{}, false
+		return podstate.ContainerRow{}, false
 	}
 	c, ok := rows.containers[id]
 	return c, ok
 }
 
 // ReadySandbox returns the ready sandbox of the pod; the newest when there are several.
-func (t *Table) ReadySandbox(uid types.UID) (Sandbox, bool) {
+func (t *Table) ReadySandbox(uid types.UID) (podstate.SandboxRow, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	rows := t.pods[uid]
 	if rows == nil {
-		return Sandbox{}, false
+		return podstate.SandboxRow{}, false
 	}
-	var best Sandbox
+	var best podstate.SandboxRow
 	found := false
 	for _, s := range rows.sandboxes {
 		if s.Ready && (!found || s.Attempt > best.Attempt) {
@@ -235,7 +204,7 @@ func (t *Table) RunningPods() []RunningPod {
 type RunningPod struct {
 	UID             types.UID
 	Namespace, Name string
-	Containers      []Container
+	Containers      []podstate.ContainerRow
 }
 
 func (r *podRows) running(uid types.UID) (RunningPod, bool) {
@@ -252,7 +221,7 @@ func (r *podRows) running(uid types.UID) (RunningPod, bool) {
 			pod.Containers = append(pod.Containers, c)
 		}
 	}
-	slices.SortFunc(pod.Containers, func(a, b Container) int {
+	slices.SortFunc(pod.Containers, func(a, b podstate.ContainerRow) int {
 		if a.Name < b.Name {
 			return -1
 		}

@@ -74,8 +74,8 @@ func TestARemovedPodIsShownNoMoreAndItsNameIsTold(t *testing.T) {
 func TestTheTableKnowsWhatRuns(t *testing.T) {
 	table := NewTable(1)
 	table.SetPod("u",
-		[]Sandbox{{ID: "s0", UID: "u", Namespace: "n", Name: "p"}, {ID: "s1", UID: "u", Namespace: "n", Name: "p", Attempt: 1, Ready: true}},
-		[]Container{{ID: "c0", UID: "u", Name: "c", State: podstate.StateExited}, {ID: "c1", UID: "u", Namespace: "n", PodName: "p", Name: "c", State: podstate.StateRunning}})
+		[]podstate.SandboxRow{{ID: "s0", UID: "u", Namespace: "n", Name: "p"}, {ID: "s1", UID: "u", Namespace: "n", Name: "p", Attempt: 1, Ready: true}},
+		[]podstate.ContainerRow{{ID: "c0", UID: "u", Name: "c", State: podstate.StateExited}, {ID: "c1", UID: "u", Namespace: "n", PodName: "p", Name: "c", State: podstate.StateRunning}})
 	if c, ok := table.Running("u", "c"); !ok || c.ID != "c1" {
 		t.Errorf("Running: %v %v", c, ok)
 	}
@@ -100,8 +100,8 @@ func TestTheTableKnowsWhatRuns(t *testing.T) {
 func TestOnlyWhatChangedInTheTableIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := NewTable(1)
-		sandboxes := []Sandbox{{ID: "s", UID: "u"}}
-		table.SetPod("u", sandboxes, []Container{{ID: "c", UID: "u", Name: "c"}})
+		sandboxes := []podstate.SandboxRow{{ID: "s", UID: "u"}}
+		table.SetPod("u", sandboxes, []podstate.ContainerRow{{ID: "c", UID: "u", Name: "c"}})
 		table.SetVolumes(Volumes{UID: "u", Volumes: []Volume{{Name: "v"}}})
 		sub := table.Subscribe(t.Context())
 		defer sub.Close()
@@ -109,7 +109,7 @@ func TestOnlyWhatChangedInTheTableIsSentAgain(t *testing.T) {
 			t.Fatalf("snapshot: %+v %v", frame, err)
 		}
 		table.SetVolumes(Volumes{UID: "u", Volumes: []Volume{{Name: "v"}}})
-		table.SetPod("u", sandboxes, []Container{{ID: "c", UID: "u", Name: "c", State: podstate.StateRunning}})
+		table.SetPod("u", sandboxes, []podstate.ContainerRow{{ID: "c", UID: "u", Name: "c", State: podstate.StateRunning}})
 		frame, err := sub.Next(t.Context())
 		if err != nil || len(frame.Changed) != 1 || frame.Changed[EntryKey{ID: "c"}].Container.State != podstate.StateRunning {
 			t.Fatalf("change: %+v %v", frame, err)

@@ -25,7 +25,6 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
 
@@ -54,7 +53,7 @@ type Sink interface {
 
 // Rows is the table that other services read; *view.Table has it.
 type Rows interface {
-	SetPod(uid types.UID, sandboxes []podcache.Sandbox, containers []podcache.Container)
+	SetPod(uid types.UID, sandboxes []podstate.SandboxRow, containers []podstate.ContainerRow)
 }
 
 // Config of an Observer; zero fields take their defaults.

@@ -12,7 +12,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
@@ -295,16 +294,16 @@ func (t *table) show(uid types.UID) {
 		t.rows.SetPod(uid, nil, nil)
 		return
 	}
-	var sandboxes []podcache.Sandbox
+	var sandboxes []podstate.SandboxRow
 	for _, s := range p.sandboxes {
-		sandboxes = append(sandboxes, podcache.Sandbox{
+		sandboxes = append(sandboxes, podstate.SandboxRow{
 			ID: s.ID, UID: uid, Namespace: p.namespace, Name: p.name, Attempt: s.Attempt, Ready: s.Ready,
 			CreatedAt: s.CreatedAt, CgroupParent: s.cgroup,
 		})
 	}
-	var containers []podcache.Container
+	var containers []podstate.ContainerRow
 	for _, c := range p.containers {
-		containers = append(containers, podcache.Container{
+		containers = append(containers, podstate.ContainerRow{
 			ID: c.ID, SandboxID: c.SandboxID, UID: uid, Namespace: p.namespace, PodName: p.name, Name: c.Name,
 			Attempt: uint32(c.RestartCount), Image: c.Image, State: c.State, CreatedAt: c.CreatedAt, StartedAt: c.StartedAt, LogPath: c.logPath,
 		})
