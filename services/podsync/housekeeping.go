@@ -42,7 +42,7 @@ type listing struct {
 	cfg Config
 }
 
-// ListContainers implements collect.Runtime.
+// ListContainers implements imagegc.Runtime.
 func (l listing) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error) {
 	if uid != "" {
 		return l.Client.ListContainers(ctx, uid)

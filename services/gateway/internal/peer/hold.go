@@ -20,7 +20,7 @@ import (
 // left, so that its command is ended.
 const holdFor = 10 * time.Minute
 
-// OpenExec implements session.Runtime. A podsync that does not know HoldExec
+// OpenExec implements streaming.Runtime. A podsync that does not know HoldExec
 // opens the session without it.
 func (p *Podsync) OpenExec(ctx context.Context, t streaming.Target, command []string, s streaming.Streams) (streaming.Opened, error) {
 	open := &podsyncv1.OpenExecRequest{Pod: ref(t), Container: t.Container, Command: command, Streams: streams(s)}
@@ -92,7 +92,7 @@ func (h *hold) begin(first *podsyncv1.HoldExecRequest, opts ...grpc.CallOption) 
 	return res, nil
 }
 
-// over is session.Opened's Over.
+// over is streaming.Opened's Over.
 func (h *hold) over(clientLeft bool) {
 	noted := h.said(clientLeft)
 	if noted == nil || !clientLeft {

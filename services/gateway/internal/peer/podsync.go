@@ -49,19 +49,19 @@ func (p *Podsync) Logs(ctx context.Context, namespace, pod, container string, op
 
 var _ logs.Open = (*Podsync)(nil).Logs
 
-// OpenAttach implements session.Runtime.
+// OpenAttach implements streaming.Runtime.
 func (p *Podsync) OpenAttach(ctx context.Context, t streaming.Target, s streaming.Streams) (string, error) {
 	res, err := p.client.OpenAttach(ctx, &podsyncv1.OpenAttachRequest{Pod: ref(t), Container: t.Container, Streams: streams(s)})
 	return res.GetUrl(), err
 }
 
-// OpenPortForward implements session.Runtime.
+// OpenPortForward implements streaming.Runtime.
 func (p *Podsync) OpenPortForward(ctx context.Context, t streaming.Target, ports []int32) (string, error) {
 	res, err := p.client.OpenPortForward(ctx, &podsyncv1.OpenPortForwardRequest{Pod: ref(t), Ports: ports})
 	return res.GetUrl(), err
 }
 
-// Run implements session.Runtime.
+// Run implements streaming.Runtime.
 func (p *Podsync) Run(ctx context.Context, t streaming.Target, command []string) (stdout, stderr []byte, exitCode int, err error) {
 	res, err := p.client.ExecSync(ctx, &podsyncv1.ExecSyncRequest{Pod: ref(t), Container: t.Container, Command: command})
 	return res.GetStdout(), res.GetStderr(), int(res.GetExitCode()), err

@@ -24,7 +24,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 )
 
-// oneContainer is a session.Host whose container c1 runs "sh" in an exec.
+// oneContainer is an execreaper.Host whose container c1 runs "sh" in an exec.
 type oneContainer struct {
 	mu  sync.Mutex
 	all []execreaper.Process

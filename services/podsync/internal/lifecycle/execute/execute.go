@@ -86,7 +86,7 @@ type Cgroups interface {
 	Remove(ctx context.Context, uid types.UID) error
 }
 
-// Materials builds configurations; *material.Builder has it.
+// Materials builds configurations; *criconfig.Builder has it.
 type Materials interface {
 	Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error)
 	Container(ctx context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error)
@@ -105,7 +105,7 @@ type Finisher interface {
 	Finish(ctx context.Context, pod *v1.Pod) error
 }
 
-// Places bounds what runs at once; *pace.Pacer has it.
+// Places bounds what runs at once; *limiter.Pacer has it.
 type Places interface {
 	Enter(ctx context.Context, order limiter.Order) (leave func(), err error)
 }

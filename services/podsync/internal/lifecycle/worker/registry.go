@@ -49,7 +49,7 @@ type Probes interface {
 	Results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult
 }
 
-// Standing keeps since when the conditions of static pods stand; *standing.Keeper
+// Standing keeps since when the conditions of static pods stand; *conditions.Keeper
 // has it.
 type Standing interface {
 	Of(uid types.UID) []v1.PodCondition
@@ -91,7 +91,7 @@ func (noMirrors) Stranger(types.UID) {}
 func (noMirrors) AllKnown()          {}
 func (noMirrors) Ended(types.UID)    {}
 
-// Pods shows the pods to others; *view.Pods has it.
+// Pods shows the pods to others; *podcache.Pods has it.
 type Pods interface {
 	Set(pod podcache.Pod)
 	Remove(uid types.UID)

@@ -3,7 +3,7 @@
 //
 // It owns everything below <cgroupRoot>/kubepods but the containers' own
 // cgroups, which the runtime makes. Outside it only limits the cgroups that the
-// configuration reserves something for, and makes and removes none.
+// configuration reserves something for; it must never make or remove one there.
 package cgroup
 
 import (

@@ -53,7 +53,7 @@ type Secrets interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-// Providers asks the credential provider plugins; *provider.Set has it.
+// Providers asks the credential provider plugins; *credentialprovider.Set has it.
 type Providers interface {
 	Answers(ctx context.Context, pod *v1.Pod, image string) ([]credentialprovider.Answer, []error)
 }

@@ -51,7 +51,7 @@ type Sink interface {
 	RuntimeChanged(r Runtime)
 }
 
-// Rows is the table that other services read; *view.Table has it.
+// Rows is the table that other services read; *podcache.Table has it.
 type Rows interface {
 	SetPod(uid types.UID, sandboxes []podstate.SandboxRow, containers []podstate.ContainerRow)
 }

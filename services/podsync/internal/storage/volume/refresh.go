@@ -97,7 +97,7 @@ func (s *Set) refreshAt(uid types.UID, at time.Time) {
 }
 
 // ObjectChanged tells that an API object changed that these pods hold; their
-// files follow at once. Give it to object.Store.Subscribe.
+// files follow at once. Give it to objects.Store.Subscribe.
 func (s *Set) ObjectChanged(holders []types.UID) {
 	now := time.Now()
 	for _, uid := range holders {

@@ -36,7 +36,7 @@ type Accounts interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 }
 
-// Tokens gives service-account tokens; *token.Cache has it.
+// Tokens gives service-account tokens; *serviceaccount.Cache has it.
 type Tokens interface {
 	Get(ctx context.Context, r serviceaccount.Request) (serviceaccount.Token, error)
 }

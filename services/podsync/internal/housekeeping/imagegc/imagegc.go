@@ -46,10 +46,10 @@ type Runtime interface {
 	SandboxImage(ctx context.Context) (string, error)
 }
 
-// Pods are the pods of this node; *view.Pods has it.
+// Pods are the pods of this node; *podcache.Pods has it.
 type Pods interface{ List() []podcache.Pod }
 
-// Containers tells which containers come and go; *view.Table has it.
+// Containers tells which containers come and go; *podcache.Table has it.
 type Containers interface {
 	Subscribe(ctx context.Context) *watch.Subscription[podcache.EntryKey, podcache.Entry]
 }
@@ -59,7 +59,7 @@ type Events interface {
 	Node(eventType, reason, message string)
 }
 
-// Records are what is remembered of images; *record.Ledger has it.
+// Records are what is remembered of images; *pullrecord.Ledger has it.
 type Records interface {
 	// Prune forgets the images that are not among refs, as they were after until.
 	Prune(refs []string, until time.Time) error

@@ -40,7 +40,7 @@ type Runtime interface {
 	ReopenLog(ctx context.Context, containerID string) error
 }
 
-// Containers tells which containers run; *view.Table has it.
+// Containers tells which containers run; *podcache.Table has it.
 type Containers interface {
 	Subscribe(ctx context.Context) *watch.Subscription[podcache.EntryKey, podcache.Entry]
 }

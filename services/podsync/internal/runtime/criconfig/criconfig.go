@@ -151,7 +151,7 @@ type Request struct {
 	PodIPs []string
 	// Backoff is kept in an annotation when not zero.
 	Backoff time.Duration
-	// Round is kept in an annotation when not zero; see plan.Container.
+	// Round is kept in an annotation when not zero; see podstate.Container.
 	Round int
 	// TargetID is the container whose process namespace an ephemeral container
 	// with targetContainerName joins; empty for none.

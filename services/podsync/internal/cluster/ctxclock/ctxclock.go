@@ -2,7 +2,8 @@
 // reflector waits its back-off out without looking at its context when a
 // watch-list is refused (429, 500, no connection); with this clock it does not.
 //
-// It owns that one wait; everything else is the real clock's.
+// It owns that one wait; everything else is the real clock's, and it must never
+// tell another time.
 package ctxclock
 
 import (
