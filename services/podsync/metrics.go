@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // gauges counts pods and containers when somebody asks.
@@ -66,7 +67,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		if p.Static {
 			static++
 		}
-		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+		if !podutil.TerminalPhase(p.Status.Phase) {
 			active[p.Static]++
 		}
 	}

@@ -130,24 +130,3 @@ func notYet(reason, format string, args ...any) (Answer, bool) {
 
 // late says whether the pod has waited for as long as it may.
 func (in *Input) late() bool { return in.Deadline > 0 && in.Waited >= in.Deadline }
-
-// IsCritical says whether a pod belongs to the node's own working: static and
-// mirror pods and those of a system-critical priority.
-func IsCritical(pod *v1.Pod, static bool) bool {
-	if static {
-		return true
-	}
-	if _, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]; mirror {
-		return true
-	}
-	if src := pod.Annotations[annotationSource]; src != "" && src != "api" {
-		return true
-	}
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
-}
-
-const (
-	annotationSource = "kubernetes.io/config.source"
-	// systemCritical is the lowest priority of a system-critical class.
-	systemCritical = 2_000_000_000
-)

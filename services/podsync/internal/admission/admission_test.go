@@ -238,21 +238,3 @@ func TestWhatAnUpdateNeedsAndTheNodeLacksIsNamed(t *testing.T) {
 		}
 	}
 }
-
-func TestCriticalPods(t *testing.T) {
-	high := int32(2_000_000_000)
-	for name, tc := range map[string]struct {
-		pod    *v1.Pod
-		static bool
-		want   bool
-	}{
-		"plain":         {pod("p"), false, false},
-		"static":        {pod("p"), true, true},
-		"mirror":        {pod("p", func(p *v1.Pod) { p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"} }), false, true},
-		"high priority": {pod("p", func(p *v1.Pod) { p.Spec.Priority = &high }), false, true},
-	} {
-		if got := IsCritical(tc.pod, tc.static); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}

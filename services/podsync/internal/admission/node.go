@@ -11,12 +11,12 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // checkPressure keeps pods from a node that is short of something.
 func checkPressure(in Input) (Answer, bool) {
-	if in.Node == nil || IsCritical(in.Pod, in.Static) {
+	if in.Node == nil || in.Static || podutil.Critical(in.Pod) {
 		return fine()
 	}
 	var pressure []v1.NodeConditionType
@@ -34,7 +34,7 @@ func checkPressure(in Input) (Answer, bool) {
 	if len(pressure) == 1 && pressure[0] == v1.NodeMemoryPressure {
 		taint := v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
 		_, bad := corev1.FindMatchingUntoleratedTaint(logr.Discard(), []v1.Taint{taint}, in.Pod.Spec.Tolerations, nil, false)
-		if resources.QOS(in.Pod) != v1.PodQOSBestEffort || !bad {
+		if podutil.QOS(in.Pod) != v1.PodQOSBestEffort || !bad {
 			return fine()
 		}
 	}
@@ -77,7 +77,7 @@ func comparePredicates(in Input) (Answer, bool) {
 	switch {
 	case len(short) == 0:
 		return answer, objects
-	case in.Resize || !IsCritical(in.Pod, in.Static):
+	case in.Resize || !in.Static && !podutil.Critical(in.Pod):
 		return rejected(reasonOutOf+string(short[0].Name), "%s", short[0].text())
 	case objects:
 		return answer, true
@@ -188,7 +188,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		if c := &pod.Spec.InitContainers[i]; podutil.Sidecar(c) {
 			add(c)
 		}
 	}

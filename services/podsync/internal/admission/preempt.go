@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Victim is a pod that must make room.
@@ -112,7 +112,7 @@ func choose(critical *v1.Pod, static bool, pods []*v1.Pod, n needs) ([]*v1.Pod, 
 	var all []*v1.Pod
 	for _, pod := range pods {
 		if pod.UID != critical.UID && yields(pod, critical, static) {
-			class := resources.QOS(pod)
+			class := podutil.QOS(pod)
 			classes[class] = append(classes[class], pod)
 			all = append(all, pod)
 		}
@@ -129,7 +129,7 @@ func choose(critical *v1.Pod, static bool, pods []*v1.Pod, n needs) ([]*v1.Pod, 
 
 // yields says whether a pod may be stopped for another.
 func yields(pod, critical *v1.Pod, static bool) bool {
-	if IsCritical(critical, static) && !IsCritical(pod, false) {
+	if (static || podutil.Critical(critical)) && !podutil.Critical(pod) {
 		return true
 	}
 	return pod.Spec.Priority != nil && critical.Spec.Priority != nil && *critical.Spec.Priority > *pod.Spec.Priority

@@ -33,7 +33,7 @@ func priority(p *v1.Pod, n int32) *v1.Pod {
 
 func TestThePodsThatMakeRoomAreTheCheapest(t *testing.T) {
 	const effort, burst, guaranteed = v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed
-	critical := func(p *v1.Pod) *v1.Pod { return priority(p, systemCritical) }
+	critical := func(p *v1.Pod) *v1.Pod { return priority(p, 2_000_000_000) }
 	for _, tc := range []struct {
 		name      string
 		preemptor *v1.Pod
@@ -57,7 +57,7 @@ func TestThePodsThatMakeRoomAreTheCheapest(t *testing.T) {
 		{"no critical pod for another", critical(sized("p", guaranteed, "2", "")), false,
 			[]*v1.Pod{critical(sized("a", burst, "1", "")), critical(sized("b", burst, "1", ""))}, nil,
 			"no set of running pods found to reclaim resources: [(res: cpu, q: 2000), ]"},
-		{"a less critical pod for a more critical one", priority(sized("p", guaranteed, "1500m", ""), systemCritical+1000), false,
+		{"a less critical pod for a more critical one", priority(sized("p", guaranteed, "1500m", ""), 2_000_000_000+1000), false,
 			[]*v1.Pod{critical(sized("a", burst, "1", ""))}, []string{"a"}, ""},
 		{"not all together are enough", sized("p", guaranteed, "2", "2000"), true,
 			[]*v1.Pod{sized("a", burst, "1", "400")}, nil, "no set of running pods found to reclaim resources: [(res: memory, q: 1000), ]"},

@@ -2,45 +2,30 @@ package resources
 
 import (
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 const (
 	oomGuaranteed = -997
 	oomBestEffort = 1000
-	// criticalPriority is where system priorities begin.
-	criticalPriority = 2_000_000_000
-	nodeCritical     = "system-node-critical"
-
-	annotationSource = "kubernetes.io/config.source"
-	annotationMirror = "kubernetes.io/config.mirror"
+	nodeCritical  = "system-node-critical"
 )
-
-// Critical says whether a pod is one the cluster cannot do without: static,
-// its mirror, or of a system priority.
-func Critical(pod *v1.Pod) bool {
-	if source := pod.Annotations[annotationSource]; source != "" && source != "api" {
-		return true
-	}
-	if _, mirror := pod.Annotations[annotationMirror]; mirror {
-		return true
-	}
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
-}
 
 // OOMScoreAdj is how willingly the kernel kills the container when memory runs
 // out; capacity is the node's memory in bytes, zero when not known.
 func OOMScoreAdj(pod *v1.Pod, c *v1.Container, capacity int64) int64 {
-	if Critical(pod) && pod.Spec.PriorityClassName == nodeCritical {
+	if podutil.Critical(pod) && pod.Spec.PriorityClassName == nodeCritical {
 		return oomGuaranteed
 	}
-	switch QOS(pod) {
+	switch podutil.QOS(pod) {
 	case v1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case v1.PodQOSBestEffort:
 		return oomBestEffort
 	}
 	score := burstable(pod, c, capacity)
-	if isSidecarOf(pod, c) {
+	if own, kind := podutil.Container(pod, c.Name); kind == podutil.Init && podutil.Sidecar(own) {
 		for i := range pod.Spec.Containers {
 			score = min(score, burstable(pod, &pod.Spec.Containers[i], capacity))
 		}
@@ -75,7 +60,7 @@ func spare(pod *v1.Pod) int64 {
 		add(&pod.Spec.Containers[i])
 	}
 	for i := range pod.Spec.InitContainers {
-		if IsSidecar(&pod.Spec.InitContainers[i]) {
+		if podutil.Sidecar(&pod.Spec.InitContainers[i]) {
 			add(&pod.Spec.InitContainers[i])
 		}
 	}
@@ -83,13 +68,4 @@ func spare(pod *v1.Pod) int64 {
 		return 0
 	}
 	return rest / n
-}
-
-func isSidecarOf(pod *v1.Pod, c *v1.Container) bool {
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == c.Name {
-			return IsSidecar(&pod.Spec.InitContainers[i])
-		}
-	}
-	return false
 }

@@ -2,6 +2,8 @@ package resources
 
 import (
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Total is what a pod as a whole asks for and may use.
@@ -127,7 +129,7 @@ func total(pod *v1.Pod, of func(*v1.Container) int64) int64 {
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		if IsSidecar(c) {
+		if podutil.Sidecar(c) {
 			sidecars += of(c)
 			most = max(most, sidecars)
 		} else {

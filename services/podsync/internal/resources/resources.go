@@ -10,8 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/polylet/polylet/services/podsync/internal/desired/defaults"
 )
 
 const (
@@ -40,14 +38,6 @@ func Quota(milliCPU int64, periodMicros uint64) int64 {
 		periodMicros = defaultPeriod
 	}
 	return max(milliCPU*int64(periodMicros)/milliPerCPU, minQuota)
-}
-
-// QOS is the pod's quality-of-service class, as the apiserver has it or computed.
-func QOS(pod *v1.Pod) v1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	return defaults.QOSClass(pod)
 }
 
 // Request is what a container asks for, its limit standing in for a request
@@ -81,9 +71,4 @@ func PageSizeName(bytes int64) string {
 		i++
 	}
 	return fmt.Sprintf("%d%s", bytes, units[i])
-}
-
-// IsSidecar says whether an init container keeps running beside the others.
-func IsSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

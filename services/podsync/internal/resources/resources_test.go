@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func list(pairs ...string) v1.ResourceList {
@@ -74,7 +76,7 @@ func TestOOMScores(t *testing.T) {
 			Priority: ptr.To[int32](2_000_001_000), PriorityClassName: nodeCritical, Containers: []v1.Container{container("c", nil, nil)},
 		}}, -997},
 		{"static but not of that class", v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationSource: "file"}},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{podutil.AnnotationSource: "file"}},
 			Spec:       v1.PodSpec{Containers: []v1.Container{container("c", nil, nil)}},
 		}, 1000},
 		{"pod's own request shared", v1.Pod{Spec: v1.PodSpec{

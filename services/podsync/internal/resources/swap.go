@@ -4,6 +4,8 @@ import (
 	"os"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Swap is how many bytes a container may swap where containers may: its part of
@@ -13,7 +15,7 @@ import (
 // Source: KEP-2400.
 func Swap(pod *v1.Pod, c *v1.Container, nodeMemory, nodeSwap int64) int64 {
 	request, limit := c.Resources.Requests[v1.ResourceMemory], c.Resources.Limits[v1.ResourceMemory]
-	if QOS(pod) != v1.PodQOSBurstable || Critical(pod) || request.Cmp(limit) == 0 || nodeMemory <= 0 || nodeSwap <= 0 {
+	if podutil.QOS(pod) != v1.PodQOSBurstable || podutil.Critical(pod) || request.Cmp(limit) == 0 || nodeMemory <= 0 || nodeSwap <= 0 {
 		return 0
 	}
 	bytes := int64(float64(request.Value()) / float64(nodeMemory) * float64(nodeSwap))

@@ -16,6 +16,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -32,7 +33,7 @@ func (s *Server) CheckpointContainer(ctx context.Context, req *podsyncv1.Checkpo
 		return nil, err
 	}
 	name := req.GetContainer()
-	if !inSpec(pod.Pod, name) {
+	if c, _ := podutil.Container(pod.Pod, name); c == nil {
 		return nil, fmt.Errorf("%w: container %q not found in pod %q", rpcerr.ErrNotFound, name, pod.Pod.Name)
 	}
 	prefix := fmt.Sprintf("checkpoint-%s_%s-%s-", pod.Pod.Name, pod.Pod.Namespace, name)

@@ -11,6 +11,7 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 )
 
@@ -174,7 +175,8 @@ func (s *Server) OpenAttach(ctx context.Context, req *podsyncv1.OpenAttachReques
 	if err := anyStream(o); err != nil {
 		return nil, err
 	}
-	tty := ttyOf(pod.Pod, c.Name)
+	spec, _ := podutil.Container(pod.Pod, c.Name)
+	tty := spec != nil && spec.TTY
 	resp, err := s.deps.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
 		ContainerId: c.ID, Tty: tty, Stdin: o.GetStdin(), Stdout: o.GetStdout(), Stderr: o.GetStderr() && !tty,
 	})

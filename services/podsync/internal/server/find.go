@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -47,40 +46,6 @@ func (s *Server) running(pod podcache.Pod, name string) (podstate.ContainerRow, 
 			rpcerr.ErrPrecondition, name, pod.Pod.Name)
 	}
 	return c, nil
-}
-
-// inSpec says whether the pod has a container of this name, of any kind.
-func inSpec(pod *v1.Pod, name string) bool {
-	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return true
-			}
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// ttyOf says whether the container's spec asks for a terminal.
-func ttyOf(pod *v1.Pod, name string) bool {
-	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return list[i].TTY
-			}
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if e := &pod.Spec.EphemeralContainers[i]; e.Name == name {
-			return e.TTY
-		}
-	}
-	return false
 }
 
 func refOf(uid types.UID, namespace, name string) *podsyncv1.PodRef {

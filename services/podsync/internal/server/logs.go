@@ -14,6 +14,7 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 )
@@ -32,7 +33,7 @@ func (s *Server) ReadLogs(req *podsyncv1.ReadLogsRequest, stream grpc.ServerStre
 		return err
 	}
 	name := req.GetContainer()
-	if !inSpec(pod.Pod, name) {
+	if c, _ := podutil.Container(pod.Pod, name); c == nil {
 		return fmt.Errorf("%w: container %q not found in pod %q", rpcerr.ErrNotFound, name, pod.Pod.Name)
 	}
 	which, err := choose(pod, name, options.Previous)

@@ -15,7 +15,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
@@ -49,8 +49,8 @@ func withSource(pod podcache.Pod) *v1.Pod {
 	out := *pod.Pod
 	out.Annotations = make(map[string]string, len(pod.Pod.Annotations)+2)
 	maps.Copy(out.Annotations, pod.Pod.Annotations)
-	out.Annotations[source.AnnotationSource] = source.API
-	out.Annotations[source.AnnotationSeen] = pod.Seen.UTC().Format(time.RFC3339Nano)
+	out.Annotations[podutil.AnnotationSource] = podutil.SourceAPI
+	out.Annotations[podutil.AnnotationSeen] = pod.Seen.UTC().Format(time.RFC3339Nano)
 	return &out
 }
 

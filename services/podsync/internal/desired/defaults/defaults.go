@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Pod fills in every default of a pod in place. Applying it twice changes
@@ -39,7 +41,7 @@ func Pod(pod *v1.Pod) {
 		pod.Status.Phase = v1.PodPending
 	}
 	if pod.Status.QOSClass == "" {
-		pod.Status.QOSClass = QOSClass(pod)
+		pod.Status.QOSClass = podutil.ComputeQOS(pod)
 	}
 }
 

@@ -111,22 +111,3 @@ func TestPullPolicyFollowsTheTag(t *testing.T) {
 		}
 	}
 }
-
-func TestQOSClassFollowsRequestsAndLimits(t *testing.T) {
-	for name, c := range map[string]struct {
-		resources string
-		want      v1.PodQOSClass
-	}{
-		"nothing":         {`{}`, v1.PodQOSBestEffort},
-		"a request":       {`{requests: {cpu: 1}}`, v1.PodQOSBurstable},
-		"one limit":       {`{limits: {cpu: 1}}`, v1.PodQOSBurstable},
-		"both limits":     {`{limits: {cpu: 1, memory: 1Gi}}`, v1.PodQOSGuaranteed},
-		"lower request":   {`{requests: {cpu: 500m}, limits: {cpu: 1, memory: 1Gi}}`, v1.PodQOSBurstable},
-		"other resources": {`{limits: {example.com/x: 1}}`, v1.PodQOSBestEffort},
-	} {
-		pod := parse(t, "spec: {containers: [{name: c, image: a, resources: "+c.resources+"}]}")
-		if got := QOSClass(pod); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-	}
-}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Config of a Keeper.
@@ -350,5 +351,5 @@ func (k *Keeper) StaticUID(mirror types.UID) (types.UID, bool) {
 // shown says whether the mirror is the right one for the static pod.
 func (e *entry) shown() bool {
 	return e.mirror != nil && e.mirror.DeletionTimestamp == nil && e.mirror.UID != e.outlived &&
-		e.mirror.Annotations[source.AnnotationMirror] == e.static.Annotations[source.AnnotationHash]
+		e.mirror.Annotations[podutil.AnnotationMirror] == e.static.Annotations[podutil.AnnotationHash]
 }

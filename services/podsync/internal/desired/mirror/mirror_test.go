@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -75,7 +76,7 @@ func (keepStatic) StaticReady() {}
 func static(uid types.UID) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web-n", Namespace: "default", UID: uid, Annotations: map[string]string{
-			source.AnnotationHash: string(uid), source.AnnotationSource: source.File,
+			podutil.AnnotationHash: string(uid), podutil.AnnotationSource: source.File,
 		}},
 		Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
 	}
@@ -93,7 +94,7 @@ func TestAStaticPodGetsAMirrorThatTheNodeOwns(t *testing.T) {
 		if got == nil || time.Since(begin) != 0 {
 			t.Fatalf("mirror %v after %v", got, time.Since(begin))
 		}
-		if got.Annotations[source.AnnotationMirror] != "one" || len(got.OwnerReferences) != 1 ||
+		if got.Annotations[podutil.AnnotationMirror] != "one" || len(got.OwnerReferences) != 1 ||
 			got.OwnerReferences[0].UID != "node-uid" || !*got.OwnerReferences[0].Controller || got.UID == "one" {
 			t.Fatalf("mirror: %+v", got.ObjectMeta)
 		}
@@ -130,7 +131,7 @@ func TestAChangedStaticPodGetsANewMirror(t *testing.T) {
 		}
 		b.k.Ended("one")
 		synctest.Wait()
-		if got := b.mirror(); got == nil || got.UID == first || got.Annotations[source.AnnotationMirror] != "two" {
+		if got := b.mirror(); got == nil || got.UID == first || got.Annotations[podutil.AnnotationMirror] != "two" {
 			t.Fatalf("mirror: %+v", got)
 		}
 		if _, ok := b.k.Mirror("one"); ok {
@@ -153,7 +154,7 @@ func TestAMirrorThatCannotShowThePodAnyMoreIsReplacedOnce(t *testing.T) {
 		b.k.Renew("one")
 		synctest.Wait()
 		second := b.mirror()
-		if second == nil || second.UID == first || second.Annotations[source.AnnotationMirror] != "one" {
+		if second == nil || second.UID == first || second.Annotations[podutil.AnnotationMirror] != "one" {
 			t.Fatalf("mirror: %+v", second)
 		}
 		if m, ok := b.k.Mirror("one"); !ok || m.UID != second.UID || b.changed[len(b.changed)-1] != "one" {
@@ -196,7 +197,7 @@ func TestAnOrphanGoesOnlyWhenAllIsKnownAndItsPodHasEnded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := start(t, func(b *bench) {
 					orphan := static("old")
-					orphan.Annotations[source.AnnotationMirror] = "old"
+					orphan.Annotations[podutil.AnnotationMirror] = "old"
 					orphan.UID = ""
 					if _, err := b.api.Admin().CoreV1().Pods("default").Create(t.Context(), orphan, metav1.CreateOptions{}); err != nil {
 						t.Fatal(err)
@@ -284,7 +285,7 @@ func TestAMirrorOfBeforeARestartIsKept(t *testing.T) {
 		var before types.UID
 		b := start(t, func(b *bench) {
 			old := static("one")
-			old.Annotations[source.AnnotationMirror] = "one"
+			old.Annotations[podutil.AnnotationMirror] = "one"
 			old.UID = ""
 			made, err := b.api.Admin().CoreV1().Pods("default").Create(t.Context(), old, metav1.CreateOptions{})
 			if err != nil {
@@ -332,7 +333,7 @@ func TestAnotherPodOfTheNameIsNotTouched(t *testing.T) {
 		})
 		b.k.SetStatic(static("one"))
 		time.Sleep(time.Minute)
-		if got := b.mirror(); got == nil || source.IsMirror(got) || b.api.Calls()["delete pods"] != 0 {
+		if got := b.mirror(); got == nil || podutil.Mirror(got) || b.api.Calls()["delete pods"] != 0 {
 			t.Fatalf("the other pod: %+v", got)
 		}
 		if n := b.api.Calls()["create pods"]; n < 2 || n > 20 {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 const (
@@ -52,7 +52,7 @@ func (k *Keeper) due(e *entry) bool {
 	case !k.mirrorsReady:
 		return false
 	case e.static == nil:
-		return e.mirror != nil && k.staticReady && k.known && !k.strangers[types.UID(e.mirror.Annotations[source.AnnotationMirror])]
+		return e.mirror != nil && k.staticReady && k.known && !k.strangers[types.UID(e.mirror.Annotations[podutil.AnnotationMirror])]
 	case e.leaving:
 		return e.mirror != nil && e.mirror.DeletionTimestamp != nil
 	default:
@@ -199,7 +199,7 @@ func image(static *v1.Pod, node *v1.Node) *v1.Pod {
 	pod := static.DeepCopy()
 	pod.UID, pod.ResourceVersion = "", ""
 	pod.Annotations = maps.Clone(pod.Annotations)
-	pod.Annotations[source.AnnotationMirror] = static.Annotations[source.AnnotationHash]
+	pod.Annotations[podutil.AnnotationMirror] = static.Annotations[podutil.AnnotationHash]
 	controller := true
 	pod.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: v1.SchemeGroupVersion.String(), Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller,

@@ -19,6 +19,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/ctxclock"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // runAPI follows the pods of this node. client-go's reflector lists, watches
@@ -109,7 +110,7 @@ func (a *apiStore) set(obj any) error {
 	if old, known := a.names[name]; known && old.uid != pod.UID {
 		a.remove(name) // its DELETED event was lost
 	}
-	now := apiPod{uid: pod.UID, mirror: IsMirror(pod)}
+	now := apiPod{uid: pod.UID, mirror: podutil.Mirror(pod)}
 	a.names[name] = now
 	if now.mirror {
 		a.sources.deps.Mirrors.SetMirror(pod)
@@ -117,10 +118,10 @@ func (a *apiStore) set(obj any) error {
 	}
 	// Nobody reads managed fields here, and they are a third of a pod's memory.
 	pod.ManagedFields = nil
-	if src, ok := pod.Annotations[AnnotationSource]; ok && src != API {
+	if src, ok := pod.Annotations[podutil.AnnotationSource]; ok && src != API {
 		// Where a pod comes from is not the user's to say.
 		pod.Annotations = maps.Clone(pod.Annotations)
-		pod.Annotations[AnnotationSource] = API
+		pod.Annotations[podutil.AnnotationSource] = API
 	}
 	a.sink.Set(pod, API)
 	return nil

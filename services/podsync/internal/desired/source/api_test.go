@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func apiPodOf(name, node string, annotations map[string]string) *v1.Pod {
@@ -33,9 +34,9 @@ func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		create(apiPodOf("before", "n", map[string]string{AnnotationSource: File}))
+		create(apiPodOf("before", "n", map[string]string{podutil.AnnotationSource: File}))
 		create(apiPodOf("elsewhere", "m", nil))
-		create(apiPodOf("mirror", "n", map[string]string{AnnotationMirror: "x"}))
+		create(apiPodOf("mirror", "n", map[string]string{podutil.AnnotationMirror: "x"}))
 
 		r := newRecorder()
 		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
@@ -50,7 +51,7 @@ func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
 			t.Fatalf("pods %v, ready %v, mirrors %d", got, r.ready, len(r.mirrors))
 		}
 		for _, pod := range r.pods {
-			if IsStatic(pod) {
+			if podutil.Static(pod) {
 				t.Fatal("a pod of the apiserver passes for a static one")
 			}
 		}

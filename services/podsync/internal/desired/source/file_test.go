@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/desired/validate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -236,14 +237,14 @@ func TestFilesBecomeDefaultedPodsBeforeTheSourceIsReady(t *testing.T) {
 			t.Fatalf("order: %v", b.log)
 		}
 		for uid, pod := range b.pods {
-			if pod.Namespace != "default" || pod.Spec.NodeName != "Node" || pod.Annotations[AnnotationHash] != string(uid) ||
-				pod.Annotations[AnnotationSource] != File || pod.Annotations[AnnotationSeen] == "" || len(uid) != 32 {
+			if pod.Namespace != "default" || pod.Spec.NodeName != "Node" || pod.Annotations[podutil.AnnotationHash] != string(uid) ||
+				pod.Annotations[podutil.AnnotationSource] != File || pod.Annotations[podutil.AnnotationSeen] == "" || len(uid) != 32 {
 				t.Errorf("metadata: %+v", pod.ObjectMeta)
 			}
 			if pod.Spec.DNSPolicy != v1.DNSClusterFirst || pod.Spec.Tolerations[0].Effect != v1.TaintEffectNoExecute || pod.Status.Phase != v1.PodPending {
 				t.Errorf("defaults: %+v", pod.Spec)
 			}
-			if !IsStatic(pod) || IsMirror(pod) {
+			if !podutil.Static(pod) || podutil.Mirror(pod) {
 				t.Error("it does not count as static")
 			}
 		}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // away is a server that can be told what to answer.
@@ -86,7 +88,7 @@ func TestAURLServesOnePodOrAListOfThem(t *testing.T) {
 			t.Errorf("ready %v, asked with %v", b.ready, server.asked[0])
 		}
 		for uid, pod := range b.pods {
-			if pod.Annotations[AnnotationSource] != HTTP || pod.Annotations[AnnotationHash] != string(uid) || len(uid) != 32 || len(pod.Spec.Tolerations) != 0 || pod.Spec.NodeName != "Node" || !IsStatic(pod) {
+			if pod.Annotations[podutil.AnnotationSource] != HTTP || pod.Annotations[podutil.AnnotationHash] != string(uid) || len(uid) != 32 || len(pod.Spec.Tolerations) != 0 || pod.Spec.NodeName != "Node" || !podutil.Static(pod) {
 				t.Errorf("%+v", pod)
 			}
 		}
@@ -236,8 +238,8 @@ func TestANameIsTheFilesWhenTheURLServesItToo(t *testing.T) {
 		b.remove("a.yaml")
 		b.want("a-node")
 		for _, pod := range b.pods {
-			if pod.Annotations[AnnotationSource] != HTTP || len(b.health) != 0 {
-				t.Errorf("pod of %s, health %v", pod.Annotations[AnnotationSource], b.health)
+			if pod.Annotations[podutil.AnnotationSource] != HTTP || len(b.health) != 0 {
+				t.Errorf("pod of %s, health %v", pod.Annotations[podutil.AnnotationSource], b.health)
 			}
 		}
 		b.write("a.yaml", podText("a", ""))

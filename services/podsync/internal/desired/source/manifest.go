@@ -20,6 +20,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/desired/defaults"
 	"github.com/polylet/polylet/services/podsync/internal/desired/validate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // decoder reads pods; build it with newDecoder.
@@ -195,10 +196,10 @@ func complete(pod *v1.Pod, from origin) error {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	delete(pod.Annotations, AnnotationMirror)
-	pod.Annotations[AnnotationHash] = string(uid)
-	pod.Annotations[AnnotationSource] = from.src
-	pod.Annotations[AnnotationSeen] = from.seen.Format(time.RFC3339Nano)
+	delete(pod.Annotations, podutil.AnnotationMirror)
+	pod.Annotations[podutil.AnnotationHash] = string(uid)
+	pod.Annotations[podutil.AnnotationSource] = from.src
+	pod.Annotations[podutil.AnnotationSeen] = from.seen.Format(time.RFC3339Nano)
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
 	if from.src == File && !toleratesAllNoExecute(pod.Spec.Tolerations) {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})

@@ -26,18 +26,6 @@ const (
 	HTTP = "http"
 )
 
-// The annotations of pods that do not come from the apiserver.
-const (
-	// AnnotationSource says which source a pod has.
-	AnnotationSource = "kubernetes.io/config.source"
-	// AnnotationHash is the static pod's UID, which changes with its content.
-	AnnotationHash = "kubernetes.io/config.hash"
-	// AnnotationSeen is when the manifest was first read, RFC3339Nano.
-	AnnotationSeen = "kubernetes.io/config.seen"
-	// AnnotationMirror marks a mirror pod; its value is the static pod's hash.
-	AnnotationMirror = v1.MirrorPodAnnotationKey
-)
-
 // Sink takes the merged stream. Its methods must not block. Pods are shared:
 // nobody may change them.
 type Sink interface {

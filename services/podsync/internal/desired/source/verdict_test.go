@@ -30,7 +30,7 @@ func (v verdict) text() string {
 }
 
 func TestManifestsAreTakenAndRefusedAsTheApiserverDoes(t *testing.T) {
-	data, err := os.ReadFile("validate/testdata/manifests.yaml")
+	data, err := os.ReadFile("../validate/testdata/manifests.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

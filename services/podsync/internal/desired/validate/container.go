@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func (c *checker) containers(at *field.Path) {
@@ -49,10 +51,6 @@ func (c *checker) container(at *field.Path, k *v1.Container, init bool) {
 	c.restart(at, k, init)
 	c.handlers(at, k, init)
 	c.containerSecurity(at.Child("securityContext"), k.SecurityContext)
-}
-
-func sidecar(k *v1.Container) bool {
-	return k.RestartPolicy != nil && *k.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 func (c *checker) ports(at *field.Path, ports []v1.ContainerPort) {
@@ -266,7 +264,7 @@ func (c *checker) restart(at *field.Path, k *v1.Container, init bool) {
 		return
 	case k.RestartPolicy == nil:
 		c.required(at.Child("restartPolicy"), "restartPolicyRules need it")
-	case init && sidecar(k):
+	case init && podutil.Sidecar(k):
 		c.forbidden(to, "not in a sidecar, which always restarts")
 	}
 	if len(k.RestartPolicyRules) > mostRules {

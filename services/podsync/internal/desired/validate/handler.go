@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // sources counts how many pointers of a one-of struct are set.
@@ -23,7 +25,7 @@ func sources(oneOf any) int {
 
 // handlers checks probes and hooks, which an init container has only as a sidecar.
 func (c *checker) handlers(at *field.Path, k *v1.Container, init bool) {
-	if init && !sidecar(k) {
+	if init && !podutil.Sidecar(k) {
 		for name, set := range map[string]bool{
 			"livenessProbe": k.LivenessProbe != nil, "readinessProbe": k.ReadinessProbe != nil, "startupProbe": k.StartupProbe != nil, "lifecycle": k.Lifecycle != nil,
 		} {

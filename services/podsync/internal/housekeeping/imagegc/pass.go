@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
 )
 
@@ -267,7 +268,7 @@ func (p *pass) remove(ctx context.Context, r *record, reason string) (bool, erro
 func (p *pass) wanted() map[string]bool {
 	out := map[string]bool{}
 	for _, pod := range p.c.deps.Pods.List() {
-		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+		if podutil.TerminalPhase(pod.Status.Phase) {
 			continue
 		}
 		spec := &pod.Pod.Spec

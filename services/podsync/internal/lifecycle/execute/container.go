@@ -29,7 +29,7 @@ const (
 // still lives or was left half made is dealt with first, so that there are
 // never two.
 func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
-	c := spec(t.Pod, t.Action.Container)
+	c, _ := podutil.Container(t.Pod, t.Action.Container)
 	if c == nil {
 		return failed(reasonConfig, fmt.Errorf("container %q is not in the pod's spec", t.Action.Container))
 	}
@@ -299,7 +299,8 @@ func (e *Executor) beginStop(life, ctx context.Context, t Task) {
 // no source knows, what its own record says of it; nil when neither is there.
 func (e *Executor) stopping(t Task) *v1.Container {
 	if t.Pod != nil {
-		return spec(t.Pod, t.Action.Container)
+		c, _ := podutil.Container(t.Pod, t.Action.Container)
+		return c
 	}
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
 		if c.ID == t.Action.ID {

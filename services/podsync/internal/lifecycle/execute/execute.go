@@ -329,7 +329,7 @@ func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
 	r := image.Request{Pod: t.Pod}
 	if v := podutil.ImageVolume(t.Pod, t.Action.Volume); v != nil {
 		r.Image, r.Policy = v.Reference, v.PullPolicy
-	} else if c := spec(t.Pod, t.Action.Container); c != nil {
+	} else if c, _ := podutil.Container(t.Pod, t.Action.Container); c != nil {
 		r.Container, r.Image, r.Policy = c.Name, c.Image, c.ImagePullPolicy
 	} else {
 		return Result{}, failed("ErrImagePull", fmt.Errorf("nothing in the pod's spec has the name %q any more", t.Action.Object))
@@ -365,25 +365,4 @@ func reasonOf(err error, otherwise string) string {
 		return i.Reason
 	}
 	return otherwise
-}
-
-// spec finds a container of any kind by name; nil when there is none.
-func spec(pod *v1.Pod, name string) *v1.Container {
-	if pod == nil {
-		return nil
-	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
-			plain := v1.Container(c.EphemeralContainerCommon)
-			return &plain
-		}
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
@@ -52,7 +53,7 @@ func (w *worker) admit() {
 	if !w.state.Observed.Known {
 		return
 	}
-	if len(w.state.Observed.Sandboxes) > 0 || w.begun || ended(w.state.Pod.Status.Phase) {
+	if len(w.state.Observed.Sandboxes) > 0 || w.begun || podutil.TerminalPhase(w.state.Pod.Status.Phase) {
 		if had, ok := w.reg.accept(w, waitedSince(&w.state.Reported)); ok {
 			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
 			w.state.Admission = podstate.Admission{Decision: podstate.Admitted}
@@ -150,7 +151,7 @@ func (w *worker) mayComeBack(instead *worker) bool {
 	if !w.preempted || w.source != apiSource || instead.source != apiSource || !critical(instead) {
 		return false
 	}
-	return !ended(w.pod.Status.Phase)
+	return !podutil.TerminalPhase(w.pod.Status.Phase)
 }
 
 // reasonPreempting is why a critical pod waits for others to end. What comes
@@ -167,7 +168,7 @@ func critical(w *worker) bool {
 // that and it runs. The Registry's lock is held.
 func (w *worker) counts() bool {
 	o, there := w.reg.observed[w.uid]
-	if ended(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
+	if podutil.TerminalPhase(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
 		return false
 	}
 	if w.admission != podstate.AdmissionPending {
@@ -181,9 +182,6 @@ func (w *worker) counts() bool {
 func running(c podstate.Container) bool {
 	return c.State == podstate.StateRunning || c.State == podstate.StateUnknown
 }
-
-// ended says whether a pod with this phase never runs again.
-func ended(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
 // accept notes that a pod was admitted in an earlier life of this process, and
 // returns what it was allocated there: from here on it may be allocated something
@@ -217,7 +215,7 @@ func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 // goOnEnding goes on with what an earlier life has decided. The Registry's lock
 // is held.
 func (w *worker) goOnEnding() {
-	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !ended(w.pod.Status.Phase) {
+	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !podutil.TerminalPhase(w.pod.Status.Phase) {
 		w.leaving = true
 		w.tell(func(in *inbox) { in.stop, in.stopKept = stop, true })
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
@@ -51,7 +52,7 @@ func TestWhatRunsOfAStaticPodGoesOnWhileAManifestCannotBeRead(t *testing.T) {
 		pods := map[string]*v1.Pod{}
 		for name, src := range map[string]string{"broken": "file", "changed": "file", "removed": "file", "deleted": "api"} {
 			pods[name] = newPod(name, v1.Container{Image: "app:1"})
-			pods[name].Annotations = map[string]string{cri.AnnotationSource: src}
+			pods[name].Annotations = map[string]string{podutil.AnnotationSource: src}
 			r.reg.Set(pods[name], src)
 		}
 		running := func() string {
@@ -122,7 +123,7 @@ func TestWhatRunsOfAStaticPodGoesOnWhileAManifestCannotBeRead(t *testing.T) {
 func TestWhatIsLeftOfAStaticPodIsEndedWhenAManifestHasItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}}})
-		static := map[string]string{cri.AnnotationSource: "file"}
+		static := map[string]string{podutil.AnnotationSource: "file"}
 		old, next := newPod("p", v1.Container{Image: "app:1"}), newPod("p", v1.Container{Image: "app:1"})
 		next.UID, old.Annotations, next.Annotations = "uid-next", static, static
 		r.reg.Set(old, "file")

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Metrics counts what workers do, under the names that dashboards know. The nil
@@ -140,15 +141,12 @@ func (m *Metrics) preempted(signal string) {
 }
 
 func typeOf(pod *v1.Pod, container string) string {
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == container {
-			return "init_container"
-		}
+	switch _, kind := podutil.Container(pod, container); kind {
+	case podutil.Init:
+		return "init_container"
+	case podutil.Ephemeral:
+		return "ephemeral_container"
+	default:
+		return "container"
 	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == container {
-			return "ephemeral_container"
-		}
-	}
-	return "container"
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/conditions"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
@@ -276,7 +277,7 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		return
 	default:
 		w.pod = pod
-		if ended(pod.Status.Phase) {
+		if podutil.TerminalPhase(pod.Status.Phase) {
 			r.deps.Ends.Forget(pod.UID) // the apiserver knows
 		}
 		w.regrant()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
@@ -234,10 +235,8 @@ func toldFinished(st *v1.PodStatus, generation int64) bool {
 }
 
 func conditionOf(st *v1.PodStatus, t v1.PodConditionType) (v1.PodCondition, bool) {
-	for _, c := range st.Conditions {
-		if c.Type == t {
-			return c, true
-		}
+	if c := podutil.Condition(st.Conditions, t); c != nil {
+		return *c, true
 	}
 	return v1.PodCondition{}, false
 }

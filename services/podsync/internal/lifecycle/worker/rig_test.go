@@ -148,8 +148,8 @@ func (materials) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.Lin
 
 func (materials) Sandbox(_ context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
 	annotations := map[string]string{cri.AnnotationAllocated: must(resize.Of(pod).Encode())}
-	if src := pod.Annotations[cri.AnnotationSource]; src != "" {
-		annotations[cri.AnnotationSource] = src
+	if src := pod.Annotations[podutil.AnnotationSource]; src != "" {
+		annotations[podutil.AnnotationSource] = src
 	}
 	return &runtimeapi.PodSandboxConfig{
 		Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
@@ -137,15 +138,6 @@ func (w *worker) noteStatus(old, now *v1.PodStatus) {
 	}
 }
 
-func readyOf(st *v1.PodStatus) bool {
-	for i := range st.Conditions {
-		if st.Conditions[i].Type == v1.PodReady {
-			return st.Conditions[i].Status == v1.ConditionTrue
-		}
-	}
-	return false
-}
-
 // notePod puts into the timeline that the pod's source has something to say.
 func (w *worker) notePod(old, pod *v1.Pod) {
 	switch {
@@ -162,4 +154,9 @@ func (w *worker) notePod(old, pod *v1.Pod) {
 		}
 		w.line.Note(timeline.Entry{What: "deletion was asked for", Detail: detail})
 	}
+}
+
+func readyOf(st *v1.PodStatus) bool {
+	c := podutil.Condition(st.Conditions, v1.PodReady)
+	return c != nil && c.Status == v1.ConditionTrue
 }

@@ -17,6 +17,8 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Config of a Recorder.
@@ -150,20 +152,14 @@ func podRef(pod *v1.Pod, path string) *v1.ObjectReference {
 
 // fieldPath says where in the pod's spec the container stands; empty when nowhere.
 func fieldPath(pod *v1.Pod, name string) string {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == name {
-			return fmt.Sprintf("spec.containers{%s}", name)
-		}
+	switch _, kind := podutil.Container(pod, name); kind {
+	case podutil.Regular:
+		return fmt.Sprintf("spec.containers{%s}", name)
+	case podutil.Init:
+		return fmt.Sprintf("spec.initContainers{%s}", name)
+	case podutil.Ephemeral:
+		return fmt.Sprintf("spec.ephemeralContainers{%s}", name)
+	default:
+		return ""
 	}
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return fmt.Sprintf("spec.initContainers{%s}", name)
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			return fmt.Sprintf("spec.ephemeralContainers{%s}", name)
-		}
-	}
-	return ""
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // memory is what the file holds: results by pod.
@@ -36,19 +37,10 @@ func (m memory) results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResul
 	return out
 }
 
-// annotationSource says where a pod comes from; a mirror of an apiserver's pod
-// has none.
-const annotationSource = "kubernetes.io/config.source"
-
-func static(pod *v1.Pod) bool {
-	source := pod.Annotations[annotationSource]
-	return source != "" && source != "api"
-}
-
 // remember asks Run to write when the pod is one whose results are kept. The
 // lock is held.
 func (b *Board) remember(pod *v1.Pod) {
-	if b.deps.Memory == "" || pod == nil || !static(pod) {
+	if b.deps.Memory == "" || pod == nil || !podutil.Static(pod) {
 		return
 	}
 	b.wake()
@@ -132,7 +124,7 @@ func (b *Board) snapshot() memory {
 		m[uid] = old
 	}
 	for uid, r := range b.pods {
-		if r.pod == nil || !static(r.pod) {
+		if r.pod == nil || !podutil.Static(r.pod) {
 			continue
 		}
 		for key, result := range r.results {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // wrong returns what the tracker has heard that is not well.
@@ -29,7 +30,7 @@ func wrong(h *health.Tracker) (messages []string) {
 
 func staticPod() *v1.Pod {
 	pod := probedPod()
-	pod.Annotations = map[string]string{annotationSource: "file"}
+	pod.Annotations = map[string]string{podutil.AnnotationSource: "file"}
 	return pod
 }
 

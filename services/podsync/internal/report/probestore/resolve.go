@@ -5,13 +5,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 )
 
 // resolve makes a target whole from the pod's spec: ports by number, commands
 // with the container's literal environment. Not ok when the spec has no such probe.
 func resolve(pod *v1.Pod, t podstate.Target) (Target, bool) {
-	c := containerOf(pod, t.Container)
+	c, _ := podutil.Container(pod, t.Container)
 	if c == nil {
 		return Target{}, false
 	}
@@ -34,17 +35,6 @@ func resolve(pod *v1.Pod, t podstate.Target) (Target, bool) {
 		full.PortName = number(&p.TCPSocket.Port, c)
 	}
 	return full, true
-}
-
-func containerOf(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
 
 // number puts the number of a named port in its place, 0 when the container

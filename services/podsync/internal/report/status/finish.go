@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Finish waits until the status that was set last is accepted, then deletes
@@ -17,7 +17,7 @@ import (
 // is gone already is success. For a static pod, or with no apiserver, nothing
 // is deleted. It tries once; the caller retries.
 func (w *Writer) Finish(ctx context.Context, pod *v1.Pod) error {
-	if w.deps.Client == nil || source.IsStatic(pod) {
+	if w.deps.Client == nil || podutil.Static(pod) {
 		return nil
 	}
 	if err := w.settle(ctx, pod.UID); err != nil {

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/status/equal"
 )
 
@@ -22,9 +23,6 @@ const terminationMessages = 12288
 
 func owned(t v1.PodConditionType) bool { return slices.Contains(ownedConditions, t) }
 
-// terminal says whether a pod with this phase never runs again.
-func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
-
 // normalize returns a copy of st as the apiserver would give it back: times in
 // whole seconds, messages cut, and only fields that the node owns. Conditions
 // of foreign types stay only when known, the object's status, has not the same.
@@ -37,7 +35,7 @@ func normalize(st v1.PodStatus, known v1.PodStatus) v1.PodStatus {
 	out.Resize = ""
 	out.StartTime = wholeSecondsPointer(out.StartTime)
 	out.Conditions = slices.DeleteFunc(out.Conditions, func(c v1.PodCondition) bool {
-		other := condition(known.Conditions, c.Type)
+		other := podutil.Condition(known.Conditions, c.Type)
 		return !owned(c.Type) && other != nil && sameCondition(c, *other)
 	})
 	for i := range out.Conditions {
@@ -80,15 +78,6 @@ func wholeSecondsPointer(t *metav1.Time) *metav1.Time {
 	return &out
 }
 
-func condition(list []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
-	for i := range list {
-		if list[i].Type == t {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
 // sameCondition compares what a condition says, not when.
 func sameCondition(a, b v1.PodCondition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message && a.ObservedGeneration == b.ObservedGeneration
@@ -105,18 +94,18 @@ func stamp(desired *v1.PodStatus, known v1.PodStatus, now time.Time) {
 	if desired.StartTime != nil && known.StartTime != nil {
 		desired.StartTime = known.StartTime
 	}
-	initialized := condition(desired.Conditions, v1.PodInitialized)
+	initialized := podutil.Condition(desired.Conditions, v1.PodInitialized)
 	if known.Phase == v1.PodRunning && desired.Phase == v1.PodPending && (initialized == nil || initialized.Status != v1.ConditionFalse) {
 		desired.Phase = known.Phase
 	}
-	if terminal(desired.Phase) && desired.PodIP == "" {
+	if podutil.TerminalPhase(desired.Phase) && desired.PodIP == "" {
 		desired.PodIP, desired.PodIPs = known.PodIP, known.PodIPs
 	}
 	// A request under way still reads the old slice.
 	desired.Conditions = slices.Clone(desired.Conditions)
 	for i := range desired.Conditions {
 		c := &desired.Conditions[i]
-		if old := condition(known.Conditions, c.Type); old != nil && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
+		if old := podutil.Condition(known.Conditions, c.Type); old != nil && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = old.LastTransitionTime
 		} else if c.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = wholeSeconds(metav1.Time{Time: now})
@@ -128,13 +117,13 @@ func stamp(desired *v1.PodStatus, known v1.PodStatus, now time.Time) {
 // desired. Both are normalized; foreign conditions of known do not count.
 func same(desired, known v1.PodStatus) bool {
 	for _, c := range desired.Conditions {
-		old := condition(known.Conditions, c.Type)
+		old := podutil.Condition(known.Conditions, c.Type)
 		if old == nil || !sameCondition(c, *old) || !c.LastTransitionTime.Equal(&old.LastTransitionTime) {
 			return false
 		}
 	}
 	for _, c := range known.Conditions {
-		if owned(c.Type) && condition(desired.Conditions, c.Type) == nil {
+		if owned(c.Type) && podutil.Condition(desired.Conditions, c.Type) == nil {
 			return false
 		}
 	}
@@ -191,7 +180,7 @@ func withoutGeneration(st v1.PodStatus) v1.PodStatus {
 // anybody who waits for it. The phase alone does not tell: others write it too,
 // of pods whose containers run.
 func over(desired, known v1.PodStatus) bool {
-	return desired.Phase == known.Phase && terminal(known.Phase) && equal.Equal(onlyContainers(desired), onlyContainers(known))
+	return desired.Phase == known.Phase && podutil.TerminalPhase(known.Phase) && equal.Equal(onlyContainers(desired), onlyContainers(known))
 }
 
 // onlyContainers is a status without anything but its containers.

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // The patch says everything that the node owns, not a difference: it is right
@@ -90,7 +92,7 @@ func buildPatch(uid types.UID, desired, known v1.PodStatus) ([]byte, error) {
 	}
 	// What an earlier life sent may arrive after known was read: the address of a
 	// pod that has ended stands, whatever it is.
-	if desired.PodIP != "" || !terminal(desired.Phase) {
+	if desired.PodIP != "" || !podutil.TerminalPhase(desired.Phase) {
 		st.patchAddress = &patchAddress{PodIP: orNull(desired.PodIP), PodIPs: replaceList(desired.PodIPs)}
 	}
 	st.AllocatedResources = amounts(desired.AllocatedResources, known.AllocatedResources)
@@ -137,7 +139,7 @@ func conditionPatches(desired, known []v1.PodCondition) []any {
 		out = append(out, p)
 	}
 	for _, c := range known {
-		if owned(c.Type) && condition(desired, c.Type) == nil {
+		if owned(c.Type) && podutil.Condition(desired, c.Type) == nil {
 			out = append(out, deleteCondition{Type: c.Type, Directive: "delete"})
 		}
 	}

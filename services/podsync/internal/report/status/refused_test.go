@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // twoContainers is a pod that is never restarted, of which the first container
@@ -62,7 +63,7 @@ func TestATransitionThatIsRefusedForGoodDoesNotFreezeTheRest(t *testing.T) {
 		if a := got.ContainerStatuses[0]; a.State.Terminated == nil || a.Image != "i:1" || a.RestartCount != 0 {
 			t.Errorf("the refused container is shown as %+v", a)
 		}
-		if !got.ContainerStatuses[1].Ready || condition(got.Conditions, v1.PodReady).Status != v1.ConditionFalse {
+		if !got.ContainerStatuses[1].Ready || podutil.Condition(got.Conditions, v1.PodReady).Status != v1.ConditionFalse {
 			t.Errorf("the rest is not written: %+v", got)
 		}
 		if len(told) != 1 || told[0] != "p containerStatuses[a] status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state" {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
-	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 const (
@@ -29,7 +29,7 @@ func (w *Writer) target(e *entry) (*v1.Pod, bool) {
 	switch {
 	case w.deps.Client == nil || e.obj == nil:
 		return nil, false
-	case !source.IsStatic(e.obj):
+	case !podutil.Static(e.obj):
 		return e.obj, e.gone != e.obj.UID
 	case w.deps.Mirrors == nil:
 		return nil, false
@@ -94,7 +94,7 @@ func (w *Writer) schedule(e *entry) {
 		}
 	case e.retrying && e.timer != nil && (e.tries > 0 || w.away):
 		// The retry takes the newest status along.
-	case e.accepted == e.version && (e.tries > 0 || !source.IsStatic(e.obj)):
+	case e.accepted == e.version && (e.tries > 0 || !podutil.Static(e.obj)):
 		// Somebody overwrites what was accepted. Whoever it was may want to read
 		// it back, and the pod itself has not changed: there is no hurry.
 		w.after(e, max(retryDelay(e.tries), overwritten), true)
@@ -148,7 +148,7 @@ func retryDelay(tries int) time.Duration {
 // queueOf is the queue for what the entry has to say.
 func queueOf(e *entry) int {
 	switch {
-	case e.hurry || terminal(e.desired.Phase):
+	case e.hurry || podutil.TerminalPhase(e.desired.Phase):
 		return ends
 	case urgent(e.owed(), e.known):
 		return news
@@ -236,7 +236,7 @@ func (w *Writer) accept(e *entry, r request, object *v1.Pod) {
 		e.known = r.desired
 		e.known.Conditions = slices.Clone(r.desired.Conditions)
 		for _, c := range object.Status.Conditions {
-			if condition(e.known.Conditions, c.Type) == nil {
+			if podutil.Condition(e.known.Conditions, c.Type) == nil {
 				e.known.Conditions = append(e.known.Conditions, c)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 type mirrorMap map[types.UID]*v1.Pod
@@ -25,14 +26,14 @@ func TestTheStatusOfAStaticPodGoesToItsMirror(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mirrors := mirrorMap{}
 		b := start(t, fakeapiserver.Config{}, mirrors)
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{podutil.AnnotationSource: source.File}}}
 		b.w.Set(static, running("10.0.0.1"))
 		synctest.Wait()
 		if b.patches() != 0 {
 			t.Fatalf("without a mirror: %d patches", b.patches())
 		}
 		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
+		mirror.Annotations = map[string]string{podutil.AnnotationMirror: "static"}
 		mirrors["static"] = mirror
 		b.w.Touch("static")
 		synctest.Wait()
@@ -55,9 +56,9 @@ func TestTheLastStatusOfAFormerLifeIsNotWrittenOverTheNext(t *testing.T) {
 			}
 			return fakeapiserver.Fault{}
 		}}, mirrors)
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{podutil.AnnotationSource: source.File}}}
 		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
+		mirror.Annotations = map[string]string{podutil.AnnotationMirror: "static"}
 		mirrors["static"] = mirror
 		broken.Store(true)
 		ended := running("10.0.0.1")
@@ -87,12 +88,12 @@ func TestAStaticPodKeepsTheStartTimeThatItsMirrorHas(t *testing.T) {
 		mirrors := mirrorMap{}
 		b := start(t, fakeapiserver.Config{}, mirrors)
 		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
+		mirror.Annotations = map[string]string{podutil.AnnotationMirror: "static"}
 		began := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 		mirror.Status = running("10.0.0.1")
 		mirror.Status.StartTime = &began
 		mirrors["static"] = mirror
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{podutil.AnnotationSource: source.File}}}
 		b.w.Set(static, running("10.0.0.2")) // what a new process believes
 		synctest.Wait()
 		if got := b.api.Pod("default", "m").Status; got.PodIP != "10.0.0.2" || !got.StartTime.Equal(&began) {
@@ -106,10 +107,10 @@ func TestAStaticPodThatHasEndedKeepsTheAddressThatItsMirrorHas(t *testing.T) {
 		mirrors := mirrorMap{}
 		b := start(t, fakeapiserver.Config{}, mirrors)
 		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
+		mirror.Annotations = map[string]string{podutil.AnnotationMirror: "static"}
 		mirror.Status = running("10.0.0.1")
 		mirror.Status.Phase = v1.PodSucceeded
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{podutil.AnnotationSource: source.File}}}
 		ended := running("") // a new process finds its sandbox down
 		ended.Phase = v1.PodSucceeded
 		b.w.Set(static, ended)
@@ -129,10 +130,10 @@ func TestAStaticPodThatRanIsNotShownAsPendingAgain(t *testing.T) {
 		mirrors := mirrorMap{}
 		b := start(t, fakeapiserver.Config{}, mirrors)
 		mirror := b.create("m").DeepCopy()
-		mirror.Annotations = map[string]string{source.AnnotationMirror: "static"}
+		mirror.Annotations = map[string]string{podutil.AnnotationMirror: "static"}
 		mirror.Status = running("10.0.0.1")
 		mirrors["static"] = mirror
-		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{podutil.AnnotationSource: source.File}}}
 		pending := running("10.0.0.2") // what a new process plans after a boot
 		pending.Phase = v1.PodPending
 		b.w.Set(static, pending)

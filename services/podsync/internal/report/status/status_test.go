@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // bench is a Writer on a fake apiserver in a synctest bubble.
@@ -155,14 +156,14 @@ func TestClearedFieldsAreClearedAndForeignOnesStay(t *testing.T) {
 		if st.Reason != "" || st.Message != "" || len(st.PodIPs) != 1 || st.PodIPs[0].IP != "10.0.0.2" {
 			t.Errorf("old values stayed: %+v", st)
 		}
-		ready := condition(st.Conditions, v1.PodReady)
+		ready := podutil.Condition(st.Conditions, v1.PodReady)
 		if ready == nil || ready.Status != v1.ConditionTrue || ready.Reason != "" || ready.Message != "" {
 			t.Errorf("Ready: %+v", ready)
 		}
-		if condition(st.Conditions, v1.PodResizePending) != nil {
+		if podutil.Condition(st.Conditions, v1.PodResizePending) != nil {
 			t.Error("an owned condition that is not wanted any more stayed")
 		}
-		if condition(st.Conditions, "example.com/gate") == nil || condition(st.Conditions, v1.DisruptionTarget) == nil || len(st.ResourceClaimStatuses) != 1 {
+		if podutil.Condition(st.Conditions, "example.com/gate") == nil || podutil.Condition(st.Conditions, v1.DisruptionTarget) == nil || len(st.ResourceClaimStatuses) != 1 {
 			t.Errorf("foreign fields are lost: %+v", st)
 		}
 	})
@@ -178,7 +179,7 @@ func TestAStaleCopyOfAForeignConditionIsNotWritten(t *testing.T) {
 		want.Conditions = append(want.Conditions, gate)
 		b.w.Set(pod, want)
 		synctest.Wait()
-		if c := condition(b.api.Pod("default", "a").Status.Conditions, gate.Type); c != nil {
+		if c := podutil.Condition(b.api.Pod("default", "a").Status.Conditions, gate.Type); c != nil {
 			t.Fatalf("written: %+v", c)
 		}
 	})
@@ -190,19 +191,19 @@ func TestTransitionTimesChangeOnlyWithTheStatus(t *testing.T) {
 		pod := b.create("a")
 		b.w.Set(pod, running("10.0.0.1"))
 		synctest.Wait()
-		first := condition(b.api.Pod("default", "a").Status.Conditions, v1.PodReady).LastTransitionTime
+		first := podutil.Condition(b.api.Pod("default", "a").Status.Conditions, v1.PodReady).LastTransitionTime
 		time.Sleep(time.Hour)
 		st := running("10.0.0.1")
 		st.ContainerStatuses[0].RestartCount = 1
 		b.w.Set(pod, st)
 		synctest.Wait()
-		if again := condition(b.api.Pod("default", "a").Status.Conditions, v1.PodReady).LastTransitionTime; !again.Equal(&first) {
+		if again := podutil.Condition(b.api.Pod("default", "a").Status.Conditions, v1.PodReady).LastTransitionTime; !again.Equal(&first) {
 			t.Fatalf("%v became %v", first, again)
 		}
 		st.Conditions[1].Status = v1.ConditionFalse
 		b.w.Set(pod, st)
 		synctest.Wait()
-		if now := condition(b.api.Pod("default", "a").Status.Conditions, v1.PodReady).LastTransitionTime; now.Sub(first.Time) < time.Hour-time.Second {
+		if now := podutil.Condition(b.api.Pod("default", "a").Status.Conditions, v1.PodReady).LastTransitionTime; now.Sub(first.Time) < time.Hour-time.Second {
 			t.Fatalf("a changed condition kept %v", now)
 		}
 	})

@@ -12,12 +12,12 @@ import (
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Raise makes the pod's cgroup as large as it is or is to be, whichever is more.
 func (t *tree) Raise(_ context.Context, pod *v1.Pod) error {
-	n, err := t.pod(resources.QOS(pod), pod.UID)
+	n, err := t.pod(podutil.QOS(pod), pod.UID)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (t *tree) Raise(_ context.Context, pod *v1.Pod) error {
 
 // Fit makes the pod's cgroup what it is to be.
 func (t *tree) Fit(ctx context.Context, pod *v1.Pod) error {
-	n, err := t.pod(resources.QOS(pod), pod.UID)
+	n, err := t.pod(podutil.QOS(pod), pod.UID)
 	if err != nil {
 		return err
 	}

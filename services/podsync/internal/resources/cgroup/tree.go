@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
@@ -166,7 +167,7 @@ func (t *tree) wanted(pod *v1.Pod) wanted {
 
 // ParentOf names the pod's cgroup.
 func (t *tree) ParentOf(_ context.Context, pod *v1.Pod) (string, error) {
-	n, err := t.pod(resources.QOS(pod), pod.UID)
+	n, err := t.pod(podutil.QOS(pod), pod.UID)
 	if err != nil {
 		return "", err
 	}
@@ -175,7 +176,7 @@ func (t *tree) ParentOf(_ context.Context, pod *v1.Pod) (string, error) {
 
 // Ensure makes or updates the pod's cgroup.
 func (t *tree) Ensure(_ context.Context, pod *v1.Pod) (string, error) {
-	n, err := t.pod(resources.QOS(pod), pod.UID)
+	n, err := t.pod(podutil.QOS(pod), pod.UID)
 	if err != nil {
 		return "", err
 	}
@@ -190,7 +191,7 @@ func (t *tree) Ensure(_ context.Context, pod *v1.Pod) (string, error) {
 	if err := t.write(n, w); err != nil {
 		return "", err
 	}
-	if resources.QOS(pod) == v1.PodQOSBurstable {
+	if podutil.QOS(pod) == v1.PodQOSBurstable {
 		t.mu.Lock()
 		t.burst[pod.UID] = w.shares
 		t.mu.Unlock()

@@ -3,6 +3,8 @@ package resize
 import (
 	v1 "k8s.io/api/core/v1"
 	podresource "k8s.io/component-helpers/resource"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Policies are the parts of the node's configuration that rule out some resizes.
@@ -57,8 +59,7 @@ func Infeasible(desired, allocated *v1.Pod, static bool, p Policies) string {
 func initChanged(pod *v1.Pod, next, now Allocation) bool {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		if !sidecar && !next.Containers[c.Name].equal(now.Containers[c.Name]) {
+		if !podutil.Sidecar(c) && !next.Containers[c.Name].equal(now.Containers[c.Name]) {
 			return true
 		}
 	}

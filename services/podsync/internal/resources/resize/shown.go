@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Shown is what a pod's status says that it was allocated; false when it does
@@ -89,10 +91,6 @@ func shownOf(st *v1.PodStatus, name string) *v1.ContainerStatus {
 
 // ordinaryInit says whether a container is an init container that is no sidecar.
 func ordinaryInit(pod *v1.Pod, name string) bool {
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.Name == name {
-			return c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways
-		}
-	}
-	return false
+	c, kind := podutil.Container(pod, name)
+	return kind == podutil.Init && !podutil.Sidecar(c)
 }

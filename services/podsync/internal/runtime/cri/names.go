@@ -124,10 +124,6 @@ func PreStop(annotations map[string]string) *v1.LifecycleHandler {
 	return h
 }
 
-// AnnotationSource says which source a pod is from: "file" and "http" of static
-// pods.
-const AnnotationSource = "kubernetes.io/config.source"
-
 // Message is an error without the gRPC code that an answer of the runtime begins
 // with.
 func Message(err error) string {

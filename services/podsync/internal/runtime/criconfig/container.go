@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/labels"
@@ -23,7 +24,7 @@ import (
 // Container builds a container's configuration. Errors are *Error where
 // Kubernetes has a reason for them.
 func (b *Builder) Container(ctx context.Context, r Request) (*runtimeapi.ContainerConfig, error) {
-	c := find(r.Pod, r.Container)
+	c, _ := podutil.Container(r.Pod, r.Container)
 	if c == nil {
 		return nil, fmt.Errorf("pod %s/%s has no container %q", r.Pod.Namespace, r.Pod.Name, r.Container)
 	}
@@ -96,27 +97,6 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 		return config, nil
 	}
 	return config, stopSignal(config, c)
-}
-
-// find is the container of that name, an ephemeral one in the shape of the others.
-func find(pod *v1.Pod, name string) *v1.Container {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == name {
-			return &pod.Spec.Containers[i]
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return &pod.Spec.InitContainers[i]
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			c := v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-			return &c
-		}
-	}
-	return nil
 }
 
 func keyValues(vars map[string]string) []*runtimeapi.KeyValue {

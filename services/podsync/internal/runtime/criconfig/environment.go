@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/beneath"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/downward"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 )
@@ -23,8 +24,7 @@ const (
 	// come up without an apiserver.
 	staticServicesWait = 50 * time.Millisecond
 
-	annotationSource = "kubernetes.io/config.source"
-	masterService    = "kubernetes"
+	masterService = "kubernetes"
 )
 
 // environment computes the container's variables.
@@ -55,7 +55,7 @@ func (b *Builder) services(ctx context.Context, pod *v1.Pod) (map[string]string,
 	if b.cfg.Standalone {
 		return nil, nil
 	}
-	static := pod.Annotations[annotationSource] != "" && pod.Annotations[annotationSource] != "api"
+	static := podutil.Static(pod)
 	if static {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, staticServicesWait)

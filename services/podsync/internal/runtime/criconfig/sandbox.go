@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/dns"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/etchosts"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/labels"
@@ -176,7 +176,7 @@ func ports(pod *v1.Pod) []*runtimeapi.PortMapping {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if resources.IsSidecar(&pod.Spec.InitContainers[i]) {
+		if podutil.Sidecar(&pod.Spec.InitContainers[i]) {
 			add(&pod.Spec.InitContainers[i])
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
@@ -136,7 +137,7 @@ func (t *table) publish(uid types.UID) {
 
 // isStatic says whether the annotations are those of a static pod's sandbox.
 func isStatic(annotations map[string]string) bool {
-	src := annotations[cri.AnnotationSource]
+	src := annotations[podutil.AnnotationSource]
 	return src != "" && src != "api"
 }
 

@@ -13,6 +13,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Node is what of the node and the sandbox a pod may learn.
@@ -98,7 +100,7 @@ func FormatMap(m map[string]string) string {
 func Resource(pod *v1.Pod, own *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	container := own
 	if ref.ContainerName != "" {
-		container = find(pod, ref.ContainerName)
+		container = lasting(pod, ref.ContainerName)
 	}
 	if container == nil {
 		return "", fmt.Errorf("resourceFieldRef %s: the pod has no container %q", ref.Resource, ref.ContainerName)
@@ -152,16 +154,11 @@ func divide(q, divisor resource.Quantity, milli bool) string {
 	return strconv.FormatInt(int64(math.Ceil(float64(value)/float64(by))), 10)
 }
 
-func find(pod *v1.Pod, name string) *v1.Container {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == name {
-			return &pod.Spec.Containers[i]
-		}
+// lasting is the init or regular container of that name; nil when there is none.
+func lasting(pod *v1.Pod, name string) *v1.Container {
+	c, kind := podutil.Container(pod, name)
+	if kind == podutil.Ephemeral {
+		return nil
 	}
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return &pod.Spec.InitContainers[i]
-		}
-	}
-	return nil
+	return c
 }
