@@ -245,8 +245,8 @@ func newRig(t *testing.T, cfg fakecri.Config) *rig {
 		volumes: map[types.UID]bool{}, targets: map[types.UID][]podstate.Target{},
 	}}
 	r.hostIPs.Store(&[]string{"192.0.2.1"})
+	r.path = filepath.Join(t.TempDir(), "allocations.json") // goes after what writes into it has stopped
 	t.Cleanup(func() { r.stop(); r.rt.Close() })
-	r.path = filepath.Join(t.TempDir(), "allocations.json")
 	r.start()
 	return r
 }
