@@ -11,6 +11,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
@@ -31,7 +32,7 @@ const (
 func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	c, _ := podutil.Container(t.Pod, t.Action.Container)
 	if c == nil {
-		return failed(reasonConfig, fmt.Errorf("container %q is not in the pod's spec", t.Action.Container))
+		return reason.New(reasonConfig, fmt.Errorf("container %q is not in the pod's spec", t.Action.Container))
 	}
 	if busy, err := e.clear(ctx, t); busy || err != nil {
 		return err
@@ -53,7 +54,7 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	t.Hooked(id, podstate.HookFailed)
-	return failed(reasonPostStart, fmt.Errorf("postStart hook: %w", err))
+	return reason.New(reasonPostStart, fmt.Errorf("postStart hook: %w", err))
 }
 
 // clear removes what an earlier start left half made, and says whether
@@ -68,7 +69,7 @@ func (e *Executor) clear(ctx context.Context, t Task) (busy bool, err error) {
 			return true, nil
 		case podstate.StateCreated:
 			if err := e.deps.Runtime.RemoveContainer(ctx, old.ID); err != nil {
-				return false, failed(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", old.ID, err))
+				return false, reason.New(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", old.ID, err))
 			}
 			e.deps.Observer.Gone(old.ID)
 		case podstate.StateExited:
@@ -91,7 +92,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	}
 	sandbox, sandboxConfig, err := e.sandboxOf(ctx, t.Pod, t.Action.SandboxID)
 	if err != nil {
-		return "", "", failed(reasonOf(err, reasonCreate), err)
+		return "", "", reason.New(reasonCreate, err)
 	}
 	ips := podutil.ShownIPs(sandbox.IPs, e.deps.HostIPs())
 	if sandbox.HostNetwork || t.Pod.Spec.HostNetwork {
@@ -109,11 +110,11 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 		PodIPs: ips, Backoff: t.Action.Backoff, Round: t.Action.Round, TargetID: target,
 	})
 	if err != nil {
-		return "", "", e.startFailed(ctx, t, reasonOf(err, reasonConfig), err)
+		return "", "", e.startFailed(ctx, t, reasonConfig, err)
 	}
 	leave, err := e.deps.Starts.Enter(ctx, t.Order)
 	if err != nil {
-		return "", "", failed(reasonCreate, err)
+		return "", "", reason.New(reasonCreate, err)
 	}
 	defer leave()
 	id, err = e.deps.Runtime.CreateContainer(ctx, t.Action.SandboxID, config, sandboxConfig)
@@ -139,7 +140,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	if err := e.sawContainer(ctx, t.UID, id, t.Action.SandboxID, podstate.StateRunning); err != nil {
-		return id, ip, failed(reasonRun, err)
+		return id, ip, reason.New(reasonRun, err)
 	}
 	return id, ip, nil
 }
@@ -169,14 +170,14 @@ func (e *Executor) targetOf(t Task) (string, error) {
 // was made but not started is removed at the next try.
 func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) error {
 	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
-		return failed(reasonCreate, err)
+		return reason.New(reasonCreate, err)
 	}
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
 		if c.Name == t.Action.Container && c.RestartCount == t.Action.Attempt {
 			return nil
 		}
 	}
-	return failed(reasonCreate, fmt.Errorf("the runtime is still making this container: %w", cause))
+	return reason.New(reasonCreate, fmt.Errorf("the runtime is still making this container: %w", cause))
 }
 
 // notStarted is for what the runtime did not make or start: a failure, unless
@@ -184,19 +185,19 @@ func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) erro
 // it (id, may be empty) is removed, so that it is not counted. A container that
 // ran all the same, though the runtime's answer says otherwise, stays: its end
 // counts like any other.
-func (e *Executor) notStarted(ctx context.Context, t Task, id, reason string, err error) error {
+func (e *Executor) notStarted(ctx context.Context, t Task, id, word string, err error) error {
 	if ctx.Err() != nil || !e.sandboxDown(ctx, t) {
-		return e.startFailed(ctx, t, reason, err)
+		return e.startFailed(ctx, t, word, err)
 	}
 	if id != "" {
 		switch ran, lookErr := e.hasRun(ctx, t, id); {
 		case lookErr != nil:
-			return e.startFailed(ctx, t, reason, err)
+			return e.startFailed(ctx, t, word, err)
 		case ran:
 			return nil
 		}
 		if rmErr := e.deps.Runtime.RemoveContainer(ctx, id); rmErr != nil {
-			return e.startFailed(ctx, t, reason, err)
+			return e.startFailed(ctx, t, word, err)
 		}
 		e.deps.Observer.Gone(id)
 	}
@@ -219,12 +220,12 @@ func (e *Executor) hasRun(ctx context.Context, t Task, id string) (bool, error) 
 
 // startFailed tells of a start that failed, in the runtime's own words: its gRPC
 // code tells users nothing.
-func (e *Executor) startFailed(ctx context.Context, t Task, reason string, err error) error {
+func (e *Executor) startFailed(ctx context.Context, t Task, word string, err error) error {
 	err = plainly{err}
 	if ctx.Err() == nil {
 		e.deps.Events.Container(t.Pod, t.Action.Container, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
 	}
-	return failed(reason, err)
+	return reason.New(word, err)
 }
 
 // shortestStop is the least grace period that a container gets.
@@ -243,11 +244,11 @@ func (e *Executor) killContainer(ctx context.Context, t Task) error {
 		return e.killFailed(ctx, t, reasonKill, err)
 	}
 	if err := e.sawContainer(ctx, t.UID, a.ID, sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID), podstate.StateExited); err != nil {
-		return failed(reasonKill, err)
+		return reason.New(reasonKill, err)
 	}
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
 		if c.ID == a.ID && c.State == podstate.StateRunning {
-			return failed(reasonKill, fmt.Errorf("the runtime says that container %s was stopped, but it runs", a.ID))
+			return reason.New(reasonKill, fmt.Errorf("the runtime says that container %s was stopped, but it runs", a.ID))
 		}
 	}
 	return nil
@@ -324,11 +325,11 @@ func hookKind(h *v1.LifecycleHandler) string {
 	}
 }
 
-func (e *Executor) killFailed(ctx context.Context, t Task, reason string, err error) error {
+func (e *Executor) killFailed(ctx context.Context, t Task, word string, err error) error {
 	if t.Pod != nil && ctx.Err() == nil {
 		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
 	}
-	return failed(reason, err)
+	return reason.New(word, err)
 }
 
 func sandboxIDOf(o podstate.Observed, id string) string {
@@ -348,7 +349,7 @@ func last() limiter.Order { return limiter.Order{Created: time.Now()} }
 func (e *Executor) removeContainer(ctx context.Context, t Task) error {
 	leave, err := e.deps.Stops.Enter(ctx, last())
 	if err != nil {
-		return failed("FailedRemoveContainer", err)
+		return reason.New("FailedRemoveContainer", err)
 	}
 	defer leave()
 	count := -1
@@ -358,7 +359,7 @@ func (e *Executor) removeContainer(ctx context.Context, t Task) error {
 		}
 	}
 	if err := e.deps.Runtime.RemoveContainer(ctx, t.Action.ID); err != nil {
-		return failed("FailedRemoveContainer", err)
+		return reason.New("FailedRemoveContainer", err)
 	}
 	e.deps.Observer.Gone(t.Action.ID)
 	e.removeLogs(t, count)

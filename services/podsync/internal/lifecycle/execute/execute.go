@@ -8,7 +8,6 @@ package execute
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
@@ -219,29 +219,9 @@ type Result struct {
 	AllocatedAt time.Time
 }
 
-// Error is a failed action, with the reason that Kubernetes users look for.
-type Error struct {
-	Reason string
-	Err    error
-}
-
-// Error is the message without the reason.
-func (e *Error) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-func failed(reason string, err error) error {
-	var e *Error
-	if errors.As(err, &e) {
-		return err
-	}
-	return &Error{Reason: reason, Err: err}
-}
-
 // Do carries one action out. ctx ends the action; life is the process's: until
 // it ends, what the action did is observed before Do returns, however long the
-// runtime takes to say. Errors are *Error.
+// runtime takes to say. Errors have a reason.
 func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 	switch t.Action.Kind {
 	case podstate.PullImage:
@@ -268,29 +248,22 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 	case podstate.RemoveSandbox:
 		return Result{}, e.observed(life, t, e.removeSandbox(ctx, t))
 	case podstate.TeardownVolumes:
-		return Result{}, wrap("FailedUnmount", e.deps.Volumes.Teardown(ctx, t.UID))
+		return Result{}, reason.New("FailedUnmount", e.deps.Volumes.Teardown(ctx, t.UID))
 	case podstate.RemoveCgroup:
-		return Result{}, wrap("FailedRemoveCgroup", e.deps.Cgroups.Remove(ctx, t.UID))
+		return Result{}, reason.New("FailedRemoveCgroup", e.deps.Cgroups.Remove(ctx, t.UID))
 	case podstate.RemoveDirectories:
-		return Result{}, wrap("FailedRemoveDirectories", e.removeDirectories(t))
+		return Result{}, reason.New("FailedRemoveDirectories", e.removeDirectories(t))
 	case podstate.DeleteObject:
-		return Result{}, wrap("FailedDelete", e.deps.Finisher.Finish(ctx, t.Pod))
+		return Result{}, reason.New("FailedDelete", e.deps.Finisher.Finish(ctx, t.Pod))
 	}
-	return Result{}, failed("UnknownAction", fmt.Errorf("nobody knows how to %s", t.Action.Kind))
+	return Result{}, reason.New("UnknownAction", fmt.Errorf("nobody knows how to %s", t.Action.Kind))
 }
 
 func (e *Executor) keepStop(ctx context.Context, t Task) error {
 	if e.deps.Ends == nil {
 		return nil
 	}
-	return wrap("FailedKeepStop", e.deps.Ends.Put(ctx, t.UID, *t.Action.Stop))
-}
-
-func wrap(reason string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return failed(reason, err)
+	return reason.New("FailedKeepStop", e.deps.Ends.Put(ctx, t.UID, *t.Action.Stop))
 }
 
 // observed makes sure, after a failure that may have had an effect all the
@@ -332,11 +305,11 @@ func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
 	} else if c, _ := podutil.Container(t.Pod, t.Action.Container); c != nil {
 		r.Container, r.Image, r.Policy = c.Name, c.Image, c.ImagePullPolicy
 	} else {
-		return Result{}, failed("ErrImagePull", fmt.Errorf("nothing in the pod's spec has the name %q any more", t.Action.Object))
+		return Result{}, reason.New("ErrImagePull", fmt.Errorf("nothing in the pod's spec has the name %q any more", t.Action.Object))
 	}
 	ref, err := e.deps.Images.Ensure(ctx, r)
 	if err != nil {
-		return Result{}, failed(reasonOf(err, "ErrImagePull"), err)
+		return Result{}, reason.New("ErrImagePull", err)
 	}
 	return Result{ImageRef: ref}, nil
 }
@@ -351,18 +324,5 @@ func (e *Executor) setupVolumes(ctx context.Context, t Task) error {
 	if ctx.Err() == nil {
 		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedMount", err.Error())
 	}
-	return failed("FailedMount", err)
-}
-
-// reasonOf finds the waiting reason that the image and material packages give.
-func reasonOf(err error, otherwise string) string {
-	var m *criconfig.Error
-	if errors.As(err, &m) && m.Reason != "" {
-		return m.Reason
-	}
-	var i *image.Error
-	if errors.As(err, &i) {
-		return i.Reason
-	}
-	return otherwise
+	return reason.New("FailedMount", err)
 }

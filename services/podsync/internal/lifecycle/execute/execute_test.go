@@ -25,6 +25,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
@@ -189,15 +190,14 @@ func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
 		"its name is taken":  {nil, map[string][]error{"create": {taken}}, []string{"saw sb", "create c/1 in sb", "refresh", "refresh"}, reasonCreate},
 		"create fails":       {nil, map[string][]error{"create": {lost}}, []string{"saw sb", "create c/1 in sb", "saw sb", "refresh"}, reasonCreate},
 		"start fails":        {nil, map[string][]error{"start": {lost}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "refresh"}, reasonRun},
-		"config is missing":  {nil, map[string][]error{"config": {&criconfig.Error{Reason: reasonConfig, Err: errors.New(`configmap "x" not found`)}}}, []string{"saw sb", "refresh"}, reasonConfig},
+		"config is missing":  {nil, map[string][]error{"config": {reason.New(reasonConfig, errors.New(`configmap "x" not found`))}}, []string{"saw sb", "refresh"}, reasonConfig},
 		"looks fail for now": {nil, map[string][]error{"start": {lost}, "refresh": {lost, lost}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "refresh", "refresh", "refresh"}, reasonRun},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &host{now: podstate.Observed{Containers: tc.there}, fail: tc.fail}
 				_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(startC))
-				var e *Error
-				if errors.As(err, &e); (e == nil) != (tc.reason == "") || e != nil && e.Reason != tc.reason {
+				if reason.Of(err) != tc.reason {
 					t.Errorf("error %v, want reason %q", err, tc.reason)
 				}
 				if got := calls(h.log); !slices.Equal(got, tc.want) {
@@ -251,8 +251,7 @@ func TestAStartInASandboxThatGoesDownIsNoAttempt(t *testing.T) {
 				}
 			}
 			_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(startC))
-			var e *Error
-			if errors.As(err, &e); (e == nil) != (tc.reason == "") || e != nil && e.Reason != tc.reason {
+			if reason.Of(err) != tc.reason {
 				t.Errorf("error %v, want reason %q", err, tc.reason)
 			}
 			if got := calls(h.log); !slices.Equal(got, tc.want) {
@@ -435,8 +434,7 @@ func TestOnlyANewSandboxHasTheCgroupMade(t *testing.T) {
 				return "", tc.fail
 			}
 			_, err := e.Do(t.Context(), t.Context(), h.task(tc.action))
-			var x *Error
-			if errors.As(err, &x); made != tc.made || (x == nil) != (tc.reason == "") || x != nil && x.Reason != tc.reason {
+			if made != tc.made || reason.Of(err) != tc.reason {
 				t.Errorf("made %d times, error %v; calls %q", made, err, h.log)
 			}
 			const event = "event FailedCreatePodContainer unable to ensure pod container exists: read-only"
@@ -573,8 +571,7 @@ func TestADebugContainerJoinsTheContainerItNames(t *testing.T) {
 				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "c",
 			}}
 			_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task)
-			var e *Error
-			if errors.As(err, &e); (e == nil) != (tc.reason == "") || e != nil && e.Reason != tc.reason || h.target != tc.target {
+			if reason.Of(err) != tc.reason || h.target != tc.target {
 				t.Errorf("error %v, target %q; want reason %q, target %q", err, h.target, tc.reason, tc.target)
 			}
 		})
@@ -586,8 +583,7 @@ func TestAStopThatLeavesTheContainerRunningIsAFailure(t *testing.T) {
 	e := newExecutor(h, Config{})
 	h.fail = map[string][]error{"stop": {errors.New("busy")}}
 	_, err := e.Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 2}))
-	var x *Error
-	if !errors.As(err, &x) || x.Reason != reasonKill || !slices.Contains(h.log, "event FailedKillPod error killing pod: busy") {
+	if reason.Of(err) != reasonKill || !slices.Contains(h.log, "event FailedKillPod error killing pod: busy") {
 		t.Errorf("error %v, log %q", err, h.log)
 	}
 }
@@ -646,7 +642,7 @@ func TestReasonsOfFailures(t *testing.T) {
 		err    error
 		reason string
 	}{
-		{podstate.PullImage, "pull", &image.Error{Reason: "ErrImageNeverPull", Err: errors.New("x")}, "ErrImageNeverPull"},
+		{podstate.PullImage, "pull", reason.New("ErrImageNeverPull", errors.New("x")), "ErrImageNeverPull"},
 		{podstate.SetupVolumes, "setup", errors.New("x"), "FailedMount"},
 		{podstate.MakeSandbox, "run", errors.New("x"), "CreatePodSandboxError"},
 		{podstate.StopSandbox, "stopsandbox", errors.New("x"), "KillPodSandboxError"},
@@ -655,8 +651,7 @@ func TestReasonsOfFailures(t *testing.T) {
 	} {
 		h := &host{fail: map[string][]error{tc.fail: {tc.err}}}
 		_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: tc.kind}, Container: "c"}))
-		var e *Error
-		if !errors.As(err, &e) || e.Reason != tc.reason {
+		if reason.Of(err) != tc.reason {
 			t.Errorf("%s: %v, want reason %s", tc.kind, err, tc.reason)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
 )
@@ -30,13 +31,12 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 	// go yet of what is in use.
 	if e.deps.EnsureCgroup != nil {
 		if _, err := e.deps.EnsureCgroup(ctx, t.Pod); err != nil {
-			err = &criconfig.Error{Reason: criconfig.ReasonCgroup, Err: fmt.Errorf("unable to ensure pod container exists: %w", err)}
-			return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", err)
+			return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", fmt.Errorf("%w: %w", criconfig.ErrCgroup, err))
 		}
 	}
 	leave, err := e.deps.Starts.Enter(ctx, t.Order)
 	if err != nil {
-		return failed("CreatePodSandboxError", err)
+		return reason.New("CreatePodSandboxError", err)
 	}
 	defer leave()
 	id, err := e.deps.Runtime.RunSandbox(ctx, config, handler)
@@ -51,7 +51,7 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 		return nil
 	}
 	if err := e.deps.Observer.SawSandbox(ctx, id); err != nil {
-		return failed("CreatePodSandboxError", err)
+		return reason.New("CreatePodSandboxError", err)
 	}
 	return nil
 }
@@ -71,25 +71,25 @@ func (e *Executor) sandboxUp(uid types.UID, id string) bool {
 // action was to make; when it is not yet, the runtime is still at it.
 func (e *Executor) adoptSandbox(ctx context.Context, t Task, cause error) error {
 	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
-		return failed("CreatePodSandboxError", err)
+		return reason.New("CreatePodSandboxError", err)
 	}
 	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
 		if s.Attempt == uint32(t.Action.Attempt) {
 			return nil
 		}
 	}
-	return failed("CreatePodSandboxError", fmt.Errorf("the runtime is still making this sandbox: %w", cause))
+	return reason.New("CreatePodSandboxError", fmt.Errorf("the runtime is still making this sandbox: %w", cause))
 }
 
-func (e *Executor) sandboxFailed(ctx context.Context, t Task, reason string, err error) error {
+func (e *Executor) sandboxFailed(ctx context.Context, t Task, word string, err error) error {
 	if ctx.Err() == nil {
 		event, message := "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error()
-		if reasonOf(err, "") == criconfig.ReasonCgroup {
-			event, message = criconfig.ReasonCgroup, err.Error()
+		if errors.Is(err, criconfig.ErrCgroup) {
+			event, message = "FailedCreatePodContainer", err.Error()
 		}
 		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, event, message)
 	}
-	return failed(reason, err)
+	return reason.New(word, err)
 }
 
 // sandboxConfig builds and keeps the configuration of the pod's sandbox.
@@ -205,7 +205,7 @@ func (e *Executor) forget(uid types.UID) {
 func (e *Executor) stopSandbox(ctx context.Context, t Task) error {
 	leave, err := e.deps.Stops.Enter(ctx, t.Order)
 	if err != nil {
-		return failed("KillPodSandboxError", err)
+		return reason.New("KillPodSandboxError", err)
 	}
 	defer leave()
 	if err := e.deps.Runtime.StopSandbox(ctx, t.Action.ID); err != nil {
@@ -214,11 +214,11 @@ func (e *Executor) stopSandbox(ctx context.Context, t Task) error {
 	// An event may have told already that it is down.
 	if e.sandboxReady(t) {
 		if err := e.deps.Observer.SawSandbox(ctx, t.Action.ID); err != nil {
-			return failed("KillPodSandboxError", err)
+			return reason.New("KillPodSandboxError", err)
 		}
 	}
 	if e.sandboxReady(t) {
-		return failed("KillPodSandboxError", fmt.Errorf("the runtime says that sandbox %s was stopped, but it is ready", t.Action.ID))
+		return reason.New("KillPodSandboxError", fmt.Errorf("the runtime says that sandbox %s was stopped, but it is ready", t.Action.ID))
 	}
 	return e.seeContainersOf(ctx, t)
 }
@@ -237,7 +237,7 @@ func (e *Executor) seeContainersOf(ctx context.Context, t Task) error {
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
 		if c.SandboxID == t.Action.ID && c.State != podstate.StateExited {
 			if err := e.deps.Observer.SawContainer(ctx, c.ID, c.SandboxID); err != nil {
-				return failed("KillPodSandboxError", err)
+				return reason.New("KillPodSandboxError", err)
 			}
 		}
 	}
@@ -247,11 +247,11 @@ func (e *Executor) seeContainersOf(ctx context.Context, t Task) error {
 func (e *Executor) removeSandbox(ctx context.Context, t Task) error {
 	leave, err := e.deps.Stops.Enter(ctx, last())
 	if err != nil {
-		return failed("FailedRemoveSandbox", err)
+		return reason.New("FailedRemoveSandbox", err)
 	}
 	defer leave()
 	if err := e.deps.Runtime.RemoveSandbox(ctx, t.Action.ID); err != nil {
-		return failed("FailedRemoveSandbox", err)
+		return reason.New("FailedRemoveSandbox", err)
 	}
 	e.deps.Observer.Gone(t.Action.ID)
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
@@ -138,9 +139,9 @@ func (w *worker) finish(o outcome) {
 	case o.cancelled:
 		w.log.V(1).Info("Cut short", "action", a.Kind, "object", a.Object)
 	default:
-		w.fail(a, reasonOf(o.err), o.err)
+		w.fail(a, reason.Of(o.err), o.err)
 	}
-	w.reg.deps.Metrics.acted(w.state.Pod, o, reasonOf(o.err))
+	w.reg.deps.Metrics.acted(w.state.Pod, o, reason.Of(o.err))
 }
 
 // stepError is what the timeline shows of how an action ended.
@@ -151,18 +152,10 @@ func stepError(o outcome) error {
 	case o.cancelled:
 		return errors.New("cut short")
 	}
-	if reason := reasonOf(o.err); reason != "" {
-		return fmt.Errorf("%s: %w", reason, o.err)
+	if word := reason.Of(o.err); word != "" {
+		return fmt.Errorf("%s: %w", word, o.err)
 	}
 	return o.err
-}
-
-func reasonOf(err error) string {
-	var e *execute.Error
-	if errors.As(err, &e) {
-		return e.Reason
-	}
-	return ""
 }
 
 // mostLogged is how much of an error stands in a line of the log, in bytes: what the

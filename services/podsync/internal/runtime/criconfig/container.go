@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/labels"
@@ -30,7 +31,7 @@ func (b *Builder) Container(ctx context.Context, r Request) (*runtimeapi.Contain
 	}
 	config, err := b.container(ctx, r, c)
 	if err != nil {
-		return nil, &Error{Reason: reasonConfig, Err: err}
+		return nil, reason.New(reasonConfig, err)
 	}
 	return config, nil
 }

@@ -8,6 +8,7 @@ package criconfig
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -102,21 +103,8 @@ type Deps struct {
 // reasonConfig is the waiting reason of a container that cannot be configured.
 const reasonConfig = "CreateContainerConfigError"
 
-// ReasonCgroup is the event reason of a pod whose cgroup cannot be made.
-const ReasonCgroup = "FailedCreatePodContainer"
-
-// Error is a failure with the reason that Kubernetes users look for.
-type Error struct {
-	// Reason is the waiting reason, e.g. CreateContainerConfigError.
-	Reason string
-	Err    error
-}
-
-// Error is the message without the reason.
-func (e *Error) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+// ErrCgroup says that a pod's cgroup cannot be made, in the kubelet's words.
+var ErrCgroup = errors.New("unable to ensure pod container exists")
 
 // Builder builds configurations; safe for concurrent use.
 type Builder struct {

@@ -25,6 +25,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
 )
@@ -359,8 +360,7 @@ func TestAnImageVolumeIsTheRuntimesToMount(t *testing.T) {
 		t.Errorf("mount %v, want %v", got.Mounts[0], want)
 	}
 	r.VolumeRefs = nil
-	var e *Error
-	if _, err := f.builder.Container(t.Context(), r); !errors.As(err, &e) || e.Reason != "CreateContainerConfigError" {
+	if _, err := f.builder.Container(t.Context(), r); reason.Of(err) != "CreateContainerConfigError" {
 		t.Errorf("without its image: %v", err)
 	}
 }
@@ -450,8 +450,7 @@ func TestWhatAContainerCannotBeIsAConfigurationError(t *testing.T) {
 		p := pod(c)
 		p.Spec.Volumes = volume
 		_, err := f.container(t, p)
-		var e *Error
-		if !errors.As(err, &e) || e.Reason != "CreateContainerConfigError" || !strings.Contains(err.Error(), want) {
+		if reason.Of(err) != "CreateContainerConfigError" || !strings.Contains(err.Error(), want) {
 			t.Errorf("err = %v, want %q", err, want)
 		}
 	}

@@ -42,7 +42,7 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 	}
 	parent, err := b.deps.Cgroups.ParentOf(ctx, pod)
 	if err != nil {
-		return nil, "", &Error{Reason: ReasonCgroup, Err: fmt.Errorf("unable to ensure pod container exists: %w", err)}
+		return nil, "", fmt.Errorf("%w: %w", ErrCgroup, err)
 	}
 	annotations, err := labels.PodAnnotations(pod)
 	if err != nil {

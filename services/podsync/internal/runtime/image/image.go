@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/credentialprovider"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/pullrecord"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
@@ -92,18 +93,6 @@ type Deps struct {
 	Metrics prometheus.Registerer
 }
 
-// Error says why an image is not present, with the waiting reason.
-type Error struct {
-	Reason string
-	Err    error
-}
-
-// Error is the message without the reason.
-func (e *Error) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
 // Request is an image that a pod wants.
 type Request struct {
 	Pod *v1.Pod
@@ -137,7 +126,7 @@ func New(cfg Config, deps Deps) *Puller {
 }
 
 // Ensure makes an image present as its pull policy says, and returns the
-// reference to run. It records the events. Errors are *Error.
+// reference to run. It records the events. Errors have a reason.
 func (p *Puller) Ensure(ctx context.Context, r Request) (string, error) {
 	name, err := Normalize(r.Image)
 	if err != nil {
@@ -225,9 +214,9 @@ func (p *Puller) event(r Request, eventType, reason, message string) {
 }
 
 // fail records the second event of a failure and makes the error.
-func (p *Puller) fail(r Request, reason string, err error) error {
-	p.event(r, v1.EventTypeWarning, eventFailed, "Error: "+reason)
-	return &Error{Reason: reason, Err: err}
+func (p *Puller) fail(r Request, word string, err error) error {
+	p.event(r, v1.EventTypeWarning, eventFailed, "Error: "+word)
+	return reason.New(word, err)
 }
 
 // classify finds the waiting reason that a runtime gave in words.

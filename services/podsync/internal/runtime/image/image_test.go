@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 )
 
 type fake struct {
@@ -119,11 +121,10 @@ func TestPullPoliciesReasonsAndEvents(t *testing.T) {
 					return nil
 				}
 				ref, err := p.Ensure(t.Context(), Request{Pod: &v1.Pod{}, Container: "c", Image: tc.image, Policy: tc.policy})
-				var e *Error
 				switch {
 				case tc.reason == "" && err != nil:
 					t.Errorf("failed: %v", err)
-				case tc.reason != "" && (!errors.As(err, &e) || e.Reason != tc.reason):
+				case tc.reason != "" && reason.Of(err) != tc.reason:
 					t.Errorf("error %v, want reason %q", err, tc.reason)
 				}
 				if tc.reason == ErrNeverPull && err.Error() != `Container image "there:1" is not present with pull policy of Never` {

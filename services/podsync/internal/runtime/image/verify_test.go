@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	credentialproviderv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/credentialprovider"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/pullrecord"
 )
@@ -48,11 +49,7 @@ func (f *fake) wants(t *testing.T, p *Puller, policy v1.PullPolicy, secrets ...s
 	}
 	before := len(f.pulls)
 	_, err := p.Ensure(t.Context(), Request{Pod: pod, Container: "c", Image: "reg.io/app:1", Policy: policy})
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Reason, len(f.pulls) - before
-	}
-	return "", len(f.pulls) - before
+	return reason.Of(err), len(f.pulls) - before
 }
 
 func TestAPodMayUseAPrivateImageThatIsPresentOnlyWithCredentialsThatPullIt(t *testing.T) {
