@@ -20,7 +20,7 @@ import (
 // wings are the folders of internal/ from the top down: each imports only what
 // stands below it. The picture in README.md is drawn from them.
 var wings = []string{
-	"server", "lifecycle", "admission", "housekeeping", "storage", "report", "runtime", "podstate", "resources", "desired", "cluster", "host", "metrics", "reason", "podutil",
+	"server", "lifecycle", "admission", "housekeeping", "storage", "report", "runtime", "podstate", "resources", "desired", "cluster", "host", "checkpoint", "metrics", "reason", "podutil",
 }
 
 const (

@@ -7,22 +7,17 @@ package conditions
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/podsync/internal/checkpoint"
 )
 
 // Deps are what a Keeper is given.
@@ -47,8 +42,7 @@ func (c condition) equal(o condition) bool {
 
 // Keeper keeps conditions by pod. Safe for concurrent use.
 type Keeper struct {
-	deps    Deps
-	changed chan struct{} // wakes Run
+	file *checkpoint.Keeper[map[types.UID][]condition]
 
 	mu   sync.Mutex
 	pods map[types.UID][]condition
@@ -56,33 +50,35 @@ type Keeper struct {
 
 // New touches no file.
 func New(deps Deps) *Keeper {
-	if deps.Health == nil {
-		deps.Health = health.Discard()
-	}
-	return &Keeper{deps: deps, changed: make(chan struct{}, 1), pods: map[types.UID][]condition{}}
+	k := &Keeper{pods: map[types.UID][]condition{}}
+	k.file = checkpoint.New(checkpoint.Config{
+		File: deps.File, What: "static pods' conditions", Health: deps.Health,
+		Lost:   "Since when the conditions of static pods stand is lost; they count from now, nothing is to be done",
+		Unkept: "After a restart of podsync the conditions of static pods will count from then",
+	}, k.snapshot)
+	return k
 }
 
-const healthName = "static pods' conditions"
-
-// Load reads what an earlier life of this process kept; call it before the first
+// Load reads what an earlier run of this process kept; call it before the first
 // Of. A damaged file is set aside and told; the conditions then count from now.
 func (k *Keeper) Load(log logr.Logger) {
-	if k.deps.File == "" {
-		return
-	}
-	pods, err := fsatomic.NewCheckpoint[map[types.UID][]condition](k.deps.File).Read()
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return
-	case err != nil:
-		log.Error(err, "Since when the conditions of static pods stand is lost; they count from now, nothing is to be done")
-		k.deps.Health.Set(healthName, false, err.Error())
-		k.wake() // a sound one takes its place
+	pods, ok := k.file.Load(log)
+	if !ok {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.Copy(k.pods, pods)
+}
+
+// Run writes changes down until ctx is done.
+func (k *Keeper) Run(ctx context.Context) error { return k.file.Run(ctx) }
+
+// snapshot is what is kept now: lists are replaced, never changed.
+func (k *Keeper) snapshot() map[types.UID][]condition {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.pods)
 }
 
 // Of are a pod's conditions as they were kept, with type, status and transition
@@ -114,7 +110,7 @@ func (k *Keeper) Set(uid types.UID, conditions []v1.PodCondition) {
 		return
 	}
 	k.pods[uid] = now
-	k.wake()
+	k.file.Changed()
 }
 
 // Forget drops what is kept of a pod that is gone.
@@ -129,58 +125,6 @@ func (k *Keeper) Prune(exists func(types.UID) bool) {
 	before := len(k.pods)
 	maps.DeleteFunc(k.pods, func(uid types.UID, _ []condition) bool { return !exists(uid) })
 	if len(k.pods) != before {
-		k.wake()
+		k.file.Changed()
 	}
-}
-
-func (k *Keeper) wake() {
-	select {
-	case k.changed <- struct{}{}:
-	default:
-	}
-}
-
-// saveAgain is how long after a failure it is tried again to write.
-const saveAgain = 30 * time.Second
-
-// Run writes changes down until ctx is done. What cannot be written, on a full
-// disk say, is tried again until it can.
-func (k *Keeper) Run(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx)
-	var again <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-k.changed:
-		case <-again:
-		}
-		if k.deps.File == "" {
-			continue
-		}
-		err := k.save()
-		if err == nil {
-			again = nil
-			k.deps.Health.Set(healthName, true, "")
-			continue
-		}
-		if again == nil {
-			log.Error(err, "After a restart of podsync the conditions of static pods will count from then; it is tried again", "every", saveAgain.String())
-		}
-		again = time.After(saveAgain)
-		k.deps.Health.Set(healthName, false, err.Error())
-	}
-}
-
-func (k *Keeper) save() error {
-	k.mu.Lock()
-	pods := maps.Clone(k.pods) // lists are replaced, never changed
-	k.mu.Unlock()
-	if err := os.MkdirAll(filepath.Dir(k.deps.File), 0o750); err != nil {
-		return fmt.Errorf("keep the conditions of static pods: %w; check that the disk is writable", err)
-	}
-	if err := fsatomic.NewCheckpoint[map[types.UID][]condition](k.deps.File).Write(pods); err != nil {
-		return fmt.Errorf("keep the conditions of static pods in %s: %w; check that the disk has room", k.deps.File, err)
-	}
-	return nil
 }

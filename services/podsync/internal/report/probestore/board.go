@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/watch"
+	"github.com/polylet/polylet/services/podsync/internal/checkpoint"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -25,8 +26,7 @@ type Board struct {
 	// pod has targets.
 	kept memory
 
-	// changed wakes Run when a static pod's result is to be kept.
-	changed chan struct{}
+	file *checkpoint.Keeper[memory]
 }
 
 // rows are the targets and results of one pod.
@@ -42,10 +42,9 @@ func NewBoard(deps Deps) *Board {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
-	return &Board{
-		deps: deps, store: watch.NewStore[Key, Target](deps.Epoch, sameTarget),
-		pods: map[types.UID]*rows{}, changed: make(chan struct{}, 1),
-	}
+	b := &Board{deps: deps, store: watch.NewStore[Key, Target](deps.Epoch, sameTarget), pods: map[types.UID]*rows{}}
+	b.file = b.newFile()
+	return b
 }
 
 func sameTarget(a, b Target) bool {
@@ -145,7 +144,7 @@ func (b *Board) Prune(exists func(types.UID) bool) {
 	before := len(b.kept)
 	maps.DeleteFunc(b.kept, func(uid types.UID, _ []kept) bool { return !exists(uid) })
 	if len(b.kept) != before {
-		b.wake()
+		b.file.Changed()
 	}
 }
 

@@ -2,17 +2,12 @@ package probestore
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/services/podsync/internal/checkpoint"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
@@ -40,34 +35,26 @@ func (m memory) results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResul
 // remember asks Run to write when the pod is one whose results are kept. The
 // lock is held.
 func (b *Board) remember(pod *v1.Pod) {
-	if b.deps.Memory == "" || pod == nil || !podutil.Static(pod) {
-		return
-	}
-	b.wake()
-}
-
-func (b *Board) wake() {
-	select {
-	case b.changed <- struct{}{}:
-	default:
+	if pod != nil && podutil.Static(pod) {
+		b.file.Changed()
 	}
 }
 
-// Load reads what the last life of this process kept; call it before the first
+// newFile is the checkpoint of static pods' results.
+func (b *Board) newFile() *checkpoint.Keeper[memory] {
+	return checkpoint.New(checkpoint.Config{
+		File: b.deps.Memory, What: "probe results", Health: b.deps.Health,
+		Lost:   "What was kept of the probes of static pods is lost; they count as ready when their probes succeed again, nothing is to be done",
+		Unkept: "Could not keep the probe results of static pods; after a restart of podsync they count as ready only when their probes succeed again",
+	}, b.snapshot)
+}
+
+// Load reads what the last run of this process kept; call it before the first
 // Set. A damaged file is set aside and reported, and its pods count as ready
 // when their probes say so again.
 func (b *Board) Load(log logr.Logger) {
-	if b.deps.Memory == "" {
-		return
-	}
-	m, err := fsatomic.NewCheckpoint[memory](b.deps.Memory).Read()
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return
-	case err != nil:
-		log.Error(err, "What was kept of the probes of static pods is lost; they count as ready when their probes succeed again, nothing is to be done")
-		b.deps.Health.Set("probe results", false, err.Error())
-		b.wake() // a sound one takes its place
+	m, ok := b.file.Load(log)
+	if !ok {
 		return
 	}
 	b.mu.Lock()
@@ -75,44 +62,9 @@ func (b *Board) Load(log logr.Logger) {
 	b.kept = m
 }
 
-// saveAgain is how long after a failure it is tried again to write.
-const saveAgain = 30 * time.Second
-
 // Run keeps the results of static pods on the disk until ctx is done. What
 // cannot be written, on a full disk say, is tried again until it can.
-func (b *Board) Run(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx)
-	var again <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-b.changed:
-		case <-again:
-		}
-		err := b.save()
-		if err == nil {
-			again = nil
-			b.deps.Health.Set("probe results", true, "")
-			continue
-		}
-		if again == nil {
-			log.Error(err, "Could not keep the probe results of static pods; after a restart of podsync they count as ready only when their probes succeed again; it is tried again", "every", saveAgain.String())
-		}
-		again = time.After(saveAgain)
-		b.deps.Health.Set("probe results", false, err.Error())
-	}
-}
-
-func (b *Board) save() error {
-	if err := os.MkdirAll(filepath.Dir(b.deps.Memory), 0o750); err != nil {
-		return fmt.Errorf("keep probe results: %w; check that the disk is writable", err)
-	}
-	if err := fsatomic.NewCheckpoint[memory](b.deps.Memory).Write(b.snapshot()); err != nil {
-		return fmt.Errorf("keep probe results in %s: %w; check that the disk has room", b.deps.Memory, err)
-	}
-	return nil
-}
+func (b *Board) Run(ctx context.Context) error { return b.file.Run(ctx) }
 
 // snapshot is what is to be kept: of pods with targets what is known now, and
 // of pods that have not come yet what was kept before.
