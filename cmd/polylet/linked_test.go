@@ -21,12 +21,12 @@ func makefileTags(t *testing.T) string {
 	if tags == nil {
 		t.Fatal("the Makefile has no TAGS")
 	}
-	harness, err := os.ReadFile("../../test/harness/peers/polylet.go")
+	harness, err := os.ReadFile("../../test/harness/programs/polylet.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := `buildTags = "` + string(tags[1]) + `"`; !strings.Contains(string(harness), want) {
-		t.Errorf("test/harness/peers builds with other tags than the Makefile: it lacks %s", want)
+		t.Errorf("test/harness/programs builds with other tags than the Makefile: it lacks %s", want)
 	}
 	return string(tags[1])
 }
@@ -44,7 +44,7 @@ func TestWhatWouldMakeEveryProcessLargerIsNotLinked(t *testing.T) {
 		"golang.org/x/net/trace":            "uses html/template: build with the tag grpcnotrace",
 		"k8s.io/kubernetes":                 "is a peer of the tests",
 		"k8s.io/klog/v2/ktesting":           "is for tests",
-		"github.com/distribution/reference": "compiles its grammar at import; services/podsync/internal/image/imagename reads the same",
+		"github.com/distribution/reference": "compiles its grammar at import; services/podsync/internal/runtime/image/reference reads the same",
 		"github.com/onsi/gomega":            "is for tests",
 	} {
 		if slices.ContainsFunc(packages, func(p string) bool { return p == name || strings.HasPrefix(p, name+"/") }) {

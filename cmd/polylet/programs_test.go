@@ -18,9 +18,9 @@ import (
 var programs = []string{
 	"internal/supervise/supervise.go",
 	"services/nodestatus/internal/nodelog/journal.go",
-	"services/podsync/internal/firewall/run.go",
-	"services/podsync/internal/image/provider/run.go",
-	"services/podsync/internal/userns/host.go",
+	"services/podsync/internal/host/firewall/run.go",
+	"services/podsync/internal/runtime/image/credentialprovider/run.go",
+	"services/podsync/internal/resources/userns/host.go",
 }
 
 func TestNothingThatShipsRunsAShell(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/polylet/polylet/services/gateway/internal/identity"
+	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
 	"github.com/polylet/polylet/services/gateway/internal/listen"
 )
 
@@ -99,7 +99,7 @@ type Config struct {
 }
 
 // Gate is a feature gate as it is in effect.
-type Gate = identity.Gate
+type Gate = componentmetrics.Gate
 
 func (c Config) validate() error {
 	var errs []error

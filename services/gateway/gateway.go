@@ -25,15 +25,15 @@ import (
 	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/gateway/internal/access"
-	"github.com/polylet/polylet/services/gateway/internal/answer"
-	"github.com/polylet/polylet/services/gateway/internal/identity"
+	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
+	"github.com/polylet/polylet/services/gateway/internal/httpmetrics"
+	"github.com/polylet/polylet/services/gateway/internal/inflight"
 	"github.com/polylet/polylet/services/gateway/internal/librarymetrics"
-	"github.com/polylet/polylet/services/gateway/internal/limit"
 	"github.com/polylet/polylet/services/gateway/internal/listen"
 	"github.com/polylet/polylet/services/gateway/internal/peer"
 	"github.com/polylet/polylet/services/gateway/internal/pki"
 	"github.com/polylet/polylet/services/gateway/internal/server"
-	"github.com/polylet/polylet/services/gateway/internal/traffic"
 )
 
 // Registry is both ends of the process's main registry.
@@ -79,14 +79,14 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		defaults := listen.DefaultLimits()
 		cfg.Limits = &defaults
 	}
-	meter, err := traffic.New(deps.Metrics)
+	meter, err := httpmetrics.New(deps.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics of the gateway: %w", err)
 	}
 	if err := librarymetrics.Register(deps.Metrics); err != nil {
 		return nil, fmt.Errorf("gateway: register the metrics of authentication and authorisation: %w", err)
 	}
-	if err := identity.Register(deps.Metrics, cfg.FeatureGates); err != nil {
+	if err := componentmetrics.Register(deps.Metrics, cfg.FeatureGates); err != nil {
 		return nil, fmt.Errorf("registering what the gateway is: %w", err)
 	}
 	s := &Service{deps: deps}
@@ -117,7 +117,7 @@ func (d Deps) validate() error {
 }
 
 // listen describes the ports in order of the kubelet's numbers.
-func (s *Service) listen(cfg Config, r *routes, meter *traffic.Meter) error {
+func (s *Service) listen(cfg Config, r *routes, meter *httpmetrics.Meter) error {
 	add := func(name, address string, h http.Handler, t *listen.TLS) *listen.Listener {
 		l := listen.New(listen.Config{Name: name, Address: address, Handler: h, TLS: t, Limits: *cfg.Limits, Dropped: meter.Dropped(name)})
 		s.listeners = append(s.listeners, l)
@@ -126,7 +126,7 @@ func (s *Service) listen(cfg Config, r *routes, meter *traffic.Meter) error {
 	// A browser on this machine reaches the ports on loopback.
 	plain := func(address string, h http.Handler) http.Handler {
 		if onLoopback(address) {
-			return answer.OnlyOwnHost(cfg.NodeName, h)
+			return httperror.OnlyOwnHost(cfg.NodeName, h)
 		}
 		return h
 	}
@@ -168,8 +168,8 @@ func onLoopback(address string) bool {
 }
 
 // reviews is how many questions to the apiserver may be under way at once.
-func reviews() limit.ReviewsConfig {
-	return limit.ReviewsConfig{Most: 128, MostOfOne: 32, KnownOnly: 32}
+func reviews() inflight.ReviewsConfig {
+	return inflight.ReviewsConfig{Most: 128, MostOfOne: 32, KnownOnly: 32}
 }
 
 // serverTTL is the series that alerts on the serving certificate look at.
@@ -208,7 +208,7 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 	authn, authz, err := access.New(access.Config{
 		Anonymous: cfg.Anonymous, WebhookAuthentication: cfg.WebhookAuthentication, TokenTTL: cfg.TokenCacheTTL,
 		AlwaysAllow: cfg.AlwaysAllow, AllowTTL: cfg.AllowCacheTTL, DenyTTL: cfg.DenyCacheTTL,
-		Begin: limit.NewReviews(reviews()).Begin,
+		Begin: inflight.NewReviews(reviews()).Begin,
 	}, reviewer, clients)
 	if err != nil {
 		return access.Filter{}, nil, err

@@ -12,18 +12,18 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
+	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
-	"github.com/polylet/polylet/services/gateway/internal/identity"
+	"github.com/polylet/polylet/services/gateway/internal/httpmetrics"
 	"github.com/polylet/polylet/services/gateway/internal/librarymetrics"
-	"github.com/polylet/polylet/services/gateway/internal/traffic"
 )
 
 func TestTheMetricsAreAsRecorded(t *testing.T) {
 	r := metricdoc.New()
-	if _, err := traffic.New(r); err != nil {
+	if _, err := httpmetrics.New(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := identity.Register(r, []Gate{{Name: "NodeSwap", On: true}}); err != nil {
+	if err := componentmetrics.Register(r, []Gate{{Name: "NodeSwap", On: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := librarymetrics.Register(r); err != nil {

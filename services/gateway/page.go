@@ -5,12 +5,12 @@ import (
 	"net/http"
 
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
-	"github.com/polylet/polylet/services/gateway/internal/page"
+	"github.com/polylet/polylet/services/gateway/internal/nodepage"
 )
 
 // page is the port for people, and of cAdvisor's metrics, as the kubelet once had.
 func (r *routes) page() http.Handler {
-	return page.New(page.Config{
+	return nodepage.New(nodepage.Config{
 		NodeName: r.cfg.NodeName, Podsync: r.peers.Podsync, Probes: r.peers.Probes, Stats: r.peers.Stats, Nodestatus: r.peers.Nodestatus,
 		Metrics: exposition.Text("stats", r.stats.CAdvisor),
 	})

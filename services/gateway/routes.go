@@ -14,14 +14,14 @@ import (
 	"github.com/polylet/polylet/services/gateway/internal/debug"
 	"github.com/polylet/polylet/services/gateway/internal/document"
 	"github.com/polylet/polylet/services/gateway/internal/exposition"
-	"github.com/polylet/polylet/services/gateway/internal/limit"
+	"github.com/polylet/polylet/services/gateway/internal/httpmetrics"
+	"github.com/polylet/polylet/services/gateway/internal/inflight"
 	"github.com/polylet/polylet/services/gateway/internal/logs"
 	"github.com/polylet/polylet/services/gateway/internal/nodelog"
 	"github.com/polylet/polylet/services/gateway/internal/peer"
 	"github.com/polylet/polylet/services/gateway/internal/rest"
 	"github.com/polylet/polylet/services/gateway/internal/route"
-	"github.com/polylet/polylet/services/gateway/internal/session"
-	"github.com/polylet/polylet/services/gateway/internal/traffic"
+	"github.com/polylet/polylet/services/gateway/internal/streaming"
 	"github.com/polylet/polylet/services/gateway/internal/zpage"
 )
 
@@ -38,14 +38,14 @@ type routes struct {
 	merged    http.Handler
 	probes    http.Handler
 	slis      *exposition.SLIs
-	sessions  session.Sessions
-	meter     *traffic.Meter
+	sessions  streaming.Sessions
+	meter     *httpmetrics.Meter
 	// peers are the connections, for the page.
 	peers Deps
 	// reading, open and streaming bound what documents of the secure port,
 	// documents of the port that anybody may ask, and streams may cost; long are the
 	// streams whose requests are long.
-	reading, open, streaming, long *limit.Class
+	reading, open, streaming, long *inflight.Class
 }
 
 // process is one of the five.
@@ -78,7 +78,7 @@ const (
 	longOfOne   = 32
 )
 
-func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
+func newRoutes(cfg Config, deps Deps, meter *httpmetrics.Meter) (*routes, error) {
 	if cfg.ConfigJSON == nil {
 		cfg.ConfigJSON = func() []byte { return []byte("{}") }
 	}
@@ -95,8 +95,8 @@ func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
 		podsync: peer.NewPodsync(deps.Podsync), stats: peer.NewStats(deps.Stats), nodestatus: peer.NewNodestatus(deps.Nodestatus),
 		reading:   documentClass("documents"),
 		open:      documentClass("documents of the read-only port"),
-		streaming: limit.New(limit.Config{Name: "streams", AtOnce: streamsAtOnce, MostOfOne: streamsOfOne, Of: namespace}),
-		long:      limit.New(limit.Config{Name: "streams with long requests", AtOnce: longAtOnce, MostOfOne: longOfOne, Of: namespace}),
+		streaming: inflight.New(inflight.Config{Name: "streams", AtOnce: streamsAtOnce, MostOfOne: streamsOfOne, Of: namespace}),
+		long:      inflight.New(inflight.Config{Name: "streams with long requests", AtOnce: longAtOnce, MostOfOne: longOfOne, Of: namespace}),
 	}
 	sources := []exposition.Source{}
 	for _, p := range []struct {
@@ -113,7 +113,7 @@ func newRoutes(cfg Config, deps Deps, meter *traffic.Meter) (*routes, error) {
 	}
 	r.merged = exposition.Merged(sources...)
 	r.probes = exposition.One(exposition.Source{Service: "probes", Gather: r.common[1].Families("probes")})
-	r.sessions = session.Sessions{Runtime: r.podsync, Meter: meter, NoTranslation: cfg.KeepWebSockets}
+	r.sessions = streaming.Sessions{Runtime: r.podsync, Meter: meter, NoTranslation: cfg.KeepWebSockets}
 	return r, nil
 }
 
@@ -149,8 +149,8 @@ func requestBytes(req *http.Request) int {
 	return n
 }
 
-func documentClass(name string) *limit.Class {
-	return limit.New(limit.Config{
+func documentClass(name string) *inflight.Class {
+	return inflight.New(inflight.Config{
 		Name: name, AtOnce: documentsAtOnce, Wait: documentWait, Deadline: documentTime, BodyTime: bodyTime, BodyBytes: bodyBytes,
 	})
 }
@@ -202,7 +202,7 @@ func (r *routes) logsAreWritten(ctx context.Context) error {
 
 // shared is what both API ports serve, documents in a class. others are the
 // methods of paths that answer alike to all; none is any.
-func (r *routes) shared(class *limit.Class, others []string) *route.Table {
+func (r *routes) shared(class *inflight.Class, others []string) *route.Table {
 	get, getPost := []string{http.MethodGet}, []string{http.MethodGet, http.MethodPost}
 	checks := r.checks()
 	table := &route.Table{}

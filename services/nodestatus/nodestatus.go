@@ -27,11 +27,11 @@ import (
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
-	"github.com/polylet/polylet/services/nodestatus/internal/facts"
 	"github.com/polylet/polylet/services/nodestatus/internal/identity"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
+	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 	"github.com/polylet/polylet/services/nodestatus/internal/review"
 	"github.com/polylet/polylet/services/nodestatus/internal/server"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
@@ -67,9 +67,9 @@ type Deps struct {
 
 // Service is the nodestatus process's job.
 type Service struct {
-	podsync   *facts.Podsync
-	stats     *facts.Stats
-	addresses facts.Addresses
+	podsync   *peer.Podsync
+	stats     *peer.Stats
+	addresses peer.Addresses
 	keeper    *status.Keeper
 	lease     *lease.Keeper
 	// identity tells of the client certificate; nil tells nothing.
@@ -103,10 +103,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
 		}
 	}
-	store := facts.NewStore(facts.Host())
+	store := peer.NewStore(peer.Host())
 	s := &Service{
-		podsync: facts.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
-		stats:   facts.NewStats(deps.Stats, deps.Health, store, max(cfg.NodeStatusUpdateFrequency, time.Second)),
+		podsync: peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
+		stats:   peer.NewStats(deps.Stats, deps.Health, store, max(cfg.NodeStatusUpdateFrequency, time.Second)),
 		events:  event.New(cfg.NodeName, nil),
 	}
 	api := access(cfg, deps)
@@ -126,7 +126,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if valid := deps.ClientCertificate; valid != nil {
 		s.identity = func(ctx context.Context) error { return identity.Watch(ctx, valid, deps.Health) }
 	}
-	s.addresses = facts.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
+	s.addresses = peer.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
 	s.server = server.New(s.keeper, s.lease, s.events, nodelog.NewDir(nodelog.Root), review.New(cfg.NodeName, deps.Reviews))
 	return s, nil
 }

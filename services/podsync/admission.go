@@ -15,16 +15,16 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/buildinfo"
-	"github.com/polylet/polylet/services/podsync/internal/admit"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/worker"
+	"github.com/polylet/polylet/services/podsync/internal/admission"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // admit asks the rules of admission. Static pods do not wait for a Node object:
 // the apiserver that has it may be one of them.
 func (s *Service) admit(q worker.Question) worker.Answer {
 	node := s.node.Load()
-	in := admit.Input{
+	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: s.cfg.Standalone || q.Static && node == nil, Node: node,
 		Waited: q.Waited, Deadline: s.cfg.NodeDeadline, Active: q.Active, Leaving: q.Leaving, Gone: q.Gone, Host: s.hostFacts(q.Pod, node),
 	}
@@ -33,8 +33,8 @@ func (s *Service) admit(q worker.Question) worker.Answer {
 	if in.Standalone {
 		in.Allocatable = s.allocatable()
 	}
-	decided := admit.Check(in)
-	if decided.Decision == plan.AdmissionPending && in.NodeOutdated {
+	decided := admission.Check(in)
+	if decided.Decision == podstate.AdmissionPending && in.NodeOutdated {
 		s.nodeStale.Store(true)
 		kick(s.readKick)
 	}
@@ -47,19 +47,19 @@ func (s *Service) admit(q worker.Question) worker.Answer {
 
 // unmet names what an update of a pod needs and this node does not have.
 func (s *Service) unmet(old, now *v1.Pod) ([]string, error) {
-	return admit.UnmetByUpdate(s.cfg.DeclaredFeatures, buildinfo.KubernetesVersion, old, now)
+	return admission.UnmetByUpdate(s.cfg.DeclaredFeatures, buildinfo.KubernetesVersion, old, now)
 }
 
 // hostFacts is what of the machine and the runtime matters to admission.
-func (s *Service) hostFacts(pod *v1.Pod, node *v1.Node) admit.Host {
-	h := admit.Host{
+func (s *Service) hostFacts(pod *v1.Pod, node *v1.Node) admission.Host {
+	h := admission.Host{
 		AllowedUnsafeSysctls: s.cfg.AllowedUnsafeSysctls, NoPodLevelResources: s.cfg.NoPodLevelResources,
 		DeclaredFeatures: s.cfg.DeclaredFeatures, Release: buildinfo.KubernetesVersion, ShuttingDown: shuttingDown(node),
 	}
 	if status := s.observer.Runtime().Status; status != nil {
 		h.NoSupplementalGroupsPolicy = !status.GetFeatures().GetSupplementalGroupsPolicy()
 	}
-	if admit.NeedsAppArmor(pod) { // a look into the kernel's memory: it does not block
+	if admission.NeedsAppArmor(pod) { // a look into the kernel's memory: it does not block
 		h.NoAppArmor, h.AppArmorProfiles = appArmor(appArmorEnabled, appArmorLoaded)
 	}
 	return h

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
-	"github.com/polylet/polylet/services/podsync/internal/cri"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
 // setUpCgroups makes the node's cgroups once the runtime answers, with the

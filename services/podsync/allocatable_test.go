@@ -13,7 +13,7 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 )
 
 func TestAllPodsTogetherMayUseTheMachineWithoutWhatIsReserved(t *testing.T) {

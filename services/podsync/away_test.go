@@ -11,7 +11,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 )
 
 // The node of a control plane boots: the apiserver is one of its static pods.

@@ -6,15 +6,15 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/cri"
-	"github.com/polylet/polylet/services/podsync/internal/session"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 )
 
 // heldRuntime notes the commands that probes and users run to their end, so that
 // none of them is taken for one whose client has left.
 type heldRuntime struct {
 	cri.Raw
-	sessions *session.Book
+	sessions *execreaper.Book
 }
 
 // ExecSync implements server.Runtime.
@@ -26,7 +26,7 @@ func (h heldRuntime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncReque
 // heldHooks does the same for lifecycle handlers.
 type heldHooks struct {
 	runtime  *cri.Client
-	sessions *session.Book
+	sessions *execreaper.Book
 }
 
 // ExecSync implements hook.Execer.

@@ -10,11 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/polylet/polylet/services/podsync/internal/explain"
-	"github.com/polylet/polylet/services/podsync/internal/source"
-	"github.com/polylet/polylet/services/podsync/internal/status"
-	"github.com/polylet/polylet/services/podsync/internal/timeline"
-	"github.com/polylet/polylet/services/podsync/internal/trace"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/report/explain"
+	"github.com/polylet/polylet/services/podsync/internal/report/status"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/report/trace"
 )
 
 // trace makes what sends spans, when a collector is configured. The connections
@@ -67,7 +67,7 @@ func (s *Service) trouble(uid types.UID) *explain.Trouble {
 // withheld tells the pod's owner that a part of its status is refused for good.
 // A mirror is replaced instead, see refused.
 func (s *Service) withheld(pod *v1.Pod, r status.Refusal) {
-	if source.IsStatic(pod) {
+	if podutil.Static(pod) {
 		return
 	}
 	message := fmt.Sprintf("The apiserver refuses a part of the pod's status for good; the rest is written without it: %s", r.Why)

@@ -22,10 +22,10 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
-	"github.com/polylet/polylet/services/podsync/internal/cri"
-	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
-	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // startInCluster runs a podsync of a fake apiserver that has the node n1.
@@ -54,7 +54,7 @@ func startInClusterWith(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Se
 	}
 	deps := Deps{
 		Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
-		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	}
 	cfg := Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"), RuntimeEndpoint: "unix:///run/test.sock"}
 	change(&cfg, &deps)

@@ -17,10 +17,10 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/rpc"
 	"github.com/polylet/polylet/internal/uds"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
-	"github.com/polylet/polylet/services/podsync/internal/event"
-	"github.com/polylet/polylet/services/podsync/internal/userns"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/report/event"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
 )
 
 // cgroups is the Manager that is made when the runtime has said how it names
@@ -112,9 +112,9 @@ type shownVolumes struct{ s *Service }
 
 func (v shownVolumes) Setup(ctx context.Context, pod *v1.Pod) error {
 	err := v.s.volumes.Setup(ctx, pod)
-	rows := view.Volumes{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
+	rows := podcache.Volumes{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
 	for _, i := range v.s.volumes.Volumes(pod.UID) {
-		rows.Volumes = append(rows.Volumes, view.Volume{
+		rows.Volumes = append(rows.Volumes, podcache.Volume{
 			Name: i.Name, HostPath: i.HostPath, Ephemeral: i.Ephemeral, InMemory: i.InMemory, PVC: i.PVCName,
 		})
 	}
@@ -123,7 +123,7 @@ func (v shownVolumes) Setup(ctx context.Context, pod *v1.Pod) error {
 }
 
 func (v shownVolumes) Teardown(ctx context.Context, uid types.UID) error {
-	v.s.table.SetVolumes(view.Volumes{UID: uid})
+	v.s.table.SetVolumes(podcache.Volumes{UID: uid})
 	return v.s.volumes.Teardown(ctx, uid)
 }
 

@@ -11,26 +11,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/collect"
-	"github.com/polylet/polylet/services/podsync/internal/cri"
-	"github.com/polylet/polylet/services/podsync/internal/inventory"
-	"github.com/polylet/polylet/services/podsync/internal/rotate"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
 
 // housekeeping makes what keeps logs and images within their bounds.
 func (s *Service) housekeeping() {
 	cfg := s.cfg
-	s.rotator = rotate.New(rotate.Config{
+	s.rotator = logrotate.New(logrotate.Config{
 		PodLogsDir: cfg.PodLogsDir, LinksDir: cfg.linksDir(), MaxSize: cfg.LogMaxSizeBytes, MaxFiles: cfg.LogMaxFiles,
 		Workers: cfg.LogWorkers, Interval: cfg.LogInterval,
-	}, rotate.Deps{Runtime: s.runtime, Containers: s.table})
-	var records collect.Records
+	}, logrotate.Deps{Runtime: s.runtime, Containers: s.table})
+	var records imagegc.Records
 	if s.pulls != nil {
 		records = s.pulls
 	}
-	s.collector = collect.New(collect.Config{
+	s.collector = imagegc.New(imagegc.Config{
 		HighPercent: cfg.ImageGCHighPercent, LowPercent: cfg.ImageGCLowPercent, MinAge: cfg.ImageMinAge, MaxAge: cfg.ImageMaxAge,
-	}, collect.Deps{
+	}, imagegc.Deps{
 		Runtime: listing{s.runtime, s.cfg}, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics, Records: records,
 		Ready: func() bool { return !s.registry.SourcesReady().IsZero() },
 	})
@@ -42,7 +42,7 @@ type listing struct {
 	cfg Config
 }
 
-// ListContainers implements collect.Runtime.
+// ListContainers implements imagegc.Runtime.
 func (l listing) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error) {
 	if uid != "" {
 		return l.Client.ListContainers(ctx, uid)

@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/polylet/polylet/internal/backoff"
-	"github.com/polylet/polylet/services/podsync/internal/image"
-	"github.com/polylet/polylet/services/podsync/internal/image/provider"
-	"github.com/polylet/polylet/services/podsync/internal/image/record"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/image"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/image/credentialprovider"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/image/pullrecord"
 )
 
 // puller makes what pulls images.
@@ -22,19 +22,19 @@ func (s *Service) puller() (*image.Puller, error) {
 	cfg := s.cfg
 	deps := image.Deps{Client: s.runtime, Secrets: s.objects, Events: s.events, Metrics: s.deps.Metrics}
 	if cfg.VerifyPulls {
-		s.pulls = record.New(record.Config{RootDir: cfg.RootDir, Policy: cfg.VerifyPolicy, Allowlist: cfg.VerifyAllowlist})
+		s.pulls = pullrecord.New(pullrecord.Config{RootDir: cfg.RootDir, Policy: cfg.VerifyPolicy, Allowlist: cfg.VerifyAllowlist})
 		deps.Records = s.pulls
 	}
 	if cfg.CredentialProviderConfig != "" {
-		list, err := provider.Load(cfg.CredentialProviderConfig, cfg.CredentialProviderBinDir)
+		list, err := credentialprovider.Load(cfg.CredentialProviderConfig, cfg.CredentialProviderBinDir)
 		if err != nil {
 			return nil, err
 		}
-		with := provider.Deps{Metrics: s.deps.Metrics}
+		with := credentialprovider.Deps{Metrics: s.deps.Metrics}
 		if s.deps.Client != nil && cfg.CredentialProviderTokens {
 			with.Accounts, with.Tokens = accounts{s.deps.Client}, s.tokens
 		}
-		deps.Providers = provider.New(provider.Config{BinDir: cfg.CredentialProviderBinDir, Providers: list, Fits: image.Fits}, with)
+		deps.Providers = credentialprovider.New(credentialprovider.Config{BinDir: cfg.CredentialProviderBinDir, Providers: list, Fits: image.Fits}, with)
 	}
 	return image.New(image.Config{
 		Parallel: cfg.MaxParallelPulls, QPS: cfg.PullQPS, Burst: cfg.PullBurst, CredentialFiles: credentialFiles(cfg.RootDir),

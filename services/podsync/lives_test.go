@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
-	"github.com/polylet/polylet/services/podsync/internal/cri"
-	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
-	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // lives are those of one process after the other, on one runtime, with the manifest
@@ -57,7 +57,7 @@ func (l *lives) live(with func(*Config, *Deps), work func(s *Service)) {
 	}
 	deps := Deps{
 		Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
-		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	}
 	with(&cfg, &deps)
 	s, err := New(cfg, deps)

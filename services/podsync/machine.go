@@ -8,9 +8,9 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/alone"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
-	"github.com/polylet/polylet/services/podsync/internal/kernel"
+	"github.com/polylet/polylet/services/podsync/internal/host/alone"
+	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 )
 
 // MachinePolicy says what the machine must be like for pods to run on it.

@@ -14,8 +14,8 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/event"
-	"github.com/polylet/polylet/services/podsync/internal/kernel"
+	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
+	"github.com/polylet/polylet/services/podsync/internal/report/event"
 )
 
 // onMachine is a Service that has a machine of files and nothing else.

@@ -3,7 +3,7 @@ package podsync
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/source"
+	"github.com/polylet/polylet/services/podsync/internal/desired/source"
 )
 
 // CheckManifest makes of a static pod's manifest what a node of this name would

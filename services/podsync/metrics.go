@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // gauges counts pods and containers when somebody asks.
@@ -40,8 +41,8 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	}
 	sandboxes, states := g.s.observer.Count()
 	gauge(runningPods, sandboxes)
-	for state, name := range map[plan.ContainerState]string{
-		plan.StateCreated: "created", plan.StateRunning: "running", plan.StateExited: "exited", plan.StateUnknown: "unknown",
+	for state, name := range map[podstate.ContainerState]string{
+		podstate.StateCreated: "created", podstate.StateRunning: "running", podstate.StateExited: "exited", podstate.StateUnknown: "unknown",
 	} {
 		gauge(runningContainers, states[state], name)
 	}
@@ -66,7 +67,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		if p.Static {
 			static++
 		}
-		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+		if !podutil.TerminalPhase(p.Status.Phase) {
 			active[p.Static]++
 		}
 	}

@@ -18,10 +18,11 @@ import (
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/nodeaddr"
-	"github.com/polylet/polylet/services/podsync/internal/material/resources"
-	"github.com/polylet/polylet/services/podsync/internal/object"
-	"github.com/polylet/polylet/services/podsync/internal/observe"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
 )
 
@@ -43,8 +44,8 @@ func (s *Service) prepare() error {
 // runtimeSink hands on what the observer sees, and looks at the runtime itself.
 type runtimeSink struct{ s *Service }
 
-func (r runtimeSink) Observe(uid types.UID, o plan.Observed) { r.s.registry.Observe(uid, o) }
-func (r runtimeSink) RuntimeSeen()                           { r.s.registry.RuntimeSeen() }
+func (r runtimeSink) Observe(uid types.UID, o podstate.Observed) { r.s.registry.Observe(uid, o) }
+func (r runtimeSink) RuntimeSeen()                               { r.s.registry.RuntimeSeen() }
 func (r runtimeSink) RuntimeChanged(now observe.Runtime) {
 	kick(r.s.nodeKick)
 	r.s.registry.RuntimeChanged(now)
@@ -58,8 +59,8 @@ func kick(c chan struct{}) {
 }
 
 // objectChanged passes on that an API object changed. It returns at once.
-func (s *Service) objectChanged(key object.Key, holders []types.UID) {
-	if key.Kind == object.Node {
+func (s *Service) objectChanged(key objects.Key, holders []types.UID) {
+	if key.Kind == objects.Node {
 		kick(s.nodeKick)
 		return
 	}
@@ -192,9 +193,9 @@ func (s *Service) wantedCIDR() string {
 }
 
 // nodeFacts is what the planner needs to know of the node.
-func (s *Service) nodeFacts() plan.Node {
+func (s *Service) nodeFacts() worker.Node {
 	r := s.observer.Runtime()
-	return plan.Node{
+	return worker.Node{
 		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod, FirstContainerRestartPeriod: s.cfg.FirstContainerRestartPeriod,
 		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll, NoReadyToStart: s.cfg.NoReadyToStart,

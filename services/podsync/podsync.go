@@ -21,42 +21,42 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/polylet/polylet/internal/health"
-	"github.com/polylet/polylet/services/podsync/internal/allocation"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
-	"github.com/polylet/polylet/services/podsync/internal/collect"
-	"github.com/polylet/polylet/services/podsync/internal/cri"
-	"github.com/polylet/polylet/services/podsync/internal/event"
-	"github.com/polylet/polylet/services/podsync/internal/execute"
-	"github.com/polylet/polylet/services/podsync/internal/firewall"
-	"github.com/polylet/polylet/services/podsync/internal/hook"
-	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
-	"github.com/polylet/polylet/services/podsync/internal/image"
-	"github.com/polylet/polylet/services/podsync/internal/image/record"
-	"github.com/polylet/polylet/services/podsync/internal/kernel"
-	"github.com/polylet/polylet/services/podsync/internal/logs"
-	"github.com/polylet/polylet/services/podsync/internal/material"
-	"github.com/polylet/polylet/services/podsync/internal/metric"
-	"github.com/polylet/polylet/services/podsync/internal/mirror"
-	"github.com/polylet/polylet/services/podsync/internal/object"
-	"github.com/polylet/polylet/services/podsync/internal/observe"
-	"github.com/polylet/polylet/services/podsync/internal/pace"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/probe"
-	"github.com/polylet/polylet/services/podsync/internal/rotate"
-	"github.com/polylet/polylet/services/podsync/internal/rush"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
+	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/host/firewall"
+	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/report/conditions"
+	"github.com/polylet/polylet/services/podsync/internal/report/event"
+	"github.com/polylet/polylet/services/podsync/internal/report/idle"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
+	"github.com/polylet/polylet/services/podsync/internal/report/status"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/image"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/image/pullrecord"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
-	"github.com/polylet/polylet/services/podsync/internal/session"
-	"github.com/polylet/polylet/services/podsync/internal/source"
-	"github.com/polylet/polylet/services/podsync/internal/standing"
-	"github.com/polylet/polylet/services/podsync/internal/status"
-	"github.com/polylet/polylet/services/podsync/internal/stopping"
-	"github.com/polylet/polylet/services/podsync/internal/timeline"
-	"github.com/polylet/polylet/services/podsync/internal/token"
-	"github.com/polylet/polylet/services/podsync/internal/userns"
-	"github.com/polylet/polylet/services/podsync/internal/view"
-	"github.com/polylet/polylet/services/podsync/internal/volume"
-	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
-	"github.com/polylet/polylet/services/podsync/internal/worker"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // Deps are what podsync is given.
@@ -109,36 +109,36 @@ type Service struct {
 	deps Deps
 
 	runtime  *cri.Client
-	sessions *session.Book
-	objects  *object.Store
+	sessions *execreaper.Book
+	objects  *objects.Store
 	volumes  *volume.Set
 	cgroups  cgroup.Manager
 	events   *event.Recorder
-	rush     *rush.Gate
+	rush     *idle.Gate
 	mirrors  *mirror.Keeper
 	statuses *status.Writer
-	metrics  *metric.Metrics // nil without a registry
-	probes   *probe.Board
-	standing *standing.Keeper
+	metrics  *metrics.Metrics // nil without a registry
+	probes   *probestore.Board
+	standing *conditions.Keeper
 	ends     *stopping.Keeper
 	hosts    HostsGuard
-	pods     *view.Pods
-	table    *view.Table
+	pods     *podcache.Pods
+	table    *podcache.Table
 	observer *observe.Observer
 	registry *worker.Registry
 	lines    *timeline.Book
 	// sendTraces sends spans; nil unless a collector is configured.
 	sendTraces func(context.Context) error
-	tokens     *token.Cache
+	tokens     *serviceaccount.Cache
 	users      *userns.Allocator
-	pulls      *record.Ledger // nil when nothing is verified
+	pulls      *pullrecord.Ledger // nil when nothing is verified
 	sources    *source.Sources
 	server     *server.Server
 
 	allocations *allocation.Store
 
-	rotator   *rotate.Rotator
-	collector *collect.Collector
+	rotator   *logrotate.Rotator
+	collector *imagegc.Collector
 
 	node      atomic.Pointer[v1.Node]
 	addresses atomic.Pointer[[]string]
@@ -166,23 +166,23 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		deps.Health = health.Discard()
 	}
 	s := &Service{
-		cfg: cfg, deps: deps, lines: timeline.NewBook(), rush: rush.New(),
+		cfg: cfg, deps: deps, lines: timeline.NewBook(), rush: idle.New(),
 		nodeKick: make(chan struct{}, 1), readKick: make(chan struct{}, 1), addressKick: make(chan struct{}, 1),
 	}
 	var calls *cri.Metrics
 	var counts *worker.Metrics
 	if deps.Metrics != nil {
 		calls, counts = cri.NewMetrics(deps.Metrics), worker.NewMetrics(deps.Metrics)
-		s.metrics = metric.New(deps.Metrics)
+		s.metrics = metrics.New(deps.Metrics)
 		deps.Metrics.MustRegister(gauges{s})
 	}
 	if err := s.trace(); err != nil {
 		return nil, err
 	}
 	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, s.deps.Runtime, s.deps.Images, calls)
-	s.sessions = session.New(session.Deps{Metrics: deps.Metrics})
+	s.sessions = execreaper.New(execreaper.Deps{Metrics: deps.Metrics})
 	s.allocations = allocation.New(filepath.Join(cfg.RootDir, "polylet", "allocations.json"))
-	s.table, s.pods = view.NewTable(deps.Epoch), view.NewPods(deps.Epoch)
+	s.table, s.pods = podcache.NewTable(deps.Epoch), podcache.NewPods(deps.Epoch)
 	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint, PodsDir: filepath.Join(cfg.RootDir, "pods"), PodLogsDir: cfg.PodLogsDir}, observe.Deps{
 		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,
 	})
@@ -215,7 +215,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 // edges makes what talks to the apiserver and to probes.
 func (s *Service) edges() {
 	cfg, deps := s.cfg, s.deps
-	s.objects = object.New(object.Config{NodeName: cfg.NodeName}, object.Deps{Client: deps.Client})
+	s.objects = objects.New(objects.Config{NodeName: cfg.NodeName}, objects.Deps{Client: deps.Client})
 	s.objects.Subscribe(s.objectChanged)
 	s.events = event.New(event.Config{NodeName: cfg.NodeName}, event.Deps{Client: deps.eventClient(), Lull: s.rush.Lull})
 	s.mirrors = mirror.New(mirror.Config{NodeName: cfg.NodeName}, mirror.Deps{
@@ -226,13 +226,15 @@ func (s *Service) edges() {
 		Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, OnWithheld: s.withheld, Sending: s.rush.Begin, Trace: s.traceStatus, Metrics: s.metrics,
 	})
 	if s.hosts = deps.HostsGuard; s.hosts == nil {
-		s.hosts = hostsguard.New(filepath.Join(cfg.RootDir, "pods"), hostsguard.Deps{Health: deps.Health})
+		s.hosts = smallfiles.New(filepath.Join(cfg.RootDir, "pods"), smallfiles.Deps{Health: deps.Health})
 	}
 	s.ends = stopping.New(stopping.Deps{File: filepath.Join(cfg.RootDir, "polylet", "stops.json"), Health: deps.Health})
-	s.standing = standing.New(standing.Deps{File: filepath.Join(cfg.RootDir, "polylet", "conditions.json"), Health: deps.Health})
-	s.probes = probe.NewBoard(probe.Deps{
+	s.standing = conditions.New(conditions.Deps{File: filepath.Join(cfg.RootDir, "polylet", "conditions.json"), Health: deps.Health})
+	s.probes = probestore.NewBoard(probestore.Deps{
 		Epoch: deps.Epoch, Events: probeEvents{s}, Health: deps.Health, Memory: filepath.Join(cfg.RootDir, "polylet", "probe-results.json"),
-		OnResult: func(uid types.UID, key plan.ProbeKey, r plan.ProbeResult) { s.registry.ProbeResult(uid, key, r) },
+		OnResult: func(uid types.UID, key podstate.ProbeKey, r podstate.ProbeResult) {
+			s.registry.ProbeResult(uid, key, r)
+		},
 	})
 }
 
@@ -250,9 +252,9 @@ func (s *Service) sourcesOf() (err error) {
 // host makes what lies on the node: volumes and cgroups.
 func (s *Service) host() {
 	cfg, deps := s.cfg, s.deps
-	var requester token.Requester
+	var requester serviceaccount.Requester
 	if deps.Client != nil {
-		requester = token.FromClient(deps.Client)
+		requester = serviceaccount.FromClient(deps.Client)
 	}
 	if deps.Mounter == nil {
 		deps.Mounter = mount.New()
@@ -260,7 +262,7 @@ func (s *Service) host() {
 	s.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.UserNamespaceIDs, Host: func() (userns.Range, error) {
 		return userns.HostIDs(cfg.MaxPods, max(cfg.UserNamespaceIDs, userns.DefaultIDs))
 	}})
-	s.tokens = token.New(token.Config{}, token.Deps{Requester: requester})
+	s.tokens = serviceaccount.New(serviceaccount.Config{}, serviceaccount.Deps{Requester: requester})
 	s.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
 		Objects: s.objects, Tokens: s.tokens, Mounter: deps.Mounter,
 		Metrics:     s.metrics,
@@ -286,13 +288,13 @@ func (s *Service) firewall() *firewall.Keeper {
 // executor makes what carries actions out.
 func (s *Service) executor(puller *image.Puller) *execute.Executor {
 	cfg := s.cfg
-	builder := material.New(material.Config{
+	builder := criconfig.New(criconfig.Config{
 		RootDir: cfg.RootDir, PodLogsDir: cfg.PodLogsDir, NodeName: cfg.NodeName, ClusterDomain: cfg.ClusterDomain,
 		ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, SeccompDefault: cfg.SeccompDefault,
 		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod,
 		SingleProcessOOMKill: cfg.SingleProcessOOMKill, LimitedSwap: cfg.Resize.Swap, Standalone: cfg.Standalone,
 		NoEnvFiles: cfg.NoEnvFiles, NoHostnameOverride: cfg.NoHostnameOverride, NoStopSignals: cfg.NoStopSignals,
-	}, material.Deps{
+	}, criconfig.Deps{
 		Objects: s.objects, Volumes: s.volumes, Images: s.runtime, Cgroups: s.cgroups, HostIPs: s.hostIPs, UserNamespaces: s.users,
 		Allocatable: s.allocatable, Capacity: s.capacity, Handlers: s.handlers, Recorder: recorder{s.events},
 		Written: s.hosts.Watch,
@@ -302,7 +304,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 	}, execute.Deps{
 		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: endedCgroups{s.cgroups, s.users}, EnsureCgroup: s.cgroups.Ensure,
 		Materials: builder, Hooks: hook.New(hook.Deps{Exec: heldHooks{s.runtime, s.sessions}, Events: s.events, Metrics: s.metrics}), Finisher: s.statuses,
-		Allocations: s.allocations, Ends: s.ends, Starts: pace.New(pace.Config{Taken: s.rush.Begin}), Stops: pace.New(pace.Config{Taken: s.rush.Begin}),
+		Allocations: s.allocations, Ends: s.ends, Starts: limiter.New(limiter.Config{Taken: s.rush.Begin}), Stops: limiter.New(limiter.Config{Taken: s.rush.Begin}),
 		Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
 		Returns: func(uid types.UID) bool { return s.registry.Returns(uid) },
 	})

@@ -18,10 +18,10 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
-	"github.com/polylet/polylet/services/podsync/internal/cri"
-	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
-	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 const manifest = `apiVersion: v1
@@ -82,7 +82,7 @@ func start(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h healt
 		StaticPodPath: filepath.Join(dir, "manifests"), RuntimeEndpoint: "unix:///run/test.sock",
 	}, Deps{
 		Metrics: reg, Health: h, Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
-		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	})
 	if err != nil {
 		t.Fatal(err)

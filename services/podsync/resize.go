@@ -7,29 +7,29 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/admit"
-	"github.com/polylet/polylet/services/podsync/internal/allocation"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/resize"
-	"github.com/polylet/polylet/services/podsync/internal/worker"
+	"github.com/polylet/polylet/services/podsync/internal/admission"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
+	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
 // resize decides on a resize: what this node can never do is infeasible, and
 // what admission would not take now is deferred.
-func (s *Service) resize(q worker.ResizeQuestion) *plan.ResizePending {
+func (s *Service) resize(q worker.ResizeQuestion) *podstate.ResizePending {
 	if why := resize.Infeasible(q.Pod, q.Allocated, q.Static, resize.Policies(s.cfg.Resize)); why != "" {
-		return &plan.ResizePending{Reason: v1.PodReasonInfeasible, Message: why}
+		return &podstate.ResizePending{Reason: v1.PodReasonInfeasible, Message: why}
 	}
 	node := s.node.Load()
-	in := admit.Input{
+	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: s.cfg.Standalone, Node: node, Active: q.Active, Resize: true,
 		Host: s.hostFacts(q.Pod, node),
 	}
 	if in.Standalone {
 		in.Allocatable = s.allocatable()
 	}
-	if a := admit.Check(in); a.Decision != plan.Admitted {
-		return &plan.ResizePending{Reason: v1.PodReasonDeferred, Cause: a.Reason, Message: a.Message}
+	if a := admission.Check(in); a.Decision != podstate.Admitted {
+		return &podstate.ResizePending{Reason: v1.PodReasonDeferred, Cause: a.Reason, Message: a.Message}
 	}
 	return nil
 }

@@ -18,11 +18,11 @@ import (
 	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/health"
-	"github.com/polylet/polylet/services/probes/internal/engine"
 	"github.com/polylet/polylet/services/probes/internal/handler"
 	"github.com/polylet/polylet/services/probes/internal/metric"
 	"github.com/polylet/polylet/services/probes/internal/outbox"
-	"github.com/polylet/polylet/services/probes/internal/podsync"
+	"github.com/polylet/polylet/services/probes/internal/peer"
+	"github.com/polylet/polylet/services/probes/internal/prober"
 	"github.com/polylet/polylet/services/probes/internal/server"
 )
 
@@ -42,8 +42,8 @@ type Deps struct {
 
 // Service is the probes process without its socket. See New.
 type Service struct {
-	engine *engine.Engine
-	client *podsync.Client
+	engine *prober.Engine
+	client *peer.Client
 	server *server.Server
 }
 
@@ -63,8 +63,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	box := outbox.New()
-	handlers := handler.New(handler.Config{UserAgent: cfg.UserAgent}, podsync.NewCommander(deps.Podsync))
-	eng := engine.New(handlers, box, meter)
+	handlers := handler.New(handler.Config{UserAgent: cfg.UserAgent}, peer.NewCommander(deps.Podsync))
+	eng := prober.New(handlers, box, meter)
 	if err := deps.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "polylet_probes_targets",
 		Help: "Number of probes that podsync wants run.",
@@ -73,7 +73,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	return &Service{
 		engine: eng,
-		client: podsync.New(podsync.Deps{
+		client: peer.New(peer.Deps{
 			Conn: deps.Podsync, Epoch: deps.Epoch, Health: deps.Health, Targets: eng, Outbox: box,
 		}),
 		server: server.New(eng),

@@ -20,13 +20,13 @@ import (
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
-	"github.com/polylet/polylet/services/stats/internal/collect"
+	"github.com/polylet/polylet/services/stats/internal/collector"
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
 	"github.com/polylet/polylet/services/stats/internal/machine"
-	"github.com/polylet/polylet/services/stats/internal/measure"
 	"github.com/polylet/polylet/services/stats/internal/peer"
 	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 	"github.com/polylet/polylet/services/stats/internal/server"
 	"github.com/polylet/polylet/services/stats/internal/summary"
 )
@@ -56,7 +56,7 @@ type Deps struct {
 // Service is the stats process's job.
 type Service struct {
 	names       *inventory.Table
-	meter       *measure.Meter
+	meter       *sampler.Meter
 	directories *disk.Trees
 	podsync     *peer.Podsync
 	server      *server.Server
@@ -89,10 +89,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s := &Service{names: &inventory.Table{}, podsync: peer.NewPodsync(deps.Podsync, deps.Health)}
 	description := machine.New(machineMaxAge)
 	system := systemContainers(cfg)
-	s.meter = measure.New(measure.Roots{Pods: cfg.podsCgroup(), Groups: groups(system)}, measure.Deps{
+	s.meter = sampler.New(sampler.Roots{Pods: cfg.podsCgroup(), Groups: groups(system)}, sampler.Deps{
 		Cgroups: deps.Cgroups, Names: s.names, Proc: deps.Proc, Machine: description,
 	})
-	walks, err := collect.NewWalks(deps.Metrics)
+	walks, err := collector.NewWalks(deps.Metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -101,15 +101,15 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Cgroups.Unified() {
 		version = 2
 	}
-	collected := collect.New(collect.Config{
+	collected := collector.New(collector.Config{
 		CgroupVersion: version,
 		NodeName:      cfg.NodeName, RootDir: cfg.RootDir, PodsCgroup: cfg.podsCgroup(), System: system, Pressure: deps.Cgroups.HasPressure(),
-	}, collect.Deps{
+	}, collector.Deps{
 		Meter: s.meter, Names: s.names, Runtime: disk.NewRuntime(runtimeDeadline, s.podsync.FilesystemUsage),
 		Directories: s.directories, Machine: description, Proc: deps.Proc,
 	})
 	if deps.Metrics != nil {
-		if err := deps.Metrics.Register(collect.NewMetrics(collected)); err != nil {
+		if err := deps.Metrics.Register(collector.NewMetrics(collected)); err != nil {
 			return nil, fmt.Errorf("stats: register the metrics of volumes and logs: %w", err)
 		}
 	}

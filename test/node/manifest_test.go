@@ -19,7 +19,7 @@ import (
 
 	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/instance"
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 )
 
 // manifestAnswer is a line of `polylet manifest -o json`.
@@ -82,7 +82,7 @@ func checkManifests(ctx context.Context, t *testing.T, cases []manifestCase) []m
 	t.Helper()
 	binary := os.Getenv("POLYLET_BINARY")
 	if binary == "" {
-		builder, err := peers.New(os.Stderr)
+		builder, err := programs.New(os.Stderr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ type manifestCase struct {
 // tests read the same file.
 func manifestCases(t *testing.T) []manifestCase {
 	t.Helper()
-	data, err := os.ReadFile("../../services/podsync/internal/source/validate/testdata/manifests.yaml")
+	data, err := os.ReadFile("../../services/podsync/internal/desired/validate/testdata/manifests.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/polylet/polylet/test/harness/cluster"
-	"github.com/polylet/polylet/test/harness/peers"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/programs"
 )
 
 // apiService makes the apiserver ask metrics-server, which runs on the host.
@@ -63,9 +63,9 @@ func TestKubectlTopShowsNodeAndPodsThroughMetricsServer(t *testing.T) {
 // metricsServer runs metrics-server with the rights that its own manifests give it.
 func (h *house) metricsServer() {
 	h.Helper()
-	builder, err := peers.New(os.Stderr)
+	builder, err := programs.New(os.Stderr)
 	h.must(err)
-	binary, err := builder.Binary(h.ctx, peers.MetricsServer())
+	binary, err := builder.Binary(h.ctx, programs.MetricsServer())
 	h.must(err)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "metrics-server"}}
 	_, err = h.cluster.Client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(h.ctx, account, metav1.CreateOptions{})

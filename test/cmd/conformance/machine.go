@@ -15,7 +15,7 @@ import (
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/node"
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/registry"
 	"github.com/polylet/polylet/test/harness/services"
 	"github.com/polylet/polylet/test/harness/stack"
@@ -64,16 +64,16 @@ func newMachine(ctx context.Context, o options) (*machine, error) {
 }
 
 func (m *machine) build(ctx context.Context, o options) error {
-	builder, err := peers.New(os.Stdout)
+	builder, err := programs.New(os.Stdout)
 	if err != nil {
 		return err
 	}
-	if m.binaries, err = builder.Binaries(ctx, peers.Conformance()...); err != nil {
+	if m.binaries, err = builder.Binaries(ctx, programs.Conformance()...); err != nil {
 		return err
 	}
 	m.tested = describe(ctx, o)
 	if o.agent == "kubelet" {
-		m.agent, err = builder.Binary(ctx, peers.Kubelet())
+		m.agent, err = builder.Binary(ctx, programs.Kubelet())
 	} else {
 		m.agent, err = builder.Polylet(ctx)
 	}
@@ -115,9 +115,9 @@ func (m *machine) pushSuite(ctx context.Context, r *registry.Registry, dir strin
 // checkout's commit.
 func describe(ctx context.Context, o options) string {
 	if o.agent == "kubelet" {
-		return peers.Kubelet().Name + " " + peers.Kubelet().Version
+		return programs.Kubelet().Name + " " + programs.Kubelet().Version
 	}
-	return "polylet, " + peers.Checkout(ctx, o.root)
+	return "polylet, " + programs.Checkout(ctx, o.root)
 }
 
 // keepLogs copies the logs out of the instance, which is removed.

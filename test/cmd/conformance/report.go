@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/suite"
 )
 
@@ -39,7 +39,7 @@ func (r record) write(dir string) (string, error) {
 	text := r.markdown()
 	if info, err := f.Stat(); err == nil && info.Size() == 0 {
 		text = "# Conformance, " + day + "\n\nWritten by `make conformance`, one part per run: the upstream suite " +
-			peers.E2ETest().Version + " on a one-node cluster.\n" + text
+			programs.E2ETest().Version + " on a one-node cluster.\n" + text
 	}
 	_, err = f.WriteString(text)
 	if err := errors.Join(err, f.Close()); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/suite"
 	"github.com/polylet/polylet/test/harness/workspace"
 )
@@ -81,19 +81,19 @@ func prepare(ctx context.Context, o options) (*runner, error) {
 	if err := install.Others(ctx, os.Stdout, images.SuitePackages()); err != nil {
 		return nil, err
 	}
-	builder, err := peers.New(os.Stdout)
+	builder, err := programs.New(os.Stdout)
 	if err != nil {
 		return nil, err
 	}
-	if r.binaries, err = builder.Binaries(ctx, peers.NodeSuite()...); err != nil {
+	if r.binaries, err = builder.Binaries(ctx, programs.NodeSuite()...); err != nil {
 		return nil, err
 	}
 	if o.agent == agentPolylet {
-		r.tested = "polylet, " + peers.Checkout(ctx, r.root)
+		r.tested = "polylet, " + programs.Checkout(ctx, r.root)
 		r.program, err = builder.Polylet(ctx)
 	} else {
-		r.tested = "kubelet " + peers.Kubelet().Version
-		r.program, err = builder.Binary(ctx, peers.Kubelet())
+		r.tested = "kubelet " + programs.Kubelet().Version
+		r.program, err = builder.Binary(ctx, programs.Kubelet())
 	}
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func prepare(ctx context.Context, o options) (*runner, error) {
 	r.work = filepath.Join(r.artifacts, "work")
 	r.images = filepath.Join(r.work, "images")
 	say("building the images …")
-	if err := images.SaveNodeSuite(ctx, filepath.Join(r.work, "built"), r.binaries[peers.Agnhost().Name], r.images); err != nil {
+	if err := images.SaveNodeSuite(ctx, filepath.Join(r.work, "built"), r.binaries[programs.Agnhost().Name], r.images); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(r.work))
 	}
 	if o.agent == agentPolylet {
@@ -184,8 +184,8 @@ func (r *runner) runInSpace(ctx context.Context, g group, o order) error {
 // furnish fills the instance's directory and completes the order.
 func (r *runner) furnish(inst *instance.Instance, g group, o *order) error {
 	o.Dir, o.Cgroup, o.Bin = inst.Dir, inst.CgroupRoot(), inst.Path("bin")
-	o.Suite, o.Ginkgo = r.binaries[peers.E2ENodeTest().Name], r.binaries[peers.Ginkgo().Name]
-	o.Containerd, o.Shims = r.binaries[peers.Containerd().Name], filepath.Dir(r.binaries[peers.ContainerdShim().Name])
+	o.Suite, o.Ginkgo = r.binaries[programs.E2ENodeTest().Name], r.binaries[programs.Ginkgo().Name]
+	o.Containerd, o.Shims = r.binaries[programs.Containerd().Name], filepath.Dir(r.binaries[programs.ContainerdShim().Name])
 	o.Ginkgos, o.Flags = r.ginkgoArguments(*o, g), suiteFlags(*o, g)
 	if err := os.MkdirAll(o.Bin, 0o755); err != nil {
 		return err

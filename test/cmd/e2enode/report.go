@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/suite"
 )
 
@@ -88,7 +88,7 @@ func readPassed(path string) (passedTests, error) {
 
 func writePassed(path string, known passedTests) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What the kubelet %s passes of the upstream node suite, as GROUP: NAME.\n# Written by `make e2e-node AGENT=kubelet`.\n", peers.Kubelet().Version)
+	fmt.Fprintf(&b, "# What the kubelet %s passes of the upstream node suite, as GROUP: NAME.\n# Written by `make e2e-node AGENT=kubelet`.\n", programs.Kubelet().Version)
 	for _, g := range groups {
 		for _, name := range known[g.name] {
 			fmt.Fprintf(&b, "%s: %s\n", g.name, name)
@@ -146,7 +146,7 @@ func (r record) write(dir string, missed []string) (string, error) {
 	text := r.markdown(missed)
 	if info, err := f.Stat(); err == nil && info.Size() == 0 {
 		text = "# The node suite, " + day + "\n\nWritten by `make e2e-node`, one part per run of a group: the upstream node suite " +
-			peers.E2ENodeTest().Version + ".\n" + text
+			programs.E2ENodeTest().Version + ".\n" + text
 	}
 	_, err = f.WriteString(text)
 	if err := errors.Join(err, f.Close()); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/install"
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/workspace"
 )
 
@@ -110,11 +110,11 @@ func lookingRunner(t *testing.T) *runner {
 
 func builtBinaries(t *testing.T) map[string]string {
 	t.Helper()
-	builder, err := peers.New(os.Stderr)
+	builder, err := programs.New(os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	binaries, err := builder.Binaries(context.Background(), peers.Containerd(), peers.ContainerdShim())
+	binaries, err := builder.Binaries(context.Background(), programs.Containerd(), programs.ContainerdShim())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func builtBinaries(t *testing.T) map[string]string {
 	if err := os.WriteFile(script, []byte("#!/bin/bash\n"+look), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	binaries[peers.Ginkgo().Name], binaries[peers.E2ENodeTest().Name] = script, "/bin/true"
+	binaries[programs.Ginkgo().Name], binaries[programs.E2ENodeTest().Name] = script, "/bin/true"
 	return binaries
 }
 

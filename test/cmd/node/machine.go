@@ -10,7 +10,7 @@ import (
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/node"
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/stack"
 )
 
@@ -32,7 +32,7 @@ func newMachine(ctx context.Context, id string, o options) (*machine, error) {
 	if err := install.SharedRoot(); err != nil {
 		say("going on without mount propagation: %v", err)
 	}
-	builder, err := peers.New(os.Stdout)
+	builder, err := programs.New(os.Stdout)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/polylet/polylet/test/harness/install"
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 )
 
 func main() {
@@ -30,11 +30,11 @@ func run(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	builder, err := peers.New(os.Stderr)
+	builder, err := programs.New(os.Stderr)
 	if err != nil {
 		return err
 	}
-	wanted := peers.All()
+	wanted := programs.All()
 	if len(names) > 0 {
 		if wanted, err = choose(names); err != nil {
 			return err
@@ -50,11 +50,11 @@ func run(ctx context.Context, names []string) error {
 	return nil
 }
 
-func choose(names []string) ([]peers.Peer, error) {
-	var wanted []peers.Peer
+func choose(names []string) ([]programs.Peer, error) {
+	var wanted []programs.Peer
 	for _, name := range names {
 		found := false
-		for _, p := range slices.Concat(peers.All(), peers.Conformance(), peers.NodeSuite()) {
+		for _, p := range slices.Concat(programs.All(), programs.Conformance(), programs.NodeSuite()) {
 			if p.Name == name {
 				wanted, found = append(wanted, p), true
 				break

@@ -17,7 +17,7 @@ A rule without a test.
 func tree(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	dir := filepath.Join(root, "services", "podsync", "internal", "plan")
+	dir := filepath.Join(root, "services", "podsync", "internal", "worker", "plan")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -30,12 +30,13 @@ func tree(t *testing.T) string {
 
 func TestARuleNamesTestsThatExist(t *testing.T) {
 	for name, tc := range map[string]struct{ line, want string }{
-		"as it is":        {"plan:TestTable/a row", ""},
-		"the test alone":  {"plan:TestTable", ""},
-		"another test":    {"plan:TestOther", "has no test TestOther"},
-		"another row":     {"plan:TestTable/another", `no row "another"`},
-		"another folder":  {"plane:TestTable", "no folder plane"},
-		"the same, whole": {"services/podsync/internal/plan:TestTable", ""},
+		"as it is":         {"plan:TestTable/a row", ""},
+		"the test alone":   {"plan:TestTable", ""},
+		"another test":     {"plan:TestOther", "has no test TestOther"},
+		"another row":      {"plan:TestTable/another", `no row "another"`},
+		"another folder":   {"plane:TestTable", "no folder plane"},
+		"more of its path": {"worker/plan:TestTable", ""},
+		"the same, whole":  {"services/podsync/internal/worker/plan:TestTable", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chapters, err := parse("x.txt", "# One\nA rule.\n\t"+tc.line+"\n")

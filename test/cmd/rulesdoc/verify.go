@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,21 +59,52 @@ func find(root string, folders map[string]*known, t test) error {
 	return nil
 }
 
-// place is the folder of a short name.
+// place is the folder of a short name: its path below a root, the end of a path
+// below the first of them, or service/package.
 func place(root, folder string) (string, error) {
-	candidates := make([]string, 0, len(roots)+1)
+	found, err := endings(root, folder)
+	if err != nil {
+		return "", err
+	}
 	for _, r := range roots {
-		candidates = append(candidates, filepath.Join(r, folder))
+		found = append(found, filepath.Join(r, folder))
 	}
 	if service, room, ok := strings.Cut(folder, "/"); ok {
-		candidates = append(candidates, filepath.Join("services", service, "internal", room))
+		found = append(found, filepath.Join("services", service, "internal", room))
 	}
-	for _, c := range candidates {
-		if tests, _ := filepath.Glob(filepath.Join(root, c, "*_test.go")); len(tests) > 0 {
+	for _, c := range found {
+		if hasTests(filepath.Join(root, c)) {
 			return c, nil
 		}
 	}
 	return "", fmt.Errorf("no folder %s with tests below %s", folder, strings.Join(roots, ", "))
+}
+
+// endings are the folders with tests below the first root whose path ends with a
+// short name: one, or none. Two are an error that names them.
+func endings(root, folder string) ([]string, error) {
+	var found []string
+	top := filepath.Join(root, roots[0])
+	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || !strings.HasSuffix(path, "/"+folder) || !hasTests(path) {
+			return err
+		}
+		short, err := filepath.Rel(root, path)
+		found = append(found, short)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for folder %s: %w", folder, err)
+	}
+	if len(found) > 1 {
+		return nil, fmt.Errorf("folder %s may be %s: name more of its path", folder, strings.Join(found, " or "))
+	}
+	return found, nil
+}
+
+func hasTests(dir string) bool {
+	tests, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	return len(tests) > 0
 }
 
 // look reads the test files of a folder.

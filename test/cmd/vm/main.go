@@ -20,7 +20,7 @@ import (
 
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/install"
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/vm"
 	"github.com/polylet/polylet/test/harness/workspace"
 )
@@ -87,11 +87,11 @@ func run(ctx context.Context) error {
 
 // fill puts everything that the tests use into the payload.
 func fill(ctx context.Context, root, work, payload string) error {
-	builder, err := peers.New(os.Stdout)
+	builder, err := programs.New(os.Stdout)
 	if err != nil {
 		return err
 	}
-	programs, err := builder.Binaries(ctx, peers.Containerd(), peers.ContainerdShim())
+	programs, err := builder.Binaries(ctx, programs.Containerd(), programs.ContainerdShim())
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func record(ctx context.Context, root string, began time.Time, results []string)
 		commit = []byte("unknown")
 	}
 	_, err = fmt.Fprintf(f, "# systemd and cgroup v2, %s UTC\n\nWritten by `make vm`: commit %s, Debian bookworm under qemu (software emulation) on %d processors, containerd %s, %s.\n\n```\n%s\n```\n\n",
-		began.UTC().Format("2006-01-02 15:04"), strings.TrimSpace(string(commit)), runtime.NumCPU(), peers.Containerd().Version,
+		began.UTC().Format("2006-01-02 15:04"), strings.TrimSpace(string(commit)), runtime.NumCPU(), programs.Containerd().Version,
 		time.Since(began).Round(time.Second), strings.Join(results, "\n"))
 	return errors.Join(err, f.Close())
 }

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/polylet/polylet/test/harness/instance"
-	"github.com/polylet/polylet/test/harness/peers"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/programs"
 )
 
 // requestWithin bounds the cluster's own calls to its apiserver.
@@ -76,11 +76,11 @@ type keys struct {
 // Start starts the control plane and returns when it serves and a pod can be
 // created in the default namespace.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
-	builder, err := peers.New(cfg.Progress)
+	builder, err := programs.New(cfg.Progress)
 	if err != nil {
 		return nil, err
 	}
-	binaries, err := builder.Binaries(ctx, peers.ControlPlane()...)
+	binaries, err := builder.Binaries(ctx, programs.ControlPlane()...)
 	if err != nil {
 		return nil, err
 	}

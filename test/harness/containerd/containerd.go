@@ -18,8 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/test/harness/instance"
-	"github.com/polylet/polylet/test/harness/peers"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/registry"
 )
 
@@ -172,11 +172,11 @@ func binaries(ctx context.Context, cfg Config) (binary, path string, err error) 
 		}
 		return binary, system, nil
 	}
-	builder, err := peers.New(cfg.Progress)
+	builder, err := programs.New(cfg.Progress)
 	if err != nil {
 		return "", "", err
 	}
-	built, err := builder.Binaries(ctx, peers.Containerd(), peers.ContainerdShim())
+	built, err := builder.Binaries(ctx, programs.Containerd(), programs.ContainerdShim())
 	if err != nil {
 		return "", "", err
 	}

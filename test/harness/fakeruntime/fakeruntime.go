@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/test/harness/instance"
-	"github.com/polylet/polylet/test/harness/peers"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/programs"
 )
 
 // Config says what to run.
@@ -45,7 +45,7 @@ type Runtime struct {
 // Start builds the program and starts it. It returns when the CRI's socket is
 // there.
 func Start(ctx context.Context, cfg Config) (*Runtime, error) {
-	builder, err := peers.New(cfg.Progress)
+	builder, err := programs.New(cfg.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -18,8 +18,8 @@ import (
 
 	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/instance"
-	"github.com/polylet/polylet/test/harness/peers"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/programs"
 )
 
 // domain is the cluster's, as the node's configuration says too.
@@ -52,12 +52,12 @@ func Overrides(i *instance.Instance) map[string]any {
 // Start starts both and returns when names are answered. It is an error when
 // another kube-proxy of a test runs on the machine.
 func Start(ctx context.Context, cfg Config) (*Services, error) {
-	builder, err := peers.New(cfg.Progress)
+	builder, err := programs.New(cfg.Progress)
 	if err != nil {
 		return nil, err
 	}
 	s := &Services{cfg: cfg}
-	if s.binaries, err = builder.Binaries(ctx, peers.KubeProxy(), peers.CoreDNS()); err != nil {
+	if s.binaries, err = builder.Binaries(ctx, programs.KubeProxy(), programs.CoreDNS()); err != nil {
 		return nil, err
 	}
 	if s.release, err = lock(); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/node"
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/registry"
 )
 
@@ -104,7 +104,7 @@ func (s *Stack) MakeNode(ctx context.Context, agent string, cfg node.Config) err
 
 // Binary builds an agent, unless it was, and returns the program.
 func (s *Stack) Binary(ctx context.Context, agent string) (string, error) {
-	builder, err := peers.New(s.progress)
+	builder, err := programs.New(s.progress)
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +112,7 @@ func (s *Stack) Binary(ctx context.Context, agent string) (string, error) {
 	case Polylet:
 		return builder.Polylet(ctx)
 	case Kubelet:
-		return builder.Binary(ctx, peers.Kubelet())
+		return builder.Binary(ctx, programs.Kubelet())
 	}
 	return "", fmt.Errorf("no agent is called %q", agent)
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/polylet/polylet/test/harness/peers"
+	"github.com/polylet/polylet/test/harness/programs"
 )
 
 // DescribeMachine says what a result depends on besides the agent.
@@ -20,5 +20,5 @@ func DescribeMachine() string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		cgroups = "cgroup v2"
 	}
-	return fmt.Sprintf("%d processors, %s, %s, containerd %s", runtime.NumCPU(), kernel, cgroups, peers.Containerd().Version)
+	return fmt.Sprintf("%d processors, %s, %s, containerd %s", runtime.NumCPU(), kernel, cgroups, programs.Containerd().Version)
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // Filter lets requests pass that are authenticated and authorised.
@@ -48,7 +48,7 @@ func (f Filter) Wrap(next http.Handler) http.Handler {
 // busy answers a request for whose review there is no place.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	answer.Text(w, http.StatusTooManyRequests, errTooMany.Error())
+	httperror.Text(w, http.StatusTooManyRequests, errTooMany.Error())
 }
 
 func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool {
@@ -64,12 +64,12 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 		if err != nil && quiet.speak(time.Now()) {
 			log.Info("Unable to authenticate a request", "path", r.URL.Path, "from", r.RemoteAddr, "reason", err.Error())
 		}
-		answer.Text(w, http.StatusUnauthorized, "Unauthorized")
+		httperror.Text(w, http.StatusUnauthorized, "Unauthorized")
 		return false
 	}
 	sets, subresources := f.Attributes.For(info.User, r)
 	if len(sets) == 0 {
-		answer.Text(w, http.StatusForbidden, "Authorization error: could not determine attributes for request")
+		httperror.Text(w, http.StatusForbidden, "Authorization error: could not determine attributes for request")
 		return false
 	}
 	for _, a := range sets {
@@ -84,7 +84,7 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 			if quiet.speak(time.Now()) {
 				log.Error(err, "Unable to authorise a request", "user", info.User.GetName(), "path", r.URL.Path)
 			}
-			answer.Text(w, http.StatusInternalServerError, message)
+			httperror.Text(w, http.StatusInternalServerError, message)
 			return false
 		}
 		if decision == authorizer.DecisionAllow {
@@ -94,7 +94,7 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 	message := fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=%s, subresource(s)=%v)\n",
 		info.User.GetName(), sets[0].GetVerb(), sets[0].GetResource(), subresources)
 	log.V(2).Info("Refused a request", "user", info.User.GetName(), "path", r.URL.Path, "subresources", subresources)
-	answer.Text(w, http.StatusForbidden, message)
+	httperror.Text(w, http.StatusForbidden, message)
 	return false
 }
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 	"github.com/polylet/polylet/services/gateway/internal/route"
 )
 
@@ -33,7 +33,7 @@ func Handler(take Take) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		timeout, err := timeoutOf(r.URL.Query()["timeout"])
 		if err != nil {
-			answer.Text(w, http.StatusNotFound, err.Error())
+			httperror.Text(w, http.StatusNotFound, err.Error())
 			return
 		}
 		limit := unasked
@@ -44,12 +44,12 @@ func Handler(take Take) http.Handler {
 		defer cancel()
 		path, err := take(ctx, route.Param(r, "namespace"), route.Param(r, "pod"), route.Param(r, "container"), timeout)
 		if err != nil {
-			answer.Error(w, "podsync", err)
+			httperror.Error(w, "podsync", err)
 			return
 		}
 		body, err := json.Marshal(map[string][]string{"items": {path}})
 		if err != nil {
-			answer.Text(w, http.StatusInternalServerError, err.Error())
+			httperror.Text(w, http.StatusInternalServerError, err.Error())
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

@@ -15,7 +15,7 @@ import (
 	"sync"
 
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // Profile asks for one profile; see net/http/pprof for what its fields mean.
@@ -63,7 +63,7 @@ func Pprof(processes ...Named) http.Handler {
 		}
 		profile, err := parse(name, r.URL)
 		if err != nil {
-			answer.Text(w, http.StatusBadRequest, err.Error())
+			httperror.Text(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		send(w, r, process, profile, links(r.URL.Path, processes))
@@ -109,16 +109,16 @@ func parse(name string, u *url.URL) (Profile, error) {
 func send(w http.ResponseWriter, r *http.Request, process Named, p Profile, before string) {
 	next, err := process.Process.Profile(r.Context(), p)
 	if err != nil {
-		answer.Error(w, process.Name, err)
+		httperror.Error(w, process.Name, err)
 		return
 	}
 	contentType, data, err := next()
 	if err != nil && !errors.Is(err, io.EOF) {
 		if errors.Is(err, rpcerr.ErrNotFound) {
-			answer.Text(w, http.StatusNotFound, "Unknown profile")
+			httperror.Text(w, http.StatusNotFound, "Unknown profile")
 			return
 		}
-		answer.Error(w, process.Name, err)
+		httperror.Error(w, process.Name, err)
 		return
 	}
 	h := w.Header()
@@ -149,20 +149,20 @@ func Verbosity(processes ...Named) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestBody))
 		if err != nil {
-			answer.Text(w, http.StatusBadRequest, "error reading request body: "+err.Error()+"\n")
+			httperror.Text(w, http.StatusBadRequest, "error reading request body: "+err.Error()+"\n")
 			return
 		}
 		level, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 32)
 		if err != nil || level < 0 {
-			answer.Text(w, http.StatusBadRequest, fmt.Sprintf("failed set klog.logging.verbosity %q: not a number from 0 to 10\n", text))
+			httperror.Text(w, http.StatusBadRequest, fmt.Sprintf("failed set klog.logging.verbosity %q: not a number from 0 to 10\n", text))
 			return
 		}
 		if err := setAll(r.Context(), processes, int32(level)); err != nil {
-			status := answer.Status(err)
-			answer.Text(w, status, fmt.Sprintf("failed set klog.logging.verbosity %d: %v\n", level, err))
+			status := httperror.Status(err)
+			httperror.Text(w, status, fmt.Sprintf("failed set klog.logging.verbosity %d: %v\n", level, err))
 			return
 		}
-		answer.Text(w, http.StatusOK, fmt.Sprintf("successfully set klog.logging.verbosity to %d\n", level))
+		httperror.Text(w, http.StatusOK, fmt.Sprintf("successfully set klog.logging.verbosity to %d\n", level))
 	})
 }
 

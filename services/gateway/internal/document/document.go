@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"net/http"
 
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // Configz is the document of /configz for a KubeletConfiguration as JSON; with
@@ -23,6 +23,6 @@ func Configz(config []byte, own func() []byte) []byte {
 // Disabled answers for what the configuration turned off.
 func Disabled(message string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer.Text(w, http.StatusMethodNotAllowed, message)
+		httperror.Text(w, http.StatusMethodNotAllowed, message)
 	})
 }

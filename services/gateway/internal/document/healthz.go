@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // Check is one line of /healthz.
@@ -98,11 +98,11 @@ func Healthz(to Observer, checks ...Check) http.Handler {
 		}
 		switch {
 		case failed:
-			answer.Text(w, http.StatusInternalServerError, lines.String()+"healthz check failed\n")
+			httperror.Text(w, http.StatusInternalServerError, lines.String()+"healthz check failed\n")
 		case query.Has("verbose"):
-			answer.Text(w, http.StatusOK, lines.String()+"healthz check passed\n")
+			httperror.Text(w, http.StatusOK, lines.String()+"healthz check passed\n")
 		default:
-			answer.Text(w, http.StatusOK, "ok")
+			httperror.Text(w, http.StatusOK, "ok")
 		}
 	})
 }
@@ -123,9 +123,9 @@ func runAll(ctx context.Context, checks []Check, excluded []string) []error {
 func HealthzOne(c Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := c.run(r.Context()); err != nil {
-			answer.Text(w, http.StatusInternalServerError, fmt.Sprintf("internal server error: %v\n", err))
+			httperror.Text(w, http.StatusInternalServerError, fmt.Sprintf("internal server error: %v\n", err))
 			return
 		}
-		answer.Text(w, http.StatusOK, "ok")
+		httperror.Text(w, http.StatusOK, "ok")
 	})
 }

@@ -19,7 +19,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // Timeout bounds what one process may take to give its families; a scraper
@@ -64,7 +64,7 @@ func One(s Source) http.Handler {
 		defer cancel()
 		families, err := s.Gather(ctx)
 		if err != nil {
-			answer.Error(w, s.Service, err)
+			httperror.Error(w, s.Service, err)
 			return
 		}
 		slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
@@ -165,12 +165,12 @@ func Text(service string, open func(ctx context.Context, accept string) (func() 
 		defer cancel()
 		next, err := open(ctx, strings.Join(r.Header.Values("Accept"), ","))
 		if err != nil {
-			answer.Error(w, service, err)
+			httperror.Error(w, service, err)
 			return
 		}
 		contentType, data, err := next()
 		if err != nil && err != io.EOF {
-			answer.Error(w, service, err)
+			httperror.Error(w, service, err)
 			return
 		}
 		if contentType == "" {

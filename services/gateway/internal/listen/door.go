@@ -7,7 +7,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/polylet/polylet/services/gateway/internal/limit"
+	"github.com/polylet/polylet/services/gateway/internal/inflight"
 )
 
 // door bounds how many connections are open. Clients that nobody has authorised
@@ -78,7 +78,7 @@ func (d *door) enter(conn net.Conn) *visitor {
 		d.forget(out)
 	}
 	d.came++
-	v := &visitor{Conn: conn, door: d, host: limit.HostOf(conn.RemoteAddr().String()), came: d.came}
+	v := &visitor{Conn: conn, door: d, host: inflight.HostOf(conn.RemoteAddr().String()), came: d.came}
 	h := d.hosts[v.host]
 	if h == nil {
 		h = &host{}

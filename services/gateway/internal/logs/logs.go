@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 	"github.com/polylet/polylet/services/gateway/internal/route"
 )
 
@@ -76,11 +76,11 @@ func MissingParts(name string) http.Handler {
 
 // refuse answers before the first byte was sent.
 func refuse(w http.ResponseWriter, err error) {
-	status := answer.Status(err)
+	status := httperror.Status(err)
 	if errors.Is(err, rpcerr.ErrPrecondition) {
 		status = http.StatusBadRequest
 	}
-	answer.ErrorStatus(w, "podsync", status, err)
+	httperror.ErrorStatus(w, "podsync", status, err)
 }
 
 type piece struct {

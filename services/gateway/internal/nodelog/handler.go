@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // Entry is a file or a directory of the node's logs.
@@ -41,10 +41,10 @@ func Handler(node Node, queries bool) http.Handler {
 			q, refused := parse(r.URL.Query())
 			switch {
 			case refused != nil:
-				answer.Text(w, refused.status, refused.Error())
+				httperror.Text(w, refused.status, refused.Error())
 				return
 			case q != nil && name != "":
-				answer.Text(w, http.StatusNotAcceptable, "path not allowed in query mode")
+				httperror.Text(w, http.StatusNotAcceptable, "path not allowed in query mode")
 				return
 			case q != nil && len(q.Services) > 0:
 				services(w, r, node, q)
@@ -63,12 +63,12 @@ func services(w http.ResponseWriter, r *http.Request, node Node, q *Query) {
 	defer cancel()
 	next, err := node.Query(ctx, q)
 	if err != nil {
-		answer.Error(w, "nodestatus", err)
+		httperror.Error(w, "nodestatus", err)
 		return
 	}
 	data, err := next()
 	if err != nil && !errors.Is(err, io.EOF) {
-		answer.Error(w, "nodestatus", err)
+		httperror.Error(w, "nodestatus", err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
@@ -98,7 +98,7 @@ const mostRanges = 16
 // files serves one path as Go's file server does: listings, ranges, redirects.
 func files(w http.ResponseWriter, r *http.Request, node Node, name string) {
 	if strings.Count(r.Header.Get("Range"), ",") >= mostRanges {
-		answer.Text(w, http.StatusRequestedRangeNotSatisfiable, "too many ranges: ask for 16 at most")
+		httperror.Text(w, http.StatusRequestedRangeNotSatisfiable, "too many ranges: ask for 16 at most")
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())

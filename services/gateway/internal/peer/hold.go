@@ -13,26 +13,26 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/gateway/internal/session"
+	"github.com/polylet/polylet/services/gateway/internal/streaming"
 )
 
 // holdFor is how long a podsync that is away is waited for after a client has
 // left, so that its command is ended.
 const holdFor = 10 * time.Minute
 
-// OpenExec implements session.Runtime. A podsync that does not know HoldExec
+// OpenExec implements streaming.Runtime. A podsync that does not know HoldExec
 // opens the session without it.
-func (p *Podsync) OpenExec(ctx context.Context, t session.Target, command []string, s session.Streams) (session.Opened, error) {
+func (p *Podsync) OpenExec(ctx context.Context, t streaming.Target, command []string, s streaming.Streams) (streaming.Opened, error) {
 	open := &podsyncv1.OpenExecRequest{Pod: ref(t), Container: t.Container, Command: command, Streams: streams(s)}
 	h, url, err := p.holdExec(ctx, open)
 	if errors.Is(err, rpcerr.ErrUnimplemented) {
 		res, err := p.client.OpenExec(ctx, open)
-		return session.Opened{URL: res.GetUrl()}, err
+		return streaming.Opened{URL: res.GetUrl()}, err
 	}
 	if err != nil {
-		return session.Opened{}, err
+		return streaming.Opened{}, err
 	}
-	return session.Opened{URL: url, Over: h.over}, nil
+	return streaming.Opened{URL: url, Over: h.over}, nil
 }
 
 // noteWithin is how long podsync may take to look at a command whose client has
@@ -92,7 +92,7 @@ func (h *hold) begin(first *podsyncv1.HoldExecRequest, opts ...grpc.CallOption) 
 	return res, nil
 }
 
-// over is session.Opened's Over.
+// over is streaming.Opened's Over.
 func (h *hold) over(clientLeft bool) {
 	noted := h.said(clientLeft)
 	if noted == nil || !clientLeft {

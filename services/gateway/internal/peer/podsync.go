@@ -13,7 +13,7 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/services/gateway/internal/checkpoint"
 	"github.com/polylet/polylet/services/gateway/internal/logs"
-	"github.com/polylet/polylet/services/gateway/internal/session"
+	"github.com/polylet/polylet/services/gateway/internal/streaming"
 )
 
 // Podsync serves logs and sessions. See NewPodsync.
@@ -21,7 +21,7 @@ type Podsync struct {
 	client podsyncv1.PodSyncServiceClient
 }
 
-var _ session.Runtime = (*Podsync)(nil)
+var _ streaming.Runtime = (*Podsync)(nil)
 
 // NewPodsync returns a client over a connection to podsync's socket.
 func NewPodsync(conn grpc.ClientConnInterface) *Podsync {
@@ -49,20 +49,20 @@ func (p *Podsync) Logs(ctx context.Context, namespace, pod, container string, op
 
 var _ logs.Open = (*Podsync)(nil).Logs
 
-// OpenAttach implements session.Runtime.
-func (p *Podsync) OpenAttach(ctx context.Context, t session.Target, s session.Streams) (string, error) {
+// OpenAttach implements streaming.Runtime.
+func (p *Podsync) OpenAttach(ctx context.Context, t streaming.Target, s streaming.Streams) (string, error) {
 	res, err := p.client.OpenAttach(ctx, &podsyncv1.OpenAttachRequest{Pod: ref(t), Container: t.Container, Streams: streams(s)})
 	return res.GetUrl(), err
 }
 
-// OpenPortForward implements session.Runtime.
-func (p *Podsync) OpenPortForward(ctx context.Context, t session.Target, ports []int32) (string, error) {
+// OpenPortForward implements streaming.Runtime.
+func (p *Podsync) OpenPortForward(ctx context.Context, t streaming.Target, ports []int32) (string, error) {
 	res, err := p.client.OpenPortForward(ctx, &podsyncv1.OpenPortForwardRequest{Pod: ref(t), Ports: ports})
 	return res.GetUrl(), err
 }
 
-// Run implements session.Runtime.
-func (p *Podsync) Run(ctx context.Context, t session.Target, command []string) (stdout, stderr []byte, exitCode int, err error) {
+// Run implements streaming.Runtime.
+func (p *Podsync) Run(ctx context.Context, t streaming.Target, command []string) (stdout, stderr []byte, exitCode int, err error) {
 	res, err := p.client.ExecSync(ctx, &podsyncv1.ExecSyncRequest{Pod: ref(t), Container: t.Container, Command: command})
 	return res.GetStdout(), res.GetStderr(), int(res.GetExitCode()), err
 }
@@ -79,10 +79,10 @@ func (p *Podsync) Checkpoint(ctx context.Context, namespace, pod, container stri
 
 var _ checkpoint.Take = (*Podsync)(nil).Checkpoint
 
-func ref(t session.Target) *podsyncv1.PodRef {
+func ref(t streaming.Target) *podsyncv1.PodRef {
 	return &podsyncv1.PodRef{Namespace: t.Namespace, Name: t.Pod, Uid: t.UID}
 }
 
-func streams(s session.Streams) *podsyncv1.StreamOptions {
+func streams(s streaming.Streams) *podsyncv1.StreamOptions {
 	return &podsyncv1.StreamOptions{Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Tty: s.TTY}
 }

@@ -17,8 +17,8 @@ import (
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
-	"github.com/polylet/polylet/services/gateway/internal/answer"
 	"github.com/polylet/polylet/services/gateway/internal/document"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 	commongw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/common/v1"
 	podsyncgw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/podsync/v1"
 	statsgw "github.com/polylet/polylet/services/gateway/internal/rest/gen/polylet/stats/v1"
@@ -99,7 +99,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	call, err := narrow(ctx, w, r, kept)
 	if err != nil {
-		answer.Text(w, http.StatusBadRequest, fmt.Sprintf("Unable to read the query: %v", err))
+		httperror.Text(w, http.StatusBadRequest, fmt.Sprintf("Unable to read the query: %v", err))
 		return
 	}
 	d.mux.ServeHTTP(w, call)

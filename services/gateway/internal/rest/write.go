@@ -17,8 +17,8 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/gateway/internal/answer"
 	"github.com/polylet/polylet/services/gateway/internal/document"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // Responses by what they hold: the mapping wraps them in types of its own.
@@ -157,7 +157,7 @@ func (d *Documents) fail(ctx context.Context, _ *runtime.ServeMux, _ runtime.Mar
 		err = bad.error
 	}
 	err = rpcerr.FromStatus(err)
-	status := answer.Status(err)
+	status := httperror.Status(err)
 	method, _ := runtime.RPCMethod(ctx)
 	switch {
 	case method == commonv1.CommonService_GetConfig_FullMethodName:
@@ -167,7 +167,7 @@ func (d *Documents) fail(ctx context.Context, _ *runtime.ServeMux, _ runtime.Mar
 	case method == statsv1.StatsService_GetSummary_FullMethodName && status == http.StatusInternalServerError:
 		err = fmt.Errorf("Internal Error: %w", err) // the kubelet's text
 	}
-	answer.ErrorStatus(w, service(method), status, err)
+	httperror.ErrorStatus(w, service(method), status, err)
 }
 
 // service is the process that serves /polylet.<service>.v1.<Service>/<Method>.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/polylet/polylet/services/gateway/internal/answer"
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // Route is one path.
@@ -79,7 +79,7 @@ func (t *Table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if !accepts(r, c.Produces) {
-			answer.Text(w, http.StatusNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+c.Produces)
+			httperror.Text(w, http.StatusNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+c.Produces)
 			return
 		}
 		if len(params) > 0 {
@@ -90,10 +90,10 @@ func (t *Table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(allowed) > 0 {
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		answer.Text(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
+		httperror.Text(w, http.StatusMethodNotAllowed, "405: Method Not Allowed")
 		return
 	}
-	answer.Text(w, http.StatusNotFound, "404: Page Not Found")
+	httperror.Text(w, http.StatusNotFound, "404: Page Not Found")
 }
 
 func (c compiled) match(path []string) (map[string]string, bool) {

@@ -23,8 +23,8 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
-	"github.com/polylet/polylet/services/nodestatus/internal/facts"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
@@ -55,7 +55,7 @@ type Deps struct {
 	// API is nil without an apiserver.
 	API *apiserver.Node
 	// Store has the facts.
-	Store *facts.Store
+	Store *peer.Store
 	// Events takes what happened to the Node.
 	Events *event.Sender
 	// Health is told of the apiserver.

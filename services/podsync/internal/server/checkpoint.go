@@ -16,7 +16,8 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
 // CheckpointContainer implements PodSyncService. The archive holds the memory
@@ -32,7 +33,7 @@ func (s *Server) CheckpointContainer(ctx context.Context, req *podsyncv1.Checkpo
 		return nil, err
 	}
 	name := req.GetContainer()
-	if !inSpec(pod.Pod, name) {
+	if c, _ := podutil.Container(pod.Pod, name); c == nil {
 		return nil, fmt.Errorf("%w: container %q not found in pod %q", rpcerr.ErrNotFound, name, pod.Pod.Name)
 	}
 	prefix := fmt.Sprintf("checkpoint-%s_%s-%s-", pod.Pod.Name, pod.Pod.Namespace, name)
@@ -149,7 +150,7 @@ func freePercent(dir string) (float64, error) {
 	return 100 * float64(fs.Bavail) / float64(max(fs.Blocks, 1)), nil
 }
 
-func (s *Server) checkpoint(ctx context.Context, pod view.Pod, name, path string, seconds int64) error {
+func (s *Server) checkpoint(ctx context.Context, pod podcache.Pod, name, path string, seconds int64) error {
 	c, err := s.running(pod, name)
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/watch"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
 // WatchContainers implements PodSyncService.
@@ -29,7 +29,7 @@ func (s *Server) WatchContainers(_ *podsyncv1.WatchContainersRequest, stream grp
 	}
 }
 
-func containersFrame(frame watch.Frame[view.EntryKey, view.Entry]) *podsyncv1.WatchContainersResponse {
+func containersFrame(frame watch.Frame[podcache.EntryKey, podcache.Entry]) *podsyncv1.WatchContainersResponse {
 	resp := &podsyncv1.WatchContainersResponse{Epoch: frame.Epoch, Revision: frame.Revision, Snapshot: frame.Snapshot}
 	for _, entry := range frame.Changed {
 		switch {
@@ -53,14 +53,14 @@ func containersFrame(frame watch.Frame[view.EntryKey, view.Entry]) *podsyncv1.Wa
 	return resp
 }
 
-func sandboxMessage(s *view.Sandbox) *podsyncv1.Sandbox {
+func sandboxMessage(s *podstate.SandboxRow) *podsyncv1.Sandbox {
 	return &podsyncv1.Sandbox{
 		Id: s.ID, Pod: refOf(s.UID, s.Namespace, s.Name), Attempt: s.Attempt, Ready: s.Ready,
 		CreateTime: stamp(s.CreatedAt), CgroupParent: s.CgroupParent, NetworkNamespacePath: s.NetworkNamespace,
 	}
 }
 
-func containerMessage(c *view.Container) *podsyncv1.Container {
+func containerMessage(c *podstate.ContainerRow) *podsyncv1.Container {
 	m := &podsyncv1.Container{
 		Id: c.ID, SandboxId: c.SandboxID, Pod: refOf(c.UID, c.Namespace, c.PodName), Name: c.Name, Attempt: c.Attempt,
 		Image: c.Image, State: stateMessage(c.State), StartTime: stamp(c.StartedAt),
@@ -71,20 +71,20 @@ func containerMessage(c *view.Container) *podsyncv1.Container {
 	return m
 }
 
-func stateMessage(s plan.ContainerState) podsyncv1.ContainerState {
+func stateMessage(s podstate.ContainerState) podsyncv1.ContainerState {
 	switch s {
-	case plan.StateCreated:
+	case podstate.StateCreated:
 		return podsyncv1.ContainerState_CONTAINER_STATE_CREATED
-	case plan.StateRunning:
+	case podstate.StateRunning:
 		return podsyncv1.ContainerState_CONTAINER_STATE_RUNNING
-	case plan.StateExited:
+	case podstate.StateExited:
 		return podsyncv1.ContainerState_CONTAINER_STATE_EXITED
 	default:
 		return podsyncv1.ContainerState_CONTAINER_STATE_UNKNOWN
 	}
 }
 
-func volumesMessage(v *view.Volumes) *podsyncv1.PodVolumes {
+func volumesMessage(v *podcache.Volumes) *podsyncv1.PodVolumes {
 	m := &podsyncv1.PodVolumes{Pod: refOf(v.UID, v.Namespace, v.Name)}
 	for _, one := range v.Volumes {
 		m.Volumes = append(m.Volumes, &podsyncv1.Volume{Name: one.Name, HostPath: one.HostPath, Ephemeral: one.Ephemeral, InMemory: one.InMemory, PvcName: one.PVC})

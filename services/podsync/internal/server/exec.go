@@ -10,8 +10,9 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/material/env"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 )
 
 // mostOutput is how much of each of a command's two outputs is returned, in bytes.
@@ -123,13 +124,13 @@ func (s *Server) lookAfter(ctx context.Context, d time.Duration, id string) func
 }
 
 // target finds the running container that a command is for.
-func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (view.Container, error) {
+func (s *Server) target(ref *podsyncv1.PodRef, name string, command []string) (podstate.ContainerRow, error) {
 	if len(command) == 0 {
-		return view.Container{}, fmt.Errorf("%w: the command is empty", rpcerr.ErrInvalid)
+		return podstate.ContainerRow{}, fmt.Errorf("%w: the command is empty", rpcerr.ErrInvalid)
 	}
 	pod, err := s.find(ref)
 	if err != nil {
-		return view.Container{}, err
+		return podstate.ContainerRow{}, err
 	}
 	return s.running(pod, name)
 }
@@ -174,7 +175,8 @@ func (s *Server) OpenAttach(ctx context.Context, req *podsyncv1.OpenAttachReques
 	if err := anyStream(o); err != nil {
 		return nil, err
 	}
-	tty := ttyOf(pod.Pod, c.Name)
+	spec, _ := podutil.Container(pod.Pod, c.Name)
+	tty := spec != nil && spec.TTY
 	resp, err := s.deps.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
 		ContainerId: c.ID, Tty: tty, Stdin: o.GetStdin(), Stdout: o.GetStdout(), Stderr: o.GetStderr() && !tty,
 	})

@@ -15,7 +15,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestCommandsGoToTheRunningContainer(t *testing.T) {
@@ -44,10 +44,10 @@ func (r *rig) addProbed() *podsyncv1.ProbeKey {
 	pod := runningPod().Pod
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "PORT", Value: "80"}}
 	pod.Spec.Containers[0].LivenessProbe = &v1.Probe{TimeoutSeconds: 7, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check", "$(PORT)"}}}}
-	target := func(typ plan.ProbeType) plan.Target {
-		return plan.Target{ProbeKey: plan.ProbeKey{Container: "c", Type: typ}, ContainerID: "c1"}
+	target := func(typ podstate.ProbeType) podstate.Target {
+		return podstate.Target{ProbeKey: podstate.ProbeKey{Container: "c", Type: typ}, ContainerID: "c1"}
 	}
-	r.board.Set(pod, []plan.Target{target(plan.Liveness), target(plan.Readiness)})
+	r.board.Set(pod, []podstate.Target{target(podstate.Liveness), target(podstate.Readiness)})
 	return &podsyncv1.ProbeKey{PodUid: "u", Container: "c", Type: podsyncv1.ProbeType_PROBE_TYPE_LIVENESS}
 }
 

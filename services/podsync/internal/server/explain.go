@@ -12,16 +12,16 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/event"
-	"github.com/polylet/polylet/services/podsync/internal/explain"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/timeline"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/report/event"
+	"github.com/polylet/polylet/services/podsync/internal/report/explain"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
 // Explainer says what pods wait for and what happened to them.
 type Explainer interface {
-	Explain(uid types.UID) (view.Explanation, bool)
+	Explain(uid types.UID) (podcache.Explanation, bool)
 	// Gone returns the newest pod of this name that is gone and still known.
 	Gone(namespace, name string) (types.UID, bool)
 	// InDoubt says whether a static pod goes on that is not looked after.
@@ -118,7 +118,7 @@ func (s *Server) trouble(uid types.UID) *explain.Trouble {
 	return s.deps.Trouble(uid)
 }
 
-func waitMessages(waits []plan.Wait) []*podsyncv1.Wait {
+func waitMessages(waits []podstate.Wait) []*podsyncv1.Wait {
 	out := make([]*podsyncv1.Wait, 0, len(waits))
 	for _, w := range waits {
 		out = append(out, &podsyncv1.Wait{
@@ -128,7 +128,7 @@ func waitMessages(waits []plan.Wait) []*podsyncv1.Wait {
 	return out
 }
 
-func addTimeline(resp *podsyncv1.ExplainPodResponse, why view.Explanation) {
+func addTimeline(resp *podsyncv1.ExplainPodResponse, why podcache.Explanation) {
 	resp.DroppedEntries = uint32(min(why.Dropped, 1<<31))
 	for i := range why.Timeline {
 		resp.Timeline = append(resp.Timeline, entryMessage(&why.Timeline[i]))

@@ -9,7 +9,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/session"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 )
 
 // HoldExec implements PodSyncService.
@@ -61,7 +61,7 @@ func (s *Server) HoldExec(stream podsyncv1.PodSyncService_HoldExecServer) error 
 }
 
 // hold begins or goes on; no hold and no error: there is nothing to do.
-func (s *Server) hold(ctx context.Context, req *podsyncv1.HoldExecRequest) (*session.Hold, *podsyncv1.HoldExecResponse, error) {
+func (s *Server) hold(ctx context.Context, req *podsyncv1.HoldExecRequest) (*execreaper.Hold, *podsyncv1.HoldExecResponse, error) {
 	if open := req.GetOpen(); open != nil {
 		id, url, err := s.openExec(ctx, open)
 		if err != nil {

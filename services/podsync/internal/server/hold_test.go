@@ -19,25 +19,25 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpc"
-	"github.com/polylet/polylet/services/podsync/internal/probe"
-	"github.com/polylet/polylet/services/podsync/internal/session"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 )
 
-// oneContainer is a session.Host whose container c1 runs "sh" in an exec.
+// oneContainer is an execreaper.Host whose container c1 runs "sh" in an exec.
 type oneContainer struct {
 	mu  sync.Mutex
-	all []session.Process
+	all []execreaper.Process
 }
 
 func newContainer() *oneContainer {
-	return &oneContainer{all: []session.Process{
+	return &oneContainer{all: []execreaper.Process{
 		{PID: 1, First: true, Parent: 9, SID: 1, Start: 1, Level: 2, ParentLevel: 1},
 		{PID: 7, Parent: 9, SID: 7, Start: 101, Argv: []string{"sh"}, Level: 2, ParentLevel: 1},
 	}}
 }
 
-func (c *oneContainer) Container(string) ([]session.Process, error) {
+func (c *oneContainer) Container(string) ([]execreaper.Process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.all), nil
@@ -47,10 +47,10 @@ func (c *oneContainer) Level() int { return 1 }
 
 func (c *oneContainer) IgnoresHangup(int) bool { return false }
 
-func (c *oneContainer) Signal(_ string, p session.Process, _ unix.Signal) (bool, error) {
+func (c *oneContainer) Signal(_ string, p execreaper.Process, _ unix.Signal) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = slices.DeleteFunc(c.all, func(q session.Process) bool { return q.PID == p.PID })
+	c.all = slices.DeleteFunc(c.all, func(q execreaper.Process) bool { return q.PID == p.PID })
 	return false, nil
 }
 
@@ -74,11 +74,11 @@ func withHolding(t *testing.T, test func(t *testing.T, h *holding)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := &holding{container: newContainer()}
-		book := session.New(session.Deps{Host: h.container, Now: func() uint64 { return 100 }})
-		r := &rig{pods: view.NewPods(7), table: view.NewTable(7)}
+		book := execreaper.New(execreaper.Deps{Host: h.container, Now: func() uint64 { return 100 }})
+		r := &rig{pods: podcache.NewPods(7), table: podcache.NewTable(7)}
 		r.addRunning()
 		s, err := New(Deps{
-			Pods: r.pods, Table: r.table, Probes: probe.NewBoard(probe.Deps{Epoch: 7}), Runtime: &fakeRuntime{}, Logs: &fakeLogs{},
+			Pods: r.pods, Table: r.table, Probes: probestore.NewBoard(probestore.Deps{Epoch: 7}), Runtime: &fakeRuntime{}, Logs: &fakeLogs{},
 			State: func() RuntimeState { return r.state }, Sessions: book,
 			ContainerRuns: func(_ context.Context, id string) (bool, error) {
 				h.asked = append(h.asked, id)

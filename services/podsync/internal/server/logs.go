@@ -13,9 +13,10 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/logs"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 )
 
 // ReadLogs implements PodSyncService.
@@ -32,7 +33,7 @@ func (s *Server) ReadLogs(req *podsyncv1.ReadLogsRequest, stream grpc.ServerStre
 		return err
 	}
 	name := req.GetContainer()
-	if !inSpec(pod.Pod, name) {
+	if c, _ := podutil.Container(pod.Pod, name); c == nil {
 		return fmt.Errorf("%w: container %q not found in pod %q", rpcerr.ErrNotFound, name, pod.Pod.Name)
 	}
 	which, err := choose(pod, name, options.Previous)
@@ -72,7 +73,7 @@ type chosen struct {
 
 // choose picks the container by its status; the error says why there is none.
 // Source: kubelet-surface 1.5.
-func choose(pod view.Pod, name string, previous bool) (chosen, error) {
+func choose(pod podcache.Pod, name string, previous bool) (chosen, error) {
 	cs := statusOf(pod.Status, name)
 	if cs == nil {
 		return chosen{}, fmt.Errorf("container %q in pod %q is not available", name, pod.Pod.Name)
@@ -131,7 +132,7 @@ func bare(id string) string {
 
 // logPath is where the container's log is: where the runtime says, else where
 // it was told to write.
-func (s *Server) logPath(pod view.Pod, name string, which chosen) string {
+func (s *Server) logPath(pod podcache.Pod, name string, which chosen) string {
 	if c, ok := s.deps.Table.Container(pod.Pod.UID, which.id); ok && c.LogPath != "" {
 		return c.LogPath
 	}
@@ -143,8 +144,8 @@ func (s *Server) logPath(pod view.Pod, name string, which chosen) string {
 
 // ended returns a channel that is closed when the container does not run any
 // more; nil when it does not run now.
-func (s *Server) ended(ctx context.Context, pod view.Pod, id string) <-chan struct{} {
-	if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != plan.StateRunning {
+func (s *Server) ended(ctx context.Context, pod podcache.Pod, id string) <-chan struct{} {
+	if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != podstate.StateRunning {
 		return nil
 	}
 	done := make(chan struct{})
@@ -152,7 +153,7 @@ func (s *Server) ended(ctx context.Context, pod view.Pod, id string) <-chan stru
 	go func() {
 		defer sub.Close()
 		for {
-			if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != plan.StateRunning {
+			if c, ok := s.deps.Table.Container(pod.Pod.UID, id); !ok || c.State != podstate.StateRunning {
 				close(done)
 				return
 			}

@@ -15,8 +15,8 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/podsync/internal/source"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
 
 // ListDesiredPods implements PodSyncService.
@@ -45,12 +45,12 @@ func (s *Server) ListDesiredPods(_ context.Context, req *podsyncv1.ListDesiredPo
 
 // withSource returns a copy of a pod of the apiserver that says where it came
 // from and when it was first seen, as readers of a kubelet's pods expect.
-func withSource(pod view.Pod) *v1.Pod {
+func withSource(pod podcache.Pod) *v1.Pod {
 	out := *pod.Pod
 	out.Annotations = make(map[string]string, len(pod.Pod.Annotations)+2)
 	maps.Copy(out.Annotations, pod.Pod.Annotations)
-	out.Annotations[source.AnnotationSource] = source.API
-	out.Annotations[source.AnnotationSeen] = pod.Seen.UTC().Format(time.RFC3339Nano)
+	out.Annotations[podutil.AnnotationSource] = podutil.SourceAPI
+	out.Annotations[podutil.AnnotationSeen] = pod.Seen.UTC().Format(time.RFC3339Nano)
 	return &out
 }
 
@@ -83,7 +83,7 @@ func marshal(pod *v1.Pod) ([]byte, error) {
 // Source: KEP-4188, k8s.io/kubelet/pkg/apis/pods/v1alpha1.
 type podsServer struct {
 	podsapi.UnimplementedPodsServer
-	pods *view.Pods
+	pods *podcache.Pods
 }
 
 // ListPods implements Pods.
@@ -118,7 +118,7 @@ func (s *podsServer) WatchPods(_ *podsapi.WatchPodsRequest, stream grpc.ServerSt
 	ctx := stream.Context()
 	sub := s.pods.Subscribe(ctx)
 	defer sub.Close()
-	known := map[view.Key]bool{}
+	known := map[podcache.Key]bool{}
 	for {
 		frame, err := sub.Next(ctx)
 		if err != nil {
@@ -160,8 +160,8 @@ func send(stream grpc.ServerStreamingServer[podsapi.WatchPodsEvent], kind podsap
 	return stream.Send(&podsapi.WatchPodsEvent{Type: kind, Pod: data})
 }
 
-func sortedKeys(pods map[view.Key]view.Pod) []view.Key {
-	keys := make([]view.Key, 0, len(pods))
+func sortedKeys(pods map[podcache.Key]podcache.Pod) []podcache.Key {
+	keys := make([]podcache.Key, 0, len(pods))
 	for key := range pods {
 		keys = append(keys, key)
 	}

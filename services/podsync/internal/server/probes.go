@@ -11,8 +11,8 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/watch"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/probe"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
 )
 
 // SyncProbes implements PodSyncService: targets down, results up.
@@ -45,40 +45,40 @@ func (s *Server) receive(stream grpc.BidiStreamingServer[podsyncv1.SyncProbesReq
 		if err != nil {
 			return err
 		}
-		results := make([]probe.Result, 0, len(req.GetResults()))
+		results := make([]probestore.Result, 0, len(req.GetResults()))
 		for _, r := range req.GetResults() {
 			results = append(results, resultOf(r))
 		}
-		events := make([]probe.Event, 0, len(req.GetEvents()))
+		events := make([]probestore.Event, 0, len(req.GetEvents()))
 		for _, e := range req.GetEvents() {
-			events = append(events, probe.Event{Key: keyOf(e.GetKey()), Reason: e.GetReason(), Message: e.GetMessage()})
+			events = append(events, probestore.Event{Key: keyOf(e.GetKey()), Reason: e.GetReason(), Message: e.GetMessage()})
 		}
 		s.deps.Probes.Report(results, events)
 	}
 }
 
-func resultOf(r *podsyncv1.ProbeResult) probe.Result {
-	out := probe.Result{
+func resultOf(r *podsyncv1.ProbeResult) probestore.Result {
+	out := probestore.Result{
 		Key:         keyOf(r.GetKey()),
 		Known:       r.GetOutcome() != podsyncv1.ProbeOutcome_PROBE_OUTCOME_UNSPECIFIED,
-		ProbeResult: plan.ProbeResult{ContainerID: r.GetContainerId(), Success: r.GetOutcome() == podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS, Message: r.GetMessage()},
+		ProbeResult: podstate.ProbeResult{ContainerID: r.GetContainerId(), Success: r.GetOutcome() == podsyncv1.ProbeOutcome_PROBE_OUTCOME_SUCCESS, Message: r.GetMessage()},
 	}
-	out.Count = probe.Count{Successes: r.GetSuccesses(), Failures: r.GetFailures()}
+	out.Count = probestore.Count{Successes: r.GetSuccesses(), Failures: r.GetFailures()}
 	if r.GetTime() != nil {
 		out.At = r.GetTime().AsTime()
 	}
 	return out
 }
 
-func keyOf(k *podsyncv1.ProbeKey) probe.Key {
-	return probe.Key{UID: types.UID(k.GetPodUid()), ProbeKey: plan.ProbeKey{Container: k.GetContainer(), Type: plan.ProbeType(k.GetType())}}
+func keyOf(k *podsyncv1.ProbeKey) probestore.Key {
+	return probestore.Key{UID: types.UID(k.GetPodUid()), ProbeKey: podstate.ProbeKey{Container: k.GetContainer(), Type: podstate.ProbeType(k.GetType())}}
 }
 
-func keyMessage(k probe.Key) *podsyncv1.ProbeKey {
+func keyMessage(k probestore.Key) *podsyncv1.ProbeKey {
 	return &podsyncv1.ProbeKey{PodUid: string(k.UID), Container: k.Container, Type: podsyncv1.ProbeType(k.Type)}
 }
 
-func (s *Server) targets(frame watch.Frame[probe.Key, probe.Target]) *podsyncv1.SyncProbesResponse {
+func (s *Server) targets(frame watch.Frame[probestore.Key, probestore.Target]) *podsyncv1.SyncProbesResponse {
 	resp := &podsyncv1.SyncProbesResponse{Epoch: frame.Epoch, Revision: frame.Revision, Snapshot: frame.Snapshot}
 	for _, t := range frame.Changed {
 		resp.Targets = append(resp.Targets, s.targetMessage(t))
@@ -89,7 +89,7 @@ func (s *Server) targets(frame watch.Frame[probe.Key, probe.Target]) *podsyncv1.
 	return resp
 }
 
-func (s *Server) targetMessage(t probe.Target) *podsyncv1.ProbeTarget {
+func (s *Server) targetMessage(t probestore.Target) *podsyncv1.ProbeTarget {
 	p := t.Probe
 	m := &podsyncv1.ProbeTarget{
 		Key: keyMessage(t.Key), Pod: refOf(t.UID, t.Namespace, t.Name), ContainerId: t.ContainerID,
@@ -116,7 +116,7 @@ func orDefault(v, def int32) int32 {
 	return def
 }
 
-func setHandler(m *podsyncv1.ProbeTarget, t probe.Target) {
+func setHandler(m *podsyncv1.ProbeTarget, t probestore.Target) {
 	switch h := t.Probe.ProbeHandler; {
 	case h.Exec != nil:
 		m.Handler = &podsyncv1.ProbeTarget_Exec{Exec: &podsyncv1.ExecHandler{Command: h.Exec.Command}}

@@ -17,11 +17,11 @@ import (
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
-	"github.com/polylet/polylet/services/podsync/internal/explain"
-	"github.com/polylet/polylet/services/podsync/internal/logs"
-	"github.com/polylet/polylet/services/podsync/internal/probe"
-	"github.com/polylet/polylet/services/podsync/internal/session"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/report/explain"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 )
 
 // Runtime is what the server asks of the CRI runtime. Errors are gRPC
@@ -73,9 +73,9 @@ type LogPath func(pod *v1.Pod, container string, restartCount int32) string
 
 // Deps is what a Server is given.
 type Deps struct {
-	Pods    *view.Pods
-	Table   *view.Table
-	Probes  *probe.Board
+	Pods    *podcache.Pods
+	Table   *podcache.Table
+	Probes  *probestore.Board
 	Explain Explainer
 	// Trouble says why the apiserver does not have a pod's status; nil when it
 	// has. May be nil.
@@ -84,7 +84,7 @@ type Deps struct {
 	Events  Recent
 	Runtime Runtime
 	// Sessions ends commands whose client has left; nil: HoldExec is not served.
-	Sessions *session.Book
+	Sessions *execreaper.Book
 	// ContainerRuns asks the runtime, not the table, which is empty at first. It
 	// is needed with Sessions.
 	ContainerRuns func(ctx context.Context, id string) (bool, error)

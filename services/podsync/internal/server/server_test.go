@@ -28,22 +28,22 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpc"
-	"github.com/polylet/polylet/services/podsync/internal/logs"
-	"github.com/polylet/polylet/services/podsync/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/probe"
-	"github.com/polylet/polylet/services/podsync/internal/view"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a Server behind gRPC over memory, with its parts.
 type rig struct {
-	pods    *view.Pods
-	table   *view.Table
-	board   *probe.Board
+	pods    *podcache.Pods
+	table   *podcache.Table
+	board   *probestore.Board
 	runtime *fakeRuntime
 	logs    *fakeLogs
-	results []plan.ProbeResult
+	results []podstate.ProbeResult
 	state   RuntimeState
 	client  podsyncv1.PodSyncServiceClient
 	server  *Server
@@ -167,8 +167,8 @@ func (f *fakeLogs) Read(ctx context.Context, req logs.Request, w io.Writer) erro
 func run(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{dir: t.TempDir(), pods: view.NewPods(7), table: view.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
-		r.board = probe.NewBoard(probe.Deps{Epoch: 7, OnResult: func(_ types.UID, _ plan.ProbeKey, res plan.ProbeResult) { r.results = append(r.results, res) }})
+		r := &rig{dir: t.TempDir(), pods: podcache.NewPods(7), table: podcache.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
+		r.board = probestore.NewBoard(probestore.Deps{Epoch: 7, OnResult: func(_ types.UID, _ podstate.ProbeKey, res podstate.ProbeResult) { r.results = append(r.results, res) }})
 		s, err := New(Deps{
 			Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
 			State: func() RuntimeState { return r.state }, CheckpointDir: filepath.Join(r.dir, "checkpoints"),
@@ -197,21 +197,21 @@ func run(t *testing.T, test func(t *testing.T, r *rig)) {
 	})
 }
 
-func runningPod() view.Pod {
+func runningPod() podcache.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", TTY: true, ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(80), Scheme: v1.URISchemeHTTPS}}}}}},
 		Status:     v1.PodStatus{Message: "as the apiserver has it"},
 	}
-	return view.Pod{Pod: pod, Status: v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{
+	return podcache.Pod{Pod: pod, Status: v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{
 		Name: "c", ContainerID: "containerd://c1", RestartCount: 1, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 	}}}}
 }
 
 func (r *rig) addRunning() {
 	r.pods.Set(runningPod())
-	r.table.SetPod("u", []view.Sandbox{{ID: "s1", UID: "u", Namespace: "ns", Name: "p", Ready: true}},
-		[]view.Container{{ID: "c1", SandboxID: "s1", UID: "u", Namespace: "ns", PodName: "p", Name: "c", Image: "img", State: plan.StateRunning, LogPath: "/logs/ns_p_u/c/1.log"}})
+	r.table.SetPod("u", []podstate.SandboxRow{{ID: "s1", UID: "u", Namespace: "ns", Name: "p", Ready: true}},
+		[]podstate.ContainerRow{{ID: "c1", SandboxID: "s1", UID: "u", Namespace: "ns", PodName: "p", Name: "c", Image: "img", State: podstate.StateRunning, LogPath: "/logs/ns_p_u/c/1.log"}})
 }
 
 var ref = &podsyncv1.PodRef{Namespace: "ns", Name: "p"}
@@ -330,7 +330,7 @@ func TestThePodsAPISendsWhatIsThenThatItIsAllThenChanges(t *testing.T) {
 func TestContainersComeAsASnapshotAndThenChanges(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		r.addRunning()
-		r.table.SetVolumes(view.Volumes{UID: "u", Volumes: []view.Volume{{Name: "v", HostPath: "/v", Ephemeral: true}}})
+		r.table.SetVolumes(podcache.Volumes{UID: "u", Volumes: []podcache.Volume{{Name: "v", HostPath: "/v", Ephemeral: true}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		stream, err := r.client.WatchContainers(ctx, &podsyncv1.WatchContainersRequest{})
@@ -349,7 +349,7 @@ func TestContainersComeAsASnapshotAndThenChanges(t *testing.T) {
 			t.Fatalf("frame %v, error %v", frame, err)
 		}
 		r.table.SetPod("u", nil, nil)
-		r.table.SetVolumes(view.Volumes{UID: "u"})
+		r.table.SetVolumes(podcache.Volumes{UID: "u"})
 		for gone := 0; gone < 3; {
 			frame, err := stream.Recv()
 			if err != nil || frame.GetSnapshot() {
@@ -429,7 +429,7 @@ func TestAFollowedLogEndsWithItsContainer(t *testing.T) {
 		r.addRunning()
 		go func() {
 			time.Sleep(time.Minute)
-			r.table.SetPod("u", nil, []view.Container{{ID: "c1", UID: "u", Name: "c", State: plan.StateExited}})
+			r.table.SetPod("u", nil, []podstate.ContainerRow{{ID: "c1", UID: "u", Name: "c", State: podstate.StateExited}})
 		}()
 		began := time.Now()
 		text, err := readAll(t, r, "c", &v1.PodLogOptions{Follow: true})
@@ -441,8 +441,8 @@ func TestAFollowedLogEndsWithItsContainer(t *testing.T) {
 
 func TestTargetsGoDownAndResultsComeUp(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
-		key := plan.ProbeKey{Container: "c", Type: plan.Readiness}
-		r.board.Set(runningPod().Pod, []plan.Target{{ProbeKey: key, ContainerID: "c1", PodIP: "10.0.0.9"}})
+		key := podstate.ProbeKey{Container: "c", Type: podstate.Readiness}
+		r.board.Set(runningPod().Pod, []podstate.Target{{ProbeKey: key, ContainerID: "c1", PodIP: "10.0.0.9"}})
 		ctx, cancel := context.WithCancel(t.Context())
 		stream, err := r.client.SyncProbes(ctx)
 		if err != nil {

@@ -25,9 +25,9 @@ import (
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync"
-	"github.com/polylet/polylet/services/podsync/internal/cgroup"
-	"github.com/polylet/polylet/services/podsync/internal/cri"
-	"github.com/polylet/polylet/services/podsync/internal/hostsguard"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
 // life is one process of podsync, from its start to its crash. Once it is dead,
@@ -279,7 +279,7 @@ func (w *world) live(l *life, n int) error {
 		MaxParallelPulls: 2, VerifyPulls: true, VerifyPolicy: w.scenario.verification(), Resize: podsync.ResizePolicies{StaticCPU: true},
 	}, podsync.Deps{
 		Epoch: uint64(n + 1), Runtime: conn, Images: conn, Client: client, Mounter: mounter{l, w.mounts}, Cgroups: cgroup.Off{},
-		Notifier: w.notifier, LogNotifier: w.notifier, HostsGuard: hostsguard.Off{}, HostIPs: func() []string { return []string{hostIP} },
+		Notifier: w.notifier, LogNotifier: w.notifier, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{hostIP} },
 	})
 	w.must(err)
 	var probes sync.WaitGroup

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // mounter is the way to the mounts, which outlive podsync as the kernel's do.

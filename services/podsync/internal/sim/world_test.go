@@ -20,7 +20,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/volume/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // world is one simulation.

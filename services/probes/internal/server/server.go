@@ -8,14 +8,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
-	"github.com/polylet/polylet/services/probes/internal/engine"
-	"github.com/polylet/polylet/services/probes/internal/podsync"
+	"github.com/polylet/polylet/services/probes/internal/peer"
+	"github.com/polylet/polylet/services/probes/internal/prober"
 )
 
 // Lister knows the probes that run.
 type Lister interface {
 	// List returns them in order; an empty namespace or name matches any.
-	List(namespace, name string) []engine.View
+	List(namespace, name string) []prober.View
 }
 
 // Server implements ProbesService. See New.
@@ -32,8 +32,8 @@ func (s *Server) ListProbes(_ context.Context, req *probesv1.ListProbesRequest) 
 	res := &probesv1.ListProbesResponse{}
 	for _, v := range s.lister.List(req.GetNamespace(), req.GetName()) {
 		p := &probesv1.ProbeState{
-			Target:        podsync.FromTarget(v.Target),
-			Outcome:       podsync.FromOutcome(v.Outcome),
+			Target:        peer.FromTarget(v.Target),
+			Outcome:       peer.FromOutcome(v.Outcome),
 			Streak:        int32(v.Streak),
 			LastAttemptOk: v.LastOK,
 			Message:       v.Message,

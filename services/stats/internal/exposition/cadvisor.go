@@ -6,7 +6,7 @@ import (
 	"github.com/google/cadvisor/lib/model"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
 // Machine is what the cAdvisor document says of the machine.
@@ -24,7 +24,7 @@ type Machine struct {
 // Cadvisor returns the /metrics/cadvisor document: the machine, then every
 // measured cgroup with the labels container, id, image, name, namespace and
 // pod, which are empty where they do not apply.
-func Cadvisor(rows []measure.Row, machine Machine, err error) Document {
+func Cadvisor(rows []sampler.Row, machine Machine, err error) Document {
 	return func(emit func(*dto.MetricFamily) error) error {
 		if err := emit(versionInfo(machine.Version)); err != nil {
 			return err
@@ -65,12 +65,12 @@ func scrapeError(name, what string, err error) *dto.MetricFamily {
 }
 
 // containerRows gives the rows the labels that the kubelet gives them.
-func containerRows(rows []measure.Row, sandboxImage string) []labelled {
+func containerRows(rows []sampler.Row, sandboxImage string) []labelled {
 	out := make([]labelled, 0, len(rows))
 	for i := range rows {
 		row := &rows[i]
 		image := row.Image
-		if row.Kind == measure.Sandbox {
+		if row.Kind == sampler.Sandbox {
 			image = sandboxImage
 		}
 		out = append(out, labelled{row, []*dto.LabelPair{
@@ -99,15 +99,15 @@ func limit(v uint64) float64 {
 	return float64(v)
 }
 
-func hasCPU(r *measure.Row) bool     { return r.Spec.HasCpu }
-func hasQuota(r *measure.Row) bool   { return r.Spec.Cpu.Quota != 0 }
-func hasMemory(r *measure.Row) bool  { return r.Spec.HasMemory }
-func hasProcess(r *measure.Row) bool { return r.Stats.Processes != nil }
-func usedCPU(r *measure.Row) bool    { return r.Stats.Cpu.Usage.Total > 0 }
-func hasDiskIO(r *measure.Row) bool  { return r.Stats.DiskIo != nil }
-func hasNetwork(r *measure.Row) bool { return r.Stats.Network != nil }
-func hasFiles(r *measure.Row) bool   { return len(r.Stats.Filesystem) > 0 }
-func startTime(r *measure.Row) float64 {
+func hasCPU(r *sampler.Row) bool     { return r.Spec.HasCpu }
+func hasQuota(r *sampler.Row) bool   { return r.Spec.Cpu.Quota != 0 }
+func hasMemory(r *sampler.Row) bool  { return r.Spec.HasMemory }
+func hasProcess(r *sampler.Row) bool { return r.Stats.Processes != nil }
+func usedCPU(r *sampler.Row) bool    { return r.Stats.Cpu.Usage.Total > 0 }
+func hasDiskIO(r *sampler.Row) bool  { return r.Stats.DiskIo != nil }
+func hasNetwork(r *sampler.Row) bool { return r.Stats.Network != nil }
+func hasFiles(r *sampler.Row) bool   { return len(r.Stats.Filesystem) > 0 }
+func startTime(r *sampler.Row) float64 {
 	if !r.Spec.StartTime.IsZero() {
 		return float64(r.Spec.StartTime.Unix())
 	}

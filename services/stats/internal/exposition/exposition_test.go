@@ -20,7 +20,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
-	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
 var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -28,14 +28,14 @@ var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func ptr[T any](v T) *T { return &v }
 
 // rows are a machine, a pod, its sandbox and its container.
-func rows() []measure.Row {
+func rows() []sampler.Row {
 	pod := inventory.Pod{Namespace: "shop", Name: "web-0", UID: "1-2"}
-	all := []measure.Row{
-		{Target: measure.Target{Cgroup: "/", Kind: measure.Machine}},
-		{Target: measure.Target{Cgroup: "/kubepods/pod1-2", Kind: measure.Pod, Pod: pod}},
-		{Target: measure.Target{Cgroup: "/kubepods/pod1-2/aaa", Kind: measure.Sandbox, ID: "aaa", Pod: pod}},
-		{Target: measure.Target{
-			Cgroup: "/kubepods/pod1-2/bbb", Kind: measure.Container, ID: "bbb", Pod: pod, Container: "web",
+	all := []sampler.Row{
+		{Target: sampler.Target{Cgroup: "/", Kind: sampler.Machine}},
+		{Target: sampler.Target{Cgroup: "/kubepods/pod1-2", Kind: sampler.Pod, Pod: pod}},
+		{Target: sampler.Target{Cgroup: "/kubepods/pod1-2/aaa", Kind: sampler.Sandbox, ID: "aaa", Pod: pod}},
+		{Target: sampler.Target{
+			Cgroup: "/kubepods/pod1-2/bbb", Kind: sampler.Container, ID: "bbb", Pod: pod, Container: "web",
 			Image: "registry.local/web:1", StartTime: at.Add(-time.Minute),
 		}},
 	}
@@ -81,7 +81,7 @@ func machineFacts() Machine {
 }
 
 // provider gives cAdvisor's collectors the same facts.
-type provider struct{ rows []measure.Row }
+type provider struct{ rows []sampler.Row }
 
 func (p provider) GetRequestedContainersInfo(string, model.RequestOptions) (map[string]*model.ContainerInfo, error) {
 	out := map[string]*model.ContainerInfo{}
@@ -99,7 +99,7 @@ func (p provider) labels(c *model.ContainerInfo) map[string]string {
 	for _, r := range p.rows {
 		if r.Cgroup == c.Name {
 			image := r.Image
-			if r.Kind == measure.Sandbox {
+			if r.Kind == sampler.Sandbox {
 				image = "pause:3"
 			}
 			return map[string]string{"id": r.Cgroup, "name": r.ID, "image": image, "container": r.Container, "pod": r.Pod.Name, "namespace": r.Pod.Namespace}
@@ -247,7 +247,7 @@ func TestTheFormatFollowsTheAcceptHeader(t *testing.T) {
 }
 
 func BenchmarkCadvisorDocumentOf60Cgroups(b *testing.B) {
-	var all []measure.Row
+	var all []sampler.Row
 	for range 15 {
 		all = append(all, rows()...)
 	}

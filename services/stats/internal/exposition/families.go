@@ -6,49 +6,49 @@ import (
 
 	"github.com/google/cadvisor/lib/model"
 
-	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
 // cadvisorFamilies are the families of a cgroup, in the order of the document.
 // Names, types, labels and units are cAdvisor's, as the kubelet serves them.
 // Source: shared kubelet surface 7.2.
 var cadvisorFamilies = []family{
-	{name: "container_last_seen", help: "Last time the container was seen, Unix time.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Timestamp.Unix()) }},
-	{name: "container_health_state", help: "Result of the container's health check; -1 when it has none.", kind: gauge, one: func(r *measure.Row) float64 { return -1 }},
-	{name: "container_start_time_seconds", help: "When the container started, Unix time.", kind: gauge, untimed: true, one: func(r *measure.Row) float64 { return startTime(r) }},
-	{name: "container_spec_cpu_period", help: "CFS period in microseconds.", kind: gauge, when: hasCPU, untimed: true, one: func(r *measure.Row) float64 { return float64(r.Spec.Cpu.Period) }},
-	{name: "container_spec_cpu_quota", help: "CFS quota in microseconds per period.", kind: gauge, when: hasQuota, untimed: true, one: func(r *measure.Row) float64 { return float64(r.Spec.Cpu.Quota) }},
-	{name: "container_spec_cpu_shares", help: "CPU shares.", kind: gauge, when: hasCPU, untimed: true, one: func(r *measure.Row) float64 { return float64(r.Spec.Cpu.Limit) }},
-	{name: "container_spec_memory_limit_bytes", help: "Memory limit; 0 is none.", kind: gauge, when: hasMemory, untimed: true, one: func(r *measure.Row) float64 { return limit(r.Spec.Memory.Limit) }},
-	{name: "container_spec_memory_swap_limit_bytes", help: "Swap limit; 0 is none.", kind: gauge, when: hasMemory, untimed: true, one: func(r *measure.Row) float64 { return limit(r.Spec.Memory.SwapLimit) }},
-	{name: "container_spec_memory_reservation_limit_bytes", help: "Memory reservation; 0 is none.", kind: gauge, when: hasMemory, untimed: true, one: func(r *measure.Row) float64 { return limit(r.Spec.Memory.Reservation) }},
-	{name: "container_cpu_user_seconds_total", help: "CPU time used in user mode.", kind: counter, one: func(r *measure.Row) float64 { return nanoseconds(r.Stats.Cpu.Usage.User) }},
-	{name: "container_cpu_system_seconds_total", help: "CPU time used in the kernel.", kind: counter, one: func(r *measure.Row) float64 { return nanoseconds(r.Stats.Cpu.Usage.System) }},
+	{name: "container_last_seen", help: "Last time the container was seen, Unix time.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Timestamp.Unix()) }},
+	{name: "container_health_state", help: "Result of the container's health check; -1 when it has none.", kind: gauge, one: func(r *sampler.Row) float64 { return -1 }},
+	{name: "container_start_time_seconds", help: "When the container started, Unix time.", kind: gauge, untimed: true, one: func(r *sampler.Row) float64 { return startTime(r) }},
+	{name: "container_spec_cpu_period", help: "CFS period in microseconds.", kind: gauge, when: hasCPU, untimed: true, one: func(r *sampler.Row) float64 { return float64(r.Spec.Cpu.Period) }},
+	{name: "container_spec_cpu_quota", help: "CFS quota in microseconds per period.", kind: gauge, when: hasQuota, untimed: true, one: func(r *sampler.Row) float64 { return float64(r.Spec.Cpu.Quota) }},
+	{name: "container_spec_cpu_shares", help: "CPU shares.", kind: gauge, when: hasCPU, untimed: true, one: func(r *sampler.Row) float64 { return float64(r.Spec.Cpu.Limit) }},
+	{name: "container_spec_memory_limit_bytes", help: "Memory limit; 0 is none.", kind: gauge, when: hasMemory, untimed: true, one: func(r *sampler.Row) float64 { return limit(r.Spec.Memory.Limit) }},
+	{name: "container_spec_memory_swap_limit_bytes", help: "Swap limit; 0 is none.", kind: gauge, when: hasMemory, untimed: true, one: func(r *sampler.Row) float64 { return limit(r.Spec.Memory.SwapLimit) }},
+	{name: "container_spec_memory_reservation_limit_bytes", help: "Memory reservation; 0 is none.", kind: gauge, when: hasMemory, untimed: true, one: func(r *sampler.Row) float64 { return limit(r.Spec.Memory.Reservation) }},
+	{name: "container_cpu_user_seconds_total", help: "CPU time used in user mode.", kind: counter, one: func(r *sampler.Row) float64 { return nanoseconds(r.Stats.Cpu.Usage.User) }},
+	{name: "container_cpu_system_seconds_total", help: "CPU time used in the kernel.", kind: counter, one: func(r *sampler.Row) float64 { return nanoseconds(r.Stats.Cpu.Usage.System) }},
 	{
 		name: "container_cpu_usage_seconds_total", help: "CPU time used.", kind: counter, when: usedCPU, extra: []string{"cpu"},
-		each: func(r *measure.Row, sample func(float64, ...string)) {
+		each: func(r *sampler.Row, sample func(float64, ...string)) {
 			sample(nanoseconds(r.Stats.Cpu.Usage.Total), "total")
 		},
 	},
-	{name: "container_cpu_cfs_periods_total", help: "Enforcement periods that passed.", kind: counter, when: hasQuota, one: func(r *measure.Row) float64 { return float64(r.Stats.Cpu.CFS.Periods) }},
-	{name: "container_cpu_cfs_throttled_periods_total", help: "Periods in which the container was throttled.", kind: counter, when: hasQuota, one: func(r *measure.Row) float64 { return float64(r.Stats.Cpu.CFS.ThrottledPeriods) }},
-	{name: "container_cpu_cfs_throttled_seconds_total", help: "Time that the container was throttled.", kind: counter, when: hasQuota, one: func(r *measure.Row) float64 { return nanoseconds(r.Stats.Cpu.CFS.ThrottledTime) }},
-	{name: "container_cpu_cfs_burst_periods_total", help: "Periods with a burst.", kind: counter, when: hasQuota, one: func(r *measure.Row) float64 { return float64(r.Stats.Cpu.CFS.BurstsPeriods) }},
-	{name: "container_cpu_cfs_burst_seconds_total", help: "Time spent in bursts.", kind: counter, when: hasQuota, one: func(r *measure.Row) float64 { return nanoseconds(r.Stats.Cpu.CFS.BurstTime) }},
-	{name: "container_memory_cache", help: "Page cache.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.Cache) }},
-	{name: "container_memory_rss", help: "Anonymous memory.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.RSS) }},
-	{name: "container_memory_kernel_usage", help: "Memory of the kernel.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.KernelUsage) }},
-	{name: "container_memory_mapped_file", help: "Mapped files.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.MappedFile) }},
-	{name: "container_memory_swap", help: "Swap in use.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.Swap) }},
-	{name: "container_memory_failcnt", help: "How often the limit was hit.", kind: counter, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.Failcnt) }},
-	{name: "container_memory_usage_bytes", help: "Memory in use, whenever it was last touched.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.Usage) }},
-	{name: "container_memory_max_usage_bytes", help: "Most memory that was ever in use.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.MaxUsage) }},
-	{name: "container_memory_working_set_bytes", help: "Memory in use less inactive file pages.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.WorkingSet) }},
-	{name: "container_memory_total_active_file_bytes", help: "Active file pages.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.TotalActiveFile) }},
-	{name: "container_memory_total_inactive_file_bytes", help: "Inactive file pages.", kind: gauge, one: func(r *measure.Row) float64 { return float64(r.Stats.Memory.TotalInactiveFile) }},
+	{name: "container_cpu_cfs_periods_total", help: "Enforcement periods that passed.", kind: counter, when: hasQuota, one: func(r *sampler.Row) float64 { return float64(r.Stats.Cpu.CFS.Periods) }},
+	{name: "container_cpu_cfs_throttled_periods_total", help: "Periods in which the container was throttled.", kind: counter, when: hasQuota, one: func(r *sampler.Row) float64 { return float64(r.Stats.Cpu.CFS.ThrottledPeriods) }},
+	{name: "container_cpu_cfs_throttled_seconds_total", help: "Time that the container was throttled.", kind: counter, when: hasQuota, one: func(r *sampler.Row) float64 { return nanoseconds(r.Stats.Cpu.CFS.ThrottledTime) }},
+	{name: "container_cpu_cfs_burst_periods_total", help: "Periods with a burst.", kind: counter, when: hasQuota, one: func(r *sampler.Row) float64 { return float64(r.Stats.Cpu.CFS.BurstsPeriods) }},
+	{name: "container_cpu_cfs_burst_seconds_total", help: "Time spent in bursts.", kind: counter, when: hasQuota, one: func(r *sampler.Row) float64 { return nanoseconds(r.Stats.Cpu.CFS.BurstTime) }},
+	{name: "container_memory_cache", help: "Page cache.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.Cache) }},
+	{name: "container_memory_rss", help: "Anonymous memory.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.RSS) }},
+	{name: "container_memory_kernel_usage", help: "Memory of the kernel.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.KernelUsage) }},
+	{name: "container_memory_mapped_file", help: "Mapped files.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.MappedFile) }},
+	{name: "container_memory_swap", help: "Swap in use.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.Swap) }},
+	{name: "container_memory_failcnt", help: "How often the limit was hit.", kind: counter, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.Failcnt) }},
+	{name: "container_memory_usage_bytes", help: "Memory in use, whenever it was last touched.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.Usage) }},
+	{name: "container_memory_max_usage_bytes", help: "Most memory that was ever in use.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.MaxUsage) }},
+	{name: "container_memory_working_set_bytes", help: "Memory in use less inactive file pages.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.WorkingSet) }},
+	{name: "container_memory_total_active_file_bytes", help: "Active file pages.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.TotalActiveFile) }},
+	{name: "container_memory_total_inactive_file_bytes", help: "Inactive file pages.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Memory.TotalInactiveFile) }},
 	{
 		name: "container_memory_failures_total", help: "Page faults.", kind: counter, extra: []string{"failure_type", "scope"},
-		each: func(r *measure.Row, sample func(float64, ...string)) {
+		each: func(r *sampler.Row, sample func(float64, ...string)) {
 			m := r.Stats.Memory
 			sample(float64(m.ContainerData.Pgfault), "pgfault", "container")
 			sample(float64(m.ContainerData.Pgmajfault), "pgmajfault", "container")
@@ -80,7 +80,7 @@ var cadvisorFamilies = []family{
 	{
 		name: "container_blkio_device_usage_total", help: "Bytes by block device and operation.", kind: counter, when: hasDiskIO,
 		extra: []string{"device", "major", "minor", "operation"},
-		each: func(r *measure.Row, sample func(float64, ...string)) {
+		each: func(r *sampler.Row, sample func(float64, ...string)) {
 			for _, disk := range r.Stats.DiskIo.IoServiceBytes {
 				major, minor := strconv.FormatUint(disk.Major, 10), strconv.FormatUint(disk.Minor, 10)
 				for _, operation := range operations {
@@ -99,31 +99,31 @@ var cadvisorFamilies = []family{
 	networkFamily("container_network_transmit_packets_total", "Packets sent.", func(i *model.InterfaceStats) uint64 { return i.TxPackets }),
 	networkFamily("container_network_transmit_packets_dropped_total", "Packets dropped.", func(i *model.InterfaceStats) uint64 { return i.TxDropped }),
 	networkFamily("container_network_transmit_errors_total", "Errors.", func(i *model.InterfaceStats) uint64 { return i.TxErrors }),
-	{name: "container_processes", help: "Processes.", kind: gauge, when: hasProcess, one: func(r *measure.Row) float64 { return float64(r.Stats.Processes.ProcessCount) }},
-	{name: "container_file_descriptors", help: "Open files.", kind: gauge, when: hasProcess, one: func(r *measure.Row) float64 { return float64(r.Stats.Processes.FdCount) }},
-	{name: "container_sockets", help: "Open sockets.", kind: gauge, when: hasProcess, one: func(r *measure.Row) float64 { return float64(r.Stats.Processes.SocketCount) }},
-	{name: "container_threads_max", help: "Most threads allowed; 0 is no limit.", kind: gauge, when: hasProcess, one: func(r *measure.Row) float64 { return float64(r.Stats.Processes.ThreadsMax) }},
-	{name: "container_threads", help: "Threads.", kind: gauge, when: hasProcess, one: func(r *measure.Row) float64 { return float64(r.Stats.Processes.ThreadsCurrent) }},
+	{name: "container_processes", help: "Processes.", kind: gauge, when: hasProcess, one: func(r *sampler.Row) float64 { return float64(r.Stats.Processes.ProcessCount) }},
+	{name: "container_file_descriptors", help: "Open files.", kind: gauge, when: hasProcess, one: func(r *sampler.Row) float64 { return float64(r.Stats.Processes.FdCount) }},
+	{name: "container_sockets", help: "Open sockets.", kind: gauge, when: hasProcess, one: func(r *sampler.Row) float64 { return float64(r.Stats.Processes.SocketCount) }},
+	{name: "container_threads_max", help: "Most threads allowed; 0 is no limit.", kind: gauge, when: hasProcess, one: func(r *sampler.Row) float64 { return float64(r.Stats.Processes.ThreadsMax) }},
+	{name: "container_threads", help: "Threads.", kind: gauge, when: hasProcess, one: func(r *sampler.Row) float64 { return float64(r.Stats.Processes.ThreadsCurrent) }},
 	{
 		name: "container_ulimits_soft", help: "Soft limits of the container's first process; -1 is no limit.", kind: gauge, when: hasProcess,
 		extra: []string{"ulimit"},
-		each: func(r *measure.Row, sample func(float64, ...string)) {
+		each: func(r *sampler.Row, sample func(float64, ...string)) {
 			for _, u := range r.Stats.Processes.Ulimits {
 				sample(float64(u.SoftLimit), u.Name)
 			}
 		},
 	},
-	{name: "container_oom_events_total", help: "Times that the container ran out of memory.", kind: counter, one: func(r *measure.Row) float64 { return float64(r.Stats.OOMEvents) }},
+	{name: "container_oom_events_total", help: "Times that the container ran out of memory.", kind: counter, one: func(r *sampler.Row) float64 { return float64(r.Stats.OOMEvents) }},
 }
 
 // pressureFamilies are there only where the kernel counts pressure per cgroup.
 var pressureFamilies = []family{
-	{name: "container_pressure_cpu_stalled_seconds_total", help: "Time that no task of the container could go on for lack of cpu.", kind: counter, one: func(r *measure.Row) float64 { return microseconds(r.Stats.Cpu.PSI.Full.Total) }},
-	{name: "container_pressure_cpu_waiting_seconds_total", help: "Time that some task of the container waited for lack of cpu.", kind: counter, one: func(r *measure.Row) float64 { return microseconds(r.Stats.Cpu.PSI.Some.Total) }},
-	{name: "container_pressure_memory_stalled_seconds_total", help: "Time that no task of the container could go on for lack of memory.", kind: counter, one: func(r *measure.Row) float64 { return microseconds(r.Stats.Memory.PSI.Full.Total) }},
-	{name: "container_pressure_memory_waiting_seconds_total", help: "Time that some task of the container waited for lack of memory.", kind: counter, one: func(r *measure.Row) float64 { return microseconds(r.Stats.Memory.PSI.Some.Total) }},
-	{name: "container_pressure_io_stalled_seconds_total", help: "Time that no task of the container could go on for lack of io.", kind: counter, when: hasDiskIO, one: func(r *measure.Row) float64 { return microseconds(r.Stats.DiskIo.PSI.Full.Total) }},
-	{name: "container_pressure_io_waiting_seconds_total", help: "Time that some task of the container waited for lack of io.", kind: counter, when: hasDiskIO, one: func(r *measure.Row) float64 { return microseconds(r.Stats.DiskIo.PSI.Some.Total) }},
+	{name: "container_pressure_cpu_stalled_seconds_total", help: "Time that no task of the container could go on for lack of cpu.", kind: counter, one: func(r *sampler.Row) float64 { return microseconds(r.Stats.Cpu.PSI.Full.Total) }},
+	{name: "container_pressure_cpu_waiting_seconds_total", help: "Time that some task of the container waited for lack of cpu.", kind: counter, one: func(r *sampler.Row) float64 { return microseconds(r.Stats.Cpu.PSI.Some.Total) }},
+	{name: "container_pressure_memory_stalled_seconds_total", help: "Time that no task of the container could go on for lack of memory.", kind: counter, one: func(r *sampler.Row) float64 { return microseconds(r.Stats.Memory.PSI.Full.Total) }},
+	{name: "container_pressure_memory_waiting_seconds_total", help: "Time that some task of the container waited for lack of memory.", kind: counter, one: func(r *sampler.Row) float64 { return microseconds(r.Stats.Memory.PSI.Some.Total) }},
+	{name: "container_pressure_io_stalled_seconds_total", help: "Time that no task of the container could go on for lack of io.", kind: counter, when: hasDiskIO, one: func(r *sampler.Row) float64 { return microseconds(r.Stats.DiskIo.PSI.Full.Total) }},
+	{name: "container_pressure_io_waiting_seconds_total", help: "Time that some task of the container waited for lack of io.", kind: counter, when: hasDiskIO, one: func(r *sampler.Row) float64 { return microseconds(r.Stats.DiskIo.PSI.Some.Total) }},
 }
 
 // operations are those that the kernel counts by block device.
@@ -134,7 +134,7 @@ func plain(v uint64) float64 { return float64(v) }
 func fileFamily(name, help string, kind metricType, value func(*model.FsStats) float64) family {
 	return family{
 		name: name, help: help, kind: kind, when: hasFiles, extra: []string{"device"},
-		each: func(r *measure.Row, sample func(float64, ...string)) {
+		each: func(r *sampler.Row, sample func(float64, ...string)) {
 			for i := range r.Stats.Filesystem {
 				sample(value(&r.Stats.Filesystem[i]), r.Stats.Filesystem[i].Device)
 			}
@@ -149,7 +149,7 @@ func ioFamily(name, help string, kind metricType, table func(*model.DiskIoStats)
 ) family {
 	return family{
 		name: name, help: help, kind: kind, when: hasDiskIO, extra: []string{"device"},
-		each: func(r *measure.Row, sample func(float64, ...string)) {
+		each: func(r *sampler.Row, sample func(float64, ...string)) {
 			for _, disk := range table(r.Stats.DiskIo) {
 				sample(convert(disk.Stats[operation]), disk.Device)
 			}
@@ -166,7 +166,7 @@ func ioFamily(name, help string, kind metricType, table func(*model.DiskIoStats)
 func networkFamily(name, help string, value func(*model.InterfaceStats) uint64) family {
 	return family{
 		name: name, help: help, kind: counter, when: hasNetwork, extra: []string{"interface"},
-		each: func(r *measure.Row, sample func(float64, ...string)) {
+		each: func(r *sampler.Row, sample func(float64, ...string)) {
 			for i := range r.Stats.Network.Interfaces {
 				sample(float64(value(&r.Stats.Network.Interfaces[i])), r.Stats.Network.Interfaces[i].Name)
 			}

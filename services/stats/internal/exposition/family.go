@@ -16,7 +16,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
 // family describes one metric family.
@@ -24,11 +24,11 @@ type family struct {
 	name, help string
 	kind       dto.MetricType
 	// when says for which rows there are samples; nil is all.
-	when func(*measure.Row) bool
+	when func(*sampler.Row) bool
 	// one gives the one sample of a row without labels of its own; each is for
 	// those with more samples. One of the two is set.
-	one  func(*measure.Row) float64
-	each func(row *measure.Row, sample func(value float64, labels ...string))
+	one  func(*sampler.Row) float64
+	each func(row *sampler.Row, sample func(value float64, labels ...string))
 	// extra are the names of the labels that each passes values for.
 	extra []string
 	// untimed samples carry no timestamp.
@@ -37,7 +37,7 @@ type family struct {
 
 // labelled is a row with its labels.
 type labelled struct {
-	*measure.Row
+	*sampler.Row
 	labels []*dto.LabelPair // In name order.
 }
 

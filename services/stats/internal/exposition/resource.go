@@ -4,13 +4,13 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/polylet/polylet/services/stats/internal/inventory"
-	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
 // Resource returns the /metrics/resource document: CPU, memory and swap of
 // the node, of the pods that run and of their containers.
 // Source: shared kubelet surface 7.3.
-func Resource(rows []measure.Row, pods []inventory.PresentPod, err error) Document {
+func Resource(rows []sampler.Row, pods []inventory.PresentPod, err error) Document {
 	return func(emit func(*dto.MetricFamily) error) error {
 		node, podRows, containers := resourceRows(rows, pods)
 		for _, group := range []struct {
@@ -30,7 +30,7 @@ func Resource(rows []measure.Row, pods []inventory.PresentPod, err error) Docume
 
 // resourceRows picks the rows of the node, of present pods and of their
 // present containers.
-func resourceRows(rows []measure.Row, pods []inventory.PresentPod) (node, podRows, containers []labelled) {
+func resourceRows(rows []sampler.Row, pods []inventory.PresentPod) (node, podRows, containers []labelled) {
 	present := map[string]bool{}
 	for _, pod := range pods {
 		present[pod.Sandbox.Pod.UID] = true
@@ -42,26 +42,26 @@ func resourceRows(rows []measure.Row, pods []inventory.PresentPod) (node, podRow
 		row := &rows[i]
 		namespace, name := pair("namespace", row.Pod.Namespace), pair("pod", row.Pod.Name)
 		switch {
-		case row.Kind == measure.Machine:
+		case row.Kind == sampler.Machine:
 			node = append(node, labelled{row, nil})
-		case row.Kind == measure.Pod && present[row.Pod.UID]:
+		case row.Kind == sampler.Pod && present[row.Pod.UID]:
 			podRows = append(podRows, labelled{row, []*dto.LabelPair{namespace, name}})
-		case row.Kind == measure.Container && present[row.ID]:
+		case row.Kind == sampler.Container && present[row.ID]:
 			containers = append(containers, labelled{row, []*dto.LabelPair{pair("container", row.Container), namespace, name}})
 		}
 	}
 	return node, podRows, containers
 }
 
-func cpuSeconds(r *measure.Row) float64 { return nanoseconds(r.Stats.Cpu.Usage.Total) }
-func workingSet(r *measure.Row) float64 { return float64(r.Stats.Memory.WorkingSet) }
-func swapUsed(r *measure.Row) float64   { return float64(r.Stats.Memory.Swap) }
-func swapLimit(r *measure.Row) float64  { return float64(*r.SwapLimit) }
+func cpuSeconds(r *sampler.Row) float64 { return nanoseconds(r.Stats.Cpu.Usage.Total) }
+func workingSet(r *sampler.Row) float64 { return float64(r.Stats.Memory.WorkingSet) }
+func swapUsed(r *sampler.Row) float64   { return float64(r.Stats.Memory.Swap) }
+func swapLimit(r *sampler.Row) float64  { return float64(*r.SwapLimit) }
 
-func swapLimited(r *measure.Row) bool { return r.SwapLimit != nil }
-func started(r *measure.Row) bool     { return !r.StartTime.IsZero() }
+func swapLimited(r *sampler.Row) bool { return r.SwapLimit != nil }
+func started(r *sampler.Row) bool     { return !r.StartTime.IsZero() }
 
-func startSeconds(r *measure.Row) float64 { return float64(r.StartTime.UnixNano()) / 1e9 }
+func startSeconds(r *sampler.Row) float64 { return float64(r.StartTime.UnixNano()) / 1e9 }
 
 var containerResources = []family{
 	{name: "container_cpu_usage_seconds_total", help: "[STABLE] CPU time that the container used.", kind: counter, one: cpuSeconds},

@@ -9,7 +9,7 @@ import (
 
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
-	"github.com/polylet/polylet/services/stats/internal/collect"
+	"github.com/polylet/polylet/services/stats/internal/collector"
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/machine"
 	"github.com/polylet/polylet/services/stats/internal/process"
@@ -18,7 +18,7 @@ import (
 
 // Deps is what the server serves.
 type Deps struct {
-	Collector *collect.Collector
+	Collector *collector.Collector
 	Machine   *machine.Machine
 	Proc      process.Proc
 	// RootDir is the directory whose filesystem the machine document counts.

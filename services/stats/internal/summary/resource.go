@@ -5,21 +5,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/polylet/polylet/services/stats/internal/measure"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
-func timeOf(row *measure.Row) metav1.Time { return metav1.NewTime(row.Stats.Timestamp) }
+func timeOf(row *sampler.Row) metav1.Time { return metav1.NewTime(row.Stats.Timestamp) }
 
-func startTime(row *measure.Row) metav1.Time { return metav1.NewTime(row.StartTime) }
+func startTime(row *sampler.Row) metav1.Time { return metav1.NewTime(row.StartTime) }
 
-func cpuStats(row *measure.Row) *statsapi.CPUStats {
+func cpuStats(row *sampler.Row) *statsapi.CPUStats {
 	return &statsapi.CPUStats{
 		Time: timeOf(row), UsageCoreNanoSeconds: &row.Stats.Cpu.Usage.Total, UsageNanoCores: row.NanoCores,
 		PSI: pressure(&row.Stats.Cpu.PSI),
 	}
 }
 
-func memoryStats(row *measure.Row) *statsapi.MemoryStats {
+func memoryStats(row *sampler.Row) *statsapi.MemoryStats {
 	m := row.Stats.Memory
 	out := &statsapi.MemoryStats{
 		Time: timeOf(row), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS,
@@ -35,7 +35,7 @@ func memoryStats(row *measure.Row) *statsapi.MemoryStats {
 	return out
 }
 
-func swap(row *measure.Row) *statsapi.SwapStats {
+func swap(row *sampler.Row) *statsapi.SwapStats {
 	out := &statsapi.SwapStats{Time: timeOf(row), SwapUsageBytes: &row.Stats.Memory.Swap}
 	if row.SwapLimit != nil {
 		available := uint64(0)
@@ -47,7 +47,7 @@ func swap(row *measure.Row) *statsapi.SwapStats {
 	return out
 }
 
-func ioStats(row *measure.Row) *statsapi.IOStats {
+func ioStats(row *sampler.Row) *statsapi.IOStats {
 	if row.Stats.DiskIo == nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ func pressure(p *model.PSIStats) *statsapi.PSIStats {
 }
 
 // network shows all interfaces, and eth0 or else the first as the default one.
-func network(row *measure.Row) *statsapi.NetworkStats {
+func network(row *sampler.Row) *statsapi.NetworkStats {
 	if row.Stats.Network == nil {
 		return nil
 	}
@@ -77,7 +77,7 @@ func network(row *measure.Row) *statsapi.NetworkStats {
 	return out
 }
 
-func processCount(row *measure.Row) uint64 {
+func processCount(row *sampler.Row) uint64 {
 	if row.Stats.Processes == nil {
 		return 0
 	}

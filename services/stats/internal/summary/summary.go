@@ -11,8 +11,8 @@ import (
 
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
-	"github.com/polylet/polylet/services/stats/internal/measure"
 	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
 // SystemContainer is a group that the document shows under a name of its own.
@@ -24,7 +24,7 @@ type Facts struct {
 	NodeName string
 	BootTime time.Time
 	// Rows are the measured cgroups, Pods those that run.
-	Rows []measure.Row
+	Rows []sampler.Row
 	Pods []inventory.PresentPod
 	// System are the system containers to show.
 	System []SystemContainer
@@ -58,14 +58,14 @@ type RuntimeFilesystem struct {
 
 // Build makes the document.
 func Build(f Facts) *statsapi.Summary {
-	b := builder{Facts: f, byCgroup: map[string]*measure.Row{}, byID: map[string]*measure.Row{}, byPod: map[string]*measure.Row{}}
+	b := builder{Facts: f, byCgroup: map[string]*sampler.Row{}, byID: map[string]*sampler.Row{}, byPod: map[string]*sampler.Row{}}
 	for i := range f.Rows {
 		row := &f.Rows[i]
 		b.byCgroup[row.Cgroup] = row
 		if row.ID != "" {
 			b.byID[row.ID] = row
 		}
-		if row.Kind == measure.Pod {
+		if row.Kind == sampler.Pod {
 			b.byPod[row.Pod.UID] = row
 		}
 	}
@@ -78,7 +78,7 @@ func Build(f Facts) *statsapi.Summary {
 
 type builder struct {
 	Facts
-	byCgroup, byID, byPod map[string]*measure.Row
+	byCgroup, byID, byPod map[string]*sampler.Row
 }
 
 func (b *builder) node() statsapi.NodeStats {
@@ -119,7 +119,7 @@ func (b *builder) pod(p inventory.PresentPod) statsapi.PodStats {
 		StartTime: metav1.NewTime(p.Sandbox.CreateTime), Containers: []statsapi.ContainerStats{},
 	}
 	var processes uint64
-	var rows []*measure.Row
+	var rows []*sampler.Row
 	sandbox := b.byID[p.Sandbox.ID]
 	for _, c := range p.Containers {
 		row := b.byID[c.ID]
@@ -149,7 +149,7 @@ func (b *builder) pod(p inventory.PresentPod) statsapi.PodStats {
 	return out
 }
 
-func (b *builder) container(c inventory.Container, row *measure.Row) statsapi.ContainerStats {
+func (b *builder) container(c inventory.Container, row *sampler.Row) statsapi.ContainerStats {
 	out := statsapi.ContainerStats{Name: c.Name, StartTime: metav1.NewTime(c.StartTime)}
 	if row != nil {
 		out.CPU, out.Memory, out.Swap = cpuStats(row), memoryStats(row), swap(row)
@@ -164,7 +164,7 @@ func (b *builder) container(c inventory.Container, row *measure.Row) statsapi.Co
 }
 
 // sum adds the containers of a pod that has no cgroup of its own.
-func (b *builder) sum(out *statsapi.PodStats, rows []*measure.Row) {
+func (b *builder) sum(out *statsapi.PodStats, rows []*sampler.Row) {
 	if len(rows) == 0 {
 		return
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
-	"github.com/polylet/polylet/services/stats/internal/measure"
 	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
 )
 
 var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func ptr[T any](v T) *T { return &v }
 
-func row(cgroup string, kind measure.Kind, id string, pod inventory.Pod, n uint64) measure.Row {
-	return measure.Row{
-		Target: measure.Target{Cgroup: cgroup, Kind: kind, ID: id, Pod: pod, StartTime: at.Add(-time.Minute)}, NanoCores: ptr(n), MemoryLimit: n * 10, SwapLimit: ptr(n),
+func row(cgroup string, kind sampler.Kind, id string, pod inventory.Pod, n uint64) sampler.Row {
+	return sampler.Row{
+		Target: sampler.Target{Cgroup: cgroup, Kind: kind, ID: id, Pod: pod, StartTime: at.Add(-time.Minute)}, NanoCores: ptr(n), MemoryLimit: n * 10, SwapLimit: ptr(n),
 		Stats: &model.ContainerStats{
 			Timestamp: at, Cpu: &model.CpuStats{Usage: model.CpuUsage{Total: n * 100}, PSI: model.PSIStats{Some: model.PSIData{Total: n, Avg10: 1.5}}},
 			Memory: &model.MemoryStats{Usage: n * 4, WorkingSet: n * 3, RSS: n * 2, Swap: n / 2, ContainerData: model.MemoryStatsMemoryData{Pgfault: n, Pgmajfault: 1}},
@@ -32,15 +32,15 @@ func row(cgroup string, kind measure.Kind, id string, pod inventory.Pod, n uint6
 func facts() Facts {
 	pod := inventory.Pod{Namespace: "shop", Name: "web-0", UID: "u"}
 	bare := inventory.Pod{Namespace: "shop", Name: "bare", UID: "v"}
-	sandbox := row("/kubepods/podu/s", measure.Sandbox, "s", pod, 1)
+	sandbox := row("/kubepods/podu/s", sampler.Sandbox, "s", pod, 1)
 	sandbox.Stats.Network = &model.NetworkStats{Interfaces: []model.InterfaceStats{{Name: "net1", RxBytes: 1}, {Name: "eth0", RxBytes: 2, TxBytes: 3}}}
 	fs := disk.Filesystem{Time: at, Capacity: 1000, Free: 600, Available: 500, Inodes: 100, InodesFree: 70}
 	image := &RuntimeFilesystem{Filesystem: fs, Usage: disk.Usage{Time: at, Mountpoint: "/var/lib/runtime", Bytes: 44, Inodes: 4}}
 	return Facts{
 		NodeName: "n1", BootTime: at.Add(-time.Hour), System: []SystemContainer{{"pods", "/kubepods"}, {"runtime", "/absent"}},
-		Rows: []measure.Row{
-			row("/", measure.Machine, "", inventory.Pod{}, 100), row("/kubepods", measure.Group, "", inventory.Pod{}, 50), row("/kubepods/podu", measure.Pod, "", pod, 20), sandbox,
-			row("/kubepods/podu/c", measure.Container, "c", pod, 10), row("/x/d", measure.Container, "d", bare, 8), row("/x/e", measure.Container, "e", bare, 6),
+		Rows: []sampler.Row{
+			row("/", sampler.Machine, "", inventory.Pod{}, 100), row("/kubepods", sampler.Group, "", inventory.Pod{}, 50), row("/kubepods/podu", sampler.Pod, "", pod, 20), sandbox,
+			row("/kubepods/podu/c", sampler.Container, "c", pod, 10), row("/x/d", sampler.Container, "d", bare, 8), row("/x/e", sampler.Container, "e", bare, 6),
 		},
 		Pods: []inventory.PresentPod{
 			{Sandbox: inventory.Sandbox{ID: "t", Pod: bare, CreateTime: at}, Containers: []inventory.Container{{ID: "d", Name: "d", StartTime: at}, {ID: "e", Name: "e", StartTime: at}}},

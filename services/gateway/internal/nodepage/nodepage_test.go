@@ -1,0 +1,280 @@
+package nodepage
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/testkit/grpctest"
+)
+
+const secret = "hunter2"
+
+// fakePeers are podsync, probes and stats with one pod; nodestatus is away.
+type fakePeers struct {
+	podsapi.UnimplementedPodsServer
+	podsyncv1.UnimplementedPodSyncServiceServer
+	probesv1.UnimplementedProbesServiceServer
+	statsv1.UnimplementedStatsServiceServer
+	lists atomic.Int32
+}
+
+func (f *fakePeers) ListPods(context.Context, *podsapi.ListPodsRequest) (*podsapi.ListPodsResponse, error) {
+	f.lists.Add(1)
+	raw, err := (&v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{"a": secret}},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "c", Image: "img:1", Args: []string{"--password=" + secret}, Env: []v1.EnvVar{{Name: "PASSWORD", Value: secret}},
+		}}},
+		Status: v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{
+			Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull"}},
+		}}},
+	}).Marshal()
+	return &podsapi.ListPodsResponse{Pods: [][]byte{raw}}, err
+}
+
+func waits() []*podsyncv1.Wait {
+	return []*podsyncv1.Wait{{Kind: "image", Object: "img:1", Reason: "<b>not found</b>", Advice: "push it"}}
+}
+
+func (f *fakePeers) ListWaits(context.Context, *podsyncv1.ListWaitsRequest) (*podsyncv1.ListWaitsResponse, error) {
+	return &podsyncv1.ListWaitsResponse{Pods: []*podsyncv1.PodWaits{{Pod: &podsyncv1.PodRef{Uid: "u"}, Waits: waits()}}}, nil
+}
+
+func (f *fakePeers) ExplainPod(_ context.Context, req *podsyncv1.ExplainPodRequest) (*podsyncv1.ExplainPodResponse, error) {
+	return &podsyncv1.ExplainPodResponse{
+		Pod: req.GetPod(), Phase: "Pending", Waits: waits(),
+		Timeline: []*podsyncv1.TimelineEntry{{Time: timestamppb.New(time.Unix(1, 0)), Step: "pull image", Error: "not found", Count: 3}},
+	}, nil
+}
+
+func (f *fakePeers) ListProbes(context.Context, *probesv1.ListProbesRequest) (*probesv1.ListProbesResponse, error) {
+	return &probesv1.ListProbesResponse{Probes: []*probesv1.ProbeState{
+		{Message: "command timed out: \"check " + secret + "\"", Target: &podsyncv1.ProbeTarget{
+			Key:     &podsyncv1.ProbeKey{Container: "c", Type: podsyncv1.ProbeType_PROBE_TYPE_LIVENESS},
+			Handler: &podsyncv1.ProbeTarget_Exec{Exec: &podsyncv1.ExecHandler{Command: []string{"check", secret}}},
+		}},
+		{Message: "{\"session\":\"" + secret + "\"}", Target: &podsyncv1.ProbeTarget{
+			Key: &podsyncv1.ProbeKey{Container: "c", Type: podsyncv1.ProbeType_PROBE_TYPE_READINESS},
+			Handler: &podsyncv1.ProbeTarget_HttpGet{HttpGet: &podsyncv1.HTTPGetHandler{
+				Path: "/ok?token=" + secret, Headers: []*podsyncv1.HTTPHeader{{Name: "Authorization", Value: secret}},
+			}},
+		}},
+	}}, nil
+}
+
+func (f *fakePeers) GetSummary(context.Context, *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+	return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"cpu":{"usageNanoCores":500000000}},"pods":[{"podRef":{"uid":"u"},"containers":[{"name":"c","memory":{"workingSetBytes":1024}}]}]}`)}, nil
+}
+
+// fakeNode knows the node's events and, yet, no Node.
+type fakeNode struct {
+	nodestatusv1.UnimplementedNodeStatusServiceServer
+}
+
+func (fakeNode) ListRecentEvents(context.Context, *nodestatusv1.ListRecentEventsRequest) (*nodestatusv1.ListRecentEventsResponse, error) {
+	return &nodestatusv1.ListRecentEventsResponse{Events: []*nodestatusv1.NodeEvent{
+		{Time: timestamppb.New(time.Unix(1, 0)), Type: "Normal", Reason: "Starting", Message: "Starting kubelet.", Count: 1},
+		{Time: timestamppb.New(time.Unix(3, 0)), Type: "Warning", Reason: "Rebooted", Message: "has been rebooted", Count: 2},
+	}}, nil
+}
+
+func start(t *testing.T) (*httptest.Server, *fakePeers) {
+	t.Helper()
+	fake := &fakePeers{}
+	peers := grpctest.New(func(s *grpc.Server) {
+		podsapi.RegisterPodsServer(s, fake)
+		podsyncv1.RegisterPodSyncServiceServer(s, fake)
+		probesv1.RegisterProbesServiceServer(s, fake)
+		statsv1.RegisterStatsServiceServer(s, fake)
+		nodestatusv1.RegisterNodeStatusServiceServer(s, fakeNode{})
+	})
+	conn, err := peers.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "container_x 1") })
+	server := httptest.NewServer(New(Config{NodeName: "node-1", Podsync: conn, Probes: conn, Stats: conn, Nodestatus: conn, Metrics: metrics}))
+	t.Cleanup(func() {
+		server.Close()
+		conn.Close()
+		peers.Close()
+	})
+	return server, fake
+}
+
+// get asks and returns the answer with its body.
+func get(t *testing.T, s *httptest.Server, path string, edit func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if edit != nil {
+		edit(req)
+	}
+	res, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+func TestThePageAnswersOnlyWhomAndWhatItMay(t *testing.T) {
+	server, _ := start(t)
+	for name, c := range map[string]struct {
+		path   string
+		edit   func(*http.Request)
+		status int
+	}{
+		"the page":                    {"/", nil, 200},
+		"localhost":                   {"/api/overview", func(r *http.Request) { r.Host = "localhost:4194" }, 200},
+		"the node's name":             {"/", func(r *http.Request) { r.Host = "NODE-1:4194" }, 200},
+		"an IPv6 address":             {"/", func(r *http.Request) { r.Host = "[::1]:4194" }, 200},
+		"a name that was rebound":     {"/api/overview", func(r *http.Request) { r.Host = "evil.example:4194" }, 421},
+		"a name that begins alike":    {"/", func(r *http.Request) { r.Host = "localhost.evil.example" }, 421},
+		"a number that is no address": {"/", func(r *http.Request) { r.Host = "127.0.0.1.evil.example" }, 421},
+		"POST":                        {"/api/overview", func(r *http.Request) { r.Method = http.MethodPost }, 405},
+		"DELETE":                      {"/metrics", func(r *http.Request) { r.Method = http.MethodDelete }, 405},
+		"HEAD":                        {"/", func(r *http.Request) { r.Method = http.MethodHead }, 200},
+		"another site's script":       {"/api/usage", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		"a link on another site": {"/", func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Sec-Fetch-Mode", "navigate")
+		}, 200},
+		"no such path":       {"/api/secrets", nil, 404},
+		"files beside it":    {"/static/page.js", nil, 404},
+		"cAdvisor's metrics": {"/metrics", nil, 200},
+	} {
+		res, body := get(t, server, c.path, c.edit)
+		if res.StatusCode != c.status {
+			t.Errorf("%s: %d %s, want %d", name, res.StatusCode, body, c.status)
+		}
+		if policy := res.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || res.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: Content-Security-Policy %q", name, policy)
+		}
+	}
+}
+
+func TestAllThatThePageLoadsIsItsOwn(t *testing.T) {
+	server, _ := start(t)
+	_, html := get(t, server, "/", nil)
+	for _, path := range []string{"/page.css", "/page.js", "/pod.js", "/dom.js", "/chart.js", "/words.js"} {
+		res, body := get(t, server, path, nil)
+		if res.StatusCode != 200 || body == "" {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+		again, _ := get(t, server, path, func(r *http.Request) { r.Header.Set("If-None-Match", res.Header.Get("ETag")) })
+		if again.StatusCode != http.StatusNotModified {
+			t.Errorf("%s again: %d", path, again.StatusCode)
+		}
+		html += strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "")
+	}
+	for _, foreign := range []string{"https://", "//cdn", "innerHTML", "eval(", "<style", "onclick=\""} {
+		if strings.Contains(html, foreign) {
+			t.Errorf("%q is in the page", foreign)
+		}
+	}
+}
+
+func TestNoSecretOfAPodIsShown(t *testing.T) {
+	server, _ := start(t)
+	for path, want := range map[string]string{"/api/overview": `"ErrImagePull"`, "/api/pods/ns/p?uid=u": `"exec check"`} {
+		_, body := get(t, server, path, nil)
+		if strings.Contains(body, secret) || !strings.Contains(body, want) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+}
+
+func TestAnEventOfAProbeIsShownWithoutWhatTheContainerSaid(t *testing.T) {
+	got := eventsOf("n", &podsyncv1.ListRecentEventsResponse{Events: []*podsyncv1.RecentEvent{
+		{Kind: "Pod", Reason: "Unhealthy", Message: "Liveness probe failed: Get \"http://10.0.0.1/ok?token=" + secret + "\": refused"},
+		{Kind: "Pod", Reason: "ProbeWarning", Message: "Readiness probe warning: " + secret},
+		{Kind: "Pod", Reason: "Pulled", Message: "Container image: there"},
+	}}, nil)
+	for _, e := range got {
+		if strings.Contains(e.Message, secret) || e.Message == "" {
+			t.Errorf("%s: %q", e.Reason, e.Message)
+		}
+	}
+	if len(got) != 3 || got[0].Message == got[1].Message {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatIsAwayIsNamedAndTheRestIsShown(t *testing.T) {
+	server, _ := start(t)
+	_, body := get(t, server, "/api/overview", nil)
+	var o overview
+	if err := json.Unmarshal([]byte(body), &o); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.Problems) != 2 || !strings.HasPrefix(o.Problems[0], "events: ") || !strings.HasPrefix(o.Problems[1], "node: ") {
+		t.Errorf("problems: %v", o.Problems)
+	}
+	if len(o.Pods) != 1 || len(o.Pods[0].Waits) != 1 || o.Pods[0].Waits[0].Advice != "push it" || len(o.Services) != 5 {
+		t.Errorf("%+v", o)
+	}
+	if len(o.Events) != 2 || o.Events[0].Reason != "Rebooted" || o.Events[0].Kind != "Node" || o.Events[0].Name != "node-1" || o.Events[0].Count != 2 || o.Events[1].Reason != "Starting" {
+		t.Errorf("events: %+v", o.Events)
+	}
+	_, body = get(t, server, "/api/usage", nil)
+	var u usage
+	if err := json.Unmarshal([]byte(body), &u); err != nil || u.Node.CPU != 0.5 || u.Containers["u/c"].Memory != 1024 {
+		t.Errorf("%+v %v", u, err)
+	}
+	_, body = get(t, server, "/api/pods/ns/p", nil)
+	var p podPage
+	if err := json.Unmarshal([]byte(body), &p); err != nil || len(p.Timeline) != 1 || p.Timeline[0].Count != 3 || len(p.Probes) != 2 {
+		t.Errorf("%+v %v", p, err)
+	}
+}
+
+func TestManyViewersCostAsMuchAsOne(t *testing.T) {
+	server, fake := start(t)
+	for range 20 {
+		get(t, server, "/api/overview", nil)
+	}
+	if n := fake.lists.Load(); n > 5 {
+		t.Errorf("podsync was asked %d times", n)
+	}
+}
+
+func TestEventsOfPodsAndOfTheNodeAreOneListTheNewestFirst(t *testing.T) {
+	at := func(second int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(second, 0)) }
+	got := eventsOf("n", &podsyncv1.ListRecentEventsResponse{Events: []*podsyncv1.RecentEvent{
+		{Time: at(1), Kind: "Pod", Name: "p", Reason: "Pulled"}, {Time: at(4), Kind: "Pod", Name: "p", Reason: "Started"},
+	}}, &nodestatusv1.ListRecentEventsResponse{Events: []*nodestatusv1.NodeEvent{{Time: at(2), Reason: "Starting"}, {Time: at(3), Reason: "NodeReady"}}})
+	var order []string
+	for _, e := range got {
+		order = append(order, e.Kind+" "+e.Name+" "+e.Reason)
+	}
+	if text := strings.Join(order, ", "); text != "Pod p Started, Node n NodeReady, Node n Starting, Pod p Pulled" {
+		t.Error(text)
+	}
+	if none := eventsOf("n", nil, nil); none == nil || len(none) != 0 {
+		t.Errorf("of nobody: %v, want an empty list", none)
+	}
+}

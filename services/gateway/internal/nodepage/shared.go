@@ -1,0 +1,37 @@
+package nodepage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// freshFor is how long an answer is good for everybody who asks.
+const freshFor = time.Second
+
+// shared is one document that is computed at most once a second however many
+// ask for it, and not at all while nobody does.
+type shared struct {
+	mu   sync.Mutex
+	at   time.Time
+	body []byte
+}
+
+func (s *shared) get(ctx context.Context, ask func(context.Context) any) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.body != nil && time.Since(s.at) < freshFor {
+		return s.body, nil
+	}
+	// One viewer who leaves does not spoil the answer for the next.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	defer cancel()
+	body, err := json.Marshal(ask(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("encode the page's data: %w", err)
+	}
+	s.body, s.at = body, time.Now()
+	return body, nil
+}

@@ -1,0 +1,174 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"google.golang.org/grpc"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+)
+
+const (
+	// callDeadline bounds a question to a peer.
+	callDeadline = 5 * time.Second
+	// unreadyPeriod is between two questions while the runtime is not ready:
+	// the Node is to be Ready as soon as it is.
+	unreadyPeriod = 200 * time.Millisecond
+	// imagesPeriod is between two looks at the images.
+	imagesPeriod = time.Minute
+)
+
+// Podsync asks podsync.
+type Podsync struct {
+	client podsyncv1.PodSyncServiceClient
+	health health.Reporter
+	store  *Store
+	// period is between two questions while all is well.
+	period time.Duration
+	// ran belongs to RunRuntime.
+	ran elapsed
+}
+
+// NewPodsync returns a client that asks every period.
+func NewPodsync(conn grpc.ClientConnInterface, reporter health.Reporter, store *Store, period time.Duration) *Podsync {
+	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn), health: reporter, store: store, period: period}
+}
+
+// RunRuntime follows the state of the runtime until ctx is done.
+func (p *Podsync) RunRuntime(ctx context.Context) error {
+	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: 0.2})
+	p.ran = elapsed{last: time.Now(), most: p.period + 2*callDeadline}
+	for {
+		ready, err := p.askRuntime(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait := p.period
+		switch {
+		case err != nil:
+			p.health.Set("podsync", false, fmt.Sprintf("%v; the Node keeps its last state for %s", err, node.PeerGrace))
+			wait = retry.Next()
+		case !ready:
+			wait = unreadyPeriod
+		}
+		if err == nil {
+			retry.Reset()
+			p.health.Set("podsync", true, "")
+		}
+		if !sleep(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+func (p *Podsync) askRuntime(parent context.Context) (ready bool, err error) {
+	ctx, cancel := context.WithTimeout(parent, callDeadline)
+	defer cancel()
+	r, err := p.client.GetRuntime(ctx, &podsyncv1.GetRuntimeRequest{})
+	now := time.Now()
+	passed := p.ran.until(now)
+	p.store.update(func(f *node.Facts) bool {
+		old := f.Runtime
+		if err != nil {
+			f.Runtime.Unanswered += passed
+			f.Runtime.Err = err.Error()
+			return false // The Node says so after the grace, with its next look.
+		}
+		f.Runtime = runtimeFacts(old, r, now, passed)
+		return !sameRuntime(old, f.Runtime)
+	})
+	if err != nil {
+		return false, fmt.Errorf("ask podsync for the runtime: %w", err)
+	}
+	return r.GetRuntimeReady() && r.GetNetworkReady(), nil
+}
+
+// runtimeFacts is what is known after an answer that came at now; passed is the time
+// since the answer or failure before it.
+func runtimeFacts(old node.Runtime, r *podsyncv1.GetRuntimeResponse, now time.Time, passed time.Duration) node.Runtime {
+	out := old
+	out.Unanswered, out.Err = old.Unanswered+passed, ""
+	if !r.GetLastOkTime().IsValid() || r.GetLastOkTime().AsTime().Unix() <= 0 {
+		return out // podsync has just started and knows nothing yet.
+	}
+	out.Silence = max(now.Sub(r.GetLastOkTime().AsTime()), 0)
+	if old.Known {
+		// What is said to have become longer than the time that has passed comes from
+		// a clock that was set, or from processes that were stopped for a while.
+		out.Silence = min(out.Silence, old.Silence+out.Unanswered)
+	}
+	out.Unanswered, out.Known = 0, true
+	out.Name, out.Version = r.GetName(), r.GetVersion()
+	out.Ready, out.Message = r.GetRuntimeReady(), r.GetRuntimeMessage()
+	out.NetworkReady, out.NetworkMessage = r.GetNetworkReady(), r.GetNetworkMessage()
+	out.SupplementalGroupsPolicy = r.GetSupplementalGroupsPolicy()
+	out.Handlers = nil
+	for _, h := range r.GetHandlers() {
+		out.Handlers = append(out.Handlers, node.Handler{Name: h.GetName(), RecursiveReadOnlyMounts: h.GetRecursiveReadOnlyMounts(), UserNamespaces: h.GetUserNamespaces()})
+	}
+	return out
+}
+
+// sameRuntime compares all but the times.
+func sameRuntime(a, b node.Runtime) bool {
+	a.Unanswered, a.Silence = 0, 0
+	b.Unanswered, b.Silence = 0, 0
+	return reflect.DeepEqual(a, b)
+}
+
+// elapsed measures time in which this process ran. A process that was stopped, with
+// its machine or by itself, finds afterwards that nobody has told it anything for
+// long, and that is nobody's fault.
+type elapsed struct {
+	last time.Time
+	// most is what passes at most between two looks of a process that runs.
+	most time.Duration
+}
+
+// until returns what has passed since it was called last.
+func (e *elapsed) until(now time.Time) time.Duration {
+	d := now.Sub(e.last)
+	e.last = now
+	return max(min(d, e.most), 0)
+}
+
+// RunImages follows the images until ctx is done.
+func (p *Podsync) RunImages(ctx context.Context) error {
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
+	for {
+		wait := imagesPeriod
+		if err := p.askImages(ctx); err != nil {
+			wait = retry.Next() // RunRuntime reports that podsync is away.
+		} else {
+			retry.Reset()
+		}
+		if !sleep(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+func (p *Podsync) askImages(parent context.Context) error {
+	ctx, cancel := context.WithTimeout(parent, callDeadline)
+	defer cancel()
+	r, err := p.client.ListImages(ctx, &podsyncv1.ListImagesRequest{})
+	if err != nil {
+		return fmt.Errorf("ask podsync for the images: %w", err)
+	}
+	images := make([]node.Image, 0, len(r.GetImages()))
+	for _, i := range r.GetImages() {
+		images = append(images, node.Image{ID: i.GetId(), Digests: i.GetRepoDigests(), Tags: i.GetRepoTags(), SizeBytes: i.GetSizeBytes()})
+	}
+	p.store.update(func(f *node.Facts) bool {
+		same := f.Images != nil && reflect.DeepEqual(f.Images, images)
+		f.Images = images
+		return !same
+	})
+	return nil
+}

@@ -1,0 +1,8 @@
+// Package objects keeps live copies of the API objects that the node's pods
+// refer to: config maps, secrets and runtime classes (one watch per object, by
+// name, for as long as a pod refers to it), the services (one watch of all)
+// and the node's own Node object.
+//
+// It owns reading of such objects and telling others at once when they change.
+// It must never write to the apiserver and never decide what a change means.
+package objects

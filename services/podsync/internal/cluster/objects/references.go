@@ -1,0 +1,79 @@
+package objects
+
+import (
+	v1 "k8s.io/api/core/v1"
+)
+
+// References are the objects that a pod's spec names: from its volumes, its
+// containers' environment, its image pull secrets and its runtime class.
+func References(pod *v1.Pod) map[Key]struct{} {
+	refs := references{namespace: pod.Namespace, keys: map[Key]struct{}{}}
+	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
+		refs.keys[Key{Kind: RuntimeClass, Name: *name}] = struct{}{}
+	}
+	for _, s := range pod.Spec.ImagePullSecrets {
+		refs.add(Secret, s.Name)
+	}
+	for i := range pod.Spec.Volumes {
+		refs.volume(&pod.Spec.Volumes[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		refs.environment(pod.Spec.InitContainers[i].EnvFrom, pod.Spec.InitContainers[i].Env)
+	}
+	for i := range pod.Spec.Containers {
+		refs.environment(pod.Spec.Containers[i].EnvFrom, pod.Spec.Containers[i].Env)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		refs.environment(pod.Spec.EphemeralContainers[i].EnvFrom, pod.Spec.EphemeralContainers[i].Env)
+	}
+	return refs.keys
+}
+
+type references struct {
+	namespace string
+	keys      map[Key]struct{}
+}
+
+func (r *references) add(kind Kind, name string) {
+	if name != "" {
+		r.keys[Key{Kind: kind, Namespace: r.namespace, Name: name}] = struct{}{}
+	}
+}
+
+func (r *references) volume(v *v1.Volume) {
+	switch {
+	case v.ConfigMap != nil:
+		r.add(ConfigMap, v.ConfigMap.Name)
+	case v.Secret != nil:
+		r.add(Secret, v.Secret.SecretName)
+	case v.Projected != nil:
+		for _, s := range v.Projected.Sources {
+			if s.ConfigMap != nil {
+				r.add(ConfigMap, s.ConfigMap.Name)
+			}
+			if s.Secret != nil {
+				r.add(Secret, s.Secret.Name)
+			}
+		}
+	}
+}
+
+func (r *references) environment(from []v1.EnvFromSource, env []v1.EnvVar) {
+	for _, f := range from {
+		if f.ConfigMapRef != nil {
+			r.add(ConfigMap, f.ConfigMapRef.Name)
+		}
+		if f.SecretRef != nil {
+			r.add(Secret, f.SecretRef.Name)
+		}
+	}
+	for _, e := range env {
+		switch {
+		case e.ValueFrom == nil:
+		case e.ValueFrom.ConfigMapKeyRef != nil:
+			r.add(ConfigMap, e.ValueFrom.ConfigMapKeyRef.Name)
+		case e.ValueFrom.SecretKeyRef != nil:
+			r.add(Secret, e.ValueFrom.SecretKeyRef.Name)
+		}
+	}
+}

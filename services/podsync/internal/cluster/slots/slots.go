@@ -1,0 +1,63 @@
+// Package slots bounds how much is under way for one namespace of what all pods
+// share: calls to the apiserver, which have one rate there, and plugins that give
+// credentials. Pods that name thousands of objects, tokens or images would keep what
+// is to be written about other pods waiting until it is too late.
+//
+// It owns who may go next. It must never make a call itself, nor let one namespace
+// wait for another.
+package slots
+
+import (
+	"context"
+	"sync"
+)
+
+// Most is how many calls, or runs, of one kind are under way for a namespace.
+const Most = 8
+
+// Places bounds them by namespace. The zero value is ready; safe for concurrent use.
+type Places struct {
+	mu sync.Mutex
+	of map[string]*place
+}
+
+type place struct {
+	free  chan struct{}
+	users int // who holds one or waits
+}
+
+// Take waits for a place and returns what gives it back; the error is ctx's.
+func (p *Places) Take(ctx context.Context, namespace string) (give func(), err error) {
+	p.mu.Lock()
+	if p.of == nil {
+		p.of = map[string]*place{}
+	}
+	one := p.of[namespace]
+	if one == nil {
+		one = &place{free: make(chan struct{}, Most)}
+		p.of[namespace] = one
+	}
+	one.users++
+	p.mu.Unlock()
+	left := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(p.of, namespace)
+		}
+	}
+	select {
+	case one.free <- struct{}{}:
+		return func() { <-one.free; left() }, nil
+	case <-ctx.Done():
+		left()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Namespaces is how many namespaces have calls under way or waiting.
+func (p *Places) Namespaces() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.of)
+}

@@ -1,0 +1,361 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type sink struct{}
+
+func (sink) Set(*v1.Pod, string)      {}
+func (sink) Remove(types.UID, string) {}
+func (sink) Doubt(string, bool)       {}
+func (sink) Ready(string)             {}
+
+// bench is a Keeper that follows a fake apiserver through a real source.
+type bench struct {
+	*testing.T
+	api *fakeapiserver.Server
+	k   *Keeper
+
+	mu      sync.Mutex
+	node    *v1.Node
+	changed []types.UID
+}
+
+func start(t *testing.T, prepare func(b *bench)) *bench {
+	b := &bench{T: t, api: fakeapiserver.New(fakeapiserver.Config{}), node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}}
+	b.k = New(Config{NodeName: "n"}, Deps{Client: b.api.Client(), Node: func(context.Context) (*v1.Node, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.node == nil {
+			return nil, errors.New("not known yet")
+		}
+		return b.node, nil
+	}, OnChange: func(uid types.UID) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.changed = append(b.changed, uid)
+	}})
+	if prepare != nil {
+		prepare(b)
+	}
+	src, err := source.New(source.Config{NodeName: "n"}, source.Deps{Client: b.api.Client(), Mirrors: keepStatic{b.k}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { _ = src.Run(ctx, sink{}) })
+	all.Go(func() { _ = b.k.Run(ctx) })
+	t.Cleanup(func() { cancel(); all.Wait(); b.api.Close() })
+	synctest.Wait()
+	return b
+}
+
+// keepStatic lets the test say when the static pods are ready.
+type keepStatic struct{ *Keeper }
+
+func (keepStatic) StaticReady() {}
+
+func static(uid types.UID) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-n", Namespace: "default", UID: uid, Annotations: map[string]string{
+			podutil.AnnotationHash: string(uid), podutil.AnnotationSource: source.File,
+		}},
+		Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+	}
+}
+
+func (b *bench) mirror() *v1.Pod { return b.api.Pod("default", "web-n") }
+
+func TestAStaticPodGetsAMirrorThatTheNodeOwns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		begin := time.Now()
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		got := b.mirror()
+		if got == nil || time.Since(begin) != 0 {
+			t.Fatalf("mirror %v after %v", got, time.Since(begin))
+		}
+		if got.Annotations[podutil.AnnotationMirror] != "one" || len(got.OwnerReferences) != 1 ||
+			got.OwnerReferences[0].UID != "node-uid" || !*got.OwnerReferences[0].Controller || got.UID == "one" {
+			t.Fatalf("mirror: %+v", got.ObjectMeta)
+		}
+		if m, ok := b.k.Mirror("one"); !ok || m.UID != got.UID {
+			t.Fatalf("Mirror: %v %v", m, ok)
+		}
+		if uid, ok := b.k.StaticUID(got.UID); !ok || uid != "one" {
+			t.Fatalf("StaticUID: %v %v", uid, ok)
+		}
+		if len(b.changed) == 0 || b.changed[0] != "one" {
+			t.Fatalf("told: %v", b.changed)
+		}
+		time.Sleep(time.Hour)
+		if n := b.api.Calls()["create pods"]; n != 1 {
+			t.Fatalf("%d creations", n)
+		}
+	})
+}
+
+func TestAChangedStaticPodGetsANewMirror(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		first := b.mirror().UID
+		b.k.RemoveStatic("one")
+		b.k.SetStatic(static("two"))
+		synctest.Wait()
+		if _, ok := b.k.Mirror("two"); ok || b.mirror().UID != first {
+			t.Fatal("the mirror changed while the old pod still runs")
+		}
+		if m, ok := b.k.Mirror("one"); !ok || m.UID != first {
+			t.Fatal("the old pod's status has no object any more though it still runs")
+		}
+		b.k.Ended("one")
+		synctest.Wait()
+		if got := b.mirror(); got == nil || got.UID == first || got.Annotations[podutil.AnnotationMirror] != "two" {
+			t.Fatalf("mirror: %+v", got)
+		}
+		if _, ok := b.k.Mirror("one"); ok {
+			t.Fatal("the old static pod still has a mirror")
+		}
+	})
+}
+
+func TestAMirrorThatCannotShowThePodAnyMoreIsReplacedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		first := b.mirror().UID
+		b.k.Renew("another")
+		synctest.Wait()
+		if b.mirror().UID != first {
+			t.Fatal("the mirror was replaced for another pod's sake")
+		}
+		b.k.Renew("one")
+		synctest.Wait()
+		second := b.mirror()
+		if second == nil || second.UID == first || second.Annotations[podutil.AnnotationMirror] != "one" {
+			t.Fatalf("mirror: %+v", second)
+		}
+		if m, ok := b.k.Mirror("one"); !ok || m.UID != second.UID || b.changed[len(b.changed)-1] != "one" {
+			t.Fatalf("Mirror: %v %v, told: %v", m, ok, b.changed)
+		}
+		time.Sleep(time.Hour)
+		if n := b.api.Calls()["create pods"]; n != 2 {
+			t.Fatalf("%d creations, want 2", n)
+		}
+		b.k.RemoveStatic("one")
+		b.k.Renew("one")
+		synctest.Wait()
+		if got := b.mirror(); got == nil || got.UID != second.UID {
+			t.Fatalf("the mirror of a pod that is leaving was replaced: %+v", got)
+		}
+	})
+}
+
+func TestAMirrorThatSomebodyDeletesComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		for _, grace := range []int64{30, 0} {
+			first := b.mirror().UID
+			if err := b.api.Admin().CoreV1().Pods("default").Delete(t.Context(), "web-n", metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if got := b.mirror(); got == nil || got.UID == first || got.DeletionTimestamp != nil {
+				t.Fatalf("grace %d: mirror %+v", grace, got)
+			}
+		}
+	})
+}
+
+func TestAnOrphanGoesOnlyWhenAllIsKnownAndItsPodHasEnded(t *testing.T) {
+	for name, runs := range map[string]bool{"its pod is gone": false, "its pod still runs": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := start(t, func(b *bench) {
+					orphan := static("old")
+					orphan.Annotations[podutil.AnnotationMirror] = "old"
+					orphan.UID = ""
+					if _, err := b.api.Admin().CoreV1().Pods("default").Create(t.Context(), orphan, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				})
+				stays := func(why string) {
+					t.Helper()
+					time.Sleep(time.Minute)
+					if b.mirror() == nil {
+						t.Fatal(why)
+					}
+				}
+				stays("deleted before the static pods were read")
+				b.k.StaticReady()
+				stays("deleted before it was known what runs")
+				if runs {
+					b.k.Stranger("old")
+				}
+				b.k.AllKnown()
+				if runs {
+					stays("deleted while its containers run")
+					b.k.Ended("old")
+				}
+				synctest.Wait()
+				if b.mirror() != nil {
+					t.Fatal("the orphan stayed")
+				}
+			})
+		})
+	}
+}
+
+func TestTheMirrorOfARemovedStaticPodStaysUntilThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.StaticReady()
+		b.k.AllKnown()
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		first := b.mirror().UID
+		b.k.RemoveStatic("one")
+		time.Sleep(time.Minute)
+		if m, ok := b.k.Mirror("one"); !ok || m.UID != first || b.mirror() == nil {
+			t.Fatal("the mirror went before the pod had ended")
+		}
+		b.k.Ended("another")
+		b.k.SetStatic(static("one")) // it is wanted again, and the first end comes late
+		b.k.Ended("one")
+		time.Sleep(time.Minute)
+		if b.mirror() == nil {
+			t.Fatal("a wanted pod lost its mirror")
+		}
+		b.k.RemoveStatic("one")
+		b.k.Ended("one")
+		synctest.Wait()
+		if b.mirror() != nil {
+			t.Fatal("the mirror stayed after the end")
+		}
+	})
+}
+
+func TestADeletedMirrorOfALeavingPodIsNotMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		b.k.RemoveStatic("one")
+		if err := b.api.Admin().CoreV1().Pods("default").Delete(t.Context(), "web-n", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := b.mirror(); got != nil {
+			t.Fatalf("mirror: %+v", got)
+		}
+		b.k.Ended("one")
+		time.Sleep(time.Minute)
+		if n := b.api.Calls()["create pods"]; n != 1 {
+			t.Fatalf("%d creations", n)
+		}
+	})
+}
+
+func TestAMirrorOfBeforeARestartIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var before types.UID
+		b := start(t, func(b *bench) {
+			old := static("one")
+			old.Annotations[podutil.AnnotationMirror] = "one"
+			old.UID = ""
+			made, err := b.api.Admin().CoreV1().Pods("default").Create(t.Context(), old, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before = made.UID
+			b.k.SetStatic(static("one"))
+			b.k.StaticReady()
+		})
+		time.Sleep(time.Minute)
+		if got := b.mirror(); got == nil || got.UID != before {
+			t.Fatalf("mirror: %+v", got)
+		}
+	})
+}
+
+func TestWithoutTheNodeObjectAMirrorWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, func(b *bench) { b.node = nil })
+		b.k.SetStatic(static("one"))
+		time.Sleep(time.Minute)
+		if b.mirror() != nil {
+			t.Fatal("made without an owner")
+		}
+		b.mu.Lock()
+		b.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}
+		b.mu.Unlock()
+		begin := time.Now()
+		b.k.NodeChanged()
+		synctest.Wait()
+		if b.mirror() == nil || time.Since(begin) != 0 {
+			t.Fatal("not made when the node became known")
+		}
+	})
+}
+
+func TestAnotherPodOfTheNameIsNotTouched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, func(b *bench) {
+			other := static("")
+			other.Annotations = nil
+			if _, err := b.api.Admin().CoreV1().Pods("default").Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		b.k.SetStatic(static("one"))
+		time.Sleep(time.Minute)
+		if got := b.mirror(); got == nil || podutil.Mirror(got) || b.api.Calls()["delete pods"] != 0 {
+			t.Fatalf("the other pod: %+v", got)
+		}
+		if n := b.api.Calls()["create pods"]; n < 2 || n > 20 {
+			t.Fatalf("%d attempts in a minute", n)
+		}
+	})
+}
+
+func TestWithoutAnApiserverNothingIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := New(Config{NodeName: "n"}, Deps{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = k.Run(ctx) }()
+		k.SetStatic(static("one"))
+		k.StaticReady()
+		synctest.Wait()
+		if _, ok := k.Mirror("one"); ok {
+			t.Fatal("a mirror out of nothing")
+		}
+		k.RemoveStatic("one")
+		cancel()
+		<-done
+	})
+}

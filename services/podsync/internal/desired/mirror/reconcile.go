@@ -1,0 +1,208 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+)
+
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// look starts work on a name unless some is going on, which then goes round
+// once more. Called with the lock held.
+func (k *Keeper) look(name types.NamespacedName, e *entry) {
+	if k.ctx == nil {
+		return
+	}
+	if e.busy {
+		return
+	}
+	if !k.due(e) {
+		e.stopRetry()
+		if e.static == nil && e.mirror == nil {
+			delete(k.names, name)
+		}
+		return
+	}
+	if e.retry != nil && e.tries > 0 {
+		return
+	}
+	e.stopRetry()
+	e.busy = true
+	k.idle.Add(1)
+	go k.work(k.ctx, name, e)
+}
+
+// due says whether anything is to be done for a name.
+func (k *Keeper) due(e *entry) bool {
+	switch {
+	case !k.mirrorsReady:
+		return false
+	case e.static == nil:
+		return e.mirror != nil && k.staticReady && k.known && !k.strangers[types.UID(e.mirror.Annotations[podutil.AnnotationMirror])]
+	case e.leaving:
+		return e.mirror != nil && e.mirror.DeletionTimestamp != nil
+	default:
+		return !e.shown()
+	}
+}
+
+// work does one request for a name.
+func (k *Keeper) work(ctx context.Context, name types.NamespacedName, e *entry) {
+	defer k.idle.Done()
+	k.mu.Lock()
+	static, mirror := e.static, e.mirror
+	if e.leaving {
+		static = nil
+	}
+	k.mu.Unlock()
+
+	var made *v1.Pod
+	var err error
+	if mirror != nil {
+		err = k.delete(ctx, mirror, static)
+	} else if static != nil {
+		made, err = k.create(ctx, static)
+	}
+	k.tell(k.done(ctx, name, e, mirror, made, err))
+	if ctx.Err() == nil {
+		problem := k.problem()
+		k.deps.Health.Set("mirror pods", problem == "", problem)
+	}
+}
+
+// problem says what is wrong with any mirror; empty when all are right.
+func (k *Keeper) problem() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, e := range k.names {
+		if e.problem != "" {
+			return e.problem
+		}
+	}
+	return ""
+}
+
+// done takes in how a request ended, and returns the static pod to tell of.
+func (k *Keeper) done(ctx context.Context, name types.NamespacedName, e *entry, deleted, made *v1.Pod, err error) types.UID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e.busy = false
+	if err != nil {
+		if ctx.Err() == nil && err.Error() != e.problem {
+			e.problem = err.Error()
+			klog.FromContext(ctx).Error(err, "Mirror pod is not right yet, trying again; the static pod itself is not affected", "pod", klog.KRef(name.Namespace, name.Name))
+		}
+		e.tries++
+		k.retryLater(name, e)
+		return ""
+	}
+	e.tries, e.problem = 0, ""
+	changed := types.UID("")
+	switch {
+	case deleted != nil:
+		delete(k.mirrors, deleted.UID)
+		e.gone = deleted.UID
+		if e.mirror != nil && e.mirror.UID == deleted.UID {
+			e.mirror = nil
+		}
+	case made != nil && e.mirror == nil && e.gone != made.UID:
+		e.mirror = made
+		k.mirrors[made.UID] = name
+		changed = e.staticUID()
+	}
+	k.look(name, e)
+	return changed
+}
+
+func (k *Keeper) retryLater(name types.NamespacedName, e *entry) {
+	if k.ctx == nil {
+		return
+	}
+	delay := firstRetry
+	for range min(e.tries-1, 10) {
+		delay = min(2*delay, lastRetry)
+	}
+	e.stopRetry()
+	var self *time.Timer
+	self = time.AfterFunc(delay, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if e.retry == self {
+			e.retry = nil
+			k.look(name, e)
+		}
+	})
+	e.retry = self
+}
+
+func (e *entry) stopRetry() {
+	if e.retry != nil {
+		e.retry.Stop()
+		e.retry = nil
+	}
+}
+
+// delete removes a mirror that is outdated, being deleted, or an orphan.
+func (k *Keeper) delete(ctx context.Context, mirror, static *v1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.RequestTimeout)
+	defer cancel()
+	none, uid := int64(0), mirror.UID
+	err := k.deps.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &none,
+		Preconditions:      &metav1.Preconditions{UID: &uid},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete mirror pod %s (uid %s): %w", klog.KObj(mirror), mirror.UID, err)
+	}
+	klog.FromContext(ctx).Info("Mirror pod deleted", "pod", klog.KObj(mirror), "uid", mirror.UID, "orphan", static == nil)
+	return nil
+}
+
+// create makes the mirror of a static pod.
+func (k *Keeper) create(ctx context.Context, static *v1.Pod) (*v1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.RequestTimeout)
+	defer cancel()
+	node, err := k.deps.Node(ctx)
+	if err == nil && node.DeletionTimestamp != nil {
+		err = errors.New("it is being deleted")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the mirror of static pod %s: node %s owns it: %w", klog.KObj(static), k.cfg.NodeName, err)
+	}
+	pod, err := k.deps.Client.CoreV1().Pods(static.Namespace).Create(ctx, image(static, node), metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil, fmt.Errorf("make the mirror of static pod %s: a pod of this name is in the apiserver; if it is not a mirror that is about to be seen, delete it or rename the static pod: %w", klog.KObj(static), err)
+	case err != nil:
+		return nil, fmt.Errorf("make the mirror of static pod %s: %w", klog.KObj(static), err)
+	}
+	klog.FromContext(ctx).Info("Mirror pod created", "pod", klog.KObj(pod), "uid", pod.UID, "static", static.UID)
+	return pod, nil
+}
+
+// image is the object that shows a static pod.
+func image(static *v1.Pod, node *v1.Node) *v1.Pod {
+	pod := static.DeepCopy()
+	pod.UID, pod.ResourceVersion = "", ""
+	pod.Annotations = maps.Clone(pod.Annotations)
+	pod.Annotations[podutil.AnnotationMirror] = static.Annotations[podutil.AnnotationHash]
+	controller := true
+	pod.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: v1.SchemeGroupVersion.String(), Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller,
+	}}
+	return pod
+}

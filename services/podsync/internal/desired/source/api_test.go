@@ -1,0 +1,201 @@
+package source
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+)
+
+func apiPodOf(name, node string, annotations map[string]string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: annotations},
+		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i"}}},
+	}
+}
+
+func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{})
+		defer api.Close()
+		create := func(pod *v1.Pod) {
+			if _, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		create(apiPodOf("before", "n", map[string]string{podutil.AnnotationSource: File}))
+		create(apiPodOf("elsewhere", "m", nil))
+		create(apiPodOf("mirror", "n", map[string]string{podutil.AnnotationMirror: "x"}))
+
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		time.Sleep(time.Second)
+		if got := r.names(); len(got) != 1 || got[0] != "before" || len(r.ready) != 1 || len(r.mirrors) != 1 {
+			t.Fatalf("pods %v, ready %v, mirrors %d", got, r.ready, len(r.mirrors))
+		}
+		for _, pod := range r.pods {
+			if podutil.Static(pod) {
+				t.Fatal("a pod of the apiserver passes for a static one")
+			}
+		}
+
+		begin := time.Now()
+		create(apiPodOf("after", "n", nil))
+		synctest.Wait()
+		if got := r.names(); len(got) != 2 || time.Since(begin) != 0 {
+			t.Fatalf("after %v: %v", time.Since(begin), got)
+		}
+
+		// A pod is replaced by one of the same name while nobody can watch.
+		api.Partition(fakeapiserver.Refuse)
+		time.Sleep(time.Minute)
+		none := int64(0)
+		if err := api.Admin().CoreV1().Pods("default").Delete(t.Context(), "after", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+			t.Fatal(err)
+		}
+		create(apiPodOf("after", "n", nil))
+		api.Compact()
+		api.Heal()
+		api.DropWatches()
+		time.Sleep(time.Minute)
+		if got := r.names(); len(got) != 2 {
+			t.Fatalf("after the partition: %v %v", got, r.log)
+		}
+		if len(r.ready) != 1 {
+			t.Fatalf("ready %d times", len(r.ready))
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestRunEndsAtOnceWhileTheApiserverRefusesTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+			return fakeapiserver.Fault{Status: 429}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		time.Sleep(5 * time.Minute) // its back-off has grown by now
+		began := time.Now()
+		cancel()
+		<-done
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Run ended %v after its context", took)
+		}
+	})
+}
+
+func TestAnApiserverThatDoesNotAnswerIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+			return fakeapiserver.Fault{Hang: true}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		said := func() string {
+			synctest.Wait()
+			var message string
+			r.do(func() { message = r.health["apiserver"] })
+			return message
+		}
+		time.Sleep(silentFor - time.Second)
+		if got := said(); got != "" {
+			t.Errorf("too early: %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := said(); !strings.Contains(got, "no answer within 15s") || !strings.Contains(got, "check that the apiserver runs") {
+			t.Errorf("health says %q", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestAnApiserverThatRefusesIsNotLoggedAtEachAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+			return fakeapiserver.Fault{Status: 403}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		// Not longer: the library holds back what it logs itself, by the real clock.
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		if lines := strings.Count(log.String(), "\n"); lines > 0 { // health says it, and is logged when it changes
+			t.Errorf("%d lines of refusals:\n%.500s", lines, log.String())
+		}
+		if got := r.health["apiserver"]; !strings.Contains(got, "may read pods") {
+			t.Errorf("health says %q", got)
+		}
+	})
+}
+
+// client-go's reflector asks an apiserver that calls everything too old without a pause.
+func TestAnApiserverThatCallsTheNewestTooOldIsNotAskedWithoutAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var asked atomic.Int64
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+			if asked.Add(1) == 1000 {
+				cancel() // the test would not end
+			}
+			return fakeapiserver.Fault{Status: http.StatusGone}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		if n := asked.Load(); n < 5 || n > 100 {
+			t.Errorf("asked %d times in a minute", n)
+		}
+	})
+}

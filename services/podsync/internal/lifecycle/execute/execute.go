@@ -1,0 +1,328 @@
+// Package execute carries the planner's actions out: against the runtime, the
+// images, the volumes, the cgroups and the files of a pod's logs.
+//
+// It owns how an action is done and that what it did is observed before it
+// counts as done. It must never decide that something is to be done, nor when
+// it is tried again.
+package execute
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/image"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
+)
+
+// Runtime changes what the runtime has; *cri.Client has it.
+type Runtime interface {
+	RunSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
+	StopSandbox(ctx context.Context, id string) error
+	RemoveSandbox(ctx context.Context, id string) error
+	SandboxProcess(ctx context.Context, id string) (pid int, ready bool, err error)
+	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	UpdateContainer(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
+	UpdateSandbox(ctx context.Context, id string, overhead, containers *runtimeapi.LinuxContainerResources) error
+	ContainerMemory(ctx context.Context, id string) (uint64, error)
+}
+
+// Allocations keeps what resizes were allocated; *allocation.Store has it.
+type Allocations interface {
+	Put(ctx context.Context, uid types.UID, e allocation.Entry) error
+}
+
+// Ends keeps that the node ends a pod for a reason of its own; *stopping.Keeper
+// has it.
+type Ends interface {
+	Put(ctx context.Context, uid types.UID, stop podstate.Stop) error
+}
+
+// Observer is told of what was done, so that it is known before the action
+// counts as done; *observe.Observer has it.
+type Observer interface {
+	Current(uid types.UID) podstate.Observed
+	Refresh(ctx context.Context, uid types.UID) error
+	SawContainer(ctx context.Context, id, sandboxID string) error
+	SawSandbox(ctx context.Context, id string) error
+	Gone(id string)
+}
+
+// Images makes images present; *image.Puller has it.
+type Images interface {
+	Ensure(ctx context.Context, r image.Request) (string, error)
+}
+
+// Volumes makes and ends a pod's volumes; *volume.Set has it.
+type Volumes interface {
+	Setup(ctx context.Context, pod *v1.Pod) error
+	Teardown(ctx context.Context, uid types.UID) error
+	RemovePodDir(uid types.UID) error
+}
+
+// Cgroups resizes and removes a pod's cgroup; cgroup.Manager has it.
+type Cgroups interface {
+	Raise(ctx context.Context, pod *v1.Pod) error
+	Fit(ctx context.Context, pod *v1.Pod) error
+	Remove(ctx context.Context, uid types.UID) error
+}
+
+// Materials builds configurations; *criconfig.Builder has it.
+type Materials interface {
+	Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error)
+	Container(ctx context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error)
+	SandboxResources(pod *v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources)
+	// Resized is what a running container is changed to.
+	Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources
+}
+
+// Hooks runs lifecycle handlers; *hook.Runner has it.
+type Hooks interface {
+	Run(ctx context.Context, t hook.Target, h *v1.LifecycleHandler) error
+}
+
+// Finisher ends a pod's object; *status.Writer has it.
+type Finisher interface {
+	Finish(ctx context.Context, pod *v1.Pod) error
+}
+
+// Places bounds what runs at once; *limiter.Pacer has it.
+type Places interface {
+	Enter(ctx context.Context, order limiter.Order) (leave func(), err error)
+}
+
+// shownPlaces lets a pod's timeline show that it waits for a place.
+type shownPlaces struct{ Places }
+
+// Enter implements Places.
+func (s shownPlaces) Enter(ctx context.Context, order limiter.Order) (leave func(), err error) {
+	ended := timeline.Start(ctx, timeline.Place, "", "")
+	leave, err = s.Places.Enter(ctx, order)
+	ended(err)
+	return leave, err
+}
+
+// Events records events on pods and containers; *event.Recorder has it.
+type Events interface {
+	Pod(pod *v1.Pod, eventType, reason, message string)
+	Container(pod *v1.Pod, container, eventType, reason, message string)
+}
+
+// Config of an Executor.
+type Config struct {
+	// PodLogsDir, e.g. /var/log/pods; ContainerLogsDir, e.g. /var/log/containers.
+	PodLogsDir, ContainerLogsDir string
+	// SetupTimeout bounds the set-up of a pod's volumes; 2m3s when zero.
+	SetupTimeout time.Duration
+}
+
+// Deps are what an Executor is given; all but EnsureCgroup, Ends, Returns,
+// ProcessAlive and Metrics must be set.
+type Deps struct {
+	Runtime  Runtime
+	Observer Observer
+	Images   Images
+	Volumes  Volumes
+	Cgroups  Cgroups
+	// EnsureCgroup makes the cgroup of a pod whose sandbox is about to be made,
+	// with its limits; nil when nobody makes any.
+	EnsureCgroup func(ctx context.Context, pod *v1.Pod) (parent string, err error)
+	Materials    Materials
+	Hooks        Hooks
+	Finisher     Finisher
+	Allocations  Allocations
+	// Ends may be nil: a crash then loses that the node ends a pod.
+	Ends   Ends
+	Starts Places
+	Stops  Places
+	Events Events
+	// Returns says whether a pod that is being removed is wanted again: the last
+	// log of each container stays then, and with it the count of its restarts.
+	// Nil when none ever is.
+	Returns func(uid types.UID) bool
+	// HostIPs are the node's addresses, primary first.
+	HostIPs func() []string
+	// ProcessAlive says whether a process of the host runs; /proc does when nil.
+	ProcessAlive func(pid int) bool
+	// Metrics may be nil.
+	Metrics prometheus.Registerer
+}
+
+// Executor carries actions out. Safe for concurrent use.
+type Executor struct {
+	cfg     Config
+	deps    Deps
+	metrics *metrics
+
+	mu sync.Mutex
+	// sandboxes keeps the configuration of each pod's sandbox: the runtime
+	// wants it again with each container.
+	sandboxes map[types.UID]madeSandbox
+}
+
+type madeSandbox struct {
+	attempt uint32
+	config  *runtimeapi.PodSandboxConfig
+}
+
+// New returns an Executor.
+func New(cfg Config, deps Deps) *Executor {
+	if cfg.SetupTimeout <= 0 {
+		cfg.SetupTimeout = 2*time.Minute + 3*time.Second
+	}
+	if deps.ProcessAlive == nil {
+		deps.ProcessAlive = processAlive
+	}
+	if deps.Returns == nil {
+		deps.Returns = func(types.UID) bool { return false }
+	}
+	deps.Starts, deps.Stops = shownPlaces{deps.Starts}, shownPlaces{deps.Stops}
+	return &Executor{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sandboxes: map[types.UID]madeSandbox{}}
+}
+
+// Task is one action of one pod.
+type Task struct {
+	// Pod is nil for one that no source knows.
+	Pod    *v1.Pod
+	UID    types.UID
+	Action podstate.Action
+	Order  limiter.Order
+	// Hooked is told how the postStart hook of a container stands. It is called
+	// before the observation that shows the container running.
+	Hooked func(containerID string, h podstate.Hook)
+}
+
+// Result is what an action found.
+type Result struct {
+	// ImageRef is set by PullImage.
+	ImageRef string
+	// AllocatedAt is set by KeepAllocation.
+	AllocatedAt time.Time
+}
+
+// Do carries one action out. ctx ends the action; life is the process's: until
+// it ends, what the action did is observed before Do returns, however long the
+// runtime takes to say. Errors have a reason.
+func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
+	switch t.Action.Kind {
+	case podstate.PullImage:
+		return e.pull(ctx, t)
+	case podstate.SetupVolumes:
+		return Result{}, e.setupVolumes(ctx, t)
+	case podstate.MakeSandbox:
+		return Result{}, e.observed(life, t, e.makeSandbox(ctx, t))
+	case podstate.StartContainer:
+		return Result{}, e.observed(life, t, e.startContainer(life, ctx, t))
+	case podstate.BeginStop:
+		e.beginStop(life, ctx, t)
+		return Result{}, nil
+	case podstate.KillContainer:
+		return Result{}, e.observed(life, t, e.killContainer(ctx, t))
+	case podstate.StopSandbox:
+		return Result{}, e.observed(life, t, e.stopSandbox(ctx, t))
+	case podstate.KeepStop:
+		return Result{}, e.keepStop(ctx, t)
+	case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.ResizeContainer, podstate.FitCgroup:
+		return e.resize(life, ctx, t)
+	case podstate.RemoveContainer:
+		return Result{}, e.observed(life, t, e.removeContainer(ctx, t))
+	case podstate.RemoveSandbox:
+		return Result{}, e.observed(life, t, e.removeSandbox(ctx, t))
+	case podstate.TeardownVolumes:
+		return Result{}, reason.New("FailedUnmount", e.deps.Volumes.Teardown(ctx, t.UID))
+	case podstate.RemoveCgroup:
+		return Result{}, reason.New("FailedRemoveCgroup", e.deps.Cgroups.Remove(ctx, t.UID))
+	case podstate.RemoveDirectories:
+		return Result{}, reason.New("FailedRemoveDirectories", e.removeDirectories(t))
+	case podstate.DeleteObject:
+		return Result{}, reason.New("FailedDelete", e.deps.Finisher.Finish(ctx, t.Pod))
+	}
+	return Result{}, reason.New("UnknownAction", fmt.Errorf("nobody knows how to %s", t.Action.Kind))
+}
+
+func (e *Executor) keepStop(ctx context.Context, t Task) error {
+	if e.deps.Ends == nil {
+		return nil
+	}
+	return reason.New("FailedKeepStop", e.deps.Ends.Put(ctx, t.UID, *t.Action.Stop))
+}
+
+// observed makes sure, after a failure that may have had an effect all the
+// same, that the pod is looked at before the action counts as done.
+func (e *Executor) observed(life context.Context, t Task, err error) error {
+	if err == nil {
+		return nil
+	}
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: .2})
+	for n := 0; life.Err() == nil; n++ {
+		lookErr := e.deps.Observer.Refresh(life, t.UID)
+		if lookErr == nil {
+			break
+		}
+		if n == 2 {
+			logr.FromContextOrDiscard(life).Error(lookErr, "Could not look at a pod after a failed action; trying until it works",
+				"action", t.Action.Kind, "podUID", t.UID)
+		}
+		_ = retry.Wait(life)
+	}
+	return err
+}
+
+// sawContainer looks at a container after something was done to it, unless an
+// event has told already that it came as far as that.
+func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxID string, least podstate.ContainerState) error {
+	for _, c := range e.deps.Observer.Current(uid).Containers {
+		if c.ID == id && c.State >= least {
+			return nil
+		}
+	}
+	return e.deps.Observer.SawContainer(ctx, id, sandboxID)
+}
+
+func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
+	r := image.Request{Pod: t.Pod}
+	if v := podutil.ImageVolume(t.Pod, t.Action.Volume); v != nil {
+		r.Image, r.Policy = v.Reference, v.PullPolicy
+	} else if c, _ := podutil.Container(t.Pod, t.Action.Container); c != nil {
+		r.Container, r.Image, r.Policy = c.Name, c.Image, c.ImagePullPolicy
+	} else {
+		return Result{}, reason.New("ErrImagePull", fmt.Errorf("nothing in the pod's spec has the name %q any more", t.Action.Object))
+	}
+	ref, err := e.deps.Images.Ensure(ctx, r)
+	if err != nil {
+		return Result{}, reason.New("ErrImagePull", err)
+	}
+	return Result{ImageRef: ref}, nil
+}
+
+func (e *Executor) setupVolumes(ctx context.Context, t Task) error {
+	limited, cancel := context.WithTimeout(ctx, e.cfg.SetupTimeout)
+	defer cancel()
+	err := e.deps.Volumes.Setup(limited, t.Pod)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedMount", err.Error())
+	}
+	return reason.New("FailedMount", err)
+}

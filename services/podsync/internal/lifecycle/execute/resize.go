@@ -1,0 +1,69 @@
+package execute
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
+	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
+)
+
+const reasonResize = "ResizeError"
+
+// keepAllocation makes an allocation outlive a crash before anything of it is
+// carried out.
+func (e *Executor) keepAllocation(ctx context.Context, t Task) (Result, error) {
+	entry := allocation.Entry{Allocation: *t.Action.Allocation, Generation: t.Action.Generation, At: time.Now()}
+	if err := e.deps.Allocations.Put(ctx, t.UID, entry); err != nil {
+		return Result{}, reason.New(reasonResize, err)
+	}
+	return Result{AllocatedAt: entry.At}, nil
+}
+
+// raiseCgroup tells the runtime what the pod may use and lets the pod's cgroup
+// grow to it.
+func (e *Executor) raiseCgroup(ctx context.Context, t Task) error {
+	if t.Action.ID != "" {
+		overhead, containers := e.deps.Materials.SandboxResources(t.Pod)
+		if err := e.deps.Runtime.UpdateSandbox(ctx, t.Action.ID, overhead, containers); err != nil {
+			return reason.New(reasonResize, fmt.Errorf("tell the runtime what sandbox %s may use: %w", t.Action.ID, err))
+		}
+	}
+	return reason.New(reasonResize, e.deps.Cgroups.Raise(ctx, t.Pod))
+}
+
+// resizeContainer changes a running container. A memory limit below what the
+// container uses would make the kernel kill it, so that is refused.
+func (e *Executor) resizeContainer(ctx context.Context, t Task) error {
+	a := t.Action
+	if a.Shrinks {
+		used, err := e.deps.Runtime.ContainerMemory(ctx, a.ID)
+		if err != nil {
+			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: look up what container %q uses: %w", a.Container, err))
+		}
+		if limit := uint64(a.Kernel.Memory); used >= limit {
+			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: attempting to set container %q memory limit (%d) below current usage (%d)", a.Container, limit, used))
+		}
+	}
+	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Materials.Resized(a.Kernel)); err != nil {
+		return reason.New(reasonResize, fmt.Errorf("change the resources of container %q: %w", a.Container, err))
+	}
+	sandbox := sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID)
+	return reason.New(reasonResize, e.deps.Observer.SawContainer(ctx, a.ID, sandbox))
+}
+
+// resize carries out the actions of a resize.
+func (e *Executor) resize(life, ctx context.Context, t Task) (Result, error) {
+	switch t.Action.Kind {
+	case podstate.KeepAllocation:
+		return e.keepAllocation(ctx, t)
+	case podstate.RaiseCgroup:
+		return Result{}, e.raiseCgroup(ctx, t)
+	case podstate.ResizeContainer:
+		return Result{}, e.observed(life, t, e.resizeContainer(ctx, t))
+	default:
+		return Result{}, reason.New(reasonResize, e.deps.Cgroups.Fit(ctx, t.Pod))
+	}
+}

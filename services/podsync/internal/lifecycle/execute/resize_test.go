@@ -1,0 +1,52 @@
+package execute
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
+)
+
+func TestAResizeIsDoneStepByStep(t *testing.T) {
+	kernel := resources.Kernel{Shares: 512, Quota: 50_000, Period: 100_000, Memory: 1000}
+	shrink := podstate.Action{Key: podstate.Key{Kind: podstate.ResizeContainer, Object: "id"}, Container: "c", ID: "id", Kernel: kernel, Shrinks: true}
+	grow := shrink
+	grow.Shrinks = false
+	for name, tc := range map[string]struct {
+		action podstate.Action
+		memory uint64
+		fail   map[string][]error
+		want   []string
+		err    string
+	}{
+		"keep":                    {action: podstate.Action{Key: podstate.Key{Kind: podstate.KeepAllocation}, Allocation: &resize.Allocation{}, Generation: 3}, want: []string{"keep u generation=3"}},
+		"raise":                   {action: podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, ID: "sb"}, want: []string{"updatesandbox sb", "raise"}},
+		"raise without a sandbox": {action: podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}}, want: []string{"raise"}},
+		"grow":                    {action: grow, want: []string{"update id shares=512 quota=50000 memory=1000", "saw id"}},
+		"shrink":                  {action: shrink, memory: 999, want: []string{"memory id", "update id shares=512 quota=50000 memory=1000", "saw id"}},
+		"shrink too far":          {action: shrink, memory: 1000, want: []string{"memory id", "refresh"}, err: `cannot decrease memory limits: attempting to set container "c" memory limit (1000) below current usage (1000)`},
+		"usage not known":         {action: shrink, fail: map[string][]error{"memory": {errors.New("no stats")}}, want: []string{"memory id", "refresh"}, err: "no stats"},
+		"refused":                 {action: grow, fail: map[string][]error{"update": {errors.New("no")}}, want: []string{"update id shares=512 quota=50000 memory=1000", "refresh"}, err: `resources of container "c": no`},
+		"fit":                     {action: podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}}, want: []string{"fit"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &host{memory: tc.memory, fail: tc.fail}
+			before := time.Now()
+			result, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(tc.action))
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("error %v, want …%s…", err, tc.err)
+			}
+			if !slices.Equal(h.log, tc.want) {
+				t.Errorf("calls %q, want %q", h.log, tc.want)
+			}
+			if tc.action.Kind == podstate.KeepAllocation && result.AllocatedAt.Before(before) {
+				t.Errorf("allocated at %v", result.AllocatedAt)
+			}
+		})
+	}
+}

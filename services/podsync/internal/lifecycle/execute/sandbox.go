@@ -1,0 +1,258 @@
+package execute
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
+)
+
+func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
+	attempt := uint32(t.Action.Attempt)
+	if attempt > 0 {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	config, handler, err := e.sandboxConfig(ctx, t.Pod, attempt, t.Action.PodStarted)
+	if err != nil {
+		return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", err)
+	}
+	// Only here: in a pod that runs, a resize may be under way that has not let
+	// go yet of what is in use.
+	if e.deps.EnsureCgroup != nil {
+		if _, err := e.deps.EnsureCgroup(ctx, t.Pod); err != nil {
+			return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", fmt.Errorf("%w: %w", criconfig.ErrCgroup, err))
+		}
+	}
+	leave, err := e.deps.Starts.Enter(ctx, t.Order)
+	if err != nil {
+		return reason.New("CreatePodSandboxError", err)
+	}
+	defer leave()
+	id, err := e.deps.Runtime.RunSandbox(ctx, config, handler)
+	if cri.IsNameTaken(err) {
+		return e.adoptSandbox(ctx, t, err)
+	}
+	if err != nil {
+		return e.sandboxFailed(ctx, t, "CreatePodSandboxError", err)
+	}
+	// An event may have told already that it is up.
+	if e.sandboxUp(t.UID, id) {
+		return nil
+	}
+	if err := e.deps.Observer.SawSandbox(ctx, id); err != nil {
+		return reason.New("CreatePodSandboxError", err)
+	}
+	return nil
+}
+
+// sandboxUp says whether all is known of a sandbox that containers need.
+func (e *Executor) sandboxUp(uid types.UID, id string) bool {
+	for _, s := range e.deps.Observer.Current(uid).Sandboxes {
+		if s.ID == id {
+			return s.Ready && (s.HostNetwork || len(s.IPs) > 0)
+		}
+	}
+	return false
+}
+
+// adoptSandbox deals with a sandbox of this attempt that exists or is being
+// made: an earlier call's answer was lost. When it is there, it is what the
+// action was to make; when it is not yet, the runtime is still at it.
+func (e *Executor) adoptSandbox(ctx context.Context, t Task, cause error) error {
+	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
+		return reason.New("CreatePodSandboxError", err)
+	}
+	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
+		if s.Attempt == uint32(t.Action.Attempt) {
+			return nil
+		}
+	}
+	return reason.New("CreatePodSandboxError", fmt.Errorf("the runtime is still making this sandbox: %w", cause))
+}
+
+func (e *Executor) sandboxFailed(ctx context.Context, t Task, word string, err error) error {
+	if ctx.Err() == nil {
+		event, message := "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error()
+		if errors.Is(err, criconfig.ErrCgroup) {
+			event, message = "FailedCreatePodContainer", err.Error()
+		}
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, event, message)
+	}
+	return reason.New(word, err)
+}
+
+// sandboxConfig builds and keeps the configuration of the pod's sandbox.
+func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32, started time.Time) (*runtimeapi.PodSandboxConfig, string, error) {
+	config, handler, err := e.deps.Materials.Sandbox(ctx, pod, attempt)
+	if err != nil {
+		return nil, "", err
+	}
+	if config.Annotations == nil {
+		config.Annotations = map[string]string{}
+	}
+	if !started.IsZero() {
+		config.Annotations[cri.AnnotationPodStarted] = started.UTC().Format(time.RFC3339)
+	}
+	if parent := config.GetLinux().GetCgroupParent(); parent != "" {
+		config.Annotations[cri.AnnotationCgroupParent] = parent
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sandboxes[pod.UID] = madeSandbox{attempt: attempt, config: config}
+	return config, handler, nil
+}
+
+// sandboxOf finds a sandbox and its configuration, which is built anew when an
+// earlier process made the sandbox.
+func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (podstate.Sandbox, *runtimeapi.PodSandboxConfig, error) {
+	for _, s := range e.deps.Observer.Current(pod.UID).Sandboxes {
+		if s.ID != id {
+			continue
+		}
+		e.mu.Lock()
+		made, ok := e.sandboxes[pod.UID]
+		e.mu.Unlock()
+		if ok && made.attempt == s.Attempt {
+			return s, made.config, nil
+		}
+		config, _, err := e.sandboxConfig(ctx, pod, s.Attempt, s.PodStarted)
+		return s, config, err
+	}
+	return podstate.Sandbox{}, nil, fmt.Errorf("sandbox %s is gone", id)
+}
+
+// sandboxDown asks the runtime whether the sandbox of a start is down, and lets
+// it be observed. A runtime that does not answer says no.
+func (e *Executor) sandboxDown(ctx context.Context, t Task) bool {
+	if err := e.deps.Observer.SawSandbox(ctx, t.Action.SandboxID); err != nil {
+		return false
+	}
+	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
+		if s.ID == t.Action.SandboxID {
+			return !s.Ready
+		}
+	}
+	return true
+}
+
+var errSandboxGoes = errors.New("its sandbox went down")
+
+// sandboxGoes says whether the sandbox of a start is down or on its way out. A
+// runtime that takes a sandbox away ends its process a while before it says
+// that the sandbox is down; of a container that was killed from outside, the
+// process is asked first, and when it is dead the runtime is waited for, until
+// Action.SandboxUntil at most: a process that cannot be seen from here looks
+// the same.
+func (e *Executor) sandboxGoes(ctx context.Context, t Task) bool {
+	if t.Action.SandboxUntil.IsZero() {
+		return e.sandboxDown(ctx, t)
+	}
+	pid, ready, err := e.deps.Runtime.SandboxProcess(ctx, t.Action.SandboxID)
+	switch {
+	case err != nil || !ready:
+		return e.sandboxDown(ctx, t)
+	case pid <= 0 || e.deps.ProcessAlive(pid):
+		return false
+	}
+	for {
+		if e.sandboxDown(ctx, t) {
+			return true
+		}
+		if !time.Now().Before(t.Action.SandboxUntil) {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(sandboxAsked):
+		}
+	}
+}
+
+// sandboxAsked is how often a runtime is asked whether a sandbox whose process
+// is dead is down.
+const sandboxAsked = 20 * time.Millisecond
+
+// processAlive says whether a process runs: one that has ended and was not
+// reaped does not.
+func processAlive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// The state follows the name, which may hold anything, and a space.
+	end := bytes.LastIndexByte(stat, ')')
+	return end >= 0 && end+2 < len(stat) && stat[end+2] != 'Z' && stat[end+2] != 'X'
+}
+
+func (e *Executor) forget(uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.sandboxes, uid)
+}
+
+func (e *Executor) stopSandbox(ctx context.Context, t Task) error {
+	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	if err != nil {
+		return reason.New("KillPodSandboxError", err)
+	}
+	defer leave()
+	if err := e.deps.Runtime.StopSandbox(ctx, t.Action.ID); err != nil {
+		return e.killFailed(ctx, t, "KillPodSandboxError", err)
+	}
+	// An event may have told already that it is down.
+	if e.sandboxReady(t) {
+		if err := e.deps.Observer.SawSandbox(ctx, t.Action.ID); err != nil {
+			return reason.New("KillPodSandboxError", err)
+		}
+	}
+	if e.sandboxReady(t) {
+		return reason.New("KillPodSandboxError", fmt.Errorf("the runtime says that sandbox %s was stopped, but it is ready", t.Action.ID))
+	}
+	return e.seeContainersOf(ctx, t)
+}
+
+func (e *Executor) sandboxReady(t Task) bool {
+	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
+		if s.ID == t.Action.ID {
+			return s.Ready
+		}
+	}
+	return false
+}
+
+// seeContainersOf looks at the containers that ended with their sandbox.
+func (e *Executor) seeContainersOf(ctx context.Context, t Task) error {
+	for _, c := range e.deps.Observer.Current(t.UID).Containers {
+		if c.SandboxID == t.Action.ID && c.State != podstate.StateExited {
+			if err := e.deps.Observer.SawContainer(ctx, c.ID, c.SandboxID); err != nil {
+				return reason.New("KillPodSandboxError", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Executor) removeSandbox(ctx context.Context, t Task) error {
+	leave, err := e.deps.Stops.Enter(ctx, last())
+	if err != nil {
+		return reason.New("FailedRemoveSandbox", err)
+	}
+	defer leave()
+	if err := e.deps.Runtime.RemoveSandbox(ctx, t.Action.ID); err != nil {
+		return reason.New("FailedRemoveSandbox", err)
+	}
+	e.deps.Observer.Gone(t.Action.ID)
+	return nil
+}

@@ -1,0 +1,92 @@
+package stopping
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+func loaded(file string) *Keeper {
+	k := New(Deps{File: file})
+	k.Load(logr.Discard())
+	return k
+}
+
+func TestADecisionOutlivesACrashOnceItIsPut(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "polylet", "stops.json")
+	grace := int64(7)
+	stop := podstate.Stop{Reason: "Evicted", Message: "low", ByContainers: true, GraceSeconds: &grace, Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}
+	k := loaded(file)
+	if err := k.Put(t.Context(), "u", stop); err != nil {
+		t.Fatal(err)
+	}
+	if got := loaded(file).Of("u"); got == nil || !reflect.DeepEqual(*got, stop) {
+		t.Errorf("%+v", got)
+	}
+	if got := loaded(file).Of("other"); got != nil {
+		t.Errorf("a pod that nobody ended: %+v", got)
+	}
+}
+
+func TestWhatIsOverIsForgottenInTheFileToo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stops.json")
+	synctest.Test(t, func(t *testing.T) {
+		k := loaded(file)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- k.Run(ctx) }()
+		for _, stop := range []podstate.Stop{{Reason: "a"}, {Reason: "b"}} {
+			if err := k.Put(ctx, "uid-a", stop); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := k.Put(ctx, "uid-b", podstate.Stop{Reason: "c"}); err != nil {
+			t.Fatal(err)
+		}
+		k.Forget("uid-a")
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+	if k := loaded(file); k.Of("uid-a") != nil || k.Of("uid-b") == nil {
+		t.Errorf("a %v, b %v", k.Of("uid-a"), k.Of("uid-b"))
+	}
+}
+
+func TestADamagedFileIsSetAsideAndASoundOneTakesItsPlace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stops.json")
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := loaded(file)
+	if err := k.Put(t.Context(), "u", podstate.Stop{Reason: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := loaded(file).Of("u"); got == nil || got.Reason != "r" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAFileThatCannotBeWrittenIsToldToWhoPuts(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "polylet"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := New(Deps{File: filepath.Join(dir, "polylet", "stops.json")})
+	if err := k.Put(t.Context(), "u", podstate.Stop{Reason: "r"}); err == nil {
+		t.Error("no error")
+	}
+	if k.Of("u") == nil {
+		t.Error("this life does not know it")
+	}
+}

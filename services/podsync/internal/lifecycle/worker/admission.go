@@ -1,0 +1,228 @@
+package worker
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
+)
+
+// Question is what admission decides on.
+type Question struct {
+	Pod    *v1.Pod
+	Static bool
+	// Asked is when the pod first asked, Waited how long that is ago.
+	Asked  time.Time
+	Waited time.Duration
+	// Active are the admitted pods that have not ended.
+	Active []*v1.Pod
+	// Leaving are those of Active that are being stopped.
+	Leaving map[types.UID]bool
+	// Gone are those of Active that their source does not have any more.
+	Gone map[types.UID]bool
+}
+
+// Answer is what admission decided.
+type Answer struct {
+	podstate.Admission
+	// Preempt are the pods that are stopped to make room; the decision is
+	// pending then, and asked for again when they have ended.
+	Preempt []Preemption
+}
+
+// Preemption is the end of a pod for another's sake.
+type Preemption struct {
+	UID types.UID
+	// Signal is the resource that is short.
+	Signal string
+	Stop   podstate.Stop
+}
+
+// sayWaiting is how long a pod waits for admission before it is said as an event.
+const sayWaiting = 5 * time.Second
+
+// admit asks admission. A pod that the runtime has, or that began in an earlier
+// life of this process, was admitted then; of one that has ended nobody asks.
+func (w *worker) admit() {
+	if !w.state.Observed.Known {
+		return
+	}
+	if len(w.state.Observed.Sandboxes) > 0 || w.begun || podutil.TerminalPhase(w.state.Pod.Status.Phase) {
+		if had, ok := w.reg.accept(w, waitedSince(&w.state.Reported)); ok {
+			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
+			w.state.Admission = podstate.Admission{Decision: podstate.Admitted}
+			w.resume(had)
+		}
+		return
+	}
+	if w.ending() {
+		return // nobody is to make room for it
+	}
+	if w.admitAt.IsZero() {
+		w.admitAt = time.Now()
+	}
+	a, asked := w.reg.admit(w, Question{Pod: w.desired, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
+	waited := time.Since(w.admitAt)
+	if !asked {
+		w.admitAt = time.Time{} // whoever holds it back wakes it
+	}
+	w.state.Admission = a
+	switch {
+	case a.Decision == podstate.Admitted:
+		w.line.Note(timeline.Entry{What: "admitted"})
+		w.keep(resize.Of(w.desired))
+	case a.Decision == podstate.Rejected:
+		w.line.Note(timeline.Entry{What: "rejected", Error: a.Reason + ": " + a.Message})
+		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, a.Reason, a.Message)
+		w.reg.deps.Metrics.rejected(a.Reason)
+	case a.Decision == podstate.AdmissionPending && a.Reason != "" && a.Reason != w.waitSaid && waited >= sayWaiting:
+		w.waitSaid = a.Reason
+		w.log.Info("Pod waits for admission", "reason", a.Reason, "message", a.Message)
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeNormal, "AdmissionPending", a.Message)
+	}
+}
+
+// ending says whether a pod that has not begun is wanted no more.
+func (w *worker) ending() bool {
+	return w.state.Removed || w.state.Stop != nil || w.state.Pod.DeletionTimestamp != nil
+}
+
+// admitAgain is when admission that could not decide is asked again.
+func (w *worker) admitAgain() time.Time {
+	if w.state.Pod == nil || w.state.Admission.Decision != podstate.AdmissionPending || w.admitAt.IsZero() {
+		return time.Time{}
+	}
+	return w.state.Now.Add(w.reg.cfg.AdmitAgain)
+}
+
+// admit asks admission for a worker's pod, with all others that count, and
+// stops those that must make room. asked is false while the pod is held back.
+func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hold(w); w.held {
+		return podstate.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
+	}
+	q.Leaving, q.Gone = map[types.UID]bool{}, map[types.UID]bool{}
+	for uid, other := range r.workers {
+		if other == w || other.pod == nil || other.stopped && !other.mayComeBack(w) || !other.counts() && !(other.claiming && !critical(w)) {
+			continue
+		}
+		q.Active = append(q.Active, other.allocated())
+		if other.leaving || other.gone || other.pod.DeletionTimestamp != nil {
+			q.Leaving[uid] = true
+		}
+		if other.gone {
+			q.Gone[uid] = true
+		}
+	}
+	answer := r.deps.Admit(q)
+	w.admission = answer.Decision
+	if answer.Decision == podstate.Admitted {
+		w.allot(resize.Of(q.Pod), 0)
+	}
+	w.claiming = answer.Decision == podstate.AdmissionPending && answer.Reason == reasonPreempting
+	for _, p := range answer.Preempt {
+		other := r.workers[p.UID]
+		if other == nil || other.leaving || other.pod == nil {
+			continue
+		}
+		w.log.Info("Stopping a pod to make room for this one", "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
+		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
+		r.deps.Metrics.preempted(p.Signal)
+		other.preempted = true
+		other.stop(p.Stop)
+	}
+	return answer.Admission, true
+}
+
+// mayComeBack says whether a pod that was stopped to make room would be started
+// again by the next podsync: the apiserver does not know its end yet, and nobody
+// else does. Its room is not given away until then. A static pod does not wait
+// for that: it may be the apiserver. The Registry's lock is held.
+func (w *worker) mayComeBack(instead *worker) bool {
+	if !w.preempted || w.source != apiSource || instead.source != apiSource || !critical(instead) {
+		return false
+	}
+	return !podutil.TerminalPhase(w.pod.Status.Phase)
+}
+
+// reasonPreempting is why a critical pod waits for others to end. What comes
+// free is its own: no ordinary pod may take it meanwhile.
+const reasonPreempting = "Preempting"
+
+func critical(w *worker) bool {
+	return w.source != apiSource || w.pod.Spec.Priority != nil && *w.pod.Spec.Priority >= systemCritical
+}
+
+// counts says whether others must reckon with what a pod uses: it was admitted,
+// in this life of the process or, as its status, the runtime or the checkpoint of
+// allocations shows, in an earlier one. One that has ended uses nothing, unless somebody else has written
+// that and it runs. The Registry's lock is held.
+func (w *worker) counts() bool {
+	o, there := w.reg.observed[w.uid]
+	if podutil.TerminalPhase(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
+		return false
+	}
+	if w.admission != podstate.AdmissionPending {
+		return w.admission == podstate.Admitted
+	}
+	// What a list has named and nobody has looked at yet is a sandbox, too.
+	_, kept := w.reg.deps.Allocations.Get(w.uid)
+	return kept || w.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
+}
+
+func running(c podstate.Container) bool {
+	return c.State == podstate.StateRunning || c.State == podstate.StateUnknown
+}
+
+// accept notes that a pod was admitted in an earlier life of this process, and
+// returns what it was allocated there: from here on it may be allocated something
+// else at any time.
+func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.held {
+		return resize.Allocation{}, false
+	}
+	w.admission = podstate.Admitted
+	w.pendingSince = since
+	had, generation := w.former()
+	w.allot(had, generation)
+	return had, true
+}
+
+// Stop asks for a pod's end for a reason of the node's own; false when there is
+// no such pod. It returns at once.
+func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[uid]
+	if w == nil || w.pod == nil {
+		return false
+	}
+	w.stop(stop)
+	return true
+}
+
+// goOnEnding goes on with what an earlier life has decided. The Registry's lock
+// is held.
+func (w *worker) goOnEnding() {
+	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !podutil.TerminalPhase(w.pod.Status.Phase) {
+		w.leaving = true
+		w.tell(func(in *inbox) { in.stop, in.stopKept = stop, true })
+	}
+}
+
+// stop tells a worker to end its pod. The Registry's lock is held.
+func (w *worker) stop(stop podstate.Stop) {
+	w.leaving = true
+	w.tell(func(in *inbox) { in.stop = &stop })
+}

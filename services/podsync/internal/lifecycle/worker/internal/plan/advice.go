@@ -1,0 +1,119 @@
+package plan
+
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"strings"
+)
+
+// advice says what a person can do about a failed action.
+func advice(k podstate.Kind, f Failure) string {
+	if f.Away {
+		return "start the container runtime; polylet status shows whether it answers"
+	}
+	if lack := lackAdvice(k, f); lack != "" {
+		return lack
+	}
+	switch k {
+	case podstate.PullImage:
+		return imageAdvice(f)
+	case podstate.SetupVolumes:
+		return volumeAdvice(f)
+	case podstate.MakeSandbox:
+		if names(f.Message, "cni", "network plugin") {
+			return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log"
+		}
+		return "check the runtime's log and the CNI configuration"
+	case podstate.StartContainer:
+		return startAdvice(f)
+	case podstate.StopSandbox:
+		if names(f.Message, "cni", "network plugin", "plugin type", "tear down network", "destroy network") {
+			return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log; the pod stays until its network is taken down, for its address is not free before"
+		}
+		return "check the runtime's log: it does not stop or remove what it runs"
+	case podstate.BeginStop, podstate.KillContainer, podstate.RemoveContainer, podstate.RemoveSandbox:
+		return "check the runtime's log: it does not stop or remove what it runs"
+	case podstate.ResizeContainer, podstate.FitCgroup:
+		return "if the limit is below what is in use, ask for more or let the container use less; else check the runtime's log"
+	case podstate.TeardownVolumes:
+		return "find who keeps the mount busy, e.g. with findmnt and fuser"
+	case podstate.DeleteObject:
+		return "check the connection to the apiserver and the node's permissions"
+	default:
+		return "see podsync's log"
+	}
+}
+
+// names says whether a message has one of the words, in whatever case.
+func names(message string, words ...string) bool {
+	message = strings.ToLower(message)
+	for _, w := range words {
+		if strings.Contains(message, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// lackAdvice is about what the machine has none of any more, whatever was tried;
+// "" when it is something else.
+func lackAdvice(k podstate.Kind, f Failure) string {
+	switch {
+	case k == podstate.PullImage && names(f.Message, "no space left"):
+		return "make room on the node's image filesystem"
+	case names(f.Message, "no space left on device", "disk quota exceeded"):
+		return "make room on the filesystem that the error names: df shows its bytes, df -i its inodes"
+	case names(f.Message, "read-only file system") && k != podstate.StartContainer:
+		return "find why that filesystem became read-only (dmesg), and mount it for writing again"
+	case names(f.Message, "too many open files"):
+		return "find who holds so many files open on the node, or raise the limit: the process's own, fs.file-max, or fs.inotify.max_user_instances"
+	case names(f.Message, "cannot allocate memory"):
+		return "make memory free on the node"
+	}
+	return ""
+}
+
+func imageAdvice(f Failure) string {
+	switch f.Reason {
+	case "InvalidImageName":
+		return "mend the image name in the pod's spec"
+	case "ErrImageNeverPull":
+		return "load the image on the node or change imagePullPolicy"
+	case "ImageInspectError":
+		return "the container runtime does not say which images it has, and no registry was asked: look at its log; polylet status shows whether it answers"
+	}
+	switch {
+	case names(f.Message, "unauthorized", "authorization failed", "forbidden", "denied", "no basic auth"):
+		return "check the pull secrets: the registry wants credentials for this image"
+	case names(f.Message, "not found", "manifest unknown", "name unknown"):
+		return "mend the image's name or tag, or push the image: the registry does not have it"
+	case names(f.Message, "connection refused", "no such host", "i/o timeout", "no route", "dial tcp", "deadline exceeded", "server misbehaving", "eof"):
+		return "check that the registry runs and can be reached from this node (address, DNS, proxy, firewall)"
+	case names(f.Message, "certificate", "x509", "http response to https"):
+		return "check the registry's certificate and the runtime's configuration for this registry"
+	}
+	return "check the image's name, the registry and the pull secrets"
+}
+
+func volumeAdvice(f Failure) string {
+	switch {
+	case names(f.Message, "not found", "non-existent key", "references non"):
+		return "create what the error names in the pod's namespace, or mend the volume; it is tried again as soon as it is there"
+	case names(f.Message, "deadline exceeded", "timed out"):
+		return "look at the server behind the volume and at the node's mounts: something does not answer"
+	case names(f.Message, "forbidden"):
+		return "the node may not read what the error names: check that the pod names it, and the node's permissions"
+	}
+	return "create the missing object or mend the volume that the error names"
+}
+
+func startAdvice(f Failure) string {
+	switch {
+	case f.Reason == "PostStartHookError":
+		return "check the container's postStart hook"
+	case names(f.Message, "executable file not found", "no such file or directory", "permission denied"):
+		return "check command and args: the image has no such program, or it may not be run"
+	case names(f.Message, "secret", "configmap", "config map"):
+		return "create the Secret or ConfigMap that the error names, or mend the reference in env"
+	}
+	return "check the container's command, environment and references"
+}

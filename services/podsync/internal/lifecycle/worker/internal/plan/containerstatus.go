@@ -1,0 +1,287 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// errorShown is how long a failed pull shows its error before it shows that it backs off.
+const errorShown = 2 * time.Second
+
+// reasonBackOff is that of a container that has ended and waits for its restart.
+const reasonBackOff = "CrashLoopBackOff"
+
+// containerStatus computes the status of one container.
+func (p *planner) containerStatus(v *view) v1.ContainerStatus {
+	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
+	c := v.shown()
+	if p.out.Stopped && v.last.CutShort() {
+		ended := *v.last
+		ended.State, c = podstate.StateExited, &ended
+	}
+	p.containerResources(&cs, v, c)
+	cs.VolumeMounts = p.volumeMounts(v.spec, c)
+	if v.cur == nil && v.class == ordinaryInit && p.regularSeen() {
+		no := false
+		if c != nil {
+			cs.RestartCount = int32(c.RestartCount)
+		}
+		cs.Ready, cs.Started = true, &no
+		cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
+		return cs
+	}
+	if c == nil && v.class == regular && p.out.Stopped && (!p.hasInit() || p.initDone()) {
+		// What was to start and never did counts as a failure.
+		no := false
+		cs.Started = &no
+		cs.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}
+		return cs
+	}
+	if c == nil {
+		cs.State.Waiting = p.waiting(v)
+		no := false
+		cs.Started = &no
+		return cs
+	}
+	cs.RestartCount = int32(c.RestartCount)
+	if c.State == podstate.StateCreated {
+		cs.RestartCount = max(0, cs.RestartCount-1) // made, but not started: no restart yet
+	}
+	if r := reportedStatus(p.s, v.spec.Name); r != nil {
+		cs.RestartCount = max(cs.RestartCount, r.RestartCount) // a start that came to nothing was counted already
+	}
+	if c.State != podstate.StateCreated {
+		cs.ContainerID, cs.ImageID = p.fullID(c.ID), c.ImageID
+		if c.Image != "" {
+			cs.Image = c.Image
+		}
+	}
+	cs.User = c.User
+	p.setState(&cs, v, c)
+	started := p.started(v)
+	cs.Started = &started
+	cs.Ready = p.ready(v)
+	return cs
+}
+
+// keepEnd keeps the end that a container was told to have come to where the API
+// does not take it back: it would refuse all of the pod's status. So it is with
+// an init container under OnFailure that runs again for a new sandbox.
+func (p *planner) keepEnd(v *view, cs *v1.ContainerStatus) {
+	told := reportedStatus(p.s, v.spec.Name)
+	if cs.State.Terminated != nil || told == nil || told.State.Terminated == nil || mayLeave(p.s.Pod, v, told.State.Terminated.ExitCode) {
+		return
+	}
+	cs.State, cs.LastTerminationState, cs.ContainerID = *told.State.DeepCopy(), *told.LastTerminationState.DeepCopy(), told.ContainerID
+}
+
+// volumeMounts shows the mounts of a container, whether it is made yet or not.
+// Source: KEP-3857.
+func (p *planner) volumeMounts(spec *v1.Container, c *podstate.Container) []v1.VolumeMountStatus {
+	if len(spec.VolumeMounts) == 0 {
+		return nil
+	}
+	out := make([]v1.VolumeMountStatus, len(spec.VolumeMounts))
+	for i := range spec.VolumeMounts {
+		m := &spec.VolumeMounts[i]
+		out[i] = v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := p.recursiveReadOnly(m, c)
+			out[i].RecursiveReadOnly = &mode
+		}
+	}
+	return out
+}
+
+// recursiveReadOnly says what became of a mount's wish: of one that may be
+// granted or not the runtime knows, and before it has made the container, what
+// its usual handler can do.
+func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *podstate.Container) v1.RecursiveReadOnlyMode {
+	switch {
+	case m.RecursiveReadOnly == nil:
+		return v1.RecursiveReadOnlyDisabled
+	case *m.RecursiveReadOnly != v1.RecursiveReadOnlyIfPossible:
+		return *m.RecursiveReadOnly
+	case c != nil && slices.Contains(c.RecursiveReadOnly, m.MountPath), c == nil && p.s.Node.RecursiveReadOnly:
+		return v1.RecursiveReadOnlyEnabled
+	}
+	return v1.RecursiveReadOnlyDisabled
+}
+
+// setState sets state and last state.
+func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
+	if v.previous != nil && c != v.previous {
+		cs.LastTerminationState.Terminated = p.terminated(v.previous)
+	} else if r := reportedStatus(p.s, v.spec.Name); r != nil && r.RestartCount == int32(c.RestartCount) {
+		cs.LastTerminationState = *r.LastTerminationState.DeepCopy()
+	} else if r != nil && int32(c.RestartCount) == r.RestartCount+1 {
+		if old := fromReported(r); old != nil && old.ID != c.ID {
+			old.Round = p.round
+			cs.LastTerminationState.Terminated = p.terminated(old)
+		}
+	}
+	switch {
+	case c.State == podstate.StateRunning && c.Hook == podstate.HookRunning:
+		cs.State.Waiting = p.waiting(v)
+	case c.State == podstate.StateRunning:
+		cs.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}
+	case c.State == podstate.StateExited:
+		p.setEnded(cs, v, c)
+	case p.out.Stopped:
+		cs.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage, ContainerID: p.fullID(c.ID)}
+	default:
+		cs.State.Waiting = p.waiting(v)
+	}
+	if p.out.Stopped && cs.State.Waiting != nil && c.State != podstate.StateExited {
+		cs.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: goneMessage}}
+	}
+}
+
+// setEnded shows a container that has ended: as ended, or as waiting for its
+// next start with the end as its last state.
+func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
+	t := p.terminated(c)
+	if p.end != nil || !p.wanted(v) {
+		cs.State.Terminated = t
+		return
+	}
+	w := p.failureShown(v)
+	at, _ := p.restartTime(v)
+	failure := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]
+	if p.s.Now.Before(at) && (w == nil || p.s.Now.Sub(failure.At) >= errorShown) {
+		w = &v1.ContainerStateWaiting{Reason: reasonBackOff, Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+			at.Sub(c.FinishedAt), v.spec.Name, p.s.Pod.Name, p.s.Pod.Namespace, p.s.UID)}
+	}
+	if w == nil && p.stale(v, c) && p.restartingAll() {
+		w = &v1.ContainerStateWaiting{Reason: reasonRestartingAll}
+	}
+	if w == nil {
+		w = p.toldBackOff(v, c) // until it has started; it does not end once more
+	}
+	if w == nil && (v.lost || v.renew == c || p.stale(v, c) || p.toRestart(v, c)) {
+		w = p.waiting(v)
+	}
+	// The API takes a container that was told to have ended back only where a
+	// policy starts it again.
+	if w == nil && (!p.byPolicy(v, c) || !mayLeave(p.s.Pod, v, c.ExitCode)) {
+		w = p.waiting(v)
+	}
+	if w == nil {
+		cs.State.Terminated = t
+		return
+	}
+	cs.State.Waiting = w
+	cs.LastTerminationState = v1.ContainerState{Terminated: t}
+}
+
+// toldBackOff is the back-off that the container was told to wait for; nil when it
+// was not.
+func (p *planner) toldBackOff(v *view, c *podstate.Container) *v1.ContainerStateWaiting {
+	told := reportedStatus(p.s, v.spec.Name)
+	if told == nil || told.State.Waiting == nil || told.State.Waiting.Reason != reasonBackOff {
+		return nil
+	}
+	if end := told.LastTerminationState.Terminated; end == nil || bareID(end.ContainerID) != c.ID {
+		return nil
+	}
+	return told.State.Waiting.DeepCopy()
+}
+
+// terminated is the state of an ended container.
+func (p *planner) terminated(c *podstate.Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{
+		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, ContainerID: p.fullID(c.ID),
+		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+	}
+	if p.endedByRound(c) {
+		t.ExitCode, t.Reason, t.Message = 137, reasonRestartingAll, messageRestartingAll
+	}
+	if t.Reason == "" {
+		t.Reason = "Error"
+		if c.ExitCode == 0 {
+			t.Reason = "Completed"
+		}
+	}
+	return t
+}
+
+// waiting is the state of a container that has not started.
+func (p *planner) waiting(v *view) *v1.ContainerStateWaiting {
+	if w := p.failureShown(v); w != nil {
+		return w
+	}
+	if p.hasInit() {
+		return &v1.ContainerStateWaiting{Reason: "PodInitializing"}
+	}
+	return &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
+}
+
+// failureShown is the state of a container whose image or start failed; nil
+// when neither did.
+func (p *planner) failureShown(v *view) *v1.ContainerStateWaiting {
+	if f, ok := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]; ok && !f.Away {
+		if shown := f.At.Add(errorShown); p.s.Now.Before(shown) {
+			p.wake(shown)
+		}
+		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+	}
+	image, f, ok := p.pullFailure(v.spec)
+	if !ok || f.Away || (v.class == regular && !p.initDone()) {
+		return nil
+	}
+	pulled := f.Reason == "ErrImagePull" || f.Reason == "RegistryUnavailable" || f.Reason == "SignatureValidationFailed"
+	if !pulled {
+		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+	}
+	if shown := f.At.Add(errorShown); p.s.Now.Before(shown) {
+		p.wake(shown)
+		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+	}
+	return &v1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", image, f.Reason, f.Message)}
+}
+
+// started says whether the container has started in the startup probe's sense.
+func (p *planner) started(v *view) bool {
+	c := v.last
+	if c == nil || c.State != podstate.StateRunning || c.Hook == podstate.HookRunning {
+		return false
+	}
+	if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: podstate.Startup}]; ok && r.ContainerID == c.ID {
+		return r.Success
+	}
+	if r := reportedStatus(p.s, v.spec.Name); r != nil && bareID(r.ContainerID) == c.ID && r.Started != nil && *r.Started {
+		return true
+	}
+	return v.spec.StartupProbe == nil
+}
+
+// ready says whether the container counts as ready.
+func (p *planner) ready(v *view) bool {
+	c := v.last
+	if c == nil {
+		return false
+	}
+	if v.class == ordinaryInit {
+		return c.State == podstate.StateExited && c.ExitCode == 0 && !p.stale(v, c)
+	}
+	if v.class == ephemeral || c.State != podstate.StateRunning || !p.started(v) {
+		return false
+	}
+	if v.spec.ReadinessProbe == nil {
+		return true
+	}
+	if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: podstate.Readiness}]; ok && r.ContainerID == c.ID {
+		return r.Success
+	}
+	// Nothing was heard since this process started: what was reported for the
+	// same container still holds.
+	if r := reportedStatus(p.s, v.spec.Name); r != nil && bareID(r.ContainerID) == c.ID {
+		return r.Ready
+	}
+	return false
+}

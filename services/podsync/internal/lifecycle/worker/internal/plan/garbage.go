@@ -1,0 +1,60 @@
+package plan
+
+import "github.com/polylet/polylet/services/podsync/internal/podstate"
+
+// collectGarbage removes dead containers beyond the newest ended ones of each
+// name, and sandboxes that nothing refers to any more.
+// Source: kubelet-surface 7.6.
+func (p *planner) collectGarbage() {
+	keep := p.kept()
+	used := map[string]bool{}
+	for _, a := range p.s.InFlight {
+		used[a.SandboxID] = true // what a start made in it may not have been seen yet
+	}
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		used[c.SandboxID] = true
+		if keep[c.ID] || c.State != podstate.StateExited {
+			continue
+		}
+		if old := c.FinishedAt.Add(p.s.Node.DeadContainerTTL); p.s.Node.DeadContainerTTL > 0 && p.s.Now.Before(old) {
+			p.wake(old)
+			continue
+		}
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveContainer, Object: c.ID}, ID: c.ID, Container: c.Name})
+	}
+	for i := 1; i < len(p.s.Observed.Sandboxes); i++ {
+		if sb := &p.s.Observed.Sandboxes[i]; p.down(sb) && !used[sb.ID] && !p.running(podstate.StopSandbox, sb.ID) {
+			p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveSandbox, Object: sb.ID}, ID: sb.ID})
+		}
+	}
+}
+
+// kept are the containers that stay: those that the status and the next
+// decision are made from, and as many of the newest dead ones of a name as the
+// node wants to keep. Of one too many on the node the reported status remembers
+// how it ended, so it may go though it is the last state of another.
+func (p *planner) kept() map[string]bool {
+	keep := map[string]bool{}
+	for _, v := range p.views {
+		for _, c := range []*podstate.Container{v.cur, v.last, v.shown()} {
+			if c != nil {
+				keep[c.ID] = true
+			}
+		}
+		if c := v.previous; c != nil && !p.s.Excess[c.ID] {
+			keep[c.ID] = true
+		}
+		dead, most := 0, p.s.Node.DeadContainers
+		for i := range p.s.Observed.Containers {
+			c := &p.s.Observed.Containers[i]
+			if c.Name != v.spec.Name || c.State != podstate.StateExited || p.s.Excess[c.ID] {
+				continue
+			}
+			if dead++; dead <= most || most < 0 {
+				keep[c.ID] = true
+			}
+		}
+	}
+	return keep
+}

@@ -1,0 +1,92 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestHowManyDeadContainersStayIsTheNodesToSay(t *testing.T) {
+	for _, tc := range []struct{ keep, want int }{{0, 1}, {1, 1}, {3, 3}, {10, 4}, {-1, 4}} {
+		t.Run(fmt.Sprint(tc.keep), func(t *testing.T) {
+			w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+			w.s.Node.DeadContainers = tc.keep
+			w.exits["a"] = []int32{1, 1, 1, 1}
+			w.settle(time.Hour)
+			dead := 0
+			for _, c := range w.s.Observed.Containers {
+				if c.State == podstate.StateExited {
+					dead++
+				}
+			}
+			if dead != tc.want {
+				t.Errorf("%d dead containers are left beside the running one, want %d", dead, tc.want)
+			}
+		})
+	}
+}
+
+func TestADeadContainerStaysUntilItIsOldEnough(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.Node.DeadContainerTTL = 10 * time.Minute
+	w.exits["a"] = []int32{1, 1, 1}
+	w.settle(5 * time.Minute)
+	if n := len(w.s.Observed.Containers); n != 4 {
+		t.Errorf("%d containers after five minutes, want all four", n)
+	}
+	w.settle(10 * time.Minute)
+	if n := len(w.s.Observed.Containers); n != 2 {
+		t.Errorf("%d containers when the dead ones are old, want the running one and the last dead", n)
+	}
+}
+
+func TestADeadContainerTooManyOnTheNodeGoesUnlessADecisionNeedsIt(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.Node.DeadContainers = -1
+	w.exits["a"] = []int32{1, 2, 3}
+	w.settle(time.Hour)
+	if n := len(w.s.Observed.Containers); n != 4 {
+		t.Fatalf("%d containers, want the running one and three dead", n)
+	}
+	before := w.s.Reported.ContainerStatuses[0].LastTerminationState
+	w.s.Excess = map[string]bool{}
+	for _, c := range w.s.Observed.Containers {
+		w.s.Excess[c.ID] = true
+	}
+	w.settle(time.Hour)
+	if n := len(w.s.Observed.Containers); n != 1 || w.s.Observed.Containers[0].State != podstate.StateRunning {
+		t.Errorf("%d containers are left, want the running one", n)
+	}
+	st := w.s.Reported.ContainerStatuses[0]
+	if now := st.LastTerminationState.Terminated; now == nil || now.ExitCode != 3 || now.ContainerID != before.Terminated.ContainerID || st.RestartCount != 3 {
+		t.Errorf("its last state is %+v after %d restarts, was %+v", st.LastTerminationState, st.RestartCount, before)
+	}
+}
+
+// The container may have run and ended with its sandbox before anybody has seen
+// it: its record says how long the next start waits.
+func TestASandboxIsNotRemovedWhileAContainerIsBeingStartedInIt(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	down := w.s.Observed.Sandboxes[0]
+	down.ID, down.Ready, down.Attempt = "down", false, 0
+	w.s.StoppedSandboxes["down"] = true
+	w.s.Observed.Sandboxes[0].Attempt = 1
+	w.s.Observed.Sandboxes = append(w.s.Observed.Sandboxes, down)
+	removes := func() bool {
+		return slices.ContainsFunc(Plan(w.s).Actions, func(a podstate.Action) bool { return a.Kind == podstate.RemoveSandbox && a.ID == "down" })
+	}
+	start := podstate.Key{Kind: podstate.StartContainer, Object: "a"}
+	w.s.InFlight = map[podstate.Key]podstate.Action{start: {Key: start, Container: "a", SandboxID: "down"}}
+	if removes() {
+		t.Error("the sandbox is removed under the start")
+	}
+	w.s.InFlight = nil
+	if !removes() {
+		t.Error("the sandbox stays when the start is over")
+	}
+}

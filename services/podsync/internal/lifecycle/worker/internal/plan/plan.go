@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"time"
+)
+
+// planner carries one call of Plan.
+type planner struct {
+	s     *State
+	out   Output
+	views []*view
+	// end says why the pod is to end; nil while it is to run.
+	end *end
+	// sandbox is the usable sandbox; nil when there is none.
+	sandbox *podstate.Sandbox
+	// round is the newest of the pod's containers; see Container.Round.
+	round int
+	// startsFirst: a new round waits for first starts of this one.
+	startsFirst bool
+}
+
+// Plan computes what to do for one pod. Applied to the state that its actions
+// lead to, it ends with no actions.
+func Plan(s State) Output {
+	p := &planner{s: &s, sandbox: usableSandbox(&s), views: views(&s)}
+	if !s.Observed.Known {
+		p.out.Status = *s.Reported.DeepCopy()
+		p.wait("runtime", "", "the runtime has not been looked at yet", "polylet status shows whether the runtime answers", time.Time{})
+		return p.out
+	}
+	p.findRound()
+	p.end = p.ending()
+	if p.end == nil && !s.EndSince.IsZero() {
+		// It had come to its end; sidecars that are being stopped do not bring it back.
+		p.end = &end{phase: p.lastPhase()}
+	}
+	if waits := p.keepStop(); waits && p.end == nil {
+		// Nothing begins that would end at once.
+	} else if p.end == nil && s.Admission.Decision == podstate.AdmissionPending {
+		p.wait("admission", "", orElse(s.Admission.Message, "admission has not decided yet"), "it is asked again at each change", time.Time{})
+	} else if p.end == nil {
+		p.run()
+	}
+	if p.end != nil {
+		p.out.Terminating = true
+		p.stop()
+	}
+	p.endHooks()
+	p.out.Status = p.status()
+	p.targets()
+	p.underWay()
+	return p.out
+}
+
+// emit adds an action unless it runs already or has to wait after a failure.
+func (p *planner) emit(a podstate.Action) {
+	if _, running := p.s.InFlight[a.Key]; running && !a.Replace {
+		return
+	}
+	if f, failed := p.s.Failures[a.Key]; failed {
+		if at := f.At.Add(retryDelay(a.Kind, f)); p.s.Now.Before(at) {
+			p.wake(at)
+			kind := waitKind(a.Kind)
+			if f.Away {
+				kind = "runtime"
+			}
+			p.out.Waits = append(p.out.Waits, podstate.Wait{
+				Kind: kind, Object: p.objectOf(a), Action: a.Key, Reason: f.Message, Advice: advice(a.Kind, f), Retry: at,
+			})
+			return
+		}
+	}
+	p.out.Actions = append(p.out.Actions, a)
+}
+
+// running says whether an action of the key runs.
+func (p *planner) running(k podstate.Kind, object string) bool {
+	_, ok := p.s.InFlight[podstate.Key{Kind: k, Object: object}]
+	return ok
+}
+
+// anyRunning says whether an action of any of the kinds runs.
+func (p *planner) anyRunning(kinds ...podstate.Kind) bool {
+	for k := range p.s.InFlight {
+		for _, want := range kinds {
+			if k.Kind == want {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// cancel asks for the end of all running actions of the kinds.
+func (p *planner) cancel(kinds ...podstate.Kind) {
+	for k := range p.s.InFlight {
+		for _, want := range kinds {
+			if k.Kind == want {
+				p.out.Cancel = append(p.out.Cancel, k)
+			}
+		}
+	}
+}
+
+// wake makes sure that the pod is planned again at t.
+func (p *planner) wake(t time.Time) {
+	if p.out.Wake.IsZero() || t.Before(p.out.Wake) {
+		p.out.Wake = t
+	}
+}
+
+func (p *planner) wait(kind, object, reason, advice string, retry time.Time) {
+	p.out.Waits = append(p.out.Waits, podstate.Wait{Kind: kind, Object: object, Reason: reason, Advice: advice, Retry: retry})
+}
+
+// retryDelay is how long a failed action waits before it is tried again.
+func retryDelay(k podstate.Kind, f Failure) time.Duration {
+	if f.Away {
+		return exponential(250*time.Millisecond, f.Count, 2*time.Second)
+	}
+	switch k {
+	case podstate.PullImage:
+		if f.Reason == "ErrImageNeverPull" || f.Reason == "InvalidImageName" {
+			return exponential(10*time.Second, f.Count, 60*time.Second)
+		}
+		return exponential(firstBackoff, f.Count, longestBackoff)
+	case podstate.SetupVolumes, podstate.TeardownVolumes:
+		return exponential(500*time.Millisecond, f.Count, 122*time.Second)
+	case podstate.ResizeContainer, podstate.RaiseCgroup, podstate.FitCgroup:
+		return exponential(time.Second, f.Count, 30*time.Second)
+	case podstate.StartContainer, podstate.MakeSandbox:
+		return exponential(time.Second, f.Count, 15*time.Second)
+	default:
+		return exponential(500*time.Millisecond, f.Count, 10*time.Second)
+	}
+}
+
+func exponential(first time.Duration, count int, longest time.Duration) time.Duration {
+	d := first
+	for i := 1; i < count && d < longest; i++ {
+		d *= 2
+	}
+	return min(d, longest)
+}
+
+func waitKind(k podstate.Kind) string {
+	switch k {
+	case podstate.PullImage:
+		return "image"
+	case podstate.SetupVolumes, podstate.TeardownVolumes:
+		return "volume"
+	case podstate.MakeSandbox, podstate.StopSandbox, podstate.RemoveSandbox:
+		return "sandbox"
+	case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.ResizeContainer, podstate.FitCgroup:
+		return "resize"
+	case podstate.DeleteObject:
+		return "apiserver"
+	case podstate.KeepStop, podstate.BeginStop, podstate.KillContainer, podstate.RemoveContainer, podstate.RemoveCgroup, podstate.RemoveDirectories:
+		return "termination"
+	default:
+		return "container"
+	}
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// bareID takes the runtime's name off a container id of a status.
+func bareID(id string) string {
+	for i := 0; i+2 < len(id); i++ {
+		if id[i:i+3] == "://" {
+			return id[i+3:]
+		}
+	}
+	return id
+}
+
+func (p *planner) fullID(id string) string {
+	if id == "" {
+		return ""
+	}
+	return orElse(p.s.Node.RuntimeName, "containerd") + "://" + id
+}

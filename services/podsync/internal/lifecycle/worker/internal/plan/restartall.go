@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+)
+
+// A container whose exit of its own matches a rule with the action RestartAllContainers
+// begins a new round of its pod: every container of an earlier round is killed
+// without grace, and then all start again, init containers first, in the same
+// sandbox. Each container carries its round, so what belongs to which follows
+// from what the runtime has, whatever was under way and whoever crashed.
+// Source: KEP-5532, kubelet-surface 4.6.
+const (
+	reasonRestartingAll  = "RestartingAllContainers"
+	messageRestartingAll = "The container was ended because a container of the pod exited with a code that restarts all of them"
+)
+
+// findRound finds the pod's round, and takes what is of an earlier one out of
+// what counts for the sandbox.
+func (p *planner) findRound() {
+	next := 0
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		v := p.viewOf(c.Name)
+		if v == nil || v.class == ephemeral {
+			continue
+		}
+		p.round = max(p.round, c.Round)
+		if p.causesRound(v, c) {
+			next = max(next, c.Round+1)
+		}
+	}
+	for k, a := range p.s.InFlight {
+		if v := p.viewOf(a.Container); k.Kind == podstate.StartContainer && v != nil && v.class != ephemeral {
+			p.round = max(p.round, a.Round) // what begins it need not be seen yet
+		}
+	}
+	if p.startsFirst = next > p.round && p.unfinishedStarts(); !p.startsFirst {
+		p.round = max(p.round, next)
+	}
+	for _, v := range p.views {
+		if v.lost {
+			v.last.Round = p.round // what is known of it was told in this round
+		}
+		if v.cur != nil && p.stale(v, v.cur) {
+			v.cur = nil
+		}
+	}
+}
+
+// causesRound says whether the exit of a container restarts all of the pod. That of
+// one that was started again alone does not: a later life knows no more of why than
+// its record.
+func (p *planner) causesRound(v *view, c *podstate.Container) bool {
+	return p.asksForAll(v, c) && (v.last == nil || v.last.ID == c.ID)
+}
+
+// asksForAll says whether a container exited of its own in a way that restarts all
+// of its pod. What podsync ends so that it starts again, alone or with the others,
+// has not.
+// Source: KEP-5307, restart rules and probes.
+func (p *planner) asksForAll(v *view, c *podstate.Container) bool {
+	if p.rule(v, c) != v1.ContainerRestartRuleActionRestartAllContainers {
+		return false
+	}
+	cause, ours := p.stopCause(c)
+	return !ours || cause == podstate.CauseSandbox || !p.restartsAfter(v, cause)
+}
+
+// unfinishedStarts says whether regular containers of this round still have
+// their first start to come after others of it have had theirs. A new round
+// waits for them: all begin a round, so that all are restarted by the next, as
+// when starts are one pass that nothing interrupts. One that cannot start is
+// not waited for.
+func (p *planner) unfinishedStarts() bool {
+	if _, failed := p.s.Failures[podstate.Key{Kind: podstate.SetupVolumes}]; failed || p.sandbox == nil {
+		return false
+	}
+	begun, missing := false, false
+	for _, v := range p.views {
+		if v.class != regular {
+			continue
+		}
+		_, failed := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]
+		begun = begun || v.cur != nil && v.cur.Round == p.round
+		missing = missing || v.last == nil && !failed && !p.pullFailed(v)
+	}
+	return begun && missing
+}
+
+// stale says whether the container is of an earlier round.
+func (p *planner) stale(v *view, c *podstate.Container) bool {
+	return v.class != ephemeral && c.Round < p.round
+}
+
+// restartingAll says whether the pod is between two rounds: something of the
+// earlier one lives or starts, or nothing of the new one was made.
+func (p *planner) restartingAll() bool {
+	if p.round == 0 || p.sandbox == nil {
+		return false
+	}
+	begun := false
+	for _, v := range p.views {
+		if v.last == nil || v.class == ephemeral {
+			continue
+		}
+		if p.stale(v, v.last) && v.last.Live() {
+			return true
+		}
+		begun = begun || !p.stale(v, v.last)
+	}
+	return !begun || p.staleStarts()
+}
+
+// staleStarts says whether a start of an earlier round is under way.
+func (p *planner) staleStarts() bool {
+	for k, a := range p.s.InFlight {
+		if v := p.viewOf(a.Container); k.Kind == podstate.StartContainer && v != nil && v.class != ephemeral && a.Round < p.round {
+			return true
+		}
+	}
+	return false
+}
+
+// betweenRounds says whether what is old has to end before anything starts. A
+// start of the earlier round comes to its end first: cut short, it would not
+// count as a restart.
+func (p *planner) betweenRounds() bool {
+	between := false
+	for _, v := range p.views {
+		if v.class == ephemeral {
+			continue
+		}
+		if a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]; ok && a.Round < p.round {
+			between = true
+		}
+		between = between || v.last != nil && v.last.Live() && p.stale(v, v.last)
+	}
+	return between
+}
+
+// restartAllCondition is the condition of pods that have such a rule; nil for
+// others.
+func (p *planner) restartAllCondition(phase v1.PodPhase) *v1.PodCondition {
+	if p.s.Node.NoRestartRules || p.s.Node.NoRestartAll || !p.mayRestartAll() {
+		return nil
+	}
+	c := &v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
+	switch {
+	case phase == v1.PodSucceeded:
+		c.Reason = "PodCompleted"
+	case phase == v1.PodFailed:
+		c.Reason = "PodFailed"
+	case p.end == nil && p.restartingAll():
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, "RestartAllContainersStarted", "container exited with restart policy rule"
+	}
+	return c
+}
+
+func (p *planner) mayRestartAll() bool {
+	for _, v := range p.views {
+		for _, r := range v.spec.RestartPolicyRules {
+			if r.Action == v1.ContainerRestartRuleActionRestartAllContainers {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// endedByRound says whether the container was ended by a restart of all
+// containers rather than by itself: all of an earlier round but the one that
+// caused it.
+func (p *planner) endedByRound(c *podstate.Container) bool {
+	v := p.viewOf(c.Name)
+	return v != nil && p.stale(v, c) && !p.asksForAll(v, c)
+}

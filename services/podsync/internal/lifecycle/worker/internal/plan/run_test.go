@@ -1,0 +1,85 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestAContainerWaitsForThePostStartHookOfThoseBeforeIt(t *testing.T) {
+	crashed := func(w *world, name string) {
+		w.end(w.newest(name), 1)
+		w.s.Images[name] = Image{Spec: "img", Ref: "sha256:1", RestartCount: 1}
+	}
+	starting := func(w *world, name string) {
+		c := w.newest(name)
+		c.Hook = podstate.HookRunning
+		key := podstate.Key{Kind: podstate.StartContainer, Object: name}
+		w.s.InFlight[key] = podstate.Action{Key: key, Container: name, Attempt: c.RestartCount, SandboxID: c.SandboxID}
+	}
+	onItsWay := func(w *world, name string) {
+		key := podstate.Key{Kind: podstate.StartContainer, Object: name}
+		w.s.InFlight[key] = podstate.Action{Key: key, Container: name, Attempt: 1, SandboxID: w.newest(name).SandboxID}
+	}
+	for _, tc := range []struct {
+		name   string
+		begin  func(w *world)
+		starts []string
+	}{
+		{"the first begins", func(*world) {}, []string{"a"}},
+		{"its hook runs", func(w *world) { starting(w, "a") }, nil},
+		{"the hook of one after it runs", func(w *world) { crashed(w, "a"); starting(w, "b") }, []string{"a"}},
+		{"one after it is on its way, and could start while this one's hook runs", func(w *world) { crashed(w, "a"); crashed(w, "b"); onItsWay(w, "b") }, nil},
+		{"one after it was made and does not run yet", func(w *world) {
+			crashed(w, "a")
+			starting(w, "b")
+			w.newest("b").State = podstate.StateCreated
+		}, nil},
+		{"the hook of one before it runs, and it has crashed", func(w *world) { crashed(w, "c"); starting(w, "b") }, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b", "c"))
+			for i := range w.s.Pod.Spec.Containers {
+				w.s.Pod.Spec.Containers[i].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
+			}
+			first := tc.name == "the first begins"
+			for !first && w.newest("c") == nil {
+				w.step()
+				if tc.name == "its hook runs" && w.newest("a") != nil {
+					break
+				}
+			}
+			for first && w.s.Images["c"].Ref == "" {
+				w.step()
+			}
+			tc.begin(w)
+			var starts []string
+			for _, a := range Plan(w.s).Actions {
+				if a.Kind == podstate.StartContainer {
+					starts = append(starts, a.Container)
+				}
+			}
+			if without := w.s.Pod.DeepCopy(); strings.HasPrefix(tc.name, "one after it") {
+				without.Spec.Containers[0].Lifecycle = nil
+				s := w.s
+				s.Pod = without
+				if n := kinds(Plan(s).Actions)[podstate.StartContainer]; n != 1 {
+					t.Errorf("without a hook %d containers start, want 1", n)
+				}
+			}
+			if len(starts) != len(tc.starts) || len(starts) == 1 && starts[0] != tc.starts[0] {
+				t.Errorf("starts %v, want %v", starts, tc.starts)
+			}
+			clear(w.s.InFlight)
+			for i := range w.s.Observed.Containers {
+				w.s.Observed.Containers[i].Hook = podstate.HookDone
+			}
+			if w.settle(time.Minute); w.out.Status.Phase != v1.PodRunning || w.newest("c") == nil {
+				t.Errorf("afterwards: phase %s, log %v", w.out.Status.Phase, w.log)
+			}
+		})
+	}
+}

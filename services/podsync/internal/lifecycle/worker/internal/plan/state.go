@@ -1,0 +1,215 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
+)
+
+// State is all that the planner may look at. It is plain data; the planner
+// changes none of it.
+type State struct {
+	// Pod is what is wanted, with spec and metadata as its source has them, but
+	// with the cpu and memory that are allocated; see Resize for what the spec
+	// asks beyond that.
+	// Nil for a pod that runs but that no source knows: it is stopped and removed.
+	Pod *v1.Pod
+	// UID of the pod; equal to Pod.UID when Pod is set.
+	UID types.UID
+	// Static is true for pods from a file or URL.
+	Static bool
+	// Removed is true when the source no longer wants the pod (its object is
+	// gone), which is stronger than a deletionTimestamp.
+	Removed bool
+	// Stop asks for the pod's end for a reason of the node's own; nil when none.
+	Stop *podstate.Stop
+	// StopUnkept: Stop would not outlive a crash yet. It is kept before it is
+	// acted upon, unless that fails: the disk may be full, and be the reason.
+	StopUnkept bool
+	// Admission is what the admission said.
+	Admission podstate.Admission
+	// Resize is how a change of the pod's cpu and memory stands.
+	Resize Resize
+	// Node is what of the node matters to a pod.
+	Node Node
+	// Observed is the runtime's state, the source of truth.
+	Observed podstate.Observed
+	// Reported is the status that the last call of Plan returned or, for the
+	// first call, the one found on the API object: what the world has been told.
+	// Readiness and start of containers whose id it names are taken from it
+	// until probes speak.
+	Reported v1.PodStatus
+	// Probes holds the last result of each probe.
+	Probes map[podstate.ProbeKey]podstate.ProbeResult
+	// Images holds what is known of each container's image, by container name,
+	// and of the images of image volumes, by VolumeKey.
+	Images map[string]Image
+	// Volumes is how the volumes stand.
+	Volumes Volumes
+	// InFlight holds the actions that run now, by key.
+	InFlight map[podstate.Key]podstate.Action
+	// Failures holds the last failure of each action that failed since it last
+	// succeeded, by key.
+	Failures map[podstate.Key]Failure
+	// Stops holds the stops of containers that have begun in this process's
+	// life, by container id; BeginStop and KillContainer begin one.
+	Stops map[string]ContainerStop
+	// StoppedSandboxes holds the ids of the sandboxes whose StopSandbox has
+	// succeeded in this process's life: their network is down. What the runtime
+	// shows of a sandbox does not tell.
+	StoppedSandboxes map[string]bool
+	// Cleaned says which parts of a finished pod are gone.
+	Cleaned Cleaned
+	// LogCounts is the highest <n>.log found per container on the disk when the
+	// runtime knows no container of that name; absent when there is none.
+	LogCounts map[string]int
+	// Excess are dead containers, by id, that are too many for the node as a
+	// whole, however many of their name may stay; nil when none are.
+	Excess map[string]bool
+	// EndSince is when this process first saw that the pod must end; zero while
+	// it must not. The worker sets it when Output.Terminating first turns true.
+	EndSince time.Time
+	// DeletionSince is when this process first saw that the pod's object is being
+	// deleted with the grace period that it has now; zero while it is not. The
+	// object's own timestamp has whole seconds, and counts from the first deletion
+	// though a later one has shortened the period.
+	DeletionSince time.Time
+	// Shortened are the periods of the deletions before, of which each has
+	// shortened the one before it.
+	Shortened []Period
+	// Now is the time to plan for.
+	Now time.Time
+}
+
+// Period is a grace period that the pod has had.
+type Period struct {
+	Since   time.Time
+	Seconds int64
+}
+
+// ContainerStop is the stop of one container, under way.
+type ContainerStop struct {
+	// Began is when it was announced.
+	Began time.Time
+	// Cause is why.
+	Cause podstate.Cause
+	// GraceSeconds is the whole period that it was given, the shortest of all;
+	// zero when it was given none.
+	GraceSeconds int64
+	// Until is when the shortest of its periods is over, each from when it was given;
+	// zero: GraceSeconds after it began.
+	Until time.Time
+	// PreStopDone: BeginStop has returned, however the hook ended.
+	PreStopDone bool
+}
+
+// Node is what of the node a pod's status needs.
+type Node struct {
+	// IPs are the host's addresses, primary first; empty when not yet known.
+	IPs []string
+	// RuntimeName is the prefix of container ids in the status, e.g. containerd.
+	RuntimeName string
+	// FirstContainerRestartPeriod is the first crash-loop back-off; zero means 10 s.
+	FirstContainerRestartPeriod time.Duration
+	// NoRestartRules: the restart policies and rules of containers are not
+	// looked at (gate ContainerRestartRules).
+	NoRestartRules bool
+	// NoRestartAll: rules with the action RestartAllContainers do not match
+	// (gate RestartAllContainersOnContainerExits).
+	NoRestartAll bool
+	// NoReadyToStart: the condition PodReadyToStartContainers is not shown (gate
+	// PodReadyToStartContainersCondition).
+	NoReadyToStart bool
+	// NetworkReady is the runtime's NetworkReady condition.
+	NetworkReady bool
+	// NetworkMessage says why it is not ready.
+	NetworkMessage string
+	// MaxContainerRestartPeriod caps the crash-loop back-off; zero means 300 s.
+	MaxContainerRestartPeriod time.Duration
+	// RecursiveReadOnly: the runtime's usual handler can make the mounts below a
+	// read-only one read-only too.
+	RecursiveReadOnly bool
+	// Quotas says how cpu limits become quotas.
+	Quotas resources.Quotas
+	// NoPodLevelResize: what the pod as a whole has is not shown, for the gate
+	// InPlacePodLevelResourcesVerticalScaling is off.
+	NoPodLevelResize bool
+	// DeadContainers is how many dead instances of each container stay, for
+	// their logs; one or two that the status needs stay in any case. All stay
+	// when it is negative.
+	DeadContainers int
+	// DeadContainerTTL is how old a dead container is before it may go.
+	DeadContainerTTL time.Duration
+}
+
+// Resize is how a change of a running pod's cpu and memory stands.
+type Resize struct {
+	// Pending is why what the spec asks for is not allocated; nil when it is.
+	Pending *podstate.ResizePending
+	// Next is what was allocated and is not kept on the disk yet; Pod does not
+	// have it before it is. Nil when there is none.
+	Next *resize.Allocation
+	// NextGeneration is the pod's generation that asked for Next.
+	NextGeneration int64
+	// Unkept is what Pod has while its spec asks for something else, or may come to
+	// while there is no sandbox, and nothing on the disk says so yet; nil when
+	// something does.
+	Unkept *resize.Allocation
+	// Generation is the one that asked for what Pod has, and At when it was
+	// allocated; zero for what the pod was admitted with.
+	Generation int64
+	At         time.Time
+	// Unfinished: what was allocated is not known to be in effect.
+	Unfinished bool
+	// Raised: the pod's cgroup is no smaller than what was allocated.
+	Raised bool
+	// Sent is what the runtime was told last of a container, by id, in this
+	// process's life.
+	Sent map[string]resources.Kernel
+	// Unsure are the containers of which a change failed, by id: it may have been
+	// made all the same, and what they have is not known until one goes well. The
+	// value is the highest limit of memory in bytes that was tried; zero for none.
+	Unsure map[string]int64
+}
+
+// Image is what is known of a container's image.
+type Image struct {
+	// Spec is the image's name in the pod's spec that this is about.
+	Spec string
+	// Ref is the reference to run, set when the image is present and usable.
+	Ref string
+	// RestartCount is the start for which the pull policy was applied; another
+	// start applies it anew. It has no meaning for an image volume.
+	RestartCount int
+}
+
+// Cleaned says what is gone of a pod that has ended.
+type Cleaned struct {
+	Volumes bool
+	Cgroup  bool
+	// Directories: pod directory and, when the pod is not wanted any more, logs.
+	Directories bool
+	// API is true when the pod's object is gone from the apiserver (or there is none).
+	API bool
+}
+
+// Failure is how an action failed last.
+type Failure struct {
+	// Reason is the waiting reason or event reason, e.g. ErrImagePull,
+	// CreateContainerConfigError.
+	Reason string
+	// Message is the whole error.
+	Message string
+	// Count of failures in a row, at least 1.
+	Count int
+	// At is when it failed last.
+	At time.Time
+	// Away is true when the runtime could not be reached: that says nothing
+	// about the object, and passes as soon as the runtime is back.
+	Away bool
+}

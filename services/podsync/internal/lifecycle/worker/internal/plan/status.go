@@ -1,0 +1,199 @@
+package plan
+
+import (
+	"sort"
+	"strings"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// status computes the pod's status.
+func (p *planner) status() v1.PodStatus {
+	if p.s.Pod == nil {
+		return *p.s.Reported.DeepCopy()
+	}
+	if p.settled() {
+		return p.lastTold()
+	}
+	st := v1.PodStatus{
+		ObservedGeneration:    p.s.Pod.Generation,
+		QOSClass:              podutil.QOS(p.s.Pod),
+		NominatedNodeName:     p.s.Pod.Status.NominatedNodeName,
+		ResourceClaimStatuses: p.s.Pod.Status.ResourceClaimStatuses,
+	}
+	began := metav1.NewTime(p.podStarted())
+	st.StartTime = &began
+	p.addresses(&st)
+	if p.end == nil || !p.end.rejected {
+		p.containerStatuses(&st)
+	}
+	p.setPhase(&st)
+	if podutil.TerminalPhase(st.Phase) {
+		capMessages(&st)
+	}
+	p.conditions(&st)
+	p.podResources(&st)
+	return st
+}
+
+// settled says whether the last status has been told: it does not change any more.
+func (p *planner) settled() bool {
+	if !podutil.TerminalPhase(p.s.Reported.Phase) || !p.out.Stopped {
+		return false
+	}
+	for _, list := range [][]v1.ContainerStatus{p.s.Reported.InitContainerStatuses, p.s.Reported.ContainerStatuses} {
+		for i := range list {
+			if list[i].State.Terminated == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// lastTold is the status that does not change any more; what others say of the pod
+// still may, and is theirs.
+func (p *planner) lastTold() v1.PodStatus {
+	st := *p.s.Reported.DeepCopy()
+	st.Conditions = nil
+	p.foreign(&st)
+	for i := range p.s.Reported.Conditions {
+		if c := p.s.Reported.Conditions[i]; owned[c.Type] {
+			st.Conditions = append(st.Conditions, c)
+		}
+	}
+	return st
+}
+
+// setPhase sets phase, reason and message. A pod takes its last phase only
+// when nothing of it runs any more.
+func (p *planner) setPhase(st *v1.PodStatus) {
+	st.Phase = p.phase(p.out.Stopped)
+	switch {
+	case p.end == nil:
+		if st.Phase == p.s.Reported.Phase {
+			st.Reason, st.Message = p.s.Reported.Reason, p.s.Reported.Message
+		}
+		if podutil.TerminalPhase(st.Phase) { // not before what still runs has ended
+			st.Phase = p.phaseSoFar()
+		}
+	case podutil.TerminalPhase(p.s.Reported.Phase):
+		st.Phase, st.Reason, st.Message = p.s.Reported.Phase, p.s.Reported.Reason, p.s.Reported.Message
+	case podutil.TerminalPhase(p.s.Pod.Status.Phase):
+		// Somebody else has said that it ended. That is not taken back, though
+		// its containers are still being stopped.
+		st.Phase, st.Reason, st.Message = p.s.Pod.Status.Phase, p.s.Pod.Status.Reason, p.s.Pod.Status.Message
+	case !p.out.Stopped:
+		if podutil.TerminalPhase(st.Phase) {
+			st.Phase = p.phaseSoFar()
+		}
+	case p.end.phase != "":
+		st.Phase, st.Reason, st.Message = p.end.phase, p.end.reason, p.end.message
+	default:
+		if !podutil.TerminalPhase(st.Phase) { // it ended before its containers could
+			st.Phase = v1.PodFailed
+		}
+		if st.Phase == v1.PodFailed {
+			st.Reason, st.Message = p.end.reason, p.end.message
+		}
+	}
+	// Nothing moves a pod back to where it has been but the loss of its sandbox.
+	switch {
+	case podutil.TerminalPhase(st.Phase):
+	case p.initializesAnew():
+		st.Phase = v1.PodPending
+	case p.end == nil && p.sandbox == nil && p.hasInit() && p.s.Reported.Phase == v1.PodPending:
+		st.Phase = v1.PodPending // its init containers run again, in the next one
+	case p.s.Reported.Phase == v1.PodRunning:
+		st.Phase = v1.PodRunning
+	}
+}
+
+// phaseSoFar is the phase of a pod that is about to end but has not.
+func (p *planner) phaseSoFar() v1.PodPhase {
+	switch {
+	case p.s.Reported.Phase != "":
+		return p.s.Reported.Phase
+	case p.tally().regularStarted:
+		return v1.PodRunning
+	default:
+		return v1.PodPending
+	}
+}
+
+// addresses sets the host's and the pod's IPs.
+func (p *planner) addresses(st *v1.PodStatus) {
+	for i, ip := range p.s.Node.IPs {
+		if i == 0 {
+			st.HostIP = ip
+		}
+		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
+	}
+	ips := p.podIPs()
+	if len(ips) == 0 && p.out.Terminating {
+		st.PodIP, st.PodIPs = p.s.Reported.PodIP, p.s.Reported.PodIPs
+		return
+	}
+	for i, ip := range ips {
+		if i == 0 {
+			st.PodIP = ip
+		}
+		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
+	}
+}
+
+func (p *planner) podIPs() []string {
+	if p.s.Pod.Spec.HostNetwork {
+		return p.s.Node.IPs
+	}
+	if len(p.s.Observed.Sandboxes) > 0 && p.s.Observed.Sandboxes[0].Ready {
+		return podutil.ShownIPs(p.s.Observed.Sandboxes[0].IPs, p.s.Node.IPs)
+	}
+	return nil
+}
+
+// containerStatuses fills in the three lists: init in the spec's order, the
+// others by name.
+func (p *planner) containerStatuses(st *v1.PodStatus) {
+	for _, v := range p.views {
+		cs := p.containerStatus(v)
+		p.keepEnd(v, &cs)
+		switch v.class {
+		case ordinaryInit, sidecar:
+			st.InitContainerStatuses = append(st.InitContainerStatuses, cs)
+		case regular:
+			st.ContainerStatuses = append(st.ContainerStatuses, cs)
+		case ephemeral:
+			cs.Started = nil // it has no probes
+			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, cs)
+		}
+	}
+	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.EphemeralContainerStatuses} {
+		sort.SliceStable(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	}
+}
+
+// allMessages is the room that the termination messages of a pod share, in bytes.
+const allMessages = 12288
+
+// capMessages cuts the termination messages of a pod so that they fit together.
+func capMessages(st *v1.PodStatus) {
+	lists := [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses}
+	n := 0
+	for _, l := range lists {
+		n += len(l)
+	}
+	if n == 0 {
+		return
+	}
+	limit := allMessages / n
+	for _, l := range lists {
+		for i := range l {
+			if t := l[i].State.Terminated; t != nil && len(t.Message) > limit {
+				t.Message = strings.ToValidUTF8(t.Message[:limit], "") // no half of a character
+			}
+		}
+	}
+}

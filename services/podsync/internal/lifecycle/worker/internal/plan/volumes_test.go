@@ -1,0 +1,131 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+)
+
+func failsToMount(a podstate.Action) *Failure {
+	if a.Kind == podstate.SetupVolumes {
+		return &Failure{Reason: "FailedMount", Message: `MountVolume.SetUp failed for volume "cm" : configmap "x" not found`}
+	}
+	return nil
+}
+
+// Source: test/e2e_node/pod_conditions_test.go.
+func TestContainersAreReadyToStartOnceVolumesAndSandboxAre(t *testing.T) {
+	ready := func(w *world) v1.ConditionStatus { return condition(w.out.Status, v1.PodReadyToStartContainers) }
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.fail = failsToMount
+	w.settle(time.Hour)
+	if ready(w) != v1.ConditionFalse || len(w.s.Observed.Sandboxes) != 1 {
+		t.Errorf("without volumes: %s", ready(w))
+	}
+	w.fail = nil
+	if w.settle(time.Hour); ready(w) != v1.ConditionTrue {
+		t.Errorf("with volumes: %s", ready(w))
+	}
+	w.fail = failsToMount
+	w.s.Volumes.Version++
+	if w.settle(time.Minute); ready(w) != v1.ConditionTrue {
+		t.Errorf("when they cannot be set up for a new version of the pod: %s", ready(w))
+	}
+	w.s.Volumes = Volumes{}
+	if w.settle(time.Minute); ready(w) != v1.ConditionTrue {
+		t.Errorf("when they cannot be set up in a new life of the process: %s", ready(w))
+	}
+	w.s.Observed.Sandboxes[0].Ready = false
+	if w.step(); ready(w) != v1.ConditionFalse {
+		t.Errorf("without a sandbox: %s", ready(w))
+	}
+}
+
+func TestAFormerLifesWordThatVolumesWereReadyStands(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage {
+			return &Failure{Reason: "ErrImagePull", Message: "no such image"}
+		}
+		return nil
+	}
+	w.settle(time.Minute)
+	w.s.Volumes = Volumes{}
+	w.fail = failsToMount
+	if w.step(); condition(w.out.Status, v1.PodReadyToStartContainers) != v1.ConditionTrue {
+		t.Errorf("status %+v", w.out.Status.Conditions)
+	}
+}
+
+func TestVolumesAreSetUpForTheNewestVersionAndStartsWaitForAny(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	pod.Spec.Volumes = []v1.Volume{{Name: "v"}}
+	for _, tc := range []struct {
+		name    string
+		volumes Volumes
+		// set: they are set up; starts: a container does.
+		set, starts bool
+	}{
+		{"of a former life", Volumes{}, true, false},
+		{"all current", Volumes{Version: 2, SetUp: map[string]int{"": 2, "v": 2}}, false, true},
+		{"the pod has changed", Volumes{Version: 3, SetUp: map[string]int{"": 2, "v": 2}}, true, true},
+		{"one shows an earlier version", Volumes{Version: 2, SetUp: map[string]int{"": 2, "v": 1}}, true, true},
+		{"one is missing", Volumes{Version: 2, SetUp: map[string]int{"": 2}}, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(pod.DeepCopy())
+			w.settle(time.Minute)
+			w.s.Volumes = tc.volumes
+			got := Plan(w.s).Actions
+			if set := len(got) == 1 && got[0].Kind == podstate.SetupVolumes && got[0].Version == tc.volumes.Version; set != tc.set || !set && len(got) > 0 {
+				t.Errorf("while it runs: %+v", got)
+			}
+			w.end(w.newest("a"), 1)
+			w.s.Images["a"] = Image{Spec: "img", Ref: "sha256:1", RestartCount: 1}
+			got = Plan(w.s).Actions
+			if starts, set := kinds(got)[podstate.StartContainer] == 1, kinds(got)[podstate.SetupVolumes] == 1; starts != tc.starts || set != tc.set {
+				t.Errorf("when its container is to start again: %+v", got)
+			}
+		})
+	}
+}
+
+// Source: the kubelet's volumes that are mounted stay so for it, whether or not
+// they can be mounted anew for a pod that has changed.
+func TestAContainerStartsAgainThoughVolumesCannotBeSetUpForTheNewestVersion(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	pod.Spec.Volumes = []v1.Volume{{Name: "v"}}
+	w := newWorld(pod)
+	w.settle(time.Minute)
+	w.fail = failsToMount // the ConfigMap was deleted
+	w.s.Volumes.Version++ // and a label of the pod has changed
+	w.end(w.newest("a"), 1)
+	if w.settle(time.Minute); w.newest("a").State != podstate.StateRunning || w.newest("a").RestartCount != 1 {
+		t.Errorf("container %+v", w.newest("a"))
+	}
+	w.fail = nil
+	if w.settle(time.Hour); !w.s.Volumes.current(pod) {
+		t.Errorf("volumes %+v", w.s.Volumes)
+	}
+}
+
+func TestTheConditionOfReadyToStartContainersHasItsGate(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Hour)
+	if got := condition(w.out.Status, v1.PodReadyToStartContainers); got != v1.ConditionTrue {
+		t.Fatalf("with the gate: %s", got)
+	}
+	w.s.Pod.Status = w.out.Status // the apiserver has it
+	w.s.Node.NoReadyToStart = true
+	w.step()
+	for _, c := range w.out.Status.Conditions {
+		if c.Type == v1.PodReadyToStartContainers {
+			t.Errorf("without the gate: %+v", c)
+		}
+	}
+	if got := condition(w.out.Status, v1.PodReady); got == "" {
+		t.Error("the others went, too")
+	}
+}

@@ -1,0 +1,229 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+)
+
+// objectOf is what an action is about, in a person's words.
+func (p *planner) objectOf(a podstate.Action) string {
+	switch a.Kind {
+	case podstate.PullImage:
+		if v := p.viewOf(a.Container); v != nil {
+			return v.spec.Image
+		}
+		return a.Container
+	case podstate.StartContainer, podstate.BeginStop, podstate.KillContainer, podstate.RemoveContainer:
+		return a.Container
+	default:
+		return "" // a CRI id says nothing to a person
+	}
+}
+
+// underWay says of the actions that run or begin now that the pod waits for
+// them, and of what else it waits for that is nobody's action.
+func (p *planner) underWay() {
+	var actions []podstate.Action
+	for _, a := range p.s.InFlight {
+		actions = append(actions, a)
+	}
+	for _, a := range p.out.Actions {
+		if _, running := p.s.InFlight[a.Key]; !running {
+			actions = append(actions, a)
+		}
+	}
+	slices.SortFunc(actions, func(a, b podstate.Action) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
+	})
+	for _, a := range actions {
+		reason, todo := p.doing(a)
+		if f, failed := p.s.Failures[a.Key]; failed && reason != "" {
+			reason = fmt.Sprintf("%s (try %d); the last try failed: %s", reason, f.Count+1, f.Message)
+			todo = advice(a.Kind, f)
+		}
+		if reason != "" {
+			p.out.Waits = append(p.out.Waits, podstate.Wait{
+				Kind: p.kindOf(a), Object: p.objectOf(a), Action: a.Key, Reason: reason, Advice: todo,
+			})
+		}
+	}
+	if p.end == nil && p.s.Pod != nil {
+		p.waitInit()
+		p.waitGates()
+	}
+}
+
+// kindOf is the class of a running action: a container that is killed to start
+// again is not the pod's termination.
+func (p *planner) kindOf(a podstate.Action) string {
+	if (a.Kind == podstate.BeginStop || a.Kind == podstate.KillContainer) && p.end == nil {
+		return "container"
+	}
+	return waitKind(a.Kind)
+}
+
+// doing says what an action does, and what to do when it takes long. Empty for
+// what nobody waits for: tidying up behind a pod that runs.
+func (p *planner) doing(a podstate.Action) (reason, advice string) {
+	switch a.Kind {
+	case podstate.PullImage:
+		return "the image is looked for, and pulled if need be, for container " + a.Container,
+			"a large image or a slow registry takes its time; if it never ends, look at the registry and the runtime's log"
+	case podstate.SetupVolumes:
+		return "the volumes are being set up", "if it does not end, look at the server behind the volume and at the node's mounts"
+	case podstate.MakeSandbox:
+		return "the pod's directories, its sandbox and its network are being made", "if it does not end, look at the runtime's log, at the CNI plugin, and whether the node's disk answers"
+	case podstate.StartContainer:
+		return "the container is being made and started", "if it does not end, look at the runtime's log and at the container's postStart hook"
+	case podstate.BeginStop, podstate.KillContainer:
+		if p.end == nil {
+			return a.Reason, "it starts again after that; polylet logs --previous shows its last words"
+		}
+		return fmt.Sprintf("the container was asked to end and has %d s for it", a.GraceTotalSeconds),
+			"a container that does not end is killed when the period is over"
+	}
+	if p.end == nil {
+		if a.Kind == podstate.StopSandbox && p.sandbox == nil {
+			return "the sandbox before is stopped and its network taken down; then a new one is made", stopSandboxAdvice
+		}
+		return "", ""
+	}
+	switch a.Kind {
+	case podstate.StopSandbox:
+		return "the sandbox is stopped and its network taken down", stopSandboxAdvice
+	case podstate.TeardownVolumes:
+		return "the volumes are being unmounted", "if it does not end, find who keeps the mount busy: findmnt, fuser -m"
+	case podstate.RemoveCgroup:
+		return "the pod's cgroup is being removed", "if it does not end, a process of the pod is still there: look into its cgroup.procs"
+	case podstate.RemoveContainer, podstate.RemoveSandbox:
+		return "the runtime removes what has ended", "if it does not end, look at the runtime's log"
+	case podstate.DeleteObject:
+		return "the apiserver has to take the final status, then the pod's object is deleted", "if it does not end, look at the connection to the apiserver"
+	}
+	return "", ""
+}
+
+const stopSandboxAdvice = "if it does not end, look at the runtime's log and at the CNI plugin"
+
+// waitForEnd is for a pod that is ending while nobody stops anything: sidecars
+// that others rely on, or a start that is being cut short.
+func (p *planner) waitForEnd() {
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if c.Live() && p.needed(c) {
+			p.wait("termination", c.Name, "the sidecar "+c.Name+" goes on until the containers before it have ended", "", time.Time{})
+		}
+	}
+	for _, k := range []podstate.Kind{podstate.StartContainer, podstate.MakeSandbox} {
+		if p.anyRunning(k) {
+			p.wait("termination", "", "the end waits until it is over: "+string(k), "if it does not end, look at the runtime's log", time.Time{})
+		}
+	}
+}
+
+// waitBackoff is for a container that ended and may start again only later.
+func (p *planner) waitBackoff(v *view, at time.Time) {
+	c := v.last
+	if c.State == podstate.StateCreated && v.previous != nil {
+		c = v.previous
+	}
+	reason := fmt.Sprintf("container %s ended with exit code %d", v.spec.Name, c.ExitCode)
+	if v.class == ordinaryInit {
+		reason = "init " + reason
+	}
+	if c.Reason != "" {
+		reason += " (" + c.Reason + ")"
+	}
+	if c.Message != "" {
+		reason += ": " + c.Message
+	}
+	switch {
+	case c.RestartCount == 1:
+		reason += "; it was restarted once"
+	case c.RestartCount > 1:
+		reason += fmt.Sprintf("; it was restarted %d times", c.RestartCount)
+	}
+	p.wait("backoff", v.spec.Name, reason+"; it waits before it starts again", exitAdvice(c), at)
+}
+
+// exitAdvice says what to do about how a container ended.
+func exitAdvice(c *podstate.Container) string {
+	switch {
+	case c.Reason == "OOMKilled":
+		return "it used more memory than its limit: raise resources.limits.memory or find what it needs it for"
+	case c.ExitCode == 0:
+		return "it ends by itself: a container of a pod with restartPolicy Always should keep running"
+	case c.ExitCode == 126 || c.ExitCode == 127:
+		return "the command cannot be run or was not found in the image: check command and args"
+	case c.ExitCode == 137:
+		return "it was killed: look for a failing liveness probe in the timeline, and for memory"
+	default:
+		return "polylet logs --previous shows its last words"
+	}
+}
+
+// waitProbe is for a container that runs and is not ready.
+func (p *planner) waitProbe(v *view) {
+	for _, t := range []podstate.ProbeType{podstate.Startup, podstate.Readiness} {
+		if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: t}]; ok && v.last != nil && r.ContainerID == v.last.ID && !r.Success && r.Message != "" {
+			p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe fails: %s", t, r.Message), probeAdvice, time.Time{})
+			return
+		}
+	}
+	t, probe := podstate.Startup, v.spec.StartupProbe
+	if probe == nil || p.started(v) {
+		t, probe = podstate.Readiness, v.spec.ReadinessProbe
+	}
+	if probe == nil {
+		p.wait("probe", v.spec.Name, "the container is not ready yet", probeAdvice, time.Time{})
+		return
+	}
+	p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe (%s) has not succeeded yet", t, handlerOf(probe)), probeAdvice, time.Time{})
+}
+
+const probeAdvice = "check what the container answers to its probe; polylet probes shows each probe and its last attempt"
+
+// handlerOf says in few words what a probe does. Arguments of commands and
+// headers may be secret and are left out.
+func handlerOf(probe *v1.Probe) string {
+	switch h := probe.ProbeHandler; {
+	case h.HTTPGet != nil:
+		return fmt.Sprintf("HTTP GET %s on port %s", h.HTTPGet.Path, h.HTTPGet.Port.String())
+	case h.TCPSocket != nil:
+		return "TCP port " + h.TCPSocket.Port.String()
+	case h.GRPC != nil:
+		return fmt.Sprintf("gRPC health on port %d", h.GRPC.Port)
+	case h.Exec != nil && len(h.Exec.Command) > 0:
+		return "exec " + h.Exec.Command[0]
+	default:
+		return "exec"
+	}
+}
+
+// waitInit is for a pod whose init containers have not done their part.
+func (p *planner) waitInit() {
+	if p.sandbox == nil || p.initDone() {
+		return
+	}
+	for _, v := range p.views {
+		if v.class == ordinaryInit && v.cur != nil && v.cur.Live() {
+			p.wait("container", v.spec.Name, "init container "+v.spec.Name+" runs; what comes after it starts when it has ended with exit code 0",
+				"if it does not end, polylet logs shows what it does", time.Time{})
+			return
+		}
+	}
+}
+
+// waitGates is for a pod whose containers are ready and which is not.
+func (p *planner) waitGates() {
+	for _, c := range p.out.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status != v1.ConditionTrue && c.Reason == "ReadinessGatesNotReady" {
+			p.wait("gate", "", c.Message, "the controller that owns the readiness gate has to set its condition", time.Time{})
+		}
+	}
+}

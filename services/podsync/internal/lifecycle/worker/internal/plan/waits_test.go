@@ -1,0 +1,214 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func failing(key podstate.Key, f Failure) func(*world) {
+	return func(w *world) {
+		f.At, f.Count = w.s.Now, 1
+		w.s.Failures[key] = f
+	}
+}
+
+// running settles the pod first, so that its containers run.
+func running(edit func(*world)) func(*world) {
+	return func(w *world) {
+		w.settle(time.Minute)
+		edit(w)
+	}
+}
+
+func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
+	pull := podstate.Key{Kind: podstate.PullImage, Object: "a"}
+	for name, c := range map[string]struct {
+		pod                          *v1.Pod
+		state                        func(*world)
+		kind, object, reason, advice string
+	}{
+		"a wrong image name": {
+			state: failing(pull, Failure{Reason: "ErrImagePull", Message: `registry/x:1: not found`}),
+			kind:  "image", object: "image-a", reason: "not found", advice: "the registry does not have it",
+		},
+		"a registry that is away": {
+			state: failing(pull, Failure{Reason: "ErrImagePull", Message: "dial tcp 10.0.0.1:443: connect: connection refused"}),
+			kind:  "image", object: "image-a", reason: "connection refused", advice: "can be reached from this node",
+		},
+		"credentials that are missing": {
+			state: failing(pull, Failure{Reason: "ErrImagePull", Message: "pull access denied, authorization failed"}),
+			kind:  "image", object: "image-a", advice: "pull secrets",
+		},
+		"an image that may not be pulled": {
+			state: failing(pull, Failure{Reason: "ErrImageNeverPull", Message: "not present"}),
+			kind:  "image", object: "image-a", advice: "imagePullPolicy",
+		},
+		"a pull that is under way again": {
+			state: func(w *world) {
+				failing(pull, Failure{Reason: "ErrImagePull", Message: "i/o timeout"})(w)
+				w.s.InFlight[pull] = podstate.Action{Key: pull, Container: "a"}
+				w.s.Now = w.s.Now.Add(time.Hour)
+			},
+			kind: "image", object: "image-a", reason: "(try 2); the last try failed: i/o timeout", advice: "can be reached",
+		},
+		"a secret that is missing": {
+			state: failing(podstate.Key{Kind: podstate.SetupVolumes}, Failure{Message: `MountVolume.SetUp failed for volume "v" : secret "s" not found`}),
+			kind:  "volume", reason: `secret "s" not found`, advice: "create what the error names",
+		},
+		"volumes that take long": {
+			state: func(w *world) {
+				w.s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}] = podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}
+			},
+			kind: "volume", reason: "being set up", advice: "node's mounts",
+		},
+		"a sandbox whose network fails": {
+			state: failing(podstate.Key{Kind: podstate.MakeSandbox}, Failure{Message: "failed to setup network: cni plugin not initialized"}),
+			kind:  "sandbox", reason: "cni plugin", advice: "/etc/cni/net.d",
+		},
+		"a network that is not taken down": {
+			state: running(func(w *world) {
+				w.s.Pod = w.s.Pod.DeepCopy()
+				w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &metav1.Time{Time: w.s.Now}, new(int64)
+				w.end(w.newest("a"), 0)
+				failing(podstate.Key{Kind: podstate.StopSandbox, Object: w.s.Observed.Sandboxes[0].ID}, Failure{Message: `failed to destroy network for sandbox "1": plugin type="calico" failed (delete)`})(w)
+			}),
+			kind: "sandbox", reason: "failed (delete)", advice: "/etc/cni/net.d",
+		},
+		"a former sandbox whose network hangs": {
+			state: running(func(w *world) {
+				w.s.Observed.Sandboxes[0].Ready = false
+				w.end(w.newest("a"), 255)
+				key := podstate.Key{Kind: podstate.StopSandbox, Object: w.s.Observed.Sandboxes[0].ID}
+				w.s.InFlight[key] = podstate.Action{Key: key, ID: key.Object}
+			}),
+			kind: "sandbox", reason: "the sandbox before is stopped", advice: "CNI plugin",
+		},
+		"a network that is not ready": {
+			state: func(w *world) { w.s.Node.NetworkReady, w.s.Node.NetworkMessage = false, "cni plugin not initialized" },
+			kind:  "network", reason: "cni plugin not initialized", advice: "CNI",
+		},
+		"a runtime that is away": {
+			state: failing(pull, Failure{Message: "connection refused", Away: true}),
+			kind:  "runtime", object: "image-a", reason: "connection refused", advice: "start the container runtime",
+		},
+		"a command that is not there": {
+			state: func(w *world) {
+				w.fail = func(a podstate.Action) *Failure {
+					if a.Kind == podstate.StartContainer {
+						return &Failure{Reason: "RunContainerError", Message: `exec: "x": executable file not found in $PATH`}
+					}
+					return nil
+				}
+				for range 4 {
+					w.step()
+				}
+			},
+			kind: "container", object: "a", reason: "executable file not found", advice: "check command and args",
+		},
+		"a container that crashes": {
+			state: func(w *world) {
+				w.exits["a"] = []int32{3, 3, 3, 3, 3, 3, 3, 3}
+				w.settle(15 * time.Second)
+			},
+			kind: "backoff", object: "a", reason: "exit code 3", advice: "polylet logs --previous",
+		},
+		"a failing init container": {
+			pod: withInit(testPod(v1.RestartPolicyAlways, "a"), "i"),
+			state: func(w *world) {
+				w.exits["i"] = []int32{7, 7, 7, 7, 7, 7, 7, 7}
+				w.settle(15 * time.Second)
+			},
+			kind: "backoff", object: "i", reason: "init container i ended with exit code 7", advice: "last words",
+		},
+		"an init container that runs": {
+			pod: withInit(testPod(v1.RestartPolicyAlways, "a"), "i"),
+			state: func(w *world) {
+				for range 4 {
+					w.step()
+				}
+			},
+			kind: "container", object: "i", reason: "init container i runs", advice: "polylet logs",
+		},
+		"a probe that was not tried": {
+			pod:   withReadiness(testPod(v1.RestartPolicyAlways, "a")),
+			state: running(func(*world) {}),
+			kind:  "probe", object: "a", reason: "readiness probe (HTTP GET /ok on port 80) has not succeeded", advice: "polylet probes",
+		},
+		"a probe that fails": {
+			pod: withReadiness(testPod(v1.RestartPolicyAlways, "a")),
+			state: running(func(w *world) {
+				w.s.Probes[podstate.ProbeKey{Container: "a", Type: podstate.Readiness}] = podstate.ProbeResult{ContainerID: w.newest("a").ID, Message: "HTTP probe failed with statuscode: 500"}
+			}),
+			kind: "probe", object: "a", reason: "statuscode: 500", advice: "what the container answers",
+		},
+		"a readiness gate": {
+			pod: func() *v1.Pod {
+				p := testPod(v1.RestartPolicyAlways, "a")
+				p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "lb"}}
+				return p
+			}(),
+			state: running(func(*world) {}),
+			kind:  "gate", reason: `"lb"`, advice: "controller",
+		},
+		"a container's end": {
+			state: running(func(w *world) {
+				w.s.Pod = w.s.Pod.DeepCopy()
+				w.s.Pod.DeletionTimestamp = &metav1.Time{Time: w.s.Now}
+				w.s.Pod.DeletionGracePeriodSeconds = new(int64)
+				*w.s.Pod.DeletionGracePeriodSeconds = 30
+			}),
+			kind: "termination", object: "a", reason: "30 s", advice: "killed when the period is over",
+		},
+	} {
+		pod := c.pod
+		if pod == nil {
+			pod = testPod(v1.RestartPolicyAlways, "a")
+		}
+		for i := range pod.Spec.Containers {
+			pod.Spec.Containers[i].Image = "image-" + pod.Spec.Containers[i].Name
+		}
+		w := newWorld(pod)
+		c.state(w)
+		out := Plan(w.s)
+		found := false
+		for _, got := range out.Waits {
+			found = found || got.Kind == c.kind && got.Object == c.object && strings.Contains(got.Reason, c.reason) && strings.Contains(got.Advice, c.advice)
+		}
+		if !found {
+			t.Errorf("%s: no wait of kind %s, object %q, reason %q, advice %q among %+v", name, c.kind, c.object, c.reason, c.advice, out.Waits)
+		}
+	}
+}
+
+func withReadiness(pod *v1.Pod) *v1.Pod {
+	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/ok", Port: intstr.FromInt32(80)}}}
+	return pod
+}
+
+func TestAPodThatRunsAndIsReadyWaitsForNothing(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b"))
+	w.settle(time.Minute)
+	if out := Plan(w.s); len(out.Waits) != 0 {
+		t.Errorf("%+v", out.Waits)
+	}
+}
+
+func TestHowAContainerEndedSaysWhatToDo(t *testing.T) {
+	for want, c := range map[string]podstate.Container{
+		"limits.memory":          {Reason: "OOMKilled", ExitCode: 137},
+		"should keep running":    {ExitCode: 0},
+		"not found in the image": {ExitCode: 127},
+		"liveness probe":         {ExitCode: 137},
+		"last words":             {ExitCode: 1},
+	} {
+		if got := exitAdvice(&c); !strings.Contains(got, want) {
+			t.Errorf("%+v: %q, want %q", c, got, want)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+// apiSource is the source whose pods have unique names by themselves.
+const apiSource = "api"
+
+// hold keeps a static pod back while an earlier one of its name has not ended:
+// they run one after the other. The earlier one may be of a former life of this
+// process, when the manifest was changed in between. The lock is held.
+func (r *Registry) hold(w *worker) {
+	if w.source == apiSource {
+		return
+	}
+	if r.forerunner(w) {
+		w.held = true
+		return
+	}
+	for _, other := range r.workers {
+		if other != w && other.pod != nil && other.source != apiSource && other.seq < w.seq &&
+			other.pod.Name == w.pod.Name && other.pod.Namespace == w.pod.Namespace {
+			w.held = true
+			return
+		}
+	}
+	w.held = false
+}
+
+// forerunner says whether containers of a pod that no source knows have, or may
+// have, the static pod's name. It is ended as soon as the sources of static pods
+// have been heard: the apiserver, which may be this very pod, has no say in it. So is
+// what is left of one that runs no more. The lock is held.
+func (r *Registry) forerunner(w *worker) bool {
+	found := false
+	for uid, o := range r.observed {
+		other := r.workers[uid]
+		if uid == w.uid || o.StaticOf != w.pod.Namespace+"/"+w.pod.Name || other != nil && other.pod != nil {
+			continue
+		}
+		if other == nil && o.Known && r.staticHeard() && r.life != nil && !r.closed {
+			r.orphan(uid)
+		}
+		if !o.Known || slices.ContainsFunc(o.Containers, running) {
+			found = true
+		}
+	}
+	return found
+}
+
+// staticHeard says whether all sources of static pods were heard. The lock is held.
+func (r *Registry) staticHeard() bool {
+	for _, src := range r.cfg.Sources {
+		if src != apiSource && !r.ready[src] {
+			return false
+		}
+	}
+	return true
+}
+
+// holdAgain looks again at the pods that are held back. The lock is held.
+func (r *Registry) holdAgain() {
+	for _, w := range r.workers {
+		if !w.held {
+			continue
+		}
+		if r.hold(w); !w.held {
+			w.tell(func(*inbox) {})
+		}
+	}
+}
+
+// finished takes a worker out that is done. It says whether the worker's end
+// stands: what came meanwhile makes a new worker.
+func (r *Registry) finished(w *worker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.workers, w.uid)
+	r.deps.Mirrors.Ended(w.uid)
+	r.deps.Timelines.Close(w.uid)
+	if w.pod != nil && !w.gone {
+		r.ended[w.uid] = true
+	}
+	r.deps.Status.Forget(w.uid)
+	r.deps.Probes.Remove(w.uid)
+	r.deps.Pods.Remove(w.uid)
+	r.deps.Allocations.Forget(w.uid)
+	r.deps.Standing.Forget(w.uid)
+	r.deps.Ends.Forget(w.uid)
+	r.settle(nil, triggerRemoved)
+	o := r.observed[w.uid]
+	if left := len(o.Sandboxes)+len(o.Containers) > 0 || w.keptLogs; left && w.again == nil {
+		r.orphan(w.uid)
+	}
+	if w.again != nil {
+		next := r.add(w.uid)
+		next.pod, next.source = w.again, w.againSource
+		next.in.pod = w.again
+		r.deps.Metrics.restarted(w.againSource != apiSource)
+		r.hold(next)
+		r.start(next)
+	}
+	r.holdAgain()
+	for _, other := range r.workers {
+		if other.admission == podstate.AdmissionPending && !other.held {
+			other.tell(func(*inbox) {})
+		}
+	}
+}
+
+// Returns says whether a pod that is being ended is wanted again, and so begins
+// anew when that is done.
+func (r *Registry) Returns(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[uid]
+	if w == nil || w.again == nil {
+		return false
+	}
+	w.keptLogs = true
+	return true
+}
+
+// note keeps what admission of others needs to know.
+func (r *Registry) note(w *worker, stopped bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.stopped == stopped {
+		return
+	}
+	w.stopped = stopped
+	if stopped {
+		r.deps.Mirrors.Ended(w.uid)
+		r.settle(nil, triggerRemoved)
+	}
+	if stopped {
+		r.askAgain()
+		if w.source != apiSource {
+			r.deps.Ends.Forget(w.uid) // a later podsync begins it anew, as after any end
+		}
+	}
+}
+
+// askAgain lets pods that wait for admission ask again. The lock is held.
+func (r *Registry) askAgain() {
+	for _, other := range r.workers {
+		if other.admission == podstate.AdmissionPending && !other.held {
+			other.tell(func(*inbox) {})
+		}
+	}
+}
+
+// ProbeResult takes in what a probe found.
+func (r *Registry) ProbeResult(uid types.UID, key podstate.ProbeKey, result podstate.ProbeResult) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workers[uid]; w != nil {
+		w.tell(func(in *inbox) {
+			if in.probes == nil {
+				in.probes = map[podstate.ProbeKey]podstate.ProbeResult{}
+			}
+			in.probes[key] = result
+		})
+	}
+}
+
+// ObjectsChanged says that objects changed that these pods refer to: what
+// failed may work now.
+func (r *Registry) ObjectsChanged(uids []types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, uid := range uids {
+		if w := r.workers[uid]; w != nil {
+			w.tell(func(in *inbox) { in.objects = true })
+		}
+	}
+}

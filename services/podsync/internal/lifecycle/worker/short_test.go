@@ -1,0 +1,25 @@
+package worker
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+// TestALineOfTheLogIsShortWhateverFailed: a pod's spec may say a megabyte that an
+// error repeats, at each attempt with other words around it.
+func TestALineOfTheLogIsShortWhateverFailed(t *testing.T) {
+	var logged []string
+	w := &worker{log: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})}
+	w.state.Failures = map[podstate.Key]plan.Failure{}
+	w.fail(podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}, "FailedMount", errors.New("first "+strings.Repeat("é", 1<<20)))
+	w.fail(podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}, "FailedMount", errors.New("no such directory"))
+	if len(logged) != 2 || len(logged[0]) > 2*mostLogged || !strings.Contains(logged[0], "first é") || !strings.Contains(logged[1], "no such directory") {
+		t.Errorf("%d lines, the first of %d bytes: %.200q", len(logged), len(logged[0]), logged)
+	}
+}

@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+)
+
+// Explain says what a pod waits for and what happened to it; of a pod that is
+// gone, for some time, what happened.
+func (r *Registry) Explain(uid types.UID) (podcache.Explanation, bool) {
+	record, ok := r.deps.Timelines.Read(uid)
+	if !ok {
+		return podcache.Explanation{}, false
+	}
+	out := podcache.Explanation{
+		UID: uid, Namespace: record.Namespace, Name: record.Name, Gone: record.Gone,
+		Timeline: record.Entries, Running: record.Running, Dropped: record.Dropped,
+	}
+	r.mu.Lock()
+	w := r.workers[uid]
+	r.mu.Unlock()
+	if w != nil {
+		out.Waits = w.waiting()
+	}
+	return out, true
+}
+
+// Gone returns the newest pod of this name that is gone, as long as it is known.
+func (r *Registry) Gone(namespace, name string) (types.UID, bool) {
+	return r.deps.Timelines.Gone(namespace, name)
+}
+
+// waiting is what the pod waits for now, for others than the worker.
+func (w *worker) waiting() []podstate.Wait {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.shownWaits)
+}
+
+// objectOf is what an action is about, as the timeline shows it.
+func (w *worker) objectOf(a podstate.Action) string {
+	switch {
+	case a.Kind == podstate.PullImage:
+		return w.imageOf(a.Container)
+	case a.Container != "":
+		return a.Container
+	case len(a.Object) > shortID:
+		return a.Object[:shortID]
+	}
+	return a.Object
+}
+
+// shortID is how much of a CRI id people read.
+const shortID = 13
+
+// noteObserved puts into the timeline what the runtime shows that it did not before.
+func (w *worker) noteObserved(old, now *podstate.Observed) {
+	before := make(map[string]podstate.ContainerState, len(old.Containers))
+	for i := range old.Containers {
+		before[old.Containers[i].ID] = old.Containers[i].State
+	}
+	// They come newest first.
+	for i := len(now.Containers) - 1; i >= 0; i-- {
+		c := &now.Containers[i]
+		was, known := before[c.ID]
+		if known && was == c.State {
+			continue
+		}
+		switch c.State {
+		case podstate.StateRunning:
+			w.line.Note(timeline.Entry{At: c.StartedAt, What: "container runs", Object: c.Name})
+		case podstate.StateExited:
+			w.line.Note(exitOf(c))
+		case podstate.StateUnknown:
+			w.line.Note(timeline.Entry{What: "container is in unknown state", Object: c.Name})
+		}
+	}
+	for i := range old.Sandboxes {
+		o := &old.Sandboxes[i]
+		if o.Ready && !slices.ContainsFunc(now.Sandboxes, func(s podstate.Sandbox) bool { return s.ID == o.ID && s.Ready }) {
+			w.line.Note(timeline.Entry{What: "sandbox has stopped"})
+		}
+	}
+}
+
+func exitOf(c *podstate.Container) timeline.Entry {
+	e := timeline.Entry{At: c.FinishedAt, What: "container ended", Object: c.Name, Detail: fmt.Sprintf("exit code %d", c.ExitCode)}
+	if c.Reason != "" {
+		e.Detail += ", " + c.Reason
+	}
+	if c.ExitCode == 0 {
+		return e
+	}
+	e.Error, e.Detail = e.Detail, ""
+	if c.Message != "" {
+		e.Error += ": " + c.Message
+	}
+	return e
+}
+
+// noteProbe puts into the timeline that a probe's result turned.
+func (w *worker) noteProbe(key podstate.ProbeKey, r podstate.ProbeResult) {
+	old, had := w.state.Probes[key]
+	if had && old.ContainerID == r.ContainerID && old.Success == r.Success {
+		return
+	}
+	what := key.Type.String() + " probe "
+	if r.Success {
+		w.line.Note(timeline.Entry{What: what + "succeeds", Object: key.Container})
+		return
+	}
+	w.line.Note(timeline.Entry{What: what + "fails", Object: key.Container, Error: r.Message})
+}
+
+// noteStatus puts into the timeline what people look for in a status.
+func (w *worker) noteStatus(old, now *v1.PodStatus) {
+	if old.Phase != now.Phase {
+		detail := string(now.Phase)
+		if now.Reason != "" {
+			detail += ", " + now.Reason + ": " + now.Message
+		}
+		w.line.Note(timeline.Entry{At: w.state.Now, What: "phase", Detail: detail})
+	}
+	if was, is := readyOf(old), readyOf(now); was != is {
+		what := "pod is ready"
+		if !is {
+			what = "pod is not ready"
+		}
+		w.line.Note(timeline.Entry{At: w.state.Now, What: what})
+	}
+}
+
+// notePod puts into the timeline that the pod's source has something to say.
+func (w *worker) notePod(old, pod *v1.Pod) {
+	switch {
+	case old == nil:
+		w.line.Named(pod.Namespace, pod.Name)
+		w.line.Note(timeline.Entry{What: "seen", Detail: "source " + w.source})
+	case old.Generation != pod.Generation && pod.DeletionTimestamp == nil:
+		w.line.Note(timeline.Entry{What: "changed", Detail: fmt.Sprintf("generation %d", pod.Generation)})
+	}
+	if pod.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil) {
+		detail := ""
+		if g := pod.DeletionGracePeriodSeconds; g != nil {
+			detail = fmt.Sprintf("grace period %d s", *g)
+		}
+		w.line.Note(timeline.Entry{What: "deletion was asked for", Detail: detail})
+	}
+}
+
+func readyOf(st *v1.PodStatus) bool {
+	c := podutil.Condition(st.Conditions, v1.PodReady)
+	return c != nil && c.Status == v1.ConditionTrue
+}

@@ -1,0 +1,241 @@
+package probestore
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/watch"
+	"github.com/polylet/polylet/services/podsync/internal/checkpoint"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+// Board holds targets and results. Safe for concurrent use.
+type Board struct {
+	deps  Deps
+	store *watch.Store[Key, Target]
+
+	mu   sync.Mutex
+	pods map[types.UID]*rows
+	// kept are the results that the last life of this process had, until their
+	// pod has targets.
+	kept memory
+
+	file *checkpoint.Keeper[memory]
+}
+
+// rows are the targets and results of one pod.
+type rows struct {
+	pod     *v1.Pod
+	targets map[podstate.ProbeKey]podstate.Target
+	results map[podstate.ProbeKey]podstate.ProbeResult
+	counts  map[podstate.ProbeKey]Count
+}
+
+// NewBoard returns an empty Board.
+func NewBoard(deps Deps) *Board {
+	if deps.Health == nil {
+		deps.Health = health.Discard()
+	}
+	b := &Board{deps: deps, store: watch.NewStore[Key, Target](deps.Epoch, sameTarget), pods: map[types.UID]*rows{}}
+	b.file = b.newFile()
+	return b
+}
+
+func sameTarget(a, b Target) bool {
+	probeA, probeB := a.Probe, b.Probe
+	a.Probe, b.Probe = nil, nil
+	return a == b && equality.Semantic.DeepEqual(probeA, probeB)
+}
+
+// Set replaces the targets of a pod. Targets whose container or probe the spec
+// does not have are left out. Results of other container ids are dropped.
+func (b *Board) Set(pod *v1.Pod, targets []podstate.Target) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.pods[pod.UID]
+	if r == nil {
+		if len(targets) == 0 {
+			return
+		}
+		r = &rows{targets: map[podstate.ProbeKey]podstate.Target{}, results: b.kept.results(pod.UID), counts: map[podstate.ProbeKey]Count{}}
+		delete(b.kept, pod.UID)
+		b.pods[pod.UID] = r
+	}
+	specChanged := r.pod == nil || r.pod != pod
+	r.pod = pod
+	keep := make(map[podstate.ProbeKey]bool, len(targets))
+	for _, t := range targets {
+		if old, ok := r.targets[t.ProbeKey]; ok && old == t && !specChanged {
+			keep[t.ProbeKey] = true
+			continue
+		}
+		full, ok := resolve(pod, t)
+		if !ok {
+			continue
+		}
+		keep[t.ProbeKey] = true
+		if r.targets[t.ProbeKey].ContainerID != t.ContainerID {
+			delete(r.counts, t.ProbeKey)
+		}
+		r.targets[t.ProbeKey] = t
+		if r.results[t.ProbeKey].ContainerID != t.ContainerID {
+			delete(r.results, t.ProbeKey)
+		}
+		b.store.Set(full.Key, bounded(pod, full))
+	}
+	for key := range r.targets {
+		if !keep[key] {
+			b.drop(pod.UID, r, key)
+		}
+	}
+	if len(r.targets) == 0 {
+		delete(b.pods, pod.UID)
+	}
+}
+
+func (b *Board) drop(uid types.UID, r *rows, key podstate.ProbeKey) {
+	delete(r.targets, key)
+	delete(r.results, key)
+	delete(r.counts, key)
+	b.store.Delete(Key{UID: uid, ProbeKey: key})
+}
+
+// Target returns one target as probes have it; false when there is none now.
+func (b *Board) Target(key Key) (Target, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.pods[key.UID]
+	if r == nil {
+		return Target{}, false
+	}
+	t, ok := r.targets[key.ProbeKey]
+	if !ok {
+		return Target{}, false
+	}
+	return resolve(r.pod, t)
+}
+
+// Remove drops targets and results of a pod.
+func (b *Board) Remove(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.kept, uid)
+	r := b.pods[uid]
+	if r == nil {
+		return
+	}
+	for key := range r.targets {
+		b.drop(uid, r, key)
+	}
+	delete(b.pods, uid)
+	b.remember(r.pod)
+}
+
+// Prune drops what was kept of pods that do not exist any more.
+func (b *Board) Prune(exists func(types.UID) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := len(b.kept)
+	maps.DeleteFunc(b.kept, func(uid types.UID, _ []kept) bool { return !exists(uid) })
+	if len(b.kept) != before {
+		b.file.Changed()
+	}
+}
+
+// Results returns the last results of a pod, those of the last life of this
+// process included.
+func (b *Board) Results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.pods[uid]
+	if r == nil {
+		return b.kept.results(uid)
+	}
+	out := make(map[podstate.ProbeKey]podstate.ProbeResult, len(r.results))
+	for key, result := range r.results {
+		out[key] = result
+	}
+	return out
+}
+
+// Result returns the last result of one probe.
+func (b *Board) Result(key Key) (podstate.ProbeResult, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.pods[key.UID]; r != nil {
+		result, ok := r.results[key.ProbeKey]
+		return result, ok
+	}
+	return podstate.ProbeResult{}, false
+}
+
+// Count returns what speaks against the last result of one probe so far.
+func (b *Board) Count(key Key) Count {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.pods[key.UID]; r != nil {
+		return r.counts[key.ProbeKey]
+	}
+	return Count{}
+}
+
+// Subscribe returns the targets as a snapshot and then changes.
+func (b *Board) Subscribe(ctx context.Context) *watch.Subscription[Key, Target] {
+	return b.store.Subscribe(ctx)
+}
+
+// Report takes results and events of the probes process in. What is meant for
+// a container that is not a target any more is dropped.
+func (b *Board) Report(results []Result, events []Event) {
+	for _, r := range results {
+		if b.take(r) && b.deps.OnResult != nil {
+			b.deps.OnResult(r.UID, r.ProbeKey, r.ProbeResult)
+		}
+	}
+	if b.deps.Events == nil {
+		return
+	}
+	for _, e := range events {
+		if pod := b.podOf(e.Key); pod != nil {
+			b.deps.Events.Container(pod, e.Container, v1.EventTypeWarning, e.Reason, e.Message)
+		}
+	}
+}
+
+// take keeps a result and says whether it is new or changed.
+func (b *Board) take(r Result) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pod := b.pods[r.UID]
+	if pod == nil {
+		return false
+	}
+	target, ok := pod.targets[r.ProbeKey]
+	if !ok || target.ContainerID != r.ContainerID {
+		return false
+	}
+	if pod.counts[r.ProbeKey] = r.Count; !r.Known {
+		return false
+	}
+	old, had := pod.results[r.ProbeKey]
+	pod.results[r.ProbeKey] = r.ProbeResult
+	if !had || old.Success != r.Success || old.ContainerID != r.ContainerID {
+		b.remember(pod.pod)
+	}
+	return !had || old != r.ProbeResult
+}
+
+func (b *Board) podOf(key Key) *v1.Pod {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.pods[key.UID]; r != nil {
+		return r.pod
+	}
+	return nil
+}

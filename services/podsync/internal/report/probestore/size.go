@@ -1,0 +1,60 @@
+package probestore
+
+import v1 "k8s.io/api/core/v1"
+
+// What goes to the probes process goes in one message for the whole node, and is
+// held there: no pod may take so much of that that nothing is left for the others.
+const (
+	// mostCommand is how long a command may be to be shown there, in bytes. It is run
+	// by its key whatever its length.
+	mostCommand = 4 << 10
+	// mostOfPod is how much all probes of a pod may take, commands left out, in bytes.
+	// When they take more, those that take more than mostOfProbe are not made.
+	mostOfPod, mostOfProbe = 128 << 10, 1 << 10
+)
+
+// bounded is a target as the probes process gets it.
+func bounded(pod *v1.Pod, t Target) Target {
+	if t.Probe.Exec != nil {
+		if size(&t.Probe.ProbeHandler) > mostCommand {
+			t.Probe.Exec.Command = nil
+		}
+		return t
+	}
+	if size(&t.Probe.ProbeHandler) > mostOfProbe && sizeOfPod(pod) > mostOfPod {
+		t.Probe.ProbeHandler = v1.ProbeHandler{}
+	}
+	return t
+}
+
+func sizeOfPod(pod *v1.Pod) (n int) {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			for _, p := range []*v1.Probe{list[i].LivenessProbe, list[i].ReadinessProbe, list[i].StartupProbe} {
+				if p != nil && p.Exec == nil {
+					n += size(&p.ProbeHandler)
+				}
+			}
+		}
+	}
+	return n
+}
+
+func size(h *v1.ProbeHandler) (n int) {
+	switch {
+	case h.Exec != nil:
+		for _, arg := range h.Exec.Command {
+			n += len(arg)
+		}
+	case h.HTTPGet != nil:
+		n = len(h.HTTPGet.Path) + len(h.HTTPGet.Host)
+		for _, header := range h.HTTPGet.HTTPHeaders {
+			n += len(header.Name) + len(header.Value)
+		}
+	case h.TCPSocket != nil:
+		n = len(h.TCPSocket.Host)
+	case h.GRPC != nil && h.GRPC.Service != nil:
+		n = len(*h.GRPC.Service)
+	}
+	return n
+}

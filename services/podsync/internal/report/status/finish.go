@@ -1,0 +1,61 @@
+package status
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+)
+
+// Finish waits until the status that was set last is accepted, then deletes
+// the pod's object with grace period 0 if it still has this UID. An object that
+// is gone already is success. For a static pod, or with no apiserver, nothing
+// is deleted. It tries once; the caller retries.
+func (w *Writer) Finish(ctx context.Context, pod *v1.Pod) error {
+	if w.deps.Client == nil || podutil.Static(pod) {
+		return nil
+	}
+	if err := w.settle(ctx, pod.UID); err != nil {
+		return fmt.Errorf("delete pod %s (uid %s): wait until its final status is accepted: %w", klog.KObj(pod), pod.UID, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+	defer cancel()
+	none := int64(0)
+	uid := pod.UID
+	err := w.deps.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &none,
+		Preconditions:      &metav1.Preconditions{UID: &uid},
+	})
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("delete pod %s (uid %s): %w", klog.KObj(pod), pod.UID, err)
+	}
+	klog.FromContext(ctx).V(2).Info("Pod deleted from the apiserver", "pod", klog.KObj(pod), "uid", pod.UID)
+	return nil
+}
+
+// settle waits until the newest status of a pod is accepted or needed no more.
+func (w *Writer) settle(ctx context.Context, uid types.UID) error {
+	for {
+		w.mu.Lock()
+		e := w.entries[uid]
+		if e == nil || e.version == 0 || e.accepted == e.version || e.gone == uid || e.knownOf == uid && over(e.owed(), e.known) {
+			w.mu.Unlock()
+			return nil
+		}
+		e.hurry = true
+		changed := make(chan struct{})
+		e.waiters = append(e.waiters, changed)
+		w.look(e)
+		w.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package status
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/polylet/polylet/services/podsync/internal/report/status/equal"
+)
+
+// The lists of containers in a status.
+const (
+	regularList   = "containerStatuses"
+	initList      = "initContainerStatuses"
+	ephemeralList = "ephemeralContainerStatuses"
+)
+
+// Part is what can be left out of a status by itself, because the apiserver
+// refuses it for good: one container, the addresses, conditions of others.
+type Part struct {
+	// Field of the status, as the API spells it, e.g. "containerStatuses".
+	Field string
+	// Container in it; empty for another field.
+	Container string
+}
+
+// String names the part, e.g. "containerStatuses[web]".
+func (p Part) String() string {
+	if p.Container == "" {
+		return p.Field
+	}
+	return p.Field + "[" + p.Container + "]"
+}
+
+// Refusal is a part that the apiserver does not take. The rest of the status is
+// written without it, and it is tried again when it changes on either side.
+type Refusal struct {
+	Part
+	// Why is the apiserver's answer.
+	Why string
+	// Since is when it was refused.
+	Since time.Time
+}
+
+// refusal is a Refusal, with what the part was and what the apiserver had.
+type refusal struct {
+	Refusal
+	wanted, had v1.PodStatus
+}
+
+// refusalsIn finds in the answer to a request the parts that are refused for
+// good. None means that the answer names none, and may be another one later:
+// a right that is missing, a webhook, a policy.
+func refusalsIn(err error, r request) []refusal {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) || answer.Status().Details == nil {
+		return nil
+	}
+	if code := answer.Status().Code; code != http.StatusUnprocessableEntity && code != http.StatusForbidden {
+		return nil
+	}
+	var out []refusal
+	for _, cause := range answer.Status().Details.Causes {
+		p, ok := partAt(cause.Field, r)
+		if !ok || slices.ContainsFunc(out, func(o refusal) bool { return o.Part == p }) {
+			continue
+		}
+		out = append(out, refusal{
+			Refusal: Refusal{Part: p, Why: cause.Field + ": " + cause.Message, Since: time.Now()},
+			wanted:  only(r.desired, p), had: only(r.known, p),
+		})
+	}
+	return out
+}
+
+// partAt finds the part that a path, e.g. status.containerStatuses[0].state, is in.
+func partAt(path string, r request) (Part, bool) {
+	path, ok := strings.CutPrefix(path, "status.")
+	if !ok {
+		return Part{}, false
+	}
+	name, below, _ := strings.Cut(path, ".")
+	name, at, _ := strings.Cut(name, "[")
+	index, err := strconv.Atoi(strings.TrimSuffix(at, "]"))
+	if err != nil {
+		index = -1
+	}
+	p := Part{Field: name}
+	switch name {
+	case regularList, initList, ephemeralList:
+		// A transition is refused by the container's place in what the
+		// apiserver has, anything else by that in what was sent.
+		lists := [][]v1.ContainerStatus{*containers(&r.desired, name), *containers(&r.known, name)}
+		if below == "state" {
+			slices.Reverse(lists)
+		}
+		for _, list := range lists {
+			if p.Container == "" && index >= 0 && index < len(list) {
+				p.Container = list[index].Name
+			}
+		}
+		return p, p.Container != ""
+	case "podIP", "podIPs":
+		p.Field = "podIPs"
+	case "hostIP", "hostIPs":
+		p.Field = "hostIPs"
+	case "conditions", "observedGeneration", "qosClass", "resources", "allocatedResources":
+	default:
+		return Part{}, false
+	}
+	return p, true
+}
+
+// containers is the list of this name.
+func containers(st *v1.PodStatus, name string) *[]v1.ContainerStatus {
+	switch name {
+	case initList:
+		return &st.InitContainerStatuses
+	case ephemeralList:
+		return &st.EphemeralContainerStatuses
+	}
+	return &st.ContainerStatuses
+}
+
+// only is a status with nothing but one part of st.
+func only(st v1.PodStatus, p Part) v1.PodStatus {
+	var out v1.PodStatus
+	put(&out, st, p)
+	return out
+}
+
+// put makes one part of a status what it is in another.
+func put(st *v1.PodStatus, from v1.PodStatus, p Part) {
+	switch p.Field {
+	case regularList, initList, ephemeralList:
+		putContainer(containers(st, p.Field), *containers(&from, p.Field), p.Container)
+	case "podIPs":
+		st.PodIP, st.PodIPs = from.PodIP, from.PodIPs
+	case "hostIPs":
+		st.HostIP, st.HostIPs = from.HostIP, from.HostIPs
+	case "conditions":
+		// The node's own are always right; those of others are refused by type.
+		st.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1.PodCondition) bool { return !owned(c.Type) })
+		for _, c := range from.Conditions {
+			if !owned(c.Type) {
+				st.Conditions = append(st.Conditions, c)
+			}
+		}
+	case "observedGeneration":
+		st.ObservedGeneration = from.ObservedGeneration
+	case "qosClass":
+		st.QOSClass = from.QOSClass
+	case "resources":
+		st.Resources = from.Resources
+	case "allocatedResources":
+		st.AllocatedResources = from.AllocatedResources
+	}
+}
+
+// putContainer makes one container of a list what it is in another, which may
+// not have it.
+func putContainer(list *[]v1.ContainerStatus, from []v1.ContainerStatus, name string) {
+	is := func(c v1.ContainerStatus) bool { return c.Name == name }
+	at, was := slices.IndexFunc(*list, is), slices.IndexFunc(from, is)
+	switch *list = slices.Clone(*list); {
+	case was < 0 && at >= 0:
+		*list = slices.Delete(*list, at, at+1)
+	case was >= 0 && at >= 0:
+		(*list)[at] = from[was]
+	case was >= 0:
+		*list = append(*list, from[was])
+	}
+}
+
+// owed is the status that the apiserver is to have: what is desired, with what
+// the apiserver has in place of each part that it refuses. A refusal ends when
+// its part has changed on either side. Called with the lock held.
+func (e *entry) owed() v1.PodStatus {
+	if len(e.refused) == 0 {
+		return e.desired
+	}
+	e.refused = slices.DeleteFunc(e.refused, func(r refusal) bool {
+		return !equal.Equal(only(e.desired, r.Part), r.wanted) || !equal.Equal(only(e.known, r.Part), r.had)
+	})
+	out := e.desired
+	for i := range e.refused {
+		put(&out, e.known, e.refused[i].Part)
+	}
+	return out
+}
+
+// refuse keeps what is refused for good, and returns what is new of it. A part
+// that is refused although it was left out is not: what is known of the object
+// is old, and a later try will do. Called with the lock held.
+func (e *entry) refuse(found []refusal) []refusal {
+	var fresh []refusal
+	for _, r := range found {
+		if !slices.ContainsFunc(e.refused, func(o refusal) bool { return o.Part == r.Part }) {
+			fresh = append(fresh, r)
+		}
+	}
+	e.refused = append(e.refused, fresh...)
+	return fresh
+}

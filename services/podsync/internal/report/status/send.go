@@ -1,0 +1,380 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+)
+
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 10 * time.Second
+	// overwritten is how long a status of somebody else's stands.
+	overwritten = time.Second
+)
+
+// target is the object whose status is written; false when there is none (yet).
+func (w *Writer) target(e *entry) (*v1.Pod, bool) {
+	switch {
+	case w.deps.Client == nil || e.obj == nil:
+		return nil, false
+	case !podutil.Static(e.obj):
+		return e.obj, e.gone != e.obj.UID
+	case w.deps.Mirrors == nil:
+		return nil, false
+	}
+	mirror, ok := w.deps.Mirrors.Mirror(e.uid)
+	return mirror, ok && e.gone != mirror.UID
+}
+
+// learn takes in what an object says of its status, unless it is older than
+// what is known.
+func (w *Writer) learn(e *entry, object *v1.Pod) {
+	if e.knownOf == object.UID && !newer(object.ResourceVersion, e.rv) {
+		return
+	}
+	if e.knownOf != object.UID {
+		e.refused = nil // another object may take it
+	}
+	e.known = normalize(object.Status, v1.PodStatus{})
+	e.knownOf, e.rv = object.UID, object.ResourceVersion
+}
+
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	if err != nil {
+		return a != b
+	}
+	return order > 0
+}
+
+// forgotten says whether nobody wants the entry any more: of the same UID there
+// may be another by now, a static pod that has come back, whose status this one
+// must not overwrite. Called with the lock held.
+func (w *Writer) forgotten(e *entry) bool { return w.entries[e.uid] != e }
+
+// look decides what is to be done for a pod now. Called with the lock held
+// after each change of its entry.
+func (w *Writer) look(e *entry) {
+	if w.ctx == nil || e.busy || e.version == 0 || w.forgotten(e) {
+		return
+	}
+	target, ok := w.target(e)
+	if !ok {
+		e.wake()
+		return
+	}
+	if e.knownOf == target.UID && same(e.owed(), e.known) {
+		e.accepted = e.version
+		e.stopTimer()
+		e.wake()
+		return
+	}
+	w.schedule(e)
+}
+
+// schedule sends the entry's status now or later. Called with the lock held.
+func (w *Writer) schedule(e *entry) {
+	switch {
+	case e.queued:
+		if q := queueOf(e); q < e.queue {
+			w.queues[e.queue] = slices.DeleteFunc(w.queues[e.queue], func(o *entry) bool { return o == e })
+			w.enqueue(e)
+		}
+	case e.retrying && e.timer != nil && (e.tries > 0 || w.away):
+		// The retry takes the newest status along.
+	case e.accepted == e.version && (e.tries > 0 || !podutil.Static(e.obj)):
+		// Somebody overwrites what was accepted. Whoever it was may want to read
+		// it back, and the pod itself has not changed: there is no hurry.
+		w.after(e, max(retryDelay(e.tries), overwritten), true)
+		e.tries++
+	case e.hurry || w.cfg.MinorDelay < 0 || urgent(e.owed(), e.known):
+		e.stopTimer()
+		w.enqueue(e)
+	default:
+		if d := w.patience(e); e.timer == nil || time.Now().Add(d).Before(e.due) {
+			w.after(e, d, false)
+		}
+	}
+}
+
+// patience is how long a change that nobody can act on waits for the next one.
+func (w *Writer) patience(e *entry) time.Duration {
+	switch d := w.cfg.MinorDelay; {
+	case e.desired.Phase == v1.PodPending && e.known.Phase == v1.PodPending && e.known.StartTime != nil && e.desired.ObservedGeneration == e.known.ObservedGeneration:
+		return 4 * d
+	default:
+		return d
+	}
+}
+
+func (w *Writer) after(e *entry, d time.Duration, retrying bool) {
+	e.stopTimer()
+	e.retrying, e.due = retrying, time.Now().Add(d)
+	var self *time.Timer
+	self = time.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if e.timer != self {
+			return
+		}
+		e.timer = nil
+		if w.ctx != nil && !e.busy && !e.queued && !w.forgotten(e) {
+			w.enqueue(e)
+		}
+	})
+	e.timer = self
+}
+
+func retryDelay(tries int) time.Duration {
+	d := firstRetry
+	for range min(tries-1, 10) {
+		d = min(2*d, lastRetry)
+	}
+	return d
+}
+
+// queueOf is the queue for what the entry has to say.
+func queueOf(e *entry) int {
+	switch {
+	case e.hurry || podutil.TerminalPhase(e.desired.Phase):
+		return ends
+	case urgent(e.owed(), e.known):
+		return news
+	}
+	return minors
+}
+
+func (w *Writer) enqueue(e *entry) {
+	e.queued, e.queue = true, queueOf(e)
+	w.queues[e.queue] = append(w.queues[e.queue], e)
+	w.pump()
+}
+
+// pump starts requests while there is room. Called with the lock held.
+func (w *Writer) pump() {
+	for w.ctx != nil && w.running < w.cfg.Workers {
+		q := slices.IndexFunc(w.queues[:], func(q []*entry) bool { return len(q) > 0 })
+		if q < 0 {
+			return
+		}
+		e := w.queues[q][0]
+		w.queues[q] = slices.Delete(w.queues[q], 0, 1)
+		e.queued = false
+		target, ok := w.target(e)
+		if e.busy || !ok || w.forgotten(e) {
+			continue // whoever is busy looks again
+		}
+		e.busy = true
+		e.stopTimer()
+		w.running++
+		w.idle.Add(1)
+		go w.send(w.ctx, e, request{target: target, desired: e.owed(), known: e.known, version: e.version})
+	}
+}
+
+type request struct {
+	target         *v1.Pod
+	desired, known v1.PodStatus
+	version        uint64
+}
+
+func (w *Writer) send(ctx context.Context, e *entry, r request) {
+	defer w.idle.Done()
+	defer w.deps.Sending()()
+	ended := w.deps.Trace(e.uid)
+	object, err := w.patch(ctx, r)
+	ended(err)
+	withheld := w.withhold(e, r, err)
+	news := w.noteFailure(ctx, e, err)
+	w.report(ctx, r, err, withheld, news)
+	if news {
+		w.deps.OnRefused(e.uid, err)
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.busy = false
+	w.running--
+	switch {
+	case err == nil:
+		w.accept(e, r, object)
+	case isGone(err):
+		e.gone = r.target.UID
+		e.wake()
+	case len(withheld) > 0:
+		w.look(e) // for the rest
+	default:
+		e.tries++
+		w.away = w.away || isAway(err)
+		if w.ctx != nil && !w.forgotten(e) {
+			delay := max(retryDelay(e.tries), suggested(err))
+			e.retryAt = time.Now().Add(delay)
+			w.after(e, delay, true)
+		}
+	}
+	w.pump()
+}
+
+// accept takes in that the apiserver has a status. Called with the lock held.
+func (w *Writer) accept(e *entry, r request, object *v1.Pod) {
+	if e.knownOf != object.UID || !newer(e.rv, object.ResourceVersion) {
+		// What was sent counts as what is there, even if the apiserver dropped
+		// or a webhook changed some of it: it is not sent again before the
+		// object changes.
+		e.known = r.desired
+		e.known.Conditions = slices.Clone(r.desired.Conditions)
+		for _, c := range object.Status.Conditions {
+			if podutil.Condition(e.known.Conditions, c.Type) == nil {
+				e.known.Conditions = append(e.known.Conditions, c)
+			}
+		}
+		e.knownOf, e.rv = object.UID, object.ResourceVersion
+	}
+	e.accepted = r.version
+	w.deps.Metrics.StatusWritten(time.Since(e.since))
+	e.since = time.Now() // of what has changed meanwhile
+	if e.version == r.version {
+		e.tries = max(e.tries, 1) // sending this version again is a repetition
+	}
+	if w.away {
+		w.release()
+	}
+	w.look(e)
+}
+
+// release retries at once what failed as if the apiserver were away: it is back. What
+// fails again though others do not is not tried with each of them.
+func (w *Writer) release() {
+	w.away = false
+	now := time.Now()
+	for _, e := range w.entries {
+		refused := e.failure != nil && !isAway(e.failure)
+		if e.timer != nil && e.retrying && !e.busy && !e.queued && !refused && now.Sub(e.released) >= lastRetry {
+			e.released = now
+			e.stopTimer()
+			w.enqueue(e)
+		}
+	}
+}
+
+func (w *Writer) patch(ctx context.Context, r request) (*v1.Pod, error) {
+	data, err := buildPatch(r.target.UID, r.desired, r.known)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+	defer cancel()
+	return w.deps.Client.CoreV1().Pods(r.target.Namespace).Patch(ctx, r.target.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+}
+
+// withhold takes in the parts of a status that are refused for good, and tells
+// of those that are new.
+func (w *Writer) withhold(e *entry, r request, err error) []refusal {
+	if err == nil || isGone(err) {
+		return nil
+	}
+	found := refusalsIn(err, r)
+	w.mu.Lock()
+	fresh, pod := e.refuse(found), e.obj
+	w.mu.Unlock()
+	for _, f := range fresh {
+		w.deps.Metrics.StatusRefused(f.Field)
+		w.deps.OnWithheld(pod, f.Refusal)
+	}
+	return fresh
+}
+
+// report logs how a request ended. What is refused is tried again every few
+// seconds, maybe for each pod and for ever: only what is news stands in the log.
+func (w *Writer) report(ctx context.Context, r request, err error, withheld []refusal, news bool) {
+	log := klog.FromContext(ctx)
+	switch {
+	case err == nil:
+		w.deps.Health.Set("apiserver", true, "")
+		log.V(4).Info("Status accepted", "pod", klog.KObj(r.target), "phase", r.desired.Phase)
+	case isGone(err):
+		log.V(2).Info("Status not needed any more, the pod's object is gone", "pod", klog.KObj(r.target), "uid", r.target.UID)
+	case ctx.Err() != nil:
+	case len(withheld) > 0:
+		for _, f := range withheld {
+			log.Error(err, "A part of the status is refused by the apiserver for good; the rest is written without it", "pod", klog.KObj(r.target), "part", f.Part.String())
+		}
+	case isAway(err):
+		w.deps.Health.Set("apiserver", false, fmt.Sprintf("write status of pod %s: %v; it is tried again by itself, check that the apiserver runs and is reachable", klog.KObj(r.target), err))
+		log.V(1).Info("Status not written, trying again", "pod", klog.KObj(r.target), "err", err)
+	case !news:
+		log.V(2).Info("Status refused again, trying again", "pod", klog.KObj(r.target), "err", err)
+	default:
+		log.Error(err, "Status refused by the apiserver, trying again; if it says forbidden, the node needs the role system:node", "pod", klog.KObj(r.target), "phase", r.desired.Phase)
+	}
+}
+
+func (e *entry) stopTimer() {
+	if e.timer != nil {
+		e.timer.Stop()
+		e.timer = nil
+	}
+}
+
+// wake lets those that wait for the entry look again.
+func (e *entry) wake() {
+	for _, ch := range e.waiters {
+		close(ch)
+	}
+	e.waiters = nil
+}
+
+// isGone says whether the object of this UID is not there: none of the name, or
+// another. A DELETE's precondition answers with a conflict; to a PATCH of an
+// object with another UID, that field is immutable.
+func isGone(err error) bool {
+	switch {
+	case apierrors.IsNotFound(err):
+		return true
+	case apierrors.IsConflict(err):
+		return strings.Contains(strings.ToLower(err.Error()), "uid")
+	default:
+		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "metadata.uid")
+	}
+}
+
+// isAway says whether the apiserver could not answer, rather than refused.
+func isAway(err error) bool {
+	status, answered := err.(apierrors.APIStatus)
+	if answered && isTooLarge(err) {
+		return false
+	}
+	return !answered || status.Status().Code >= 500 || status.Status().Code == 429
+}
+
+// isTooLarge tells that the database does not take the object, or the apiserver does
+// not send it there: its code is the one of an apiserver in trouble, and only this
+// pod is.
+func isTooLarge(err error) bool {
+	for _, words := range []string{"request is too large", "larger than max"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
+}
+
+func suggested(err error) time.Duration {
+	seconds, ok := apierrors.SuggestsClientDelay(err)
+	if !ok {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}

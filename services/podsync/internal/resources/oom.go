@@ -1,0 +1,71 @@
+package resources
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+)
+
+const (
+	oomGuaranteed = -997
+	oomBestEffort = 1000
+	nodeCritical  = "system-node-critical"
+)
+
+// OOMScoreAdj is how willingly the kernel kills the container when memory runs
+// out; capacity is the node's memory in bytes, zero when not known.
+func OOMScoreAdj(pod *v1.Pod, c *v1.Container, capacity int64) int64 {
+	if podutil.Critical(pod) && pod.Spec.PriorityClassName == nodeCritical {
+		return oomGuaranteed
+	}
+	switch podutil.QOS(pod) {
+	case v1.PodQOSGuaranteed:
+		return oomGuaranteed
+	case v1.PodQOSBestEffort:
+		return oomBestEffort
+	}
+	score := burstable(pod, c, capacity)
+	if own, kind := podutil.Container(pod, c.Name); kind == podutil.Init && podutil.Sidecar(own) {
+		for i := range pod.Spec.Containers {
+			score = min(score, burstable(pod, &pod.Spec.Containers[i], capacity))
+		}
+	}
+	return score
+}
+
+// burstable is lower the more of the node's memory the container asked for.
+func burstable(pod *v1.Pod, c *v1.Container, capacity int64) int64 {
+	q := c.Resources.Requests[v1.ResourceMemory]
+	request := q.Value() + spare(pod)
+	score := int64(oomBestEffort)
+	if capacity > 0 {
+		score -= oomBestEffort * request / capacity
+	}
+	return min(max(score, oomBestEffort+oomGuaranteed), oomBestEffort-1)
+}
+
+// spare is a container's part of what the pod asks for beyond its containers.
+func spare(pod *v1.Pod) int64 {
+	if pod.Spec.Resources == nil {
+		return 0
+	}
+	q := pod.Spec.Resources.Requests[v1.ResourceMemory]
+	rest, n := q.Value(), int64(0)
+	add := func(c *v1.Container) {
+		own := c.Resources.Requests[v1.ResourceMemory]
+		rest -= own.Value()
+		n++
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		if podutil.Sidecar(&pod.Spec.InitContainers[i]) {
+			add(&pod.Spec.InitContainers[i])
+		}
+	}
+	if rest <= 0 || n == 0 {
+		return 0
+	}
+	return rest / n
+}

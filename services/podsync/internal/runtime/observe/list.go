@@ -1,0 +1,123 @@
+package observe
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+)
+
+// work is what has to be looked at closer after a list.
+type work struct {
+	sandboxes  []string
+	containers map[string]string // id to sandbox id
+}
+
+func (w *work) empty() bool { return len(w.sandboxes) == 0 && len(w.containers) == 0 }
+
+// takeList takes a list in that began at seq. Entries that are older and not in
+// it go. What is new or changed is returned by pod, to be looked at. uid empty
+// means that the list is of everything.
+func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[types.UID]*work {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	todo := map[types.UID]*work{}
+	present := make(map[string]bool, len(sandboxes)+len(containers))
+	need := func(u types.UID) *work {
+		if todo[u] == nil {
+			todo[u] = &work{containers: map[string]string{}}
+		}
+		return todo[u]
+	}
+	for _, s := range sandboxes {
+		u := types.UID(s.GetLabels()[cri.LabelPodUID])
+		if u == "" || !t.alive(s.GetId(), seq) {
+			continue
+		}
+		present[s.GetId()] = true
+		p := t.pod(u, s.GetLabels())
+		p.static = isStatic(s.GetAnnotations())
+		old := p.sandboxes[s.GetId()]
+		if old == nil || old.Ready && s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+			w := need(u)
+			w.sandboxes = append(w.sandboxes, s.GetId())
+		}
+	}
+	for _, c := range containers {
+		u := types.UID(c.GetLabels()[cri.LabelPodUID])
+		if u == "" || !t.alive(c.GetId(), seq) {
+			continue
+		}
+		present[c.GetId()] = true
+		p := t.pod(u, c.GetLabels())
+		old := p.containers[c.GetId()]
+		if old == nil || convertState(c.GetState()) > old.State || convertState(c.GetState()) == podstate.StateUnknown && old.State != podstate.StateExited {
+			need(u).containers[c.GetId()] = c.GetPodSandboxId()
+		}
+	}
+	t.sweep(seq, uid, present, todo)
+	return todo
+}
+
+// alive tells whether a listed id counts: one that was buried after the list
+// began does not. The lock is held.
+func (t *table) alive(id string, seq uint64) bool {
+	g, dead := t.graves[id]
+	if dead && g.seq >= seq {
+		return false
+	}
+	delete(t.graves, id)
+	return true
+}
+
+// sweep removes what a list does not have and says of which pods all is known.
+// The lock is held.
+func (t *table) sweep(seq uint64, uid types.UID, present map[string]bool, todo map[types.UID]*work) {
+	first := uid == "" && !t.listed
+	if uid == "" {
+		t.listed = true
+		for id, g := range t.graves {
+			if time.Since(g.at) > graveTime {
+				delete(t.graves, id)
+			}
+		}
+	}
+	for u, p := range t.pods {
+		if uid != "" && u != uid {
+			continue
+		}
+		changed := false
+		for id, s := range p.sandboxes {
+			if s.born < seq && !present[id] {
+				changed = t.bury(id) || changed
+			}
+		}
+		for id, c := range p.containers {
+			if c.born < seq && !present[id] {
+				changed = t.bury(id) || changed
+			}
+		}
+		if !p.known && todo[u] == nil {
+			p.known, changed = true, true
+		}
+		if changed || first {
+			t.publish(u)
+		}
+	}
+	if first {
+		t.sink.RuntimeSeen()
+	}
+}
+
+// settle says that all of a pod was looked at.
+func (t *table) settle(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.pods[uid]; p != nil && !p.known {
+		p.known = true
+		t.publish(uid)
+	}
+}

@@ -1,0 +1,258 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
+)
+
+// placeTime is how long a background look keeps its place among the parallel
+// ones; a slower one goes on, but no longer in the way of others.
+const placeTime = 500 * time.Millisecond
+
+// Refresh looks at one pod now. When it returns nil, what is known of the pod
+// is no older than the call.
+func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
+	seq := o.table.begin()
+	sandboxes, err := o.client.ListSandboxes(ctx, string(uid))
+	if err != nil {
+		return fmt.Errorf("list sandboxes of pod %s: %w", uid, err)
+	}
+	containers, err := o.client.ListContainers(ctx, string(uid))
+	if err != nil {
+		return fmt.Errorf("list containers of pod %s: %w", uid, err)
+	}
+	todo := o.table.takeList(seq, uid, sandboxes, containers)
+	return o.inspect(ctx, uid, todo[uid])
+}
+
+// SawContainer looks at one container after something was done to it.
+func (o *Observer) SawContainer(ctx context.Context, id, sandboxID string) error {
+	began := time.Now()
+	st, err := o.client.ContainerStatus(ctx, id)
+	switch {
+	case cri.IsNotFound(err):
+		o.table.remove(id)
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at container %s: %w", id, err)
+	}
+	o.expectEvent(ctx, o.table.setContainer(st, sandboxID, began))
+	return nil
+}
+
+// SawSandbox looks at one sandbox after something was done to it.
+func (o *Observer) SawSandbox(ctx context.Context, id string) error {
+	st, err := o.client.SandboxStatus(ctx, id)
+	switch {
+	case cri.IsNotFound(err):
+		o.table.remove(id)
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at sandbox %s: %w", id, err)
+	}
+	o.table.setSandbox(st)
+	return nil
+}
+
+// Gone tells that the runtime removed a sandbox or container on our request.
+func (o *Observer) Gone(id string) { o.table.remove(id) }
+
+// inspect looks at what a list showed to be new or changed. All of it is tried;
+// the first error is returned.
+func (o *Observer) inspect(ctx context.Context, uid types.UID, w *work) error {
+	if w == nil || w.empty() {
+		o.table.settle(uid)
+		return nil
+	}
+	var first error
+	keep := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	for _, id := range w.sandboxes {
+		keep(o.SawSandbox(ctx, id))
+	}
+	for id, sandboxID := range w.containers {
+		keep(o.SawContainer(ctx, id, sandboxID))
+	}
+	if first == nil {
+		o.table.settle(uid)
+	}
+	return first
+}
+
+// relist lists everything and looks at what changed, each pod by itself.
+func (o *Observer) relist(ctx context.Context) error {
+	began := time.Now()
+	seq := o.table.begin()
+	byPods := false
+	sandboxes, containers, err := inventory.All(ctx, o.client, func() ([]types.UID, error) {
+		byPods = true
+		return o.pods()
+	})
+	if err != nil {
+		return err
+	}
+	o.listedBy(ctx, byPods)
+	todo := o.table.takeList(seq, "", sandboxes, containers)
+	for uid, w := range todo {
+		o.lookLater(ctx, uid, w)
+	}
+	o.mu.Lock()
+	last := o.runtime.LastRelist
+	o.runtime.LastRelist = time.Now()
+	o.mu.Unlock()
+	since := time.Duration(0)
+	if !last.IsZero() {
+		since = began.Sub(last)
+	}
+	o.metrics.Relisted(time.Since(began), since)
+	return nil
+}
+
+// listedBy says when everything has become too much for one message of the runtime, or
+// no longer is.
+func (o *Observer) listedBy(ctx context.Context, pods bool) {
+	o.mu.Lock()
+	changed := o.byPods != pods
+	o.byPods = pods
+	o.mu.Unlock()
+	switch log := logr.FromContextOrDiscard(ctx); {
+	case !changed:
+	case pods:
+		log.Info("What the runtime has does not fit into one of its messages; it is listed pod by pod, which takes longer and costs more. Delete pods that have ended, or set --maximum-dead-containers")
+	default:
+		log.Info("What the runtime has fits into one of its messages again")
+	}
+}
+
+// pods are those that the runtime may have something of.
+func (o *Observer) pods() ([]types.UID, error) {
+	uids, err := inventory.OnDisk(o.cfg.PodsDir, o.cfg.PodLogsDir)
+	return append(uids, o.table.uids()...), err
+}
+
+// lookLater looks at a pod in the background until that works: at w, or, when w
+// is nil or does not work, at all of the pod. One such look per pod is under
+// way at most; a change meanwhile makes it look once more.
+func (o *Observer) lookLater(ctx context.Context, uid types.UID, w *work) {
+	o.mu.Lock()
+	_, busy := o.looking[uid]
+	o.looking[uid] = busy
+	o.mu.Unlock()
+	if busy {
+		return
+	}
+	look := func(ctx context.Context) error { return o.Refresh(ctx, uid) }
+	first := look
+	if w != nil {
+		first = func(ctx context.Context) error { return o.inspect(ctx, uid, w) }
+	}
+	o.background.Go(func() {
+		o.lookUntilSeen(ctx, uid, first)
+		for o.lookAgain(uid) && ctx.Err() == nil {
+			o.lookUntilSeen(ctx, uid, look)
+		}
+	})
+}
+
+// lookAgain ends the background look of a pod unless another was asked for.
+func (o *Observer) lookAgain(uid types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.looking[uid] {
+		o.looking[uid] = false
+		return true
+	}
+	delete(o.looking, uid)
+	return false
+}
+
+func (o *Observer) lookUntilSeen(ctx context.Context, uid types.UID, look func(context.Context) error) {
+	retry := backoff.New(backoff.Config{Initial: 200 * time.Millisecond, Max: 10 * time.Second, Jitter: .2})
+	for n := 0; ; n++ {
+		err := o.inPlace(ctx, look)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if n == 0 {
+			logr.FromContextOrDiscard(ctx).Error(err, "Could not look at a pod in the runtime; trying again until it works", "podUID", uid)
+		}
+		if retry.Wait(ctx) != nil {
+			return
+		}
+		look = func(ctx context.Context) error { return o.Refresh(ctx, uid) }
+	}
+}
+
+// inPlace runs look within the bound on parallel ones.
+func (o *Observer) inPlace(ctx context.Context, look func(context.Context) error) error {
+	select {
+	case o.places <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	release := time.AfterFunc(placeTime, func() { <-o.places })
+	err := look(ctx)
+	if release.Stop() {
+		<-o.places
+	}
+	return err
+}
+
+// relistLoop lists at once, then slowly, and whenever somebody asks for it.
+func (o *Observer) relistLoop(ctx context.Context) {
+	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second})
+	failed := false
+	for ctx.Err() == nil {
+		err := o.relist(ctx)
+		wait := o.relistPeriod()
+		if err != nil {
+			wake(o.check)
+			wait = retry.Next()
+		} else {
+			retry.Reset()
+		}
+		failed = o.listed(ctx, err, failed)
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-o.kick:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// listed shows whether everything could be listed, and returns whether it could not. That
+// the runtime says that it is well does not mean so, and nothing new is seen without.
+func (o *Observer) listed(ctx context.Context, err error, failed bool) bool {
+	switch {
+	case ctx.Err() != nil, cri.IsUnavailable(err): // then the runtime's own entry says it
+		return failed
+	case err != nil:
+		o.health.Set("containers", false, fmt.Sprintf(
+			"what the container runtime at %s has cannot be listed: %v; it is tried again by itself, see the runtime's log", o.cfg.Endpoint, err))
+	case failed:
+		o.health.Set("containers", true, "")
+	}
+	return err != nil
+}
+
+func (o *Observer) relistPeriod() time.Duration {
+	period := o.cfg.RelistNoEvents
+	if o.Runtime().Events {
+		period = o.cfg.RelistEvents
+	}
+	return period + time.Duration(rand.Int64N(int64(period)/10+1))
+}

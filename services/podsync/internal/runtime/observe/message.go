@@ -1,0 +1,119 @@
+package observe
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/beneath"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+)
+
+const (
+	// maxMessageBytes of the termination message file are shown.
+	maxMessageBytes = 4096
+	// maxLogBytes and maxLogLines of the log are shown instead, when the
+	// container's policy asks for it.
+	maxLogBytes = 2048
+	maxLogLines = 80
+)
+
+// messages reads what containers have left.
+type messages struct {
+	// podsDir holds the pods' directories, logsDir their logs; nothing is read
+	// where one is empty.
+	podsDir, logsDir string
+}
+
+// of is what a container that has exited said last: the runtime's own message,
+// then what the container wrote to its termination message file, or the end of
+// its log.
+func (m messages) of(st *runtimeapi.ContainerStatus) string {
+	said := string(m.file(st))
+	policy := st.GetAnnotations()[cri.AnnotationTerminationMessagePolicy]
+	if said == "" && policy == string(v1.TerminationMessageFallbackToLogsOnError) && st.GetExitCode() != 0 && st.GetLogPath() != "" {
+		// A line of the log has a prefix of about 40 bytes.
+		said = lastLines(tail(m.logsDir, st.GetLogPath(), maxLogBytes+maxLogLines*64))
+	}
+	// What is no text would change on its way to the apiserver.
+	said = strings.ToValidUTF8(said, "\uFFFD")
+	if said == "" || st.GetMessage() == "" {
+		return st.GetMessage() + said
+	}
+	return st.GetMessage() + ": " + said
+}
+
+// file reads the container's termination message file, which lies in its own
+// directory in the pod's. A volume of the pod may be mounted at the same path in
+// the container: it says nothing, and what its host path leads to is the pod's
+// choice.
+func (m messages) file(st *runtimeapi.ContainerStatus) []byte {
+	path := st.GetAnnotations()[cri.AnnotationTerminationMessagePath]
+	uid, name := st.GetLabels()[cri.LabelPodUID], st.GetLabels()[cri.LabelContainerName]
+	if path == "" || uid == "" || name == "" {
+		return nil
+	}
+	own := filepath.Join("pods", uid, "containers", name)
+	for _, mount := range st.GetMounts() {
+		// Some runtimes say where links on the way to the root directory lead.
+		dir, file := filepath.Split(mount.GetHostPath())
+		if mount.GetContainerPath() == path && strings.HasSuffix(filepath.Clean(dir), "/"+own) {
+			return tail(m.podsDir, filepath.Join(m.podsDir, uid, "containers", name, file), maxMessageBytes)
+		}
+	}
+	return nil
+}
+
+// tail reads the last limit bytes of a regular file below root; nothing when it
+// cannot.
+func tail(root, path string, limit int64) []byte {
+	if root == "" {
+		return nil
+	}
+	f, err := beneath.Open(root, path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	if _, err := f.Seek(max(0, info.Size()-limit), io.SeekStart); err != nil {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// lastLines takes the text out of CRI log lines ("time stream tag text") and
+// keeps the end of it, within both limits.
+func lastLines(data []byte) string {
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	if len(lines) > maxLogLines+1 {
+		lines = lines[len(lines)-maxLogLines-1:]
+	}
+	var out []byte
+	for _, line := range lines {
+		parts := bytes.SplitN(line, []byte(" "), 4)
+		if len(parts) < 4 {
+			continue // cut at the beginning, or empty
+		}
+		text := parts[3]
+		if bytes.Equal(parts[2], []byte("P")) {
+			text = bytes.TrimSuffix(text, []byte("\n"))
+		}
+		out = append(out, text...)
+	}
+	if len(out) > maxLogBytes {
+		out = out[len(out)-maxLogBytes:]
+	}
+	return string(out)
+}

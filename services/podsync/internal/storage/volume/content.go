@@ -1,0 +1,215 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/downward"
+	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
+)
+
+// contentMode is the mode of a directory whose files podsync writes.
+const contentMode = 0o777
+
+// defaultFileMode is what the apiserver fills in; for static pods nobody does.
+const defaultFileMode = int32(0o644)
+
+// mostContent is how much the files of one volume may take together, in bytes: a spec
+// may name an annotation of 256 KiB, or a key of 1 MiB, thirty thousand times.
+const mostContent = 32 << 20
+
+// content makes a volume whose files podsync writes, or brings them up to date.
+func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (_ string, _ time.Time, err error) {
+	files, refresh, err := s.files(ctx, pod, v)
+	defer func() { s.end(pod.UID, v.Name, err == nil) }()
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if err := files.Validate(); err != nil {
+		return "", time.Time{}, err
+	}
+	dir := s.volumeDir(pod.UID, plugin(v), v.Name)
+	if err := s.contentDir(pod, v, dir); err != nil {
+		return "", time.Time{}, err
+	}
+	w := atomicwriter.Writer{Dir: dir}
+	if group := groupOf(pod); group != nil {
+		w.Finish = func(fresh string) error { return own(fresh, group, true) }
+	}
+	_, err = w.Write(files)
+	return dir, refresh, err
+}
+
+// contentDir makes the directory, on a tmpfs for what may be secret.
+func (s *Set) contentDir(pod *v1.Pod, v *v1.Volume, dir string) error {
+	if !inMemory(v) {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			return nil
+		}
+		return makeDir(dir, contentMode)
+	}
+	mounted, err := s.deps.Mounter.Mounted(dir)
+	if err != nil || mounted {
+		return err
+	}
+	if err := makeDir(dir, contentMode); err != nil {
+		return err
+	}
+	return s.deps.Mounter.Tmpfs(dir, s.memorySize(pod, nil))
+}
+
+// files computes what the volume holds, and when that should be done again
+// because of a token's age. It counts as being made until its end is told.
+func (s *Set) files(ctx context.Context, pod *v1.Pod, v *v1.Volume) (atomicwriter.Payload, time.Time, error) {
+	s.begin(pod.UID, v.Name)
+	b := &builder{set: s, pod: pod, volume: v.Name, files: atomicwriter.Payload{}, left: mostContent}
+	var err error
+	switch {
+	case v.ConfigMap != nil:
+		src := v.ConfigMap
+		b.mode = modeOr(src.DefaultMode)
+		err = b.configMap(ctx, src.Name, src.Items, src.Optional)
+	case v.Secret != nil:
+		src := v.Secret
+		b.mode = modeOr(src.DefaultMode)
+		err = b.secret(ctx, src.SecretName, src.Items, src.Optional)
+	case v.DownwardAPI != nil:
+		b.mode = modeOr(v.DownwardAPI.DefaultMode)
+		err = b.downward(v.DownwardAPI.Items)
+	default:
+		b.mode = modeOr(v.Projected.DefaultMode)
+		err = b.projected(ctx, v.Projected.Sources)
+	}
+	if err == nil {
+		err = b.full
+	}
+	if err == nil && b.left < 0 {
+		err = fmt.Errorf("its files take more than %d MiB together; name fewer items, or spread them over several volumes", mostContent>>20)
+	}
+	return b.files, b.refresh, err
+}
+
+func modeOr(mode *int32) int32 {
+	if mode == nil {
+		return defaultFileMode
+	}
+	return *mode
+}
+
+// builder collects the files of one volume.
+type builder struct {
+	set     *Set
+	pod     *v1.Pod
+	volume  string
+	mode    int32
+	files   atomicwriter.Payload
+	refresh time.Time
+	// left is what of mostContent is left; negative when it is too much.
+	left int
+	// full says that it is too much for the pod; nil while it is not.
+	full error
+}
+
+// put adds a file, and nothing more once it is too much.
+func (b *builder) put(path string, data []byte, mode *int32) {
+	m := b.mode
+	if mode != nil {
+		m = *mode
+	}
+	b.add(path, atomicwriter.File{Data: data, Mode: uint32(m)})
+}
+
+func (b *builder) add(path string, file atomicwriter.File) {
+	size := func(f atomicwriter.File) int { return max(len(f.Data), page) }
+	if b.left -= len(file.Data); b.left < 0 || b.full != nil {
+		return
+	}
+	more := size(file)
+	if before, there := b.files[path]; there {
+		more -= size(before)
+	}
+	if b.full = b.set.grow(b.pod.UID, b.volume, more); b.full == nil {
+		b.files[path] = file
+	}
+}
+
+func isOptional(optional *bool) bool { return optional != nil && *optional }
+
+func (b *builder) configMap(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
+	cm, err := b.set.deps.Objects.ConfigMap(ctx, b.pod.Namespace, name)
+	if apierrors.IsNotFound(err) && isOptional(optional) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	for k, text := range cm.Data {
+		data[k] = []byte(text)
+	}
+	for k, raw := range cm.BinaryData {
+		data[k] = raw
+	}
+	return b.keys(data, items, isOptional(optional), "configmap references non-existent config key")
+}
+
+func (b *builder) secret(ctx context.Context, name string, items []v1.KeyToPath, optional *bool) error {
+	secret, err := b.set.deps.Objects.Secret(ctx, b.pod.Namespace, name)
+	if apierrors.IsNotFound(err) && isOptional(optional) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return b.keys(secret.Data, items, isOptional(optional), "references non-existent secret key")
+}
+
+// keys puts the chosen keys at their paths, or all when none is chosen; lacks is said
+// of one that is not there.
+func (b *builder) keys(data map[string][]byte, items []v1.KeyToPath, optional bool, lacks string) error {
+	if len(items) == 0 {
+		for k, raw := range data {
+			b.put(k, raw, nil)
+		}
+		return nil
+	}
+	for _, item := range items {
+		raw, ok := data[item.Key]
+		if !ok && optional {
+			continue
+		}
+		if !ok {
+			return fmt.Errorf("%s: %s", lacks, item.Key)
+		}
+		b.put(item.Path, raw, item.Mode)
+	}
+	return nil
+}
+
+func (b *builder) downward(items []v1.DownwardAPIVolumeFile) error {
+	for _, item := range items {
+		if b.left < 0 || b.full != nil {
+			return nil // files says so
+		}
+		var value string
+		var err error
+		switch {
+		case item.FieldRef != nil:
+			value, err = downward.Field(b.pod, item.FieldRef.FieldPath, downward.Node{})
+		case item.ResourceFieldRef != nil:
+			value, err = downward.Resource(b.pod, nil, item.ResourceFieldRef, b.set.allocatable())
+		default:
+			err = fmt.Errorf("file %q has neither fieldRef nor resourceFieldRef", item.Path)
+		}
+		if err != nil {
+			return err
+		}
+		b.put(item.Path, []byte(value), item.Mode)
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+)
+
+// fakeObjects is an Objects over maps.
+type fakeObjects struct {
+	mu      sync.Mutex
+	maps    map[string]*v1.ConfigMap
+	secrets map[string]*v1.Secret
+	held    map[types.UID]int
+}
+
+func (o *fakeObjects) Hold(pod *v1.Pod) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.held[pod.UID]++
+}
+
+func (o *fakeObjects) Release(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.held, uid)
+}
+
+func (o *fakeObjects) ConfigMap(_ context.Context, ns, name string) (*v1.ConfigMap, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if cm := o.maps[ns+"/"+name]; cm != nil {
+		return cm, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmap"}, name)
+}
+
+func (o *fakeObjects) Secret(_ context.Context, ns, name string) (*v1.Secret, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.secrets[ns+"/"+name]; s != nil {
+		return s, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secret"}, name)
+}
+
+func (o *fakeObjects) setMap(name string, data map[string]string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.maps["ns/"+name] = &v1.ConfigMap{Data: data}
+}
+
+// tokens hands out numbered tokens that are due after an hour.
+type tokens struct {
+	mu       sync.Mutex
+	n        int
+	requests []serviceaccount.Request
+}
+
+func (t *tokens) Get(_ context.Context, r serviceaccount.Request) (serviceaccount.Token, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n++
+	t.requests = append(t.requests, r)
+	return serviceaccount.Token{Value: fmt.Sprintf("token-%d", t.n), Refresh: time.Now().Add(time.Hour)}, nil
+}
+
+func (t *tokens) Forget(types.UID) {}
+
+type fixture struct {
+	set     *Set
+	objects *fakeObjects
+	tokens  *tokens
+	mounts  *mount.Fake
+	root    string
+	changed chan types.UID
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{
+		objects: &fakeObjects{maps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, held: map[types.UID]int{}},
+		tokens:  &tokens{}, mounts: mount.NewFake(), root: t.TempDir(), changed: make(chan types.UID, 10),
+	}
+	f.set = f.restarted()
+	return f
+}
+
+// restarted is the Set after a restart: the same disk, nothing in memory.
+func (f *fixture) restarted() *Set {
+	return New(Config{RootDir: f.root}, Deps{
+		Objects: f.objects, Tokens: f.tokens, Mounter: f.mounts,
+		Changed: func(uid types.UID) { f.changed <- uid },
+	})
+}
+
+func podWith(volumes ...v1.Volume) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-1", Labels: map[string]string{"app": "x"}},
+		Spec:       v1.PodSpec{ServiceAccountName: "sa", Volumes: volumes, Containers: []v1.Container{{Name: "c"}}},
+	}
+}
+
+func configMapVolume(name, from string) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+		LocalObjectReference: v1.LocalObjectReference{Name: from},
+	}}}
+}
+
+func emptyDirVolume(name string) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
+}
+
+// files reads a volume as a container sees it.
+func (f *fixture) files(t *testing.T, volume string) map[string]string {
+	t.Helper()
+	dir, ok := f.set.HostPath("uid-1", volume)
+	if !ok {
+		t.Fatalf("volume %s is not set up", volume)
+	}
+	return readFiles(t, dir)
+}
+
+func readFiles(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	seen := map[string]string{}
+	data, err := filepath.EvalSymlinks(filepath.Join(dir, "..data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(data, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(data, path)
+		seen[rel] = string(raw)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
+// runs lets the set run, in a bubble; stop ends it and wants no error.
+func (f *fixture) runs(t *testing.T) (ctx context.Context, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.set.Run(ctx) }()
+	return ctx, func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
+)
+
+// mostFailed is how many sources of a volume, and volumes of a pod, are named that
+// fail: there may be thousands, a source with a call of its own.
+const mostFailed = 10
+
+// projected puts the files of all sources together, later ones over earlier
+// ones. Others are looked at though one fails, so that the error names them, too.
+func (b *builder) projected(ctx context.Context, sources []v1.VolumeProjection) error {
+	var failed []error
+	for i := range sources {
+		err := b.source(ctx, &sources[i])
+		if err == nil {
+			continue
+		}
+		if failed = append(failed, err); len(failed) >= mostFailed && i+1 < len(sources) {
+			failed = append(failed, fmt.Errorf("%d more sources were not looked at", len(sources)-i-1))
+			break
+		}
+	}
+	return bracketed(failed)
+}
+
+// bracketed joins errors as Kubernetes' aggregates read: [a, b].
+func bracketed(errs []error) error {
+	if len(errs) <= 1 {
+		return errors.Join(errs...)
+	}
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = err.Error()
+	}
+	return &failures{text: "[" + strings.Join(texts, ", ") + "]", errs: errs}
+}
+
+func (b *builder) source(ctx context.Context, p *v1.VolumeProjection) error {
+	switch {
+	case p.ConfigMap != nil:
+		return b.configMap(ctx, p.ConfigMap.Name, p.ConfigMap.Items, p.ConfigMap.Optional)
+	case p.Secret != nil:
+		return b.secret(ctx, p.Secret.Name, p.Secret.Items, p.Secret.Optional)
+	case p.DownwardAPI != nil:
+		return b.downward(p.DownwardAPI.Items)
+	case p.ServiceAccountToken != nil:
+		return b.token(ctx, p.ServiceAccountToken)
+	case p.ClusterTrustBundle != nil:
+		if isOptional(p.ClusterTrustBundle.Optional) {
+			return nil
+		}
+		return errors.New("the projected source clusterTrustBundle is not supported yet; mark it optional or remove it")
+	case p.PodCertificate != nil:
+		return errors.New("the projected source podCertificate is not supported yet; remove it")
+	}
+	return errors.New("a projected source names nothing this node knows")
+}
+
+func (b *builder) token(ctx context.Context, src *v1.ServiceAccountTokenProjection) error {
+	r := serviceaccount.Request{
+		Namespace: b.pod.Namespace, ServiceAccount: b.pod.Spec.ServiceAccountName,
+		Audience: src.Audience, PodName: b.pod.Name, PodUID: b.pod.UID,
+	}
+	if src.ExpirationSeconds != nil {
+		r.ExpirationSeconds = *src.ExpirationSeconds
+	}
+	t, err := b.set.deps.Tokens.Get(ctx, r)
+	if err != nil {
+		return fmt.Errorf("service account token for path %q: %w", src.Path, err)
+	}
+	file := atomicwriter.File{Data: []byte(t.Value), Mode: uint32(b.mode), UID: commonUser(b.pod)}
+	if file.UID != nil || groupOf(b.pod) != nil {
+		file.Mode = 0o600
+	}
+	b.add(src.Path, file)
+	if b.refresh.IsZero() || t.Refresh.Before(b.refresh) {
+		b.refresh = t.Refresh
+	}
+	return nil
+}
+
+// commonUser is the user that all containers of the pod run as; nil when they
+// differ or one leaves it to its image.
+func commonUser(pod *v1.Pod) *int64 {
+	var common *int64
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		common = sc.RunAsUser
+	}
+	var user *int64
+	same := true
+	look := func(sc *v1.SecurityContext) {
+		mine := common
+		if sc != nil && sc.RunAsUser != nil {
+			mine = sc.RunAsUser
+		}
+		switch {
+		case mine == nil, user != nil && *user != *mine:
+			same = false
+		default:
+			user = mine
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		look(pod.Spec.InitContainers[i].SecurityContext)
+	}
+	for i := range pod.Spec.Containers {
+		look(pod.Spec.Containers[i].SecurityContext)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		look(pod.Spec.EphemeralContainers[i].SecurityContext)
+	}
+	if !same {
+		return nil
+	}
+	return user
+}

@@ -1,0 +1,204 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/host/beneath"
+)
+
+// SubPath makes path inside a volume safe to mount into a container and
+// returns what to mount: a bind mount of exactly the file or directory that
+// was found, so that no symlink swapped later leads elsewhere. A path that
+// does not exist becomes a directory. index is the mount's place in the
+// container's volumeMounts.
+func (s *Set) SubPath(ctx context.Context, pod *v1.Pod, container string, index int, volumeName, path string) (string, error) {
+	volume, ok := s.HostPath(pod.UID, volumeName)
+	if !ok {
+		return "", fmt.Errorf("volume %q is not set up", volumeName)
+	}
+	if filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") {
+		return "", fmt.Errorf("subPath %q must be relative and without '..'", path)
+	}
+	if err := component("container name", container); err != nil {
+		return "", err
+	}
+	_, leave, err := s.enter(ctx, pod.UID)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	found, err := openBeneath(volume, filepath.Clean(path))
+	if errors.Is(err, unix.EXDEV) && isHostPath(pod, volumeName) {
+		if inside, ok := withoutLinks(volume, path); ok {
+			found, err = openBeneath(volume, inside)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("subPath %q of volume %q: %w", path, volumeName, err)
+	}
+	defer func() { _ = found.Close() }()
+	target := filepath.Join(s.podDir(pod.UID), subPathsDir, volumeName, container, strconv.Itoa(index))
+	return target, s.bind(found, target)
+}
+
+// bind mounts an open file or directory on target, unless it is there already.
+func (s *Set) bind(found *os.File, target string) error {
+	want, err := found.Stat()
+	if err != nil {
+		return err
+	}
+	mounted, err := s.deps.Mounter.Mounted(target)
+	if err != nil {
+		return err
+	}
+	if have, err := os.Lstat(target); err == nil {
+		if mounted && os.SameFile(have, want) {
+			return nil
+		}
+		if mounted {
+			if err := s.deps.Mounter.Unmount(target); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(target); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	if want.IsDir() {
+		err = os.Mkdir(target, 0o750)
+	} else {
+		err = os.WriteFile(target, nil, 0o640)
+	}
+	if err != nil {
+		return err
+	}
+	return s.deps.Mounter.Bind(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), target)
+}
+
+// openBeneath opens path below root without ever leaving root, and makes the
+// directories that are missing, with root's own mode.
+func openBeneath(root, path string) (*os.File, error) {
+	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	found, err := beneath.Look(dir, path)
+	if !errors.Is(err, unix.ENOENT) {
+		return found, err
+	}
+	info, err := dir.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := makeBeneath(dir, path, modeBits(info.Mode())); err != nil {
+		return nil, err
+	}
+	return beneath.Look(dir, path)
+}
+
+func isHostPath(pod *v1.Pod, volume string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && v.HostPath != nil })
+}
+
+// withoutLinks is where a path below root leads on the host, as a path below root
+// without links; false when that is not below it. What is a link by the time that
+// the path is looked up is not followed out of root all the same. It is for paths
+// of the host only: elsewhere the whole path in a link is that of a container.
+func withoutLinks(root, path string) (string, bool) {
+	base, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return "", false
+	}
+	missing := ""
+	for at := filepath.Clean(path); at != "."; at = filepath.Dir(at) {
+		full, err := filepath.EvalSymlinks(filepath.Join(base, at))
+		if errors.Is(err, fs.ErrNotExist) && !isLink(filepath.Join(base, at)) {
+			missing = filepath.Join(filepath.Base(at), missing)
+			continue
+		}
+		if err != nil {
+			return "", false
+		}
+		inside, err := filepath.Rel(base, full)
+		return filepath.Join(inside, missing), err == nil && filepath.IsLocal(inside)
+	}
+	return "", false
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
+// makeBeneath makes the missing directories of path, one by one.
+func makeBeneath(dir *os.File, path string, mode uint32) error {
+	parts := strings.Split(path, "/")
+	for i := range parts {
+		f, err := beneath.Look(dir, filepath.Join(parts[:i+1]...))
+		if err == nil {
+			_ = f.Close()
+			continue
+		}
+		if !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		parent, err := beneath.Look(dir, filepath.Join(append([]string{"."}, parts[:i]...)...))
+		if err != nil {
+			return err
+		}
+		err = makeIn(parent, parts[i], mode)
+		_ = parent.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeIn makes one directory in parent; a dangling symlink of that name is an error.
+func makeIn(parent *os.File, name string, mode uint32) error {
+	err := unix.Mkdirat(int(parent.Fd()), name, mode)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	fd, openErr := unix.Openat(int(parent.Fd()), name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if openErr != nil {
+		return fmt.Errorf("%q is in the way: %w", name, openErr)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err != nil {
+		return nil // somebody else just made it
+	}
+	return unix.Fchmod(fd, mode) // the umask had its part in the first one
+}
+
+// modeBits are a mode's bits as the kernel counts them: what is made for a
+// subPath is as sticky as the volume, and hands its group on like the volume.
+func modeBits(m os.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	if m&os.ModeSetuid != 0 {
+		bits |= unix.S_ISUID
+	}
+	if m&os.ModeSetgid != 0 {
+		bits |= unix.S_ISGID
+	}
+	if m&os.ModeSticky != 0 {
+		bits |= unix.S_ISVTX
+	}
+	return bits
+}

@@ -1,0 +1,199 @@
+// Package volume makes a pod's volumes on the host and keeps their content
+// current: emptyDir, hostPath, configMap, secret, downwardAPI and projected.
+//
+// It owns everything below <root>/pods/<uid>/volumes and volume-subpaths, the
+// mounts there, and their end. It must never follow a symlink that a container
+// could have made, and never change a hostPath beyond creating it.
+package volume
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+)
+
+// Objects are the API objects that volumes are filled from.
+type Objects interface {
+	Hold(pod *v1.Pod)
+	Release(uid types.UID)
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+}
+
+// Tokens gives service-account tokens.
+type Tokens interface {
+	Get(ctx context.Context, r serviceaccount.Request) (serviceaccount.Token, error)
+	Forget(uid types.UID)
+}
+
+// Config of a Set.
+type Config struct {
+	// RootDir is the node agent's root, e.g. /var/lib/kubelet.
+	RootDir string
+	// Workers is how many pods are refreshed at once; zero means 4.
+	Workers int
+}
+
+// Deps are what a Set needs.
+type Deps struct {
+	Objects Objects
+	Tokens  Tokens
+	Mounter mount.Mounter
+	// Allocatable is the node's; nil or an empty list when not known.
+	Allocatable func() v1.ResourceList
+	// Changed is called when an object appeared or changed that a pod waits
+	// for whose last Setup failed: setting up again may work now. May be nil;
+	// must return at once.
+	Changed func(uid types.UID)
+	// Metrics may be nil.
+	Metrics *metrics.Metrics
+}
+
+// Info is one volume of a pod, as other services want to know it.
+type Info struct {
+	Name      string
+	HostPath  string
+	Ephemeral bool
+	InMemory  bool
+	PVCName   string
+}
+
+// Set is the volumes of all pods; safe for concurrent use.
+type Set struct {
+	cfg  Config
+	deps Deps
+
+	mu    sync.Mutex
+	pods  map[types.UID]*podState
+	queue workqueue.TypedRateLimitingInterface[types.UID] // nil until Run
+	early map[types.UID]time.Time                         // refreshes wanted before Run
+	// busy counts the refreshes under way by namespace, and parked are the pods that
+	// wait for one of them to end.
+	busy   map[string]int
+	parked map[string][]types.UID
+}
+
+// podState is what is known of one pod's volumes.
+type podState struct {
+	// turn lets one piece of work on the pod's directory run at a time.
+	turn chan struct{}
+
+	// The rest is guarded by Set.mu.
+	pod    *v1.Pod           // as last set up; nil before
+	paths  map[string]string // volume name -> host path
+	shares shares            // of the files that podsync writes
+	failed bool              // the last Setup failed
+	next   time.Time         // when to refresh because of a token's age; zero for never
+	gone   bool              // torn down; take a new state
+}
+
+// New makes a Set; it starts nothing and touches no file.
+func New(cfg Config, deps Deps) *Set {
+	if cfg.Workers <= 0 {
+		cfg.Workers = 4
+	}
+	return &Set{
+		cfg: cfg, deps: deps, pods: map[types.UID]*podState{}, early: map[types.UID]time.Time{},
+		busy: map[string]int{}, parked: map[string][]types.UID{},
+	}
+}
+
+// enter waits for the pod's turn and returns its state with a function that
+// ends the turn.
+func (s *Set) enter(ctx context.Context, uid types.UID) (*podState, func(), error) {
+	for {
+		st := s.state(uid)
+		select {
+		case st.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+		s.mu.Lock()
+		gone := st.gone
+		s.mu.Unlock()
+		if !gone {
+			return st, func() { <-st.turn }, nil
+		}
+		<-st.turn
+	}
+}
+
+func (s *Set) state(uid types.UID) *podState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	if st == nil {
+		st = &podState{turn: make(chan struct{}, 1), paths: map[string]string{}, shares: newShares()}
+		s.pods[uid] = st
+	}
+	return st
+}
+
+// drop forgets the state of a pod that has no volumes, whose turn the caller
+// has: it was made by entering after the pod's end. The lock is held.
+func (s *Set) drop(uid types.UID, st *podState) {
+	st.gone = true
+	if s.pods[uid] == st {
+		delete(s.pods, uid)
+	}
+}
+
+// HostPath is where a volume of a pod lies on the host; false when the pod has
+// no such volume or it is not set up.
+func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	if st == nil {
+		return "", false
+	}
+	path, ok := st.paths[volumeName]
+	return path, ok
+}
+
+// Volumes lists a pod's volumes that are set up, in spec order. A hostPath is
+// not listed: it is the host's, not the pod's.
+func (s *Set) Volumes(uid types.UID) []Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	if st == nil || st.pod == nil {
+		return nil
+	}
+	var list []Info
+	for i := range st.pod.Spec.Volumes {
+		v := &st.pod.Spec.Volumes[i]
+		path, ok := st.paths[v.Name]
+		if !ok || plugin(v) == "" {
+			continue
+		}
+		list = append(list, Info{Name: v.Name, HostPath: path, Ephemeral: true, InMemory: inMemory(v)})
+	}
+	return list
+}
+
+// inMemory says whether a volume lives in memory.
+func inMemory(v *v1.Volume) bool {
+	switch {
+	case v.EmptyDir != nil:
+		return v.EmptyDir.Medium != v1.StorageMediumDefault
+	case v.Secret != nil, v.Projected != nil:
+		return true
+	}
+	return false
+}
+
+func (s *Set) allocatable() v1.ResourceList {
+	if s.deps.Allocatable == nil {
+		return nil
+	}
+	return s.deps.Allocatable()
+}

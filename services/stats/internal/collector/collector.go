@@ -1,0 +1,231 @@
+// Package collector brings together what a document or a frame of signals is
+// made of: measured rows, filesystems, the runtime's account, process numbers.
+// It decides what is asked of whom and how long it may take; the documents
+// themselves are made by pure packages.
+package collector
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/exposition"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/machine"
+	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
+	"github.com/polylet/polylet/services/stats/internal/signal"
+	"github.com/polylet/polylet/services/stats/internal/summary"
+)
+
+const (
+	// patience is how long a document waits for what is measured in the
+	// background for the first time; what is missing then is left out.
+	patience = 500 * time.Millisecond
+	// layersFresh is how old the runtime's account of writable layers may be.
+	layersFresh = 15 * time.Second
+	// mountsFresh is how old the mount points of the runtime's filesystems may
+	// be: they move only when the runtime is configured anew.
+	mountsFresh = 5 * time.Minute
+)
+
+// Config says what the node is.
+type Config struct {
+	// NodeName goes into the document.
+	NodeName string
+	// RootDir is the directory whose filesystem is nodefs.
+	RootDir string
+	// PodsCgroup is the cgroup of all pods, until podsync says where it is.
+	PodsCgroup string
+	// System are the system containers, beside the pods'.
+	System []summary.SystemContainer
+	// Pressure is whether the kernel counts pressure per cgroup.
+	Pressure bool
+	// CgroupVersion is 1 or 2.
+	CgroupVersion uint64
+}
+
+// Deps is who is asked.
+type Deps struct {
+	Meter       *sampler.Meter
+	Names       *inventory.Table
+	Runtime     *disk.Runtime
+	Directories *disk.Trees
+	Machine     *machine.Machine
+	Proc        process.Proc
+}
+
+// Collector collects. Safe for concurrent use.
+type Collector struct {
+	cfg  Config
+	deps Deps
+}
+
+// New returns a Collector; it starts nothing.
+func New(cfg Config, deps Deps) *Collector { return &Collector{cfg: cfg, deps: deps} }
+
+func (c *Collector) podsCgroup() string { return cmp.Or(c.deps.Names.PodsCgroup(), c.cfg.PodsCgroup) }
+
+// Summary collects the facts of /stats/summary.
+func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) (summary.Facts, error) {
+	boot, err := c.deps.Proc.BootSeconds()
+	if err != nil {
+		return summary.Facts{}, err
+	}
+	level := sampler.Summary
+	rows, err := c.deps.Meter.Rows(ctx, level)
+	if err != nil {
+		return summary.Facts{}, fmt.Errorf("measure the cgroups: %w", err)
+	}
+	out := summary.Facts{
+		NodeName: c.cfg.NodeName, BootTime: time.Unix(boot, 0), Rows: rows, Pods: c.deps.Names.View().Pods(),
+		System: append(slices.Clone(c.cfg.System), summary.SystemContainer{Name: "pods", Cgroup: c.podsCgroup()}),
+	}
+	if onlyCPUAndMemory {
+		return out, nil
+	}
+	out.Disk, err = c.disk(ctx, out.Pods)
+	return out, err
+}
+
+func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*summary.Disk, error) {
+	root, err := disk.Statfs(c.cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := c.deps.Proc.Numbers()
+	if err != nil {
+		return nil, err
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	usage := c.deps.Runtime.Get(waitCtx, layersFresh)
+	out := &summary.Disk{Root: root, Numbers: numbers, Layers: usage.Layers, Time: time.Now()}
+	out.Image = runtimeFilesystem(usage.Images)
+	out.Container = runtimeFilesystem(usage.Containers)
+	if out.Container == nil {
+		out.Container = out.Image
+	}
+	dirs := directories(pods)
+	out.Own = map[string][]string{}
+	for _, pod := range pods {
+		for _, dir := range c.own(pod) {
+			dirs = append(dirs, dir)
+			out.Own[pod.Sandbox.Pod.UID] = append(out.Own[pod.Sandbox.Pod.UID], dir.Path)
+		}
+	}
+	out.Directories = c.deps.Directories.Get(waitCtx, dirs)
+	return out, nil
+}
+
+// own are the places of a pod beside its containers' and its volumes: the hosts
+// file that all its containers share, their termination logs, and log files of
+// the pod itself, which lie beside its containers' log directories.
+func (c *Collector) own(pod inventory.PresentPod) []disk.Directory {
+	dir := filepath.Join(c.cfg.RootDir, "pods", pod.Sandbox.Pod.UID)
+	whose := pod.Sandbox.Pod.Namespace
+	out := []disk.Directory{{Path: filepath.Join(dir, "etc-hosts"), Namespace: whose, Flat: true}}
+	for _, k := range pod.Containers {
+		out = append(out, disk.Directory{Path: filepath.Join(dir, "containers", k.Name), Namespace: whose, Flat: true})
+	}
+	for _, k := range pod.Containers {
+		if k.LogDir != "" {
+			return append(out, disk.Directory{Path: filepath.Dir(k.LogDir), Namespace: whose, Flat: true})
+		}
+	}
+	return out
+}
+
+// runtimeFilesystem measures the first filesystem that the runtime names.
+func runtimeFilesystem(usages []disk.Usage) *summary.RuntimeFilesystem {
+	for _, u := range usages {
+		if f, err := disk.Statfs(u.Mountpoint); err == nil {
+			return &summary.RuntimeFilesystem{Filesystem: f, Usage: u}
+		}
+	}
+	return nil
+}
+
+// directories lists what is measured of pods: logs and volumes. What is a
+// mount of its own (memory, claims) is measured as a filesystem.
+func directories(pods []inventory.PresentPod) []disk.Directory {
+	var out []disk.Directory
+	for _, pod := range pods {
+		whose := pod.Sandbox.Pod.Namespace
+		for _, c := range pod.Containers {
+			if c.LogDir != "" {
+				out = append(out, disk.Directory{Path: c.LogDir, Namespace: whose})
+			}
+		}
+		for _, v := range pod.Volumes {
+			if v.HostPath != "" {
+				out = append(out, disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || v.PVC != ""})
+			}
+		}
+	}
+	return out
+}
+
+// Cadvisor returns the /metrics/cadvisor document.
+func (c *Collector) Cadvisor(ctx context.Context) exposition.Document {
+	rows, err := c.deps.Meter.Rows(ctx, sampler.Full)
+	info, infoErr := c.deps.Machine.Info()
+	if infoErr != nil {
+		info = nil
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return exposition.Cadvisor(rows, exposition.Machine{
+		Info: info, Version: c.deps.Machine.Version(), Pressure: c.cfg.Pressure,
+		SandboxImage: c.deps.Runtime.Get(waitCtx, mountsFresh).SandboxImage,
+	}, err)
+}
+
+// Resource returns the /metrics/resource document.
+func (c *Collector) Resource(ctx context.Context) exposition.Document {
+	level := sampler.Basic
+	if info, err := c.deps.Machine.Info(); err == nil && info.SwapCapacity > 0 {
+		level = sampler.Summary // Swap limits are among its rows.
+	}
+	rows, err := c.deps.Meter.Rows(ctx, level)
+	return exposition.Resource(rows, c.deps.Names.View().Pods(), err)
+}
+
+// Signals measures the eviction signals.
+func (c *Collector) Signals(ctx context.Context) ([]signal.Signal, error) {
+	facts := signal.Facts{Time: time.Now()}
+	info, err := c.deps.Machine.Info()
+	if err != nil {
+		return nil, err
+	}
+	node, err := c.deps.Meter.Memory("/")
+	if err != nil {
+		return nil, fmt.Errorf("measure the node's memory: %w", err)
+	}
+	facts.Node = &signal.Memory{Limit: info.MemoryCapacity, WorkingSet: node.WorkingSet, Time: node.Time}
+	if pods, err := c.deps.Meter.Memory(c.podsCgroup()); err == nil && pods.Limit > 0 {
+		facts.Pods = &signal.Memory{Limit: pods.Limit, WorkingSet: pods.WorkingSet, Time: pods.Time}
+	}
+	root, err := disk.Statfs(c.cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	facts.Root = &root
+	if numbers, err := c.deps.Proc.Numbers(); err == nil {
+		facts.Processes = &numbers
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	usage := c.deps.Runtime.Get(waitCtx, mountsFresh)
+	if image := runtimeFilesystem(usage.Images); image != nil {
+		facts.Image, facts.Container = &image.Filesystem, &image.Filesystem
+	}
+	if container := runtimeFilesystem(usage.Containers); container != nil {
+		facts.Container = &container.Filesystem
+	}
+	return signal.Compute(facts), nil
+}

@@ -1,0 +1,48 @@
+package programs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// buildTags are the Makefile's TAGS.
+const buildTags = "grpcnotrace"
+
+// Polylet builds cmd/polylet of this checkout into bin/polylet and returns its
+// path; POLYLET_BINARY names another one. Go's own cache makes a second build
+// cheap.
+func (b *Builder) Polylet(ctx context.Context) (string, error) {
+	if given := os.Getenv("POLYLET_BINARY"); given != "" {
+		return given, nil
+	}
+	return b.own(ctx, "polylet", filepath.Join("cmd", "polylet"))
+}
+
+// FakeRuntime builds test/cmd/fakeruntime of this checkout into bin/fakeruntime
+// and returns its path.
+func (b *Builder) FakeRuntime(ctx context.Context) (string, error) {
+	return b.own(ctx, "fakeruntime", filepath.Join("test", "cmd", "fakeruntime"))
+}
+
+// own builds a program of this checkout.
+func (b *Builder) own(ctx context.Context, name, dir string) (string, error) {
+	path := filepath.Join(b.root, "bin", name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", fmt.Errorf("build %s: %w", name, err)
+	}
+	fmt.Fprintf(b.progress, "building %s …\n", name)
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", buildTags, "-o", fresh, ".")
+	cmd.Dir = filepath.Join(b.root, dir)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s in %s: %w\n%s", name, cmd.Dir, err, out)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return "", fmt.Errorf("put %s in place: %w", name, err)
+	}
+	return path, nil
+}
