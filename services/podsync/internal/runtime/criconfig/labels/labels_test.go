@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
-	"k8s.io/utils/ptr"
 )
 
 func TestAnotherAgentRecognisesWhatWeMade(t *testing.T) {

@@ -1,8 +1,9 @@
 package plan
 
 import (
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"strings"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // advice says what a person can do about a failed action.

@@ -1,9 +1,10 @@
 package plan
 
 import (
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"strings"
 	"testing"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestAdviceIsAboutWhatIsTheMatter(t *testing.T) {

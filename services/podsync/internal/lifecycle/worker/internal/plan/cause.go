@@ -1,8 +1,9 @@
 package plan
 
 import (
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // stopCause is why a container ended if it was podsync that ended it. What a

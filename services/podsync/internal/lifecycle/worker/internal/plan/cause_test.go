@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // What podsync ends to start it again is started again, as its event says and

@@ -5,9 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // errorShown is how long a failed pull shows its error before it shows that it backs off.

@@ -3,9 +3,10 @@ package plan
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
-	v1 "k8s.io/api/core/v1"
 )
 
 // due lists the containers that are to start now, in order; containers that

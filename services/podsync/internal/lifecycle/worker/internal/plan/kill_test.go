@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // stopping plays the end of a pod on virtual time: preStop hooks and processes

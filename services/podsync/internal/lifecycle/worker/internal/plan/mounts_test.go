@@ -4,10 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // As a kubelet 1.36 shows them, of a container that waits and of one that runs.

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestAContainerKilledFromOutsideWaitsForWhatBecomesOfItsSandbox(t *testing.T) {

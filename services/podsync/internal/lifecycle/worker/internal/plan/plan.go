@@ -1,8 +1,9 @@
 package plan
 
 import (
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // planner carries one call of Plan.

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/dump"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // storm is a world in which actions take time, end in any order, fail, and are

@@ -4,10 +4,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // resizeConditions shows how a resize stands: one that waits to be allocated,

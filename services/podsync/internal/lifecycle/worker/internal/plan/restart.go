@@ -3,8 +3,9 @@ package plan
 import (
 	"slices"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // restarts says whether the container is to start again after this exit. If it

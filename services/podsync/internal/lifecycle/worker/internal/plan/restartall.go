@@ -1,8 +1,9 @@
 package plan
 
 import (
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // A container whose exit of its own matches a rule with the action RestartAllContainers

@@ -2,8 +2,9 @@ package plan
 
 import (
 	"fmt"
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // run plans for a pod that is to run.

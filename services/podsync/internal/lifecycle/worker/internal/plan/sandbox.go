@@ -1,8 +1,9 @@
 package plan
 
 import (
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // usableSandbox is the sandbox that containers can run in; nil when a new one

@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // networkFails makes the first stops of a sandbox fail at its network, as a

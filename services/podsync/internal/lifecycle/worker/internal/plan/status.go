@@ -4,9 +4,10 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // status computes the pod's status.

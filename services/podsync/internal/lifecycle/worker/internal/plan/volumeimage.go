@@ -1,9 +1,10 @@
 package plan
 
 import (
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
-	v1 "k8s.io/api/core/v1"
 )
 
 // pullVolumes asks for the images of all image volumes that have none yet. They

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // objectOf is what an action is about, in a person's words.

@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func failing(key podstate.Key, f Failure) func(*world) {
