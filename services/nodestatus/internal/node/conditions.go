@@ -122,10 +122,12 @@ func judge(r Runtime) (problems []string, known bool) {
 		return []string{"container runtime is down"}, true
 	}
 	if !r.Ready {
-		if !strings.HasPrefix(r.Message, "reason:") {
+		// A podsync of before began with the condition's name.
+		said := strings.TrimPrefix(r.Message, "RuntimeReady=false ")
+		if !strings.HasPrefix(said, "reason:") {
 			return nil, false // One call failed; the runtime has its grace.
 		}
-		problems = append(problems, "container runtime not ready: RuntimeReady=false "+r.Message)
+		problems = append(problems, "container runtime not ready: RuntimeReady=false "+said)
 	}
 	if !r.NetworkReady {
 		text := "network state unknown"

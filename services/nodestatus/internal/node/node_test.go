@@ -114,6 +114,16 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 			runtime: with(func(r *Runtime) { r.Ready, r.Message = false, "reason:Booting message:wait" }), old: was("True"),
 			status: "False", message: "container runtime not ready: RuntimeReady=false reason:Booting message:wait",
 		},
+		"the runtime says that it is not ready, through a podsync of before": {
+			runtime: with(func(r *Runtime) { r.Ready, r.Message = false, "RuntimeReady=false reason:Booting message:wait" }), old: was("True"),
+			status: "False", message: "container runtime not ready: RuntimeReady=false reason:Booting message:wait",
+		},
+		"neither the runtime nor the network is ready": {
+			runtime: with(func(r *Runtime) {
+				r.Ready, r.Message, r.NetworkReady, r.NetworkMessage = false, "reason:A message:a", false, "reason:B message:b"
+			}), old: was("True"),
+			status: "False", message: "[container runtime not ready: RuntimeReady=false reason:A message:a, container runtime network not ready: NetworkReady=false reason:B message:b]",
+		},
 		"a call to the runtime failed": {
 			runtime: with(func(r *Runtime) { r.Ready, r.Message, r.Silence = false, "connection refused", 10*time.Second }), old: was("True"), status: "True", message: "as before",
 		},

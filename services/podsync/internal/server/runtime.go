@@ -45,7 +45,8 @@ func onClock(t time.Time) *timestamppb.Timestamp {
 }
 
 // condition reads one of the runtime's conditions; one that it does not report
-// is not ready.
+// is not ready. That a text begins with "reason:" tells nodestatus that the runtime
+// itself has said so, and that it is no call that failed.
 func condition(st *runtimeapi.StatusResponse, kind string) (bool, string) {
 	for _, c := range st.GetStatus().GetConditions() {
 		if c.GetType() != kind {
@@ -54,9 +55,9 @@ func condition(st *runtimeapi.StatusResponse, kind string) (bool, string) {
 		if c.GetStatus() {
 			return true, ""
 		}
-		return false, fmt.Sprintf("%s=false reason:%s message:%s", kind, c.GetReason(), c.GetMessage())
+		return false, fmt.Sprintf("reason:%s message:%s", c.GetReason(), c.GetMessage())
 	}
-	return false, fmt.Sprintf("%s is not reported yet", kind)
+	return false, fmt.Sprintf("reason:NotReported message:the runtime's status has no condition %s", kind)
 }
 
 // ListImages implements PodSyncService.

@@ -492,7 +492,16 @@ func TestTheRuntimeIsDescribed(t *testing.T) {
 			},
 		}
 		resp, err := r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{})
-		if err != nil || !resp.GetRuntimeReady() || resp.GetNetworkReady() || resp.GetNetworkMessage() != "NetworkReady=false reason:NetworkPluginNotReady message:cni" {
+		if err != nil || !resp.GetRuntimeReady() || resp.GetNetworkReady() || resp.GetNetworkMessage() != "reason:NetworkPluginNotReady message:cni" {
+			t.Fatalf("response %v, error %v", resp, err)
+		}
+		// nodestatus knows by "reason:" that this is the runtime's own word.
+		r.state.Status.Status.Conditions[0] = &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Reason: "Booting", Message: "wait"}
+		if resp, err = r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || resp.GetRuntimeReady() || resp.GetRuntimeMessage() != "reason:Booting message:wait" {
+			t.Fatalf("response %v, error %v", resp, err)
+		}
+		r.state.Status.Status.Conditions = nil
+		if resp, err = r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || resp.GetRuntimeReady() || resp.GetRuntimeMessage() != "reason:NotReported message:the runtime's status has no condition RuntimeReady" {
 			t.Fatalf("response %v, error %v", resp, err)
 		}
 		if h := resp.GetHandlers(); len(h) != 2 || h[0].GetName() != "" || !h[1].GetUserNamespaces() {

@@ -93,6 +93,7 @@ func (o *Observer) fill(ctx context.Context, r *Runtime) error {
 	}
 	r.LastOK = time.Now()
 	r.Status, r.Err = st, nil
+	r.Ready, r.Message, r.NetworkReady, r.NetworkMessage = false, "", false, "" // of a condition that is not there
 	for _, c := range st.GetStatus().GetConditions() {
 		said := fmt.Sprintf("reason:%s message:%s", c.GetReason(), c.GetMessage())
 		switch c.GetType() {
