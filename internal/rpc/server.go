@@ -80,6 +80,7 @@ func serverOptions(p *policy) []grpc.ServerOption {
 		grpc.ChainStreamInterceptor(p.stream),
 		grpc.MaxRecvMsgSize(mostOfARequest(p.cfg)),
 		grpc.MaxSendMsgSize(MaxMessageBytes),
+		grpc.ForceServerCodecV2(newAnswers()),
 		grpc.MaxConcurrentStreams(MaxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		// What a client may send before it is read.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/cadvisor/lib/model"
 )
@@ -42,7 +43,7 @@ func parseNetDev(data []byte) []model.InterfaceStats {
 		if !found || len(fields) < 16 {
 			continue // One of the two header lines, or not a line we know.
 		}
-		s := model.InterfaceStats{Name: string(bytes.TrimSpace(name))}
+		s := model.InterfaceStats{Name: interfaceName(bytes.TrimSpace(name))}
 		if ignored(s.Name) {
 			continue
 		}
@@ -55,6 +56,26 @@ func parseNetDev(data []byte) []model.InterfaceStats {
 		out = append(out, s)
 	}
 	return out
+}
+
+// interfaceName is a name as text: the kernel takes any byte but blanks, '/' and ':',
+// and a metric with a label that is no UTF-8 spoils the whole document it is in.
+// Each wrong byte is shown by its number, so that two names do not become one.
+func interfaceName(name []byte) string {
+	if utf8.Valid(name) {
+		return string(name)
+	}
+	var text strings.Builder
+	for len(name) > 0 {
+		r, n := utf8.DecodeRune(name)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&text, `\x%02x`, name[0])
+		} else {
+			text.Write(name[:n])
+		}
+		name = name[n:]
+	}
+	return text.String()
 }
 
 func ignored(name string) bool {

@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +33,18 @@ func FuzzInterfacesOfAnyContentAreParsed(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Who has NET_ADMIN in a pod names its interfaces, with any bytes.
+func TestAnInterfacesNameThatIsNoUTF8IsShownAsText(t *testing.T) {
+	counts := ":" + strings.Repeat(" 0", 16) + "\n"
+	var names []string
+	for _, s := range parseNetDev([]byte("a\xff" + counts + "a\xfe" + counts + "\xc3ä" + counts + "ö" + counts)) {
+		names = append(names, s.Name)
+	}
+	if diff := cmp.Diff([]string{`a\xff`, `a\xfe`, `\xc3ä`, "ö"}, names); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestThisProcessIsSeen(t *testing.T) {
