@@ -12,8 +12,8 @@ import (
 	"github.com/polylet/polylet/internal/lockfile"
 )
 
-// lockPatience is the time that systemd is asked for at once.
-const lockPatience = 90 * time.Second
+// lockTimeout is the time that systemd is asked for at once.
+const lockTimeout = 90 * time.Second
 
 // holdLock takes the lock that keeps a second agent off this node. While another
 // agent has it systemd is told that the start goes on: a start that is given up
@@ -30,8 +30,8 @@ func holdLock(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Logger
 
 // askForTime keeps systemd from giving the start up, until ctx is done.
 func askForTime(ctx context.Context, path string, log klog.Logger) {
-	state := fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Waiting for another agent to give up the lock file %s", lockPatience.Microseconds(), path)
-	ticker := time.NewTicker(lockPatience / 3)
+	state := fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Waiting for another agent to give up the lock file %s", lockTimeout.Microseconds(), path)
+	ticker := time.NewTicker(lockTimeout / 3)
 	defer ticker.Stop()
 	for {
 		if _, err := daemon.SdNotify(false, state); err != nil {

@@ -97,14 +97,14 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	service.Register(d.Server())
-	longest := max(2*loaded.Config.SyncFrequency.Duration, syncLoopPatience)
+	longest := max(2*loaded.Config.SyncFrequency.Duration, syncLoopTimeout)
 	d.AddCheck(daemon.Check{Name: "syncloop", Run: func(context.Context) error { return service.SyncLoop(longest) }})
 	return d.Run(ctx, service.Run)
 }
 
-// syncLoopPatience is how long podsync's loop may take at least until it counts
+// syncLoopTimeout is how long podsync's loop may take at least until it counts
 // as stuck.
-const syncLoopPatience = 5 * time.Minute
+const syncLoopTimeout = 5 * time.Minute
 
 // podsyncClients makes the clients of the apiserver; none standalone. Events
 // have a rate of their own, so that they never hold a status up.

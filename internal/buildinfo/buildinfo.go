@@ -14,7 +14,7 @@ import (
 const KubernetesVersion = "v1.36.6"
 
 // Protocol is the release number of the protos between the five processes.
-// It grows by one with each release; peers may differ by one (design.md).
+// It grows by one with each release; peers may differ by one (CONTRIBUTING.md).
 const Protocol uint32 = 1
 
 // Version and Commit are set by the linker:

@@ -126,7 +126,7 @@ func validateImages(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 }
 
 // validateVerification checks who may use images that are present.
-// Source: kubelet-surface 2.4 and the documentation of the two fields.
+// Source: the documentation of the two fields.
 func validateVerification(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	policy := c.ImagePullCredentialsVerificationPolicy
 	listed := policy == kubeletv1beta1.NeverVerifyAllowlistedImages

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 30 * time.Second
+const timeout = 30 * time.Second
 
 func hold(t *testing.T, cfg Config) (context.Context, func()) {
 	t.Helper()
@@ -31,7 +31,7 @@ func ended(t *testing.T, held context.Context, why string) {
 	t.Helper()
 	select {
 	case <-held.Done():
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatalf("the holder goes on although %s", why)
 	}
 }
@@ -58,7 +58,7 @@ func TestASecondAgentWaitsUntilTheFirstIsGone(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("a second agent waits for ever")
 	}
 }

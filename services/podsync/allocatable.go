@@ -99,7 +99,7 @@ func (s *Service) askDriver(ctx context.Context) (cgroup.Driver, error) {
 func (s *Service) enforces() bool { return s.cfg.EnforcePods || len(s.cfg.Enforced) > 0 }
 
 // sayEnforced records what is limited now.
-// Source: kubelet-surface 4.12.
+// Source: https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
 func (s *Service) sayEnforced(limits cgroup.Limits) {
 	if s.cfg.EnforcePods {
 		s.events.Node(v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")

@@ -43,7 +43,7 @@ func (s *Service) puller() (*image.Puller, error) {
 
 // credentialFiles are the places of the node's registry credentials, the new
 // form before the old one.
-// Source: kubelet-surface 4.13.
+// Source: https://kubernetes.io/docs/concepts/containers/images/#using-a-private-registry
 func credentialFiles(rootDir string) []string {
 	home, _ := os.UserHomeDir() // none is no place to look
 	var files []string
@@ -76,8 +76,10 @@ func (a accounts) ServiceAccount(ctx context.Context, namespace, name string) (*
 	return a.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// recoverPulls deals, once the runtime answers, with pulls that a former life
-// of this process did not see the end of. Until then their images count as
+// recoverPulls deals, once the runtime answers, with pulls that a previous run
+//
+//	did not see the end of. Until then their images count as
+//
 // pulled, so that nobody may use them unverified.
 func (s *Service) recoverPulls(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)

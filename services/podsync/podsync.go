@@ -114,7 +114,7 @@ type Service struct {
 	volumes  *volume.Set
 	cgroups  cgroup.Manager
 	events   *event.Recorder
-	rush     *idle.Gate
+	idle     *idle.Gate
 	mirrors  *mirror.Keeper
 	statuses *status.Writer
 	metrics  *metrics.Metrics // nil without a registry
@@ -166,7 +166,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		deps.Health = health.Discard()
 	}
 	s := &Service{
-		cfg: cfg, deps: deps, lines: timeline.NewBook(), rush: idle.New(),
+		cfg: cfg, deps: deps, lines: timeline.NewBook(), idle: idle.New(),
 		nodeKick: make(chan struct{}, 1), readKick: make(chan struct{}, 1), addressKick: make(chan struct{}, 1),
 	}
 	var calls *cri.Metrics
@@ -217,13 +217,13 @@ func (s *Service) edges() {
 	cfg, deps := s.cfg, s.deps
 	s.objects = objects.New(objects.Config{NodeName: cfg.NodeName}, objects.Deps{Client: deps.Client})
 	s.objects.Subscribe(s.objectChanged)
-	s.events = event.New(event.Config{NodeName: cfg.NodeName}, event.Deps{Client: deps.eventClient(), Lull: s.rush.Lull})
+	s.events = event.New(event.Config{NodeName: cfg.NodeName}, event.Deps{Client: deps.eventClient(), WaitIdle: s.idle.WaitIdle})
 	s.mirrors = mirror.New(mirror.Config{NodeName: cfg.NodeName}, mirror.Deps{
 		Client: deps.Client, Node: s.objects.Node,
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
 	s.statuses = status.New(status.Config{}, status.Deps{
-		Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, OnWithheld: s.withheld, Sending: s.rush.Begin, Trace: s.traceStatus, Metrics: s.metrics,
+		Client: deps.Client, Mirrors: s.mirrors, Health: deps.Health, OnRefused: s.refused, OnWithheld: s.withheld, Sending: s.idle.Begin, Trace: s.traceStatus, Metrics: s.metrics,
 	})
 	if s.hosts = deps.HostsGuard; s.hosts == nil {
 		s.hosts = smallfiles.New(filepath.Join(cfg.RootDir, "pods"), smallfiles.Deps{Health: deps.Health})
@@ -304,7 +304,7 @@ func (s *Service) executor(puller *image.Puller) *execute.Executor {
 	}, execute.Deps{
 		Runtime: s.runtime, Observer: s.observer, Images: puller, Volumes: shownVolumes{s}, Cgroups: endedCgroups{s.cgroups, s.users}, EnsureCgroup: s.cgroups.Ensure,
 		Materials: builder, Hooks: hook.New(hook.Deps{Exec: heldHooks{s.runtime, s.sessions}, Events: s.events, Metrics: s.metrics}), Finisher: s.statuses,
-		Allocations: s.allocations, Ends: s.ends, Starts: limiter.New(limiter.Config{Taken: s.rush.Begin}), Stops: limiter.New(limiter.Config{Taken: s.rush.Begin}),
+		Allocations: s.allocations, Ends: s.ends, Starts: limiter.New(limiter.Config{Acquired: s.idle.Begin}), Stops: limiter.New(limiter.Config{Acquired: s.idle.Begin}),
 		Events: s.events, HostIPs: s.hostIPs, Metrics: s.deps.Metrics,
 		Returns: func(uid types.UID) bool { return s.registry.Returns(uid) },
 	})

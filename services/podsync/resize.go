@@ -34,7 +34,7 @@ func (s *Service) resize(q worker.ResizeQuestion) *podstate.ResizePending {
 	return nil
 }
 
-// loadAllocations reads what resizes of an earlier life were allocated, or what
+// loadAllocations reads what resizes of a previous run were allocated, or what
 // a kubelet had allocated before the first one.
 func (s *Service) loadAllocations(log logr.Logger) {
 	if err := s.allocations.Load(); err != nil {

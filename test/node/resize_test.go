@@ -181,7 +181,7 @@ func resizeBelowUsage(h *house) {
 	}
 	h.eventually(time.Minute, "it is refused", refused)
 	h.killService("podsync")
-	h.eventually(time.Minute, "it is refused by the next life too", refused)
+	h.eventually(time.Minute, "it is refused by the next run too", refused)
 	now := h.seen("greedy")
 	h.wantSame(before, now)
 	h.wantLimits(now, 100, 64<<20)

@@ -32,8 +32,8 @@ const (
 	readOnly  = "http://127.0.0.1:10255"
 	healthz   = "http://127.0.0.1:10248/healthz"
 	secure    = "https://127.0.0.1:10250"
-	// patience is long because everything is emulated; see worked.
-	patience = 6 * time.Minute
+	// timeout is long because everything is emulated; see worked.
+	timeout = 6 * time.Minute
 )
 
 // dialVariable makes of this program one that connects to a socket, for tests
@@ -242,11 +242,11 @@ func property(t *testing.T, unit, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eventually asks until there is no error, or the machine's patience is at its
+// eventually asks until there is no error, or the machine's timeout is at its
 // end.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	began, deadline := time.Now(), worked()+patience
+	began, deadline := time.Now(), worked()+timeout
 	for {
 		err := ask()
 		if err == nil {
@@ -254,7 +254,7 @@ func eventually(t *testing.T, what string, ask func() error) {
 			return
 		}
 		if worked() > deadline {
-			t.Fatalf("%s: not within %s of work, which took %s: %v", what, patience, time.Since(began), err)
+			t.Fatalf("%s: not within %s of work, which took %s: %v", what, timeout, time.Since(began), err)
 		}
 		time.Sleep(time.Second) // between two questions to real processes
 	}

@@ -41,7 +41,7 @@ func (s *Server) delete(q *request) (int, any, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, err := s.find(q)
+	e, err := s.findLocked(q)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -54,7 +54,7 @@ func (s *Server) delete(q *request) (int, any, error) {
 			return 0, nil, conflict(q, "Precondition failed: ResourceVersion in precondition: "+*p.ResourceVersion+", ResourceVersion in object meta: "+m.GetResourceVersion())
 		}
 	}
-	last, gone := s.remove(q, e, opts.GracePeriodSeconds)
+	last, gone := s.removeLocked(q, e, opts.GracePeriodSeconds)
 	if _, isPod := last.obj.(*corev1.Pod); isPod || !gone {
 		return http.StatusOK, q.present(last), nil
 	}
@@ -64,9 +64,8 @@ func (s *Server) delete(q *request) (int, any, error) {
 	}, nil
 }
 
-// remove deletes, or marks for deletion what has time or finalizers left. The lock is
-// held.
-func (s *Server) remove(q *request, e *entry, asked *int64) (last *entry, gone bool) {
+// removeLocked deletes, or marks for deletion what has time or finalizers left.
+func (s *Server) removeLocked(q *request, e *entry, asked *int64) (last *entry, gone bool) {
 	m := metaOf(e.obj)
 	grace := graceOf(e.obj, asked)
 	if m.GetDeletionTimestamp() != nil {
@@ -149,7 +148,7 @@ func (s *Server) deleteCollection(q *request) (int, any, error) {
 	defer s.mu.Unlock()
 	for _, k := range q.table.keys() {
 		if e := q.table.objects[k]; sel.matches(e.obj) {
-			s.remove(q, e, opts.GracePeriodSeconds)
+			s.removeLocked(q, e, opts.GracePeriodSeconds)
 		}
 	}
 	return http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}, nil

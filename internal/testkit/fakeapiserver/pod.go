@@ -34,7 +34,7 @@ func (s *Server) onCreate(obj runtime.Object) error {
 		}
 		o.StringData = nil
 	case *certv1.CertificateSigningRequest:
-		s.sign(o)
+		s.signLocked(o)
 	}
 	return nil
 }

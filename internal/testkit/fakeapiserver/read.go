@@ -37,15 +37,15 @@ func (s *Server) get(q *request) (int, any, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, err := s.find(q)
+	e, err := s.findLocked(q)
 	if err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, q.present(e), nil
 }
 
-// find returns the stored object that the request names. The lock is held.
-func (s *Server) find(q *request) (*entry, error) {
+// findLocked returns the stored object that the request names.
+func (s *Server) findLocked(q *request) (*entry, error) {
 	e := q.table.objects[key(q.Namespace, q.Name)]
 	if e == nil {
 		return nil, apierrors.NewNotFound(q.gr(), q.Name)

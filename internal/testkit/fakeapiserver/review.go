@@ -120,7 +120,7 @@ func (s *Server) issueToken(q *request) (int, any, error) {
 		return 0, nil, err
 	}
 	expires := time.Now().Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second)
-	req.Status = authnv1.TokenRequestStatus{ExpirationTimestamp: metav1.NewTime(expires), Token: s.mint(q, req, expires)}
+	req.Status = authnv1.TokenRequestStatus{ExpirationTimestamp: metav1.NewTime(expires), Token: s.mintLocked(q, req, expires)}
 	req.Name, req.Namespace, req.CreationTimestamp = q.Name, q.Namespace, now()
 	setKind(req)
 	return http.StatusCreated, req, nil
@@ -142,8 +142,8 @@ func (s *Server) checkBound(q *request, ref *authnv1.BoundObjectReference) error
 	return nil
 }
 
-// mint makes a token of the usual shape, unsigned. The lock is held.
-func (s *Server) mint(q *request, req *authnv1.TokenRequest, expires time.Time) string {
+// mintLocked makes a token of the usual shape, unsigned.
+func (s *Server) mintLocked(q *request, req *authnv1.TokenRequest, expires time.Time) string {
 	user := "system:serviceaccount:" + q.Namespace + ":" + q.Name
 	claims := map[string]any{
 		"aud": req.Spec.Audiences, "exp": expires.Unix(), "iat": time.Now().Unix(), "iss": apiAudience, "sub": user,
@@ -174,7 +174,7 @@ func (s *Server) bind(q *request) (int, any, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, err := s.find(q)
+	e, err := s.findLocked(q)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -190,8 +190,8 @@ func (s *Server) bind(q *request) (int, any, error) {
 	return http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}, nil
 }
 
-// sign answers a certificate request as Config.SignCSR says. The lock is held.
-func (s *Server) sign(csr *certv1.CertificateSigningRequest) {
+// signLocked answers a certificate request as Config.SignCSR says.
+func (s *Server) signLocked(csr *certv1.CertificateSigningRequest) {
 	if s.cfg.SignCSR == nil {
 		return
 	}

@@ -103,14 +103,14 @@ func (s *Server) update(q *request) (int, any, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, err := s.find(q)
+	old, err := s.findLocked(q)
 	if err != nil {
 		return 0, nil, err
 	}
 	if uid := metaOf(obj).GetUID(); uid != "" && uid != metaOf(old.obj).GetUID() {
 		return 0, nil, conflict(q, "Precondition failed: UID in precondition: "+string(uid)+", UID in object meta: "+string(metaOf(old.obj).GetUID()))
 	}
-	return s.replace(q, old, obj)
+	return s.replaceLocked(q, old, obj)
 }
 
 func conflict(q *request, why string) error {
@@ -124,7 +124,7 @@ func (c *conflictReason) Error() string { return c.why }
 func (s *Server) patch(q *request) (int, any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, err := s.find(q)
+	old, err := s.findLocked(q)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -137,7 +137,7 @@ func (s *Server) patch(q *request) (int, any, error) {
 			field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable"),
 		})
 	}
-	return s.replace(q, old, obj)
+	return s.replaceLocked(q, old, obj)
 }
 
 // applyPatch returns what a patch makes of an entry.
@@ -217,8 +217,8 @@ func (q *request) patchJSON(kind types.PatchType, old *entry) (out []byte, err e
 	return out, nil
 }
 
-// replace stores obj in place of old, as far as the subresource allows. The lock is held.
-func (s *Server) replace(q *request, old *entry, obj runtime.Object) (int, any, error) {
+// replaceLocked stores obj in place of old, as far as the subresource allows.
+func (s *Server) replaceLocked(q *request, old *entry, obj runtime.Object) (int, any, error) {
 	m, om := metaOf(obj), metaOf(old.obj)
 	if rv := m.GetResourceVersion(); rv != "" && rv != om.GetResourceVersion() {
 		return 0, nil, conflict(q, "the object has been modified; please apply your changes to the latest version and try again")

@@ -57,7 +57,7 @@ func (c *container) to(state, cause string, more Transition) {
 	more.Name, more.Attempt = c.name(), c.cfg.GetMetadata().GetAttempt()
 	more.From, more.To, more.Cause, more.ExitCode = c.state, state, cause, c.exitCode
 	c.state = state
-	c.r.transition(more)
+	c.r.transitionLocked(more)
 }
 
 // CreateContainer needs a ready sandbox and an image that is present.
@@ -74,7 +74,7 @@ func (svc *runtimeService) CreateContainer(ctx context.Context, req *runtimeapi.
 		return nil, status.Errorf(codes.NotFound, "failed to find sandbox id %q: not found", req.GetPodSandboxId())
 	}
 	uniq := containerName(cfg.GetMetadata(), s.cfg.GetMetadata())
-	id, err := r.reserve(r.containerNames, "container", uniq)
+	id, err := r.reserveLocked(r.containerNames, "container", uniq)
 	r.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (svc *runtimeService) CreateContainer(ctx context.Context, req *runtimeapi.
 	r.containers[id] = c
 	s.members = append(s.members, c)
 	c.to(Created, "CreateContainer", Transition{})
-	r.emit(id, s, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	r.emitLocked(id, s, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
@@ -109,7 +109,7 @@ func (r *Runtime) checkCreate(s *sandbox, cfg *runtimeapi.ContainerConfig) (*ima
 	if s.state != Ready {
 		return nil, status.Errorf(codes.NotFound, "failed to get sandbox container task: no running task found: task %s not found: not found", s.id)
 	}
-	img := r.findImage(cfg.GetImage().GetImage())
+	img := r.findImageLocked(cfg.GetImage().GetImage())
 	if img == nil {
 		return nil, status.Errorf(codes.NotFound, "failed to resolve image %q: not found", cfg.GetImage().GetImage())
 	}
@@ -132,7 +132,7 @@ func (svc *runtimeService) RemoveContainer(ctx context.Context, req *runtimeapi.
 		return nil, status.Errorf(codes.Unknown, "failed to set removing state for container %q: container is in starting state, can't be removed", c.id)
 	}
 	if c.state == Running {
-		c.exit(137, "", "RemoveContainer", "KILL")
+		c.exitLocked(137, "", "RemoveContainer", "KILL")
 	}
 	c.remove("RemoveContainer")
 	return &runtimeapi.RemoveContainerResponse{}, nil
@@ -144,7 +144,7 @@ func (c *container) remove(cause string) {
 	c.sandbox.members = slices.DeleteFunc(c.sandbox.members, func(other *container) bool { return other == c })
 	delete(c.r.containerNames, c.uniq)
 	c.to(Removed, cause, Transition{})
-	c.r.emit(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	c.r.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
 // ListContainers lists containers, oldest first.

@@ -32,9 +32,9 @@ type subscriber struct {
 	until time.Time // end of the lingering; zero before the first event
 }
 
-// emit announces a change of a container, or of the sandbox itself when id is the
-// sandbox's. The lock is held.
-func (r *Runtime) emit(id string, s *sandbox, kind runtimeapi.ContainerEventType) {
+// emitLocked announces a change of a container, or of the sandbox itself when id is the
+// sandbox's.
+func (r *Runtime) emitLocked(id string, s *sandbox, kind runtimeapi.ContainerEventType) {
 	if r.down || r.cfg.NoEvents {
 		return
 	}
@@ -57,15 +57,15 @@ func (r *Runtime) emit(id string, s *sandbox, kind runtimeapi.ContainerEventType
 	}
 	for range times {
 		if f.DelayEvent > 0 {
-			r.after(f.DelayEvent, func() { r.deliver(ev) })
+			r.afterLocked(f.DelayEvent, func() { r.deliverLocked(ev) })
 		} else {
-			r.deliver(ev)
+			r.deliverLocked(ev)
 		}
 	}
 }
 
-// deliver is called with the lock held.
-func (r *Runtime) deliver(ev *runtimeapi.ContainerEventResponse) {
+// deliverLocked puts an event into the queue of each who listens.
+func (r *Runtime) deliverLocked(ev *runtimeapi.ContainerEventResponse) {
 	q := &r.events
 	for sub := range q.subscribers {
 		if sub.gone && !sub.until.IsZero() && time.Now().After(sub.until) {

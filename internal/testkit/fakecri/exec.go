@@ -13,7 +13,7 @@ import (
 func (svc *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	r := svc.r
 	r.mu.Lock()
-	c, err := r.runningContainer(req.GetContainerId(), "failed to exec in container")
+	c, err := r.runningContainerLocked(req.GetContainerId(), "failed to exec in container")
 	if err != nil {
 		r.mu.Unlock()
 		return nil, err
@@ -55,8 +55,8 @@ func (r *Runtime) waitExec(ctx context.Context, p *process, d time.Duration) (en
 	return ended, err
 }
 
-// runningContainer finds a container that runs. The lock is held.
-func (r *Runtime) runningContainer(id, doing string) (*container, error) {
+// runningContainerLocked finds a container that runs.
+func (r *Runtime) runningContainerLocked(id, doing string) (*container, error) {
 	c := r.findContainer(id)
 	if c == nil {
 		return nil, status.Errorf(codes.NotFound, "%s: an error occurred when try to find container %q: not found", doing, id)
@@ -82,7 +82,7 @@ func (svc *runtimeService) Attach(_ context.Context, req *runtimeapi.AttachReque
 func (svc *runtimeService) streamURL(what, id string) (string, error) {
 	svc.r.mu.Lock()
 	defer svc.r.mu.Unlock()
-	c, err := svc.r.runningContainer(id, "failed to find running container")
+	c, err := svc.r.runningContainerLocked(id, "failed to find running container")
 	if err != nil {
 		return "", err
 	}

@@ -78,8 +78,8 @@ func digestOf(parts ...string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// remote looks a normalized name up in the registry. The lock is held.
-func (r *Runtime) remote(name string) (RemoteImage, bool) {
+// remoteLocked looks a normalized name up in the registry.
+func (r *Runtime) remoteLocked(name string) (RemoteImage, bool) {
 	if r.registry == nil {
 		return RemoteImage{}, true
 	}
@@ -101,8 +101,8 @@ func manifestDigest(name string, img RemoteImage) string {
 	return digestOf("manifest", name, img.Content)
 }
 
-// addImage stores an image under a normalized name. The lock is held.
-func (r *Runtime) addImage(name string, remote RemoteImage, cause string) *image {
+// addImageLocked stores an image under a normalized name.
+func (r *Runtime) addImageLocked(name string, remote RemoteImage, cause string) *image {
 	repo, digest, byDigest := strings.Cut(name, "@")
 	if !byDigest {
 		digest = manifestDigest(name, remote)
@@ -119,7 +119,7 @@ func (r *Runtime) addImage(name string, remote RemoteImage, cause string) *image
 			img.size = 1 << 20
 		}
 		r.images[id] = img
-		r.transition(Transition{Kind: KindImage, ID: id, Name: name, To: Present, Cause: cause})
+		r.transitionLocked(Transition{Kind: KindImage, ID: id, Name: name, To: Present, Cause: cause})
 	}
 	if !byDigest {
 		for _, other := range r.images {
@@ -131,8 +131,8 @@ func (r *Runtime) addImage(name string, remote RemoteImage, cause string) *image
 	return img
 }
 
-// findImage takes an identifier, a tag or a digest. The lock is held.
-func (r *Runtime) findImage(ref string) *image {
+// findImageLocked takes an identifier, a tag or a digest.
+func (r *Runtime) findImageLocked(ref string) *image {
 	if ref == "" {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (svc *imageService) PullImage(ctx context.Context, req *runtimeapi.PullImag
 	name := normalize(asked)
 	r.mu.Lock()
 	r.pulls = append(r.pulls, proto.CloneOf(req))
-	remote, found := r.remote(name)
+	remote, found := r.remoteLocked(name)
 	r.mu.Unlock()
 	if err := r.wait(ctx, remote.PullDelay+r.cfg.Latency["PullImage"]); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (svc *imageService) PullImage(ctx context.Context, req *runtimeapi.PullImag
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	img := r.addImage(name, remote, "PullImage")
+	img := r.addImageLocked(name, remote, "PullImage")
 	return &runtimeapi.PullImageResponse{ImageRef: img.id}, nil
 }
 
@@ -199,7 +199,7 @@ func (i *image) cri() *runtimeapi.Image {
 func (svc *imageService) ImageStatus(_ context.Context, req *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	svc.r.mu.Lock()
 	defer svc.r.mu.Unlock()
-	img := svc.r.findImage(req.GetImage().GetImage())
+	img := svc.r.findImageLocked(req.GetImage().GetImage())
 	if img == nil {
 		return &runtimeapi.ImageStatusResponse{}, nil
 	}
@@ -225,18 +225,18 @@ func (svc *imageService) ListImages(context.Context, *runtimeapi.ListImagesReque
 func (svc *imageService) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	svc.r.mu.Lock()
 	defer svc.r.mu.Unlock()
-	svc.r.removeImage(req.GetImage().GetImage(), "RemoveImage")
+	svc.r.removeImageLocked(req.GetImage().GetImage(), "RemoveImage")
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// removeImage says whether there was one to remove. The lock is held.
-func (r *Runtime) removeImage(name, cause string) bool {
-	img := r.findImage(name)
+// removeImageLocked says whether there was one to remove.
+func (r *Runtime) removeImageLocked(name, cause string) bool {
+	img := r.findImageLocked(name)
 	if img == nil {
 		return false
 	}
 	delete(r.images, img.id)
-	r.transition(Transition{Kind: KindImage, ID: img.id, Name: name, From: Present, To: Removed, Cause: cause})
+	r.transitionLocked(Transition{Kind: KindImage, ID: img.id, Name: name, From: Present, To: Removed, Cause: cause})
 	return true
 }
 

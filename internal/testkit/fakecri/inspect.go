@@ -195,8 +195,8 @@ func (r *Runtime) imageList() []*image {
 	return slices.SortedFunc(maps.Values(r.images), func(a, b *image) int { return cmp.Compare(a.seq, b.seq) })
 }
 
-// transition records a change and shows it to the hook. The lock is held.
-func (r *Runtime) transition(tr Transition) {
+// transitionLocked records a change and shows it to the hook.
+func (r *Runtime) transitionLocked(tr Transition) {
 	tr.At = time.Now()
 	if !r.cfg.Forgetful {
 		r.history = append(r.history, tr)

@@ -15,8 +15,8 @@ func (r *Runtime) FailTeardowns(n int) {
 	r.badTeardowns = n
 }
 
-// setUpNetwork gives the sandbox an address. The lock is held.
-func (s *sandbox) setUpNetwork() {
+// setUpNetworkLocked gives the sandbox an address.
+func (s *sandbox) setUpNetworkLocked() {
 	r := s.r
 	r.nextIP++
 	s.ip = fmt.Sprintf("10.88.%d.%d", r.nextIP/250%250, r.nextIP%250+2)
@@ -24,10 +24,10 @@ func (s *sandbox) setUpNetwork() {
 	s.networkTo("", Up, "RunPodSandbox")
 }
 
-// tearDownNetwork is CNI DEL, as often as it is asked for while the network is up: it
-// takes its time, and when it fails the network stays up. The lock is held, but not while
-// time passes.
-func (s *sandbox) tearDownNetwork(ctx context.Context, cause string) error {
+// tearDownNetworkLocked is CNI DEL, as often as it is asked for while the network is up: it
+// takes its time, and when it fails the network stays up. The lock is let go of
+// while time passes.
+func (s *sandbox) tearDownNetworkLocked(ctx context.Context, cause string) error {
 	if !s.network {
 		return nil
 	}
@@ -40,16 +40,16 @@ func (s *sandbox) tearDownNetwork(ctx context.Context, cause string) error {
 			return err
 		}
 	}
-	if err := s.teardownFails(); err != nil {
+	if err := s.teardownFailsLocked(); err != nil {
 		return status.Errorf(codes.Unknown, "failed to destroy network for sandbox %q: %v", s.id, err)
 	}
 	s.ip = ""
-	s.networkIsDown(cause)
+	s.networkIsDownLocked(cause)
 	return nil
 }
 
-// teardownFails says why this CNI DEL fails; nil when it does not. The lock is held.
-func (s *sandbox) teardownFails() error {
+// teardownFailsLocked says why this CNI DEL fails; nil when it does not.
+func (s *sandbox) teardownFailsLocked() error {
 	r := s.r
 	n := s.teardowns
 	s.teardowns++
@@ -65,8 +65,8 @@ func (s *sandbox) teardownFails() error {
 	return nil
 }
 
-// networkIsDown notes that nothing of the network is left. The lock is held.
-func (s *sandbox) networkIsDown(cause string) {
+// networkIsDownLocked notes that nothing of the network is left.
+func (s *sandbox) networkIsDownLocked(cause string) {
 	if s.network {
 		s.network = false
 		s.networkTo(Up, Down, cause)
@@ -75,7 +75,7 @@ func (s *sandbox) networkIsDown(cause string) {
 
 func (s *sandbox) networkTo(from, to, cause string) {
 	m := s.cfg.GetMetadata()
-	s.r.transition(Transition{
+	s.r.transitionLocked(Transition{
 		Kind: KindNetwork, ID: s.id, SandboxID: s.id, PodUID: m.GetUid(), Namespace: m.GetNamespace(), Pod: m.GetName(),
 		Attempt: m.GetAttempt(), From: from, To: to, Cause: cause,
 	})

@@ -55,7 +55,7 @@ func (svc *runtimeService) StartContainer(ctx context.Context, req *runtimeapi.S
 		c.startFailed(err)
 		return nil, toStatus(err)
 	}
-	c.start()
+	c.startLocked()
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
@@ -81,28 +81,28 @@ func (c *container) startFailed(err error) {
 	c.to(Exited, "StartContainer", Transition{})
 }
 
-// start begins the script. The lock is held.
-func (c *container) start() {
+// startLocked begins the script.
+func (c *container) startLocked() {
 	c.startedAt = time.Now()
 	c.proc = &process{done: make(chan struct{})}
 	c.to(Running, "StartContainer", Transition{})
-	c.r.emit(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	c.r.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	for _, line := range c.script.Log {
 		log := c.log
 		if log == nil {
 			break
 		}
-		c.proc.stops = append(c.proc.stops, c.r.after(line.After, func() { log.write(line) }))
+		c.proc.stops = append(c.proc.stops, c.r.afterLocked(line.After, func() { log.write(line) }))
 	}
 	run := c.script.run(c.cfg.GetMetadata().GetAttempt())
 	if run.For < 0 {
 		return
 	}
-	c.proc.stops = append(c.proc.stops, c.r.after(run.For, func() { c.exit(run.Code, run.Reason, "process", "") }))
+	c.proc.stops = append(c.proc.stops, c.r.afterLocked(run.For, func() { c.exitLocked(run.Code, run.Reason, "process", "") }))
 }
 
-// exit ends the process. The lock is held and the container runs.
-func (c *container) exit(code int32, reason, cause, signal string) {
+// exitLocked ends the process of a container that runs.
+func (c *container) exitLocked(code int32, reason, cause, signal string) {
 	p := c.proc
 	for _, stop := range p.stops {
 		stop()
@@ -112,11 +112,11 @@ func (c *container) exit(code int32, reason, cause, signal string) {
 	close(p.done)
 	c.to(Exited, cause, Transition{Signal: signal, Grace: p.grace, SignalledAt: p.signalledAt})
 	c.log.close()
-	c.r.emit(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	c.r.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// term sends SIGTERM once; later calls only renew the grace. The lock is held.
-func (c *container) term(grace time.Duration) {
+// termLocked sends SIGTERM once; later calls only renew the grace.
+func (c *container) termLocked(grace time.Duration) {
 	p := c.proc
 	p.grace = grace
 	if p.signalled {
@@ -127,9 +127,9 @@ func (c *container) term(grace time.Duration) {
 	switch {
 	case t.Ignore:
 	case t.After <= 0:
-		c.exit(t.Code, "", "StopContainer", "TERM")
+		c.exitLocked(t.Code, "", "StopContainer", "TERM")
 	default:
-		p.stops = append(p.stops, c.r.after(t.After, func() { c.exit(t.Code, "", "StopContainer", "TERM") }))
+		p.stops = append(p.stops, c.r.afterLocked(t.After, func() { c.exitLocked(t.Code, "", "StopContainer", "TERM") }))
 	}
 }
 
@@ -154,7 +154,7 @@ func (svc *runtimeService) StopContainer(ctx context.Context, req *runtimeapi.St
 	}
 	p := c.proc
 	if grace > 0 {
-		c.term(grace)
+		c.termLocked(grace)
 	} else {
 		p.grace = 0
 	}
@@ -172,7 +172,7 @@ func (svc *runtimeService) StopContainer(ctx context.Context, req *runtimeapi.St
 	defer r.mu.Unlock()
 	if c.state == Running {
 		p.grace = grace
-		c.exit(137, "", "StopContainer", "KILL")
+		c.exitLocked(137, "", "StopContainer", "KILL")
 	}
 	return &runtimeapi.StopContainerResponse{}, nil
 }

@@ -78,8 +78,8 @@ func New(cfg Config) *Runtime {
 	}
 	r.mu.Lock()
 	for _, name := range cfg.Images {
-		remote, _ := r.remote(normalize(name))
-		r.addImage(normalize(name), remote, "New")
+		remote, _ := r.remoteLocked(normalize(name))
+		r.addImageLocked(normalize(name), remote, "New")
 	}
 	r.mu.Unlock()
 	r.serving.start(r)
@@ -148,7 +148,7 @@ func (r *Runtime) Exit(containerID string, code int32, reason string) error {
 	if c == nil || c.state != Running {
 		return fmt.Errorf("end container %q: it is not running", containerID)
 	}
-	c.exit(code, reason, "Exit", "")
+	c.exitLocked(code, reason, "Exit", "")
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (r *Runtime) KillSandbox(sandboxID string) error {
 	if s == nil {
 		return fmt.Errorf("kill sandbox %q: there is none", sandboxID)
 	}
-	s.stop("KillSandbox")
+	s.stopLocked("KillSandbox")
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (r *Runtime) KillPause(sandboxID string) error {
 	if s == nil || s.state != Ready {
 		return fmt.Errorf("kill the process of sandbox %q: none runs", sandboxID)
 	}
-	s.end("KillPause")
+	s.endLocked("KillPause")
 	return nil
 }
 
@@ -184,7 +184,7 @@ func (r *Runtime) KillPause(sandboxID string) error {
 func (r *Runtime) LoseImage(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.removeImage(name, "LoseImage")
+	return r.removeImageLocked(name, "LoseImage")
 }
 
 // Wipe is a restart of the machine after which the runtime has forgotten every sandbox
@@ -198,7 +198,7 @@ func (r *Runtime) Wipe() {
 		c.remove("Wipe")
 	}
 	for _, s := range r.sandboxList() {
-		s.networkIsDown("Wipe")
+		s.networkIsDownLocked("Wipe")
 		delete(r.sandboxes, s.id)
 		delete(r.sandboxNames, s.name)
 		s.to(Removed, "Wipe")
@@ -215,11 +215,11 @@ func (r *Runtime) Reboot() {
 	r.mu.Lock()
 	for _, c := range r.containerList() {
 		if c.state == Running {
-			c.exit(255, "Unknown", "Reboot", "KILL")
+			c.exitLocked(255, "Unknown", "Reboot", "KILL")
 		}
 	}
 	for _, s := range r.sandboxList() {
-		s.stop("Reboot")
+		s.stopLocked("Reboot")
 		s.ip = ""
 	}
 	r.mu.Unlock()
@@ -243,9 +243,9 @@ func (r *Runtime) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// after runs f under the lock when d has passed, unless the returned stop or Close comes
-// first. The lock is held by the caller.
-func (r *Runtime) after(d time.Duration, f func()) (stop func()) {
+// afterLocked runs f under the lock when d has passed, unless the returned stop or
+// Close comes first.
+func (r *Runtime) afterLocked(d time.Duration, f func()) (stop func()) {
 	var t *time.Timer
 	t = time.AfterFunc(d, func() {
 		r.mu.Lock()

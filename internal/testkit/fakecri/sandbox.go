@@ -52,7 +52,7 @@ func (s *sandbox) to(state, cause string) {
 	m := s.cfg.GetMetadata()
 	from := s.state
 	s.state = state
-	s.r.transition(Transition{
+	s.r.transitionLocked(Transition{
 		Kind: KindSandbox, ID: s.id, SandboxID: s.id, PodUID: m.GetUid(), Namespace: m.GetNamespace(), Pod: m.GetName(),
 		Attempt: m.GetAttempt(), From: from, To: state, Cause: cause,
 	})
@@ -73,7 +73,7 @@ func (svc *runtimeService) RunPodSandbox(ctx context.Context, req *runtimeapi.Ru
 	}
 	name := sandboxName(cfg.GetMetadata())
 	r.mu.Lock()
-	id, err := r.reserve(r.sandboxNames, "sandbox", name)
+	id, err := r.reserveLocked(r.sandboxNames, "sandbox", name)
 	r.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -92,16 +92,16 @@ func (svc *runtimeService) RunPodSandbox(ctx context.Context, req *runtimeapi.Ru
 	s.createdAt = time.Now()
 	r.sandboxes[id] = s
 	if !s.hostNetwork() {
-		s.setUpNetwork()
+		s.setUpNetworkLocked()
 	}
 	s.to(Ready, "RunPodSandbox")
-	r.emit(id, s, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
-	r.emit(id, s, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	r.emitLocked(id, s, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	r.emitLocked(id, s, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// reserve takes a unique name, or says who has it. The lock is held.
-func (r *Runtime) reserve(names map[string]string, kind, name string) (string, error) {
+// reserveLocked takes a unique name, or says who has it.
+func (r *Runtime) reserveLocked(names map[string]string, kind, name string) (string, error) {
 	if owner, taken := names[name]; taken {
 		code := codes.FailedPrecondition
 		if r.cfg.Containerd16 {
@@ -114,23 +114,23 @@ func (r *Runtime) reserve(names map[string]string, kind, name string) (string, e
 	return id, nil
 }
 
-// stop kills what runs in the sandbox and makes it NotReady. The lock is held.
-func (s *sandbox) stop(cause string) {
+// stopLocked kills what runs in the sandbox and makes it NotReady.
+func (s *sandbox) stopLocked(cause string) {
 	for _, c := range s.containers() {
 		if c.state == Running {
-			c.exit(137, "", cause, "KILL")
+			c.exitLocked(137, "", cause, "KILL")
 		}
 	}
-	s.end(cause)
+	s.endLocked(cause)
 }
 
-// end makes the sandbox NotReady. Its network stays as it is. The lock is held.
-func (s *sandbox) end(cause string) {
+// endLocked makes the sandbox NotReady. Its network stays as it is.
+func (s *sandbox) endLocked(cause string) {
 	if s.state != Ready {
 		return
 	}
 	s.to(NotReady, cause)
-	s.r.emit(s.id, s, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	s.r.emitLocked(s.id, s, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
 // StopPodSandbox kills the sandbox's containers and the sandbox, marks it NotReady, and
@@ -148,8 +148,8 @@ func (svc *runtimeService) StopPodSandbox(ctx context.Context, req *runtimeapi.S
 		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find sandbox %q: not found", req.GetPodSandboxId())
 	}
 	if s != nil {
-		s.stop("StopPodSandbox")
-		if err := s.tearDownNetwork(ctx, "StopPodSandbox"); err != nil {
+		s.stopLocked("StopPodSandbox")
+		if err := s.tearDownNetworkLocked(ctx, "StopPodSandbox"); err != nil {
 			return nil, err
 		}
 	}
@@ -169,8 +169,8 @@ func (svc *runtimeService) RemovePodSandbox(ctx context.Context, req *runtimeapi
 	if s == nil {
 		return &runtimeapi.RemovePodSandboxResponse{}, nil
 	}
-	s.stop("RemovePodSandbox")
-	if err := s.tearDownNetwork(ctx, "RemovePodSandbox"); err != nil {
+	s.stopLocked("RemovePodSandbox")
+	if err := s.tearDownNetworkLocked(ctx, "RemovePodSandbox"); err != nil {
 		return nil, status.Errorf(codes.Unknown, "failed to forcibly stop sandbox %q: %s", s.id, status.Convert(err).Message())
 	}
 	if r.sandboxes[s.id] != s { // removed by another call meanwhile
@@ -180,7 +180,7 @@ func (svc *runtimeService) RemovePodSandbox(ctx context.Context, req *runtimeapi
 		c.remove("RemovePodSandbox")
 	}
 	// containerd sends this event while the sandbox can still be found.
-	r.emit(s.id, s, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	r.emitLocked(s.id, s, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	delete(r.sandboxes, s.id)
 	delete(r.sandboxNames, s.name)
 	s.to(Removed, "RemovePodSandbox")

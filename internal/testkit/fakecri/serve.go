@@ -53,8 +53,8 @@ func (s *serving) startLocked(r *Runtime) {
 	s.base, s.end = context.WithCancel(context.Background())
 }
 
-// serve serves on a listener. The lock is held.
-func (s *serving) serve(l net.Listener) {
+// serveLocked serves on a listener.
+func (s *serving) serveLocked(l net.Listener) {
 	if s.server == nil {
 		s.server = grpc.NewServer(s.r.serverOptions()...)
 		runtimeapi.RegisterRuntimeServiceServer(s.server, s.r.Runtime())
@@ -88,7 +88,7 @@ func (s *serving) dial(ctx context.Context) (net.Conn, error) {
 	}
 	if s.buffer == nil {
 		s.buffer = newBuffer()
-		s.serve(s.buffer)
+		s.serveLocked(s.buffer)
 	}
 	buffer := s.buffer
 	s.mu.Unlock()
@@ -125,7 +125,7 @@ func (r *Runtime) ListenUnix(socket string) error {
 		return fmt.Errorf("listen on %s for the fake runtime: %w", socket, err)
 	}
 	r.serving.paths = append(r.serving.paths, socket)
-	r.serving.serve(l)
+	r.serving.serveLocked(l)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (r *Runtime) SetDown(down bool) {
 	r.serving.startLocked(r)
 	for _, p := range r.serving.paths {
 		if l, err := net.Listen("unix", p); err == nil {
-			r.serving.serve(l)
+			r.serving.serveLocked(l)
 		}
 	}
 }

@@ -190,7 +190,7 @@ func (p *Process) Done() <-chan struct{} {
 	return nil
 }
 
-// ExitErr returns how the last life ended; nil while it runs or after exit 0.
+// ExitErr returns how the last run ended; nil while it runs or after exit 0.
 func (p *Process) ExitErr() error {
 	r := p.current()
 	if r == nil || !r.exited() {

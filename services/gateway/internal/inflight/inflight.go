@@ -142,12 +142,12 @@ func (c *Class) enter(r *http.Request) bool {
 	if c.cfg.Wait == 0 {
 		return false
 	}
-	patience := time.NewTimer(c.cfg.Wait)
-	defer patience.Stop()
+	timeout := time.NewTimer(c.cfg.Wait)
+	defer timeout.Stop()
 	select {
 	case c.slots <- struct{}{}:
 		return true
-	case <-patience.C:
+	case <-timeout.C:
 	case <-r.Context().Done():
 	}
 	return false

@@ -28,9 +28,9 @@ type Sessions interface {
 	Begin() (end func())
 }
 
-// followPatience is how long a followed log may say nothing before the answer
+// followTimeout is how long a followed log may say nothing before the answer
 // begins without it.
-const followPatience = time.Second
+const followTimeout = time.Second
 
 // Config is what Handler is made from.
 type Config struct {
@@ -102,11 +102,11 @@ func stream(ctx context.Context, w http.ResponseWriter, next func() (io.WriterTo
 	}()
 	var p piece
 	if follow {
-		patience := time.NewTimer(followPatience)
-		defer patience.Stop()
+		timeout := time.NewTimer(followTimeout)
+		defer timeout.Stop()
 		select {
 		case p = <-first:
-		case <-patience.C:
+		case <-timeout.C:
 			// The log is there and silent: the client learns that it is heard.
 			begin()
 			begin = func() {}

@@ -16,7 +16,7 @@ import (
 // look at errors, and at who spoke last, so they cost nothing while bytes flow.
 //
 // A runtime that closes its connection has told how the command ended just
-// before. If the client spoke last it may have said goodbye, which the runtime
+// before. If the client spoke last it may have sent its end, which the runtime
 // answers so: it counts as one that has left. To look for the command of one
 // that has not finds nothing; not to look would leave something.
 type ending struct {
@@ -28,7 +28,7 @@ type ending struct {
 
 	clientSpoke atomic.Bool // last
 	clientGone  atomic.Bool // its connection has ended
-	goodbye     atomic.Bool // the client was told that the session has ended
+	endSent     atomic.Bool // the client was told that the session has ended
 	closing     sync.Once   // of the client's connection
 
 	first      sync.Once
@@ -77,7 +77,7 @@ func (e *ending) watch(w http.ResponseWriter, r *http.Request) (http.ResponseWri
 
 // transport is the one to the runtime.
 func (e *ending) transport() http.RoundTripper {
-	t := transport(func() { e.goodbye.Store(true) })
+	t := transport(func() { e.endSent.Store(true) })
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -148,7 +148,7 @@ func (c clientSide) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close comes after the runtime's end, or after a WebSocket's goodbye.
+// Close comes after the runtime's end, or after a WebSocket's close frame.
 func (c clientSide) Close() error {
 	c.end.left()
 	if c.end.clientGone.Load() {
@@ -156,11 +156,11 @@ func (c clientSide) Close() error {
 	}
 	var err error
 	c.end.closing.Do(func() {
-		patience := time.Duration(0)
-		if c.end.goodbye.Load() {
-			patience = goodbyePatience
+		timeout := time.Duration(0)
+		if c.end.endSent.Load() {
+			timeout = endTimeout
 		}
-		err = linger(c.Conn, patience)
+		err = linger(c.Conn, timeout)
 	})
 	return err
 }

@@ -38,7 +38,7 @@ func TestTheFirstSideToGoIsNoted(t *testing.T) {
 		"the runtime ends":                 {func(s sides) { say(s.runtimesEnd, s.runtime); s.runtimesEnd.Close(); read(s.runtime) }, false},
 		"the runtime, and then the client": {func(s sides) { s.runtimesEnd.Close(); read(s.runtime); s.clientsEnd.Close(); read(s.client) }, false},
 		"the client, and then the runtime": {func(s sides) { s.clientsEnd.Close(); read(s.client); s.runtimesEnd.Close(); read(s.runtime) }, true},
-		"the client says goodbye":          {func(s sides) { say(s.clientsEnd, s.client); s.runtimesEnd.Close(); read(s.runtime) }, true},
+		"the client says the end":          {func(s sides) { say(s.clientsEnd, s.client); s.runtimesEnd.Close(); read(s.runtime) }, true},
 		"the client spoke, and then a command": {func(s sides) {
 			say(s.clientsEnd, s.client)
 			say(s.runtimesEnd, s.runtime)

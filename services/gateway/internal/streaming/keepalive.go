@@ -20,8 +20,8 @@ import (
 // looked whole. Everything but pings, and every other protocol, passes unchanged.
 type keptAlive struct {
 	net.Conn
-	// goodbye is told that the runtime has said the end of the connection itself.
-	goodbye func()
+	// onEnd is called that the runtime has said the end of the connection itself.
+	onEnd func()
 
 	mu    sync.Mutex
 	out   spdyFrames // to the runtime; one goroutine writes
@@ -30,7 +30,7 @@ type keptAlive struct {
 	woken bool       // a deadline was set to wake the reader
 }
 
-func answerPings(c net.Conn, goodbye func()) net.Conn { return &keptAlive{Conn: c, goodbye: goodbye} }
+func answerPings(c net.Conn, onEnd func()) net.Conn { return &keptAlive{Conn: c, onEnd: onEnd} }
 
 // Write passes on all but pings.
 func (c *keptAlive) Write(p []byte) (int, error) {
@@ -71,7 +71,7 @@ func (c *keptAlive) Read(p []byte) (int, error) {
 		n, err := c.Conn.Read(p)
 		c.mu.Lock()
 		if c.in.follow(p[:n]) {
-			c.goodbye()
+			c.onEnd()
 		}
 		woken := c.woken && errors.Is(err, os.ErrDeadlineExceeded)
 		if woken {
@@ -121,18 +121,18 @@ type spdyFrames struct {
 func (f *spdyFrames) between() bool { return f.begun && !f.other && f.left == 0 && len(f.kind) == 0 }
 
 // follow takes note of what passes, and says whether it has the frame in it with
-// which a side says goodbye.
-func (f *spdyFrames) follow(p []byte) (goodbye bool) {
+// which a side ends the connection (GOAWAY).
+func (f *spdyFrames) follow(p []byte) (ended bool) {
 	for p = p[f.skip(p):]; len(p) > 0 && !f.other; p = p[f.skip(p):] {
 		n := min(frameHead-len(f.kind), len(p))
 		f.kind = append(f.kind, p[:n]...)
 		p = p[n:]
 		if len(f.kind) == frameHead {
-			goodbye = goodbye || isControl(f.kind, 7)
+			ended = ended || isControl(f.kind, 7)
 			f.left, f.kind = length(f.kind), f.kind[:0]
 		}
 	}
-	return goodbye
+	return ended
 }
 
 // withoutPings returns what is to pass, in order, and the client's pings. The

@@ -132,13 +132,13 @@ func connected(t *testing.T) (accepted, dialled *net.TCPConn) {
 }
 
 // runtimeAndClient are the two ends of a connection that has upgraded.
-func runtimeAndClient(t *testing.T, goodbye func()) (runtime *net.TCPConn, client net.Conn) {
+func runtimeAndClient(t *testing.T, onEnd func()) (runtime *net.TCPConn, client net.Conn) {
 	t.Helper()
 	runtime, conn := connected(t)
 	if err := conn.SetReadBuffer(16 << 10); err != nil {
 		t.Fatal(err)
 	}
-	client = answerPings(conn, goodbye)
+	client = answerPings(conn, onEnd)
 	says(t, client, []byte(spdyRequest))
 	hears(t, runtime, []byte(spdyRequest))
 	says(t, runtime, []byte(spdyAnswer))
@@ -235,17 +235,17 @@ func TestAPingAfterTheRuntimesEndLosesNothing(t *testing.T) {
 }
 
 func TestTheRuntimesGoodbyeIsToldWhereverTheReadsAreCut(t *testing.T) {
-	goodbye := []byte{0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0, 0}
+	goAway := []byte{0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0, 0}
 	for _, step := range []int{1, 5, 1000} {
 		told := 0
 		runtime, client := runtimeAndClient(t, func() { told++ })
-		all := append(data(2, 100), goodbye...)
-		says(t, runtime, all[:len(all)-len(goodbye)])
-		hears(t, client, all[:len(all)-len(goodbye)])
+		all := append(data(2, 100), goAway...)
+		says(t, runtime, all[:len(all)-len(goAway)])
+		hears(t, client, all[:len(all)-len(goAway)])
 		if told != 0 {
 			t.Errorf("%d at a time: told before it was said", step)
 		}
-		for rest := goodbye; len(rest) > 0; {
+		for rest := goAway; len(rest) > 0; {
 			n := min(step, len(rest))
 			says(t, runtime, rest[:n])
 			hears(t, client, rest[:n])

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// goodbyePatience is how long a client that was told that its session has ended
+	// endTimeout is how long a client that was told that its session has ended
 	// may take to close the connection itself.
-	goodbyePatience = 30 * time.Second
+	endTimeout = 30 * time.Second
 	// lingerFor is how long any client may take to read the last of a session.
 	lingerFor = time.Minute
 )
@@ -23,7 +23,7 @@ type halfCloser interface {
 }
 
 // linger ends the connection of a client when the client has closed its own. After
-// patience it says the end, and closes when the client has had its time. It does
+// timeout it says the end, and closes when the client has had its time. It does
 // not wait for that.
 //
 // What a client sends to a connection that is closed already (a ping, say) resets
@@ -31,7 +31,7 @@ type halfCloser interface {
 // of an output, which then looks whole. The apiserver in between closes as soon as
 // it has seen the end, and its client is as slow; a client that knows that its
 // session has ended closes without seeing the end.
-func linger(c net.Conn, patience time.Duration) error {
+func linger(c net.Conn, timeout time.Duration) error {
 	below := c
 	encrypted, isTLS := c.(*tls.Conn)
 	if isTLS {
@@ -42,7 +42,7 @@ func linger(c net.Conn, patience time.Duration) error {
 		return c.Close()
 	}
 	// Who still reads the connection is woken by this, too.
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return errors.Join(err, c.Close())
 	}
 	go func() {

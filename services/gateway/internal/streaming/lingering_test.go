@@ -81,15 +81,15 @@ func TestAClientThatSpeaksAfterTheEndGetsTheWholeOutput(t *testing.T) {
 // A client that was told the end closes without seeing it.
 func TestTheEndIsNotSaidWhileAClientThatKnowsItMayStillRead(t *testing.T) {
 	for name, tc := range map[string]struct {
-		patience, reads time.Duration
-		want            error
+		timeout, reads time.Duration
+		want           error
 	}{
 		"it knows":         {time.Hour, 200 * time.Millisecond, os.ErrDeadlineExceeded},
 		"it does not":      {0, time.Minute, io.EOF},
 		"it takes forever": {100 * time.Millisecond, time.Minute, io.EOF},
 	} {
 		ours, client := connected(t)
-		if err := linger(ours, tc.patience); err != nil {
+		if err := linger(ours, tc.timeout); err != nil {
 			t.Fatal(err)
 		}
 		if err := client.SetReadDeadline(time.Now().Add(tc.reads)); err != nil {

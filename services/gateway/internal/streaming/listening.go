@@ -15,31 +15,31 @@ import (
 // once one has failed, and what the command had said last would be lost.
 type listening struct {
 	net.Conn
-	deaf atomic.Bool // the other side takes nothing any more
+	peerClosed atomic.Bool // the other side takes nothing any more
 }
 
-// listen makes the transport's connections such; goodbye is told when the runtime
+// listen makes the transport's connections such; onEnd is called when the runtime
 // says the end of one itself.
-func listen(t *http.Transport, goodbye func()) {
+func listen(t *http.Transport, onEnd func()) {
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return &listening{Conn: answerPings(conn, goodbye)}, nil
+		return &listening{Conn: answerPings(conn, onEnd)}, nil
 	}
 }
 
 // Write drops what cannot be sent any more: Read tells of the end.
 func (c *listening) Write(p []byte) (int, error) {
-	if c.deaf.Load() {
+	if c.peerClosed.Load() {
 		return len(p), nil
 	}
 	n, err := c.Conn.Write(p)
 	if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
-	c.deaf.Store(true)
+	c.peerClosed.Store(true)
 	return len(p), nil
 }

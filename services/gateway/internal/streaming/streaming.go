@@ -123,7 +123,7 @@ func (s Sessions) command(name string, open func(context.Context, Target, *http.
 			// The runtimes' servers do not know v5, which can close a stream.
 			s.Meter.Translated(name)
 			end.frames = true
-			end.goodbye.Store(true) // the translator says how it ended, whatever happens
+			end.endSent.Store(true) // the translator says how it ended, whatever happens
 			proxy.NewStreamTranslatorHandler(location, end.transport(), 0, proxy.Options{
 				Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr, Tty: options.TTY,
 			}).ServeHTTP(w, r)
@@ -217,12 +217,12 @@ func passOn(location *url.URL, to http.RoundTripper) http.Handler {
 }
 
 // transport speaks with the runtime's streaming server: on this machine, never
-// through a proxy. goodbye is told when the runtime ends a session in good order.
-func transport(goodbye func()) *http.Transport {
+// through a proxy. onEnd is called when the runtime ends a session in good order.
+func transport(onEnd func()) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented to be one
 	t.Proxy = nil
 	t.DisableKeepAlives = true
-	listen(t, goodbye)
+	listen(t, onEnd)
 	return t
 }
 

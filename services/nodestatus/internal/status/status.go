@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// factsPatience is how long registration waits for the peers' first facts.
-	factsPatience = 5 * time.Second
+	// factsTimeout is how long registration waits for the peers' first facts.
+	factsTimeout = 5 * time.Second
 	// attempts is how often a status is sent at one time.
 	attempts = 5
 )
@@ -160,8 +160,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 // awaitFacts waits for the machine and the runtime, but not for long: without
 // them the Node is registered as not ready, and says what is missing.
 func (k *Keeper) awaitFacts(ctx context.Context) {
-	patience := time.NewTimer(factsPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(factsTimeout)
+	defer timeout.Stop()
 	for {
 		known, _ := k.deps.Store.Get()
 		if known.Machine != nil && known.Runtime.Known && len(known.Addresses) > 0 {
@@ -170,7 +170,7 @@ func (k *Keeper) awaitFacts(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-patience.C:
+		case <-timeout.C:
 			klog.FromContext(ctx).Info("Not all is known yet, going on without", "machine", known.Machine != nil, "runtime", known.Runtime.Known, "addresses", len(known.Addresses))
 			return
 		case <-k.deps.Store.Changed():

@@ -82,8 +82,7 @@ type Answer struct {
 	Preempt []Victim
 }
 
-// The reasons of a rejection.
-// Source: kubelet-surface 4.2.
+// The reasons of a rejection, as in the status of a pod that a kubelet rejects.
 const (
 	reasonNode       = "InvalidNodeInfo"
 	reasonEvicted    = "Evicted"

@@ -20,7 +20,7 @@ type Victim struct {
 }
 
 // preempted is how a victim ends: as its processes do.
-// Source: kubelet-surface 4.3.
+// Source: https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 func preempted() podstate.Stop {
 	return podstate.Stop{
 		Reason: "Preempting", Message: "Preempted in order to admit critical pod", ByContainers: true,

@@ -41,8 +41,8 @@ func (l *leaving) begin(ctx context.Context, whose string) (context.Context, fun
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, one)
-	if of := l.count(); of[whose] > mostLeavingOfOne {
-		l.giveUp(whose)
+	if of := l.countLocked(); of[whose] > mostLeavingOfOne {
+		l.giveUpLocked(whose)
 	} else if len(l.all) > mostLeaving {
 		most := whose
 		for name, n := range of {
@@ -50,7 +50,7 @@ func (l *leaving) begin(ctx context.Context, whose string) (context.Context, fun
 				most = name
 			}
 		}
-		l.giveUp(most)
+		l.giveUpLocked(most)
 	}
 	return ctx, func() {
 		end(nil)
@@ -60,8 +60,8 @@ func (l *leaving) begin(ctx context.Context, whose string) (context.Context, fun
 	}
 }
 
-// count is how many are whose; the lock is held.
-func (l *leaving) count() map[string]int {
+// countLocked is how many are whose.
+func (l *leaving) countLocked() map[string]int {
 	of := map[string]int{}
 	for _, one := range l.all {
 		of[one.whose]++
@@ -69,8 +69,8 @@ func (l *leaving) count() map[string]int {
 	return of
 }
 
-// giveUp ends the wait of somebody's first; the lock is held.
-func (l *leaving) giveUp(whose string) {
+// giveUpLocked ends the wait of somebody's first.
+func (l *leaving) giveUpLocked(whose string) {
 	i := slices.IndexFunc(l.all, func(one *leaver) bool { return one.whose == whose })
 	l.all[i].end(errGivenUp)
 	l.all = slices.Delete(l.all, i, i+1)

@@ -72,7 +72,7 @@ type chosen struct {
 }
 
 // choose picks the container by its status; the error says why there is none.
-// Source: kubelet-surface 1.5.
+// Source: v1.PodLogOptions, and the errors that kubectl logs shows of a kubelet.
 func choose(pod podcache.Pod, name string, previous bool) (chosen, error) {
 	cs := statusOf(pod.Status, name)
 	if cs == nil {

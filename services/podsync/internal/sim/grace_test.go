@@ -54,7 +54,7 @@ func (j *judge) stopOver(stop *runtimeapi.StopContainerRequest, began time.Time,
 	defer j.mu.Unlock()
 	id, until := stop.GetContainerId(), began.Add(time.Duration(stop.GetTimeout())*time.Second)
 	if before, ok := j.cut[id]; ok && until.After(before.until) && began.Sub(before.at) < soonAfter {
-		j.violation("the stop of container %s of pod %s was begun anew and is over %v later than before", j.made[id].Name, j.made[id].Pod, until.Sub(before.until))
+		j.violationLocked("the stop of container %s of pod %s was begun anew and is over %v later than before", j.made[id].Name, j.made[id].Pod, until.Sub(before.until))
 	}
 	if delete(j.cut, id); left {
 		j.cut[id] = cut{now(), until}

@@ -33,7 +33,7 @@ func (j *judge) hooked(tr fakecri.Transition, f *facts) {
 	for i := range max(mine, 0) {
 		for id := range j.record(tr.PodUID, all[i].Name).live {
 			if j.hooking[id] {
-				j.violation("container %s of pod %s was started before the postStart hook of %s was over", tr.Name, tr.Pod, all[i].Name)
+				j.violationLocked("container %s of pod %s was started before the postStart hook of %s was over", tr.Name, tr.Pod, all[i].Name)
 			}
 		}
 	}

@@ -117,8 +117,8 @@ func newJudge(w *world) *judge {
 	}
 }
 
-// violation notes a broken promise. The lock is held.
-func (j *judge) violation(format string, args ...any) {
+// violationLocked notes a broken promise.
+func (j *judge) violationLocked(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	j.w.tell("VIOLATION: " + text)
 	if len(j.violations) < 10 {
@@ -130,7 +130,7 @@ func (j *judge) violation(format string, args ...any) {
 func (j *judge) fail(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.violation(format, args...)
+	j.violationLocked(format, args...)
 }
 
 func (j *judge) found() []string {
@@ -156,7 +156,7 @@ func (j *judge) want(sub *subject) {
 		}
 	}
 	j.facts[sub.pod.Name] = f
-	j.makesRoom(f)
+	j.makesRoomLocked(f)
 }
 
 // because adds a reason.

@@ -56,21 +56,21 @@ func (j *judge) killed(tr fakecri.Transition, f *facts) {
 		f.stopping = true
 	}
 	if tr.Cause != "StopContainer" {
-		j.violation("%s was ended without being asked to end first", what)
+		j.violationLocked("%s was ended without being asked to end first", what)
 		return
 	}
 	why, due := j.excuse(tr, f)
 	switch {
 	case why == "":
-		j.violation("%s was ended without a reason", what)
+		j.violationLocked("%s was ended without a reason", what)
 	case !j.prepared(tr, f):
-		j.violation("%s was ended because %s without its preStop hook", what, why)
+		j.violationLocked("%s was ended because %s without its preStop hook", what, why)
 	case tr.Signal == "KILL" && due > 0:
-		j.violation("%s was killed because %s, %v before its grace period ended", what, why, due)
+		j.violationLocked("%s was killed because %s, %v before its grace period ended", what, why, due)
 	case !j.inTime(f, tr.Signal):
-		j.violation("%s was killed though it ends within its grace period", what)
+		j.violationLocked("%s was killed though it ends within its grace period", what)
 	case tr.Signal == "KILL" && tr.At.Sub(tr.SignalledAt) < shortestGrace:
-		j.violation("%s was killed %v after the first signal", what, tr.At.Sub(tr.SignalledAt))
+		j.violationLocked("%s was killed %v after the first signal", what, tr.At.Sub(tr.SignalledAt))
 	}
 }
 

@@ -24,7 +24,7 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 		"cause", tr.Cause, "signal", tr.Signal, "grace", tr.Grace.String(), "code", tr.ExitCode)
 	f := j.facts[strings.TrimSuffix(tr.Pod, "-"+nodeName)]
 	if f == nil {
-		j.violation("the runtime has a %s of pod %s, for which nobody ever asked", tr.Kind, tr.Pod)
+		j.violationLocked("the runtime has a %s of pod %s, for which nobody ever asked", tr.Kind, tr.Pod)
 		return
 	}
 	j.owners[tr.PodUID] = f
@@ -53,7 +53,7 @@ func (j *judge) transition(tr fakecri.Transition, v fakecri.View) {
 	case tr.To == fakecri.Exited:
 		j.exited(tr, f, r)
 	case tr.To == fakecri.Removed && len(r.live) > 0 && r.live[tr.ID]:
-		j.violation("container %s of pod %s was removed while it ran", tr.Name, tr.Pod)
+		j.violationLocked("container %s of pod %s was removed while it ran", tr.Name, tr.Pod)
 	}
 }
 
@@ -72,7 +72,7 @@ func (j *judge) stood(tr fakecri.Transition) {
 	}
 	ready[tr.ID] = true
 	if len(ready) > 1 {
-		j.violation("%d sandboxes of pod %s stand at once", len(ready), tr.Pod)
+		j.violationLocked("%d sandboxes of pod %s stand at once", len(ready), tr.Pod)
 	}
 }
 
@@ -99,7 +99,7 @@ func (j *judge) ordered(tr fakecri.Transition, f *facts) {
 			done = r.starts > 0
 		}
 		if r.sandbox != tr.SandboxID || !done {
-			j.violation("container %s of pod %s was started before %s had come so far", tr.Name, tr.Pod, c.Name)
+			j.violationLocked("container %s of pod %s was started before %s had come so far", tr.Name, tr.Pod, c.Name)
 			return
 		}
 	}
@@ -128,14 +128,14 @@ func roundOf(c fakecri.ContainerInfo) int {
 func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string, round int) {
 	r.live[tr.ID] = true
 	if len(r.live) > 1 {
-		j.violation("%d live containers %s of pod %s", len(r.live), tr.Name, tr.Pod)
+		j.violationLocked("%d live containers %s of pod %s", len(r.live), tr.Name, tr.Pod)
 	}
 	if f.stopping {
-		j.violation("container %s of pod %s was started after its pod's end had begun", tr.Name, tr.Pod)
+		j.violationLocked("container %s of pod %s was started after its pod's end had begun", tr.Name, tr.Pod)
 	}
 	// That a static pod has ended is known to podsync's own life only.
 	if !f.sub.static && ended(&v1.Pod{Status: v1.PodStatus{Phase: f.phase}}) {
-		j.violation("container %s of pod %s was started though the pod is %s", tr.Name, tr.Pod, f.phase)
+		j.violationLocked("container %s of pod %s was started though the pod is %s", tr.Name, tr.Pod, f.phase)
 	}
 	j.ordered(tr, f)
 	j.hooked(tr, f)
@@ -167,7 +167,7 @@ func (j *judge) restarted(tr fakecri.Transition, f *facts, r *record, fresh bool
 		r.wait = 0
 		return
 	case !again:
-		j.violation("container %s of pod %s was started again after exit code %d, against its policy %s", tr.Name, tr.Pod, r.code, spec.RestartPolicy)
+		j.violationLocked("container %s of pod %s was started again after exit code %d, against its policy %s", tr.Name, tr.Pod, r.code, spec.RestartPolicy)
 		return
 	}
 	wait := r.wait
@@ -175,7 +175,7 @@ func (j *judge) restarted(tr fakecri.Transition, f *facts, r *record, fresh bool
 		wait = 0
 	}
 	if early := wait - tr.At.Sub(r.endedAt); early > 0 {
-		j.violation("container %s of pod %s was started again %v before its back-off of %v was over", tr.Name, tr.Pod, early, wait)
+		j.violationLocked("container %s of pod %s was started again %v before its back-off of %v was over", tr.Name, tr.Pod, early, wait)
 	}
 	if wait == 0 {
 		r.wait = 10 * time.Second

@@ -61,7 +61,7 @@ func (j *judge) furnished(tr fakecri.Transition, f *facts) {
 			continue
 		}
 		if m, _ := j.w.mounts.Mounted(filepath.Join(j.w.dir, "root", "pods", tr.PodUID, "volumes", kind, v.Name)); !m {
-			j.violation("container %s of pod %s was started though its volume %s is not mounted", tr.Name, tr.Pod, v.Name)
+			j.violationLocked("container %s of pod %s was started though its volume %s is not mounted", tr.Name, tr.Pod, v.Name)
 		}
 	}
 }
@@ -74,6 +74,6 @@ func (j *judge) mounted(call, target string) {
 	defer j.mu.Unlock()
 	j.w.tell("MOUNT", "call", call, "target", rest)
 	if !below || j.owners[uid] == nil {
-		j.violation("the %s mount on %s has no owner", call, target)
+		j.violationLocked("the %s mount on %s has no owner", call, target)
 	}
 }

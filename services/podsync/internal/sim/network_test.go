@@ -20,9 +20,9 @@ func (j *judge) networked(tr fakecri.Transition) {
 	}
 	switch {
 	case tr.To == fakecri.Down && tr.Cause == "RemovePodSandbox":
-		j.violation("sandbox %s of pod %s was removed before it was stopped: its network was up", short(tr.ID), tr.Pod)
+		j.violationLocked("sandbox %s of pod %s was removed before it was stopped: its network was up", short(tr.ID), tr.Pod)
 	case tr.To == fakecri.Up && len(up) > 0:
-		j.violation("pod %s got another sandbox while the network of %d before it is up", tr.Pod, len(up))
+		j.violationLocked("pod %s got another sandbox while the network of %d before it is up", tr.Pod, len(up))
 	}
 	if delete(up, tr.ID); tr.To == fakecri.Up {
 		up[tr.ID] = true

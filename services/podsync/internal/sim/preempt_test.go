@@ -76,9 +76,9 @@ func (j *judge) crowded() bool {
 	return all > nodeCPU
 }
 
-// makesRoom notes, when a critical pod was asked for, that the others may have
-// to go. The lock is held.
-func (j *judge) makesRoom(f *facts) {
+// makesRoomLocked notes, when a critical pod was asked for, that the others may have to
+// go.
+func (j *judge) makesRoomLocked(f *facts) {
 	if f.sub.shape == critical {
 		j.critical = true
 		for _, other := range j.facts {
@@ -111,21 +111,21 @@ func (j *judge) fits(tr fakecri.Transition, f *facts) {
 		}
 	}
 	if all > nodeCPU {
-		j.violation("container %s of pod %s was started: %d cpus of %d are asked for by pods that run", tr.Name, tr.Pod, all, nodeCPU)
+		j.violationLocked("container %s of pod %s was started: %d cpus of %d are asked for by pods that run", tr.Name, tr.Pod, all, nodeCPU)
 	}
 }
 
-// preempted checks a status that says that the pod had to make room. The lock is held.
-func (j *judge) preempted(old, now *v1.Pod) {
+// preemptedLocked checks a status that says that the pod had to make room.
+func (j *judge) preemptedLocked(old, now *v1.Pod) {
 	if !isVictim(now) || isVictim(old) {
 		return
 	}
 	f := j.owners[uidOf(now)]
 	if !j.critical || f == nil || !f.sub.mayBePreempted() {
-		j.violation("pod %s was preempted, for nobody or for nothing", now.Name)
+		j.violationLocked("pod %s was preempted, for nobody or for nothing", now.Name)
 	}
 	if !saysTerminated(now) {
-		j.violation("pod %s was preempted without a condition that says so: %v", now.Name, now.Status.Conditions)
+		j.violationLocked("pod %s was preempted without a condition that says so: %v", now.Name, now.Status.Conditions)
 	}
 }
 

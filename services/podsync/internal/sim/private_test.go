@@ -109,7 +109,7 @@ func (w *world) damageRecords(pick func(int) int) {
 // entitled checks that who runs from the private image has shown the password.
 func (j *judge) entitled(tr fakecri.Transition, f *facts, image string) {
 	if image == privateImage && f.sub.shape == stranger && f.sub.end != runs {
-		j.violation("container %s of pod %s runs from a private image that others have pulled", tr.Name, tr.Pod)
+		j.violationLocked("container %s of pod %s runs from a private image that others have pulled", tr.Name, tr.Pod)
 	}
 }
 

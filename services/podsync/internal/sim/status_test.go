@@ -54,17 +54,17 @@ func (j *judge) deleted(pod *v1.Pod, agent string) {
 		return
 	}
 	if live := j.live(uidOf(pod)); live > 0 {
-		j.violation("the object of pod %s was deleted while %d of its containers ran", pod.Name, live)
+		j.violationLocked("the object of pod %s was deleted while %d of its containers ran", pod.Name, live)
 	}
 	if f.unwanted.IsZero() {
-		j.violation("the object of pod %s was deleted though nobody asked for it", pod.Name)
+		j.violationLocked("the object of pod %s was deleted though nobody asked for it", pod.Name)
 	}
 	if up := len(j.networks[uidOf(pod)]); up > 0 {
-		j.violation("the object of pod %s was deleted while the network of %d of its sandboxes is up", pod.Name, up)
+		j.violationLocked("the object of pod %s was deleted while the network of %d of its sandboxes is up", pod.Name, up)
 	}
 	for _, m := range j.w.mounts.Mounts() {
 		if strings.Contains(m, "/pods/"+string(pod.UID)+"/") {
-			j.violation("the object of pod %s was deleted before its mount %s ended", pod.Name, m)
+			j.violationLocked("the object of pod %s was deleted before its mount %s ended", pod.Name, m)
 		}
 	}
 }
@@ -92,24 +92,24 @@ func (j *judge) moved(old, now *v1.Pod) {
 	switch {
 	case was != is && ended(old) && now.Annotations[v1.MirrorPodAnnotationKey] == "":
 		// That a static pod has ended is known to podsync's own life only.
-		j.violation("the phase of pod %s went from %s to %s", now.Name, was, is)
+		j.violationLocked("the phase of pod %s went from %s to %s", now.Name, was, is)
 	case was == v1.PodRunning && is == v1.PodPending && len(now.Spec.InitContainers) > 0 && (j.renewed[uidOf(now)] || len(j.ready[uidOf(now)]) == 0):
 		delete(j.renewed, uidOf(now)) // its init containers run again, for a new sandbox or one that is still to be made
 	case was == v1.PodRunning && is == v1.PodPending:
-		j.violation("the phase of pod %s went from Running to Pending", now.Name)
+		j.violationLocked("the phase of pod %s went from Running to Pending", now.Name)
 	case was != is && ended(now) && j.live(uidOf(now)) > 0:
-		j.violation("pod %s became %s while %d of its containers ran", now.Name, is, j.live(uidOf(now)))
+		j.violationLocked("pod %s became %s while %d of its containers ran", now.Name, is, j.live(uidOf(now)))
 	}
 	if old.Status.StartTime != nil && !old.Status.StartTime.Equal(now.Status.StartTime) {
-		j.violation("the start time of pod %s went from %v to %v", now.Name, old.Status.StartTime, now.Status.StartTime)
+		j.violationLocked("the start time of pod %s went from %v to %v", now.Name, old.Status.StartTime, now.Status.StartTime)
 	}
 	if ended(old) && !unknown && old.Status.PodIP != "" && now.Status.PodIP != old.Status.PodIP {
-		j.violation("the address of pod %s, which has ended, went from %s to %q", now.Name, old.Status.PodIP, now.Status.PodIP)
+		j.violationLocked("the address of pod %s, which has ended, went from %s to %q", now.Name, old.Status.PodIP, now.Status.PodIP)
 	}
 	if now.Status.ObservedGeneration < old.Status.ObservedGeneration {
-		j.violation("the observed generation of pod %s fell from %d to %d", now.Name, old.Status.ObservedGeneration, now.Status.ObservedGeneration)
+		j.violationLocked("the observed generation of pod %s fell from %d to %d", now.Name, old.Status.ObservedGeneration, now.Status.ObservedGeneration)
 	}
-	j.preempted(old, now)
+	j.preemptedLocked(old, now)
 	before := map[string]v1.ContainerStatus{}
 	for _, st := range statuses(old) {
 		before[st.Name] = st
@@ -117,10 +117,10 @@ func (j *judge) moved(old, now *v1.Pod) {
 	for _, st := range statuses(now) {
 		o := before[st.Name]
 		if st.RestartCount < o.RestartCount && !unknown {
-			j.violation("the restart count of container %s of pod %s fell from %d to %d", st.Name, now.Name, o.RestartCount, st.RestartCount)
+			j.violationLocked("the restart count of container %s of pod %s fell from %d to %d", st.Name, now.Name, o.RestartCount, st.RestartCount)
 		}
 		if o.State.Terminated != nil && st.State.Running != nil && o.ContainerID == st.ContainerID {
-			j.violation("container %s of pod %s, %s, went from terminated to running", st.Name, now.Name, st.ContainerID)
+			j.violationLocked("container %s of pod %s, %s, went from terminated to running", st.Name, now.Name, st.ContainerID)
 		}
 	}
 }

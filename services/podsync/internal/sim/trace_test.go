@@ -55,7 +55,7 @@ func (t *trace) note(format string, args ...any) {
 	line := at + strings.ReplaceAll(fmt.Sprintf(format, args...), t.dir, "") + "\n"
 	_, _ = t.sum.Write([]byte(line))
 	if at != t.at {
-		t.instant()
+		t.instantLocked()
 		t.at = at
 	}
 	t.now[line]++
@@ -65,8 +65,8 @@ func (t *trace) note(format string, args ...any) {
 	}
 }
 
-// instant ends an instant. The lock is held.
-func (t *trace) instant() {
+// instantLocked ends an instant.
+func (t *trace) instantLocked() {
 	for _, line := range slices.Sorted(maps.Keys(t.now)) {
 		_, _ = fmt.Fprintln(t.set, t.now[line], line)
 	}
@@ -82,6 +82,6 @@ func (t *trace) end() string {
 		_ = t.text.Flush()
 		_ = t.file.Close()
 	}
-	t.instant()
+	t.instantLocked()
 	return fmt.Sprintf("%d %x %x", t.steps, t.sum.Sum(nil)[:8], t.set.Sum(nil)[:8])
 }

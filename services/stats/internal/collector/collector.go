@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// patience is how long a document waits for what is measured in the
+	// waitTimeout is how long a document waits for what is measured in the
 	// background for the first time; what is missing then is left out.
-	patience = 500 * time.Millisecond
+	waitTimeout = 500 * time.Millisecond
 	// layersFresh is how old the runtime's account of writable layers may be.
 	layersFresh = 15 * time.Second
 	// mountsFresh is how old the mount points of the runtime's filesystems may
@@ -101,7 +101,7 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*sum
 	if err != nil {
 		return nil, err
 	}
-	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	usage := c.deps.Runtime.Get(waitCtx, layersFresh)
 	out := &summary.Disk{Root: root, Numbers: numbers, Layers: usage.Layers, Time: time.Now()}
@@ -177,7 +177,7 @@ func (c *Collector) Cadvisor(ctx context.Context) exposition.Document {
 	if infoErr != nil {
 		info = nil
 	}
-	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	return exposition.Cadvisor(rows, exposition.Machine{
 		Info: info, Version: c.deps.Machine.Version(), Pressure: c.cfg.Pressure,
@@ -218,7 +218,7 @@ func (c *Collector) Signals(ctx context.Context) ([]signal.Signal, error) {
 	if numbers, err := c.deps.Proc.Numbers(); err == nil {
 		facts.Processes = &numbers
 	}
-	waitCtx, cancel := context.WithTimeout(ctx, patience)
+	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	usage := c.deps.Runtime.Get(waitCtx, mountsFresh)
 	if image := runtimeFilesystem(usage.Images); image != nil {

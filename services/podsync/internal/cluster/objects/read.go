@@ -80,7 +80,7 @@ func (s *Store) miss(key Key) {
 // get asks the apiserver once.
 func (s *Store) get(ctx context.Context, key Key) (runtime.Object, error) {
 	var object runtime.Object
-	give, err := s.reading.Take(ctx, key.Namespace)
+	give, err := s.reading.Acquire(ctx, key.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: many reads of its namespace are under way: %w; it is tried again by itself", key, err)
 	}

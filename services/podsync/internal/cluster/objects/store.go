@@ -70,8 +70,8 @@ type Store struct {
 	client kubernetes.Interface
 
 	services *serviceList
-	asking   slots.Places // for lists and watches
-	reading  slots.Places // for single reads
+	asking   slots.Pool // for lists and watches
+	reading  slots.Pool // for single reads
 
 	mu          sync.Mutex
 	run         context.Context // nil until Run

@@ -95,11 +95,11 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
-			give, err := s.asking.Take(ctx, key.Namespace)
+			release, err := s.asking.Acquire(ctx, key.Namespace)
 			if err != nil {
 				return nil, err
 			}
-			defer give()
+			defer release()
 			l, err := list(ctx, o)
 			if err != nil {
 				failed(err)
@@ -108,11 +108,11 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
-			give, err := s.asking.Take(ctx, key.Namespace)
+			release, err := s.asking.Acquire(ctx, key.Namespace)
 			if err != nil {
 				return nil, err
 			}
-			defer give() // the watch goes on
+			defer release() // the watch goes on
 			w, err := follow(ctx, o)
 			if err != nil {
 				failed(err)

@@ -92,7 +92,7 @@ type Cache struct {
 	cfg       Config
 	requester Requester
 
-	asking slots.Places
+	asking slots.Pool
 
 	mu     sync.Mutex
 	tokens map[types.UID]map[Request]*slot // by the pod's UID
@@ -198,11 +198,11 @@ func (c *Cache) keep(r Request, s *slot, t Token) {
 
 // request asks for a token bound to the pod.
 func (c *Cache) request(ctx context.Context, r Request) (Token, error) {
-	give, err := c.asking.Take(ctx, r.Namespace)
+	release, err := c.asking.Acquire(ctx, r.Namespace)
 	if err != nil {
 		return Token{}, fmt.Errorf("failed to fetch token: many of namespace %s are asked for: %w", r.Namespace, err)
 	}
-	defer give()
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
 	now := time.Now()

@@ -15,26 +15,26 @@ import (
 // Most is how many calls, or runs, of one kind are under way for a namespace.
 const Most = 8
 
-// Places bounds them by namespace. The zero value is ready; safe for concurrent use.
-type Places struct {
+// Pool bounds them by namespace. The zero value is ready; safe for concurrent use.
+type Pool struct {
 	mu sync.Mutex
-	of map[string]*place
+	of map[string]*slot
 }
 
-type place struct {
+type slot struct {
 	free  chan struct{}
 	users int // who holds one or waits
 }
 
-// Take waits for a place and returns what gives it back; the error is ctx's.
-func (p *Places) Take(ctx context.Context, namespace string) (give func(), err error) {
+// Acquire waits for a slot and returns what gives it back; the error is ctx's.
+func (p *Pool) Acquire(ctx context.Context, namespace string) (release func(), err error) {
 	p.mu.Lock()
 	if p.of == nil {
-		p.of = map[string]*place{}
+		p.of = map[string]*slot{}
 	}
 	one := p.of[namespace]
 	if one == nil {
-		one = &place{free: make(chan struct{}, Most)}
+		one = &slot{free: make(chan struct{}, Most)}
 		p.of[namespace] = one
 	}
 	one.users++
@@ -56,7 +56,7 @@ func (p *Places) Take(ctx context.Context, namespace string) (give func(), err e
 }
 
 // Namespaces is how many namespaces have calls under way or waiting.
-func (p *Places) Namespaces() int {
+func (p *Pool) Namespaces() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.of)

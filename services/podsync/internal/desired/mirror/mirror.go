@@ -53,9 +53,9 @@ type Keeper struct {
 	mirrors      map[types.UID]types.NamespacedName
 	staticReady  bool
 	mirrorsReady bool
-	// known: the pods that run though no source knows them are in strangers.
-	known     bool
-	strangers map[types.UID]bool
+	// known: the pods that run though no source knows them are in orphans.
+	known   bool
+	orphans map[types.UID]bool
 }
 
 var _ source.Mirrors = (*Keeper)(nil)
@@ -96,7 +96,7 @@ func New(cfg Config, deps Deps) *Keeper {
 		statics: map[types.UID]types.NamespacedName{},
 		mirrors: map[types.UID]types.NamespacedName{},
 
-		strangers: map[types.UID]bool{},
+		orphans: map[types.UID]bool{},
 	}
 }
 
@@ -129,7 +129,7 @@ func (k *Keeper) NodeChanged() {
 func (k *Keeper) lookAtAll() {
 	for name, e := range k.names {
 		e.tries = 0
-		k.look(name, e)
+		k.lookLocked(name, e)
 	}
 }
 
@@ -160,7 +160,7 @@ func (k *Keeper) SetStatic(pod *v1.Pod) {
 	e.setNext(k, nil)
 	e.static, e.leaving = pod, false
 	e.tries = 0
-	k.look(name, e)
+	k.lookLocked(name, e)
 }
 
 // setNext makes pod the one that follows a static pod that is leaving.
@@ -193,8 +193,8 @@ func (k *Keeper) RemoveStatic(uid types.UID) {
 func (k *Keeper) Ended(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.strangers[uid] {
-		delete(k.strangers, uid)
+	if k.orphans[uid] {
+		delete(k.orphans, uid)
 		k.lookAtAll()
 	}
 	name, ok := k.statics[uid]
@@ -208,18 +208,18 @@ func (k *Keeper) Ended(uid types.UID) {
 	delete(k.statics, uid)
 	e.static, e.next, e.leaving = e.next, nil, false
 	e.tries = 0
-	k.look(name, e)
+	k.lookLocked(name, e)
 }
 
-// Stranger tells of a pod that runs though no source knows it: if it was a
+// Orphan tells of a pod that runs though no source knows it: if it was a
 // static pod, its mirror stays until it has Ended.
-func (k *Keeper) Stranger(uid types.UID) {
+func (k *Keeper) Orphan(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.strangers[uid] = true
+	k.orphans[uid] = true
 }
 
-// AllKnown tells that every Stranger of an earlier life of this process was named.
+// AllKnown tells that every Orphan of a previous run was named.
 func (k *Keeper) AllKnown() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -264,7 +264,7 @@ func (k *Keeper) setMirror(pod *v1.Pod) types.UID {
 	}
 	e.mirror = pod
 	k.mirrors[pod.UID] = name
-	k.look(name, e)
+	k.lookLocked(name, e)
 	return e.staticUID()
 }
 
@@ -283,7 +283,7 @@ func (k *Keeper) removeMirror(uid types.UID) types.UID {
 	delete(k.mirrors, uid)
 	e := k.entry(name)
 	e.mirror, e.gone = nil, uid
-	k.look(name, e)
+	k.lookLocked(name, e)
 	return e.staticUID()
 }
 
@@ -330,7 +330,7 @@ func (k *Keeper) Renew(static types.UID) {
 		return
 	}
 	e.outlived = e.mirror.UID
-	k.look(name, e)
+	k.lookLocked(name, e)
 }
 
 // StaticUID returns the UID of the static pod that a mirror's UID stands for.

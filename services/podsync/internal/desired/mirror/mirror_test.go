@@ -214,7 +214,7 @@ func TestAnOrphanGoesOnlyWhenAllIsKnownAndItsPodHasEnded(t *testing.T) {
 				b.k.StaticReady()
 				stays("deleted before it was known what runs")
 				if runs {
-					b.k.Stranger("old")
+					b.k.Orphan("old")
 				}
 				b.k.AllKnown()
 				if runs {

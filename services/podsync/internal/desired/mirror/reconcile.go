@@ -21,9 +21,9 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// look starts work on a name unless some is going on, which then goes round
-// once more. Called with the lock held.
-func (k *Keeper) look(name types.NamespacedName, e *entry) {
+// lookLocked starts work on a name unless some is going on, which then goes round once
+// more.
+func (k *Keeper) lookLocked(name types.NamespacedName, e *entry) {
 	if k.ctx == nil {
 		return
 	}
@@ -52,7 +52,7 @@ func (k *Keeper) due(e *entry) bool {
 	case !k.mirrorsReady:
 		return false
 	case e.static == nil:
-		return e.mirror != nil && k.staticReady && k.known && !k.strangers[types.UID(e.mirror.Annotations[podutil.AnnotationMirror])]
+		return e.mirror != nil && k.staticReady && k.known && !k.orphans[types.UID(e.mirror.Annotations[podutil.AnnotationMirror])]
 	case e.leaving:
 		return e.mirror != nil && e.mirror.DeletionTimestamp != nil
 	default:
@@ -124,7 +124,7 @@ func (k *Keeper) done(ctx context.Context, name types.NamespacedName, e *entry, 
 		k.mirrors[made.UID] = name
 		changed = e.staticUID()
 	}
-	k.look(name, e)
+	k.lookLocked(name, e)
 	return changed
 }
 
@@ -143,7 +143,7 @@ func (k *Keeper) retryLater(name types.NamespacedName, e *entry) {
 		defer k.mu.Unlock()
 		if e.retry == self {
 			e.retry = nil
-			k.look(name, e)
+			k.lookLocked(name, e)
 		}
 	})
 	e.retry = self

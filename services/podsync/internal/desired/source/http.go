@@ -16,7 +16,7 @@ import (
 )
 
 // fetchTimeout bounds one request, the body included.
-// Source: kubelet-surface 4.1.
+// Source: KubeletConfiguration.staticPodURL; a kubelet 1.36 waits as long.
 const fetchTimeout = 10 * time.Second
 
 // web follows the static pod URL.

@@ -189,7 +189,8 @@ func (c *checker) names(at *field.Path) {
 	}
 }
 
-// Source: kubelet-surface 4.10.
+// The bounds of v1.PodSpec.dnsConfig.
+// Source: https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/
 const (
 	mostNameservers, mostSearches, mostSearchCharacters = 3, 32, 2048
 )

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// patience is how long an agent that was killed may take to be gone.
-	patience = 5 * time.Second
+	// exitTimeout is how long an agent that was killed may take to be gone.
+	exitTimeout = 5 * time.Second
 	// answerWithin bounds the wait for a listener with a full queue.
 	answerWithin = time.Second
 )
@@ -30,10 +30,10 @@ const (
 // process ends. It fails when another agent works there, a kubelet or a podsync,
 // and says which.
 func Hold(ctx context.Context, rootDir string) (release func(), err error) {
-	return hold(ctx, rootDir, patience)
+	return hold(ctx, rootDir, exitTimeout)
 }
 
-func hold(ctx context.Context, rootDir string, patience time.Duration) (release func(), err error) {
+func hold(ctx context.Context, rootDir string, exitTimeout time.Duration) (release func(), err error) {
 	if err := noKubelet(ctx, rootDir); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func hold(ctx context.Context, rootDir string, patience time.Duration) (release 
 	}
 	path := filepath.Join(dir, "lock")
 	// The kernel gives the lock back with the process, however that ends.
-	soon, cancel := context.WithTimeout(ctx, patience)
+	soon, cancel := context.WithTimeout(ctx, exitTimeout)
 	_, release, err = lockfile.Hold(soon, lockfile.Config{Path: path}, logr.FromContextOrDiscard(ctx))
 	cancel() // the lock outlives it
 	switch {

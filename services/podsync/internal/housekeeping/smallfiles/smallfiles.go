@@ -94,7 +94,7 @@ func (g *Guard) take() []string {
 	return files
 }
 
-// left are the files of the pods of earlier lives.
+// left are the files of the pods of previous runs.
 func (g *Guard) left() []string {
 	// The patterns are well formed, which is all that Glob complains about.
 	hosts, _ := filepath.Glob(filepath.Join(g.podsDir, "*", hostsFile))
@@ -102,7 +102,7 @@ func (g *Guard) left() []string {
 	return append(hosts, logs...)
 }
 
-// Run watches until ctx is done, the files of pods of earlier lives too. What
+// Run watches until ctx is done, the files of pods of previous runs too. What
 // the kernel does not watch (it bounds the number of watchers, which containers
 // share, and of watches) is looked at every few seconds, and health says so.
 func (g *Guard) Run(ctx context.Context) error {

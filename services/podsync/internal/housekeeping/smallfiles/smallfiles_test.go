@@ -204,7 +204,7 @@ func TestATerminationLogStaysSmall(t *testing.T) {
 		}
 		return file
 	}
-	old := logOf("0a1b2c3d") // of an earlier life
+	old := logOf("0a1b2c3d") // of a previous run
 	grows(t, open(t, old))
 	g := guarded(t, pods, Deps{})
 	smallerThan(t, old, TerminationLimit)

@@ -112,11 +112,11 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	if err != nil {
 		return "", "", e.startFailed(ctx, t, reasonConfig, err)
 	}
-	leave, err := e.deps.Starts.Enter(ctx, t.Order)
+	release, err := e.deps.Starts.Acquire(ctx, t.Order)
 	if err != nil {
 		return "", "", reason.New(reasonCreate, err)
 	}
-	defer leave()
+	defer release()
 	id, err = e.deps.Runtime.CreateContainer(ctx, t.Action.SandboxID, config, sandboxConfig)
 	e.metrics.mounted(len(t.Action.VolumeRefs), err)
 	if cri.IsNameTaken(err) {
@@ -347,11 +347,11 @@ func sandboxIDOf(o podstate.Observed, id string) string {
 func last() limiter.Order { return limiter.Order{Created: time.Now()} }
 
 func (e *Executor) removeContainer(ctx context.Context, t Task) error {
-	leave, err := e.deps.Stops.Enter(ctx, last())
+	release, err := e.deps.Stops.Acquire(ctx, last())
 	if err != nil {
 		return reason.New("FailedRemoveContainer", err)
 	}
-	defer leave()
+	defer release()
 	count := -1
 	for _, c := range e.deps.Observer.Current(t.UID).Containers {
 		if c.ID == t.Action.ID {

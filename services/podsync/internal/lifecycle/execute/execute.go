@@ -105,20 +105,20 @@ type Finisher interface {
 	Finish(ctx context.Context, pod *v1.Pod) error
 }
 
-// Places bounds what runs at once; *limiter.Pacer has it.
-type Places interface {
-	Enter(ctx context.Context, order limiter.Order) (leave func(), err error)
+// Slots bounds what runs at once; *limiter.Limiter has it.
+type Slots interface {
+	Acquire(ctx context.Context, order limiter.Order) (release func(), err error)
 }
 
-// shownPlaces lets a pod's timeline show that it waits for a place.
-type shownPlaces struct{ Places }
+// shownSlots lets a pod's timeline show that it waits for a place.
+type shownSlots struct{ Slots }
 
-// Enter implements Places.
-func (s shownPlaces) Enter(ctx context.Context, order limiter.Order) (leave func(), err error) {
+// Acquire implements Slots.
+func (s shownSlots) Acquire(ctx context.Context, order limiter.Order) (release func(), err error) {
 	ended := timeline.Start(ctx, timeline.Place, "", "")
-	leave, err = s.Places.Enter(ctx, order)
+	release, err = s.Slots.Acquire(ctx, order)
 	ended(err)
-	return leave, err
+	return release, err
 }
 
 // Events records events on pods and containers; *event.Recorder has it.
@@ -152,8 +152,8 @@ type Deps struct {
 	Allocations  Allocations
 	// Ends may be nil: a crash then loses that the node ends a pod.
 	Ends   Ends
-	Starts Places
-	Stops  Places
+	Starts Slots
+	Stops  Slots
 	Events Events
 	// Returns says whether a pod that is being removed is wanted again: the last
 	// log of each container stays then, and with it the count of its restarts.
@@ -195,7 +195,7 @@ func New(cfg Config, deps Deps) *Executor {
 	if deps.Returns == nil {
 		deps.Returns = func(types.UID) bool { return false }
 	}
-	deps.Starts, deps.Stops = shownPlaces{deps.Starts}, shownPlaces{deps.Stops}
+	deps.Starts, deps.Stops = shownSlots{deps.Starts}, shownSlots{deps.Stops}
 	return &Executor{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sandboxes: map[types.UID]madeSandbox{}}
 }
 

@@ -389,7 +389,7 @@ func TestASandboxIsLookedAtUnlessAnEventHasToldAllOfIt(t *testing.T) {
 // places notes in which order places are asked for.
 type places struct{ asked []limiter.Order }
 
-func (p *places) Enter(_ context.Context, o limiter.Order) (func(), error) {
+func (p *places) Acquire(_ context.Context, o limiter.Order) (func(), error) {
 	p.asked = append(p.asked, o)
 	return func() {}, nil
 }
@@ -459,7 +459,7 @@ func TestAFailedStartIsToldInTheRuntimesOwnWords(t *testing.T) {
 // noPlace is full for good.
 type noPlace struct{}
 
-func (noPlace) Enter(ctx context.Context, _ limiter.Order) (func(), error) {
+func (noPlace) Acquire(ctx context.Context, _ limiter.Order) (func(), error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

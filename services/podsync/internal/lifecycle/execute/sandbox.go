@@ -34,11 +34,11 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 			return e.sandboxFailed(ctx, t, "ConfigPodSandboxError", fmt.Errorf("%w: %w", criconfig.ErrCgroup, err))
 		}
 	}
-	leave, err := e.deps.Starts.Enter(ctx, t.Order)
+	release, err := e.deps.Starts.Acquire(ctx, t.Order)
 	if err != nil {
 		return reason.New("CreatePodSandboxError", err)
 	}
-	defer leave()
+	defer release()
 	id, err := e.deps.Runtime.RunSandbox(ctx, config, handler)
 	if cri.IsNameTaken(err) {
 		return e.adoptSandbox(ctx, t, err)
@@ -203,11 +203,11 @@ func (e *Executor) forget(uid types.UID) {
 }
 
 func (e *Executor) stopSandbox(ctx context.Context, t Task) error {
-	leave, err := e.deps.Stops.Enter(ctx, t.Order)
+	release, err := e.deps.Stops.Acquire(ctx, t.Order)
 	if err != nil {
 		return reason.New("KillPodSandboxError", err)
 	}
-	defer leave()
+	defer release()
 	if err := e.deps.Runtime.StopSandbox(ctx, t.Action.ID); err != nil {
 		return e.killFailed(ctx, t, "KillPodSandboxError", err)
 	}
@@ -245,11 +245,11 @@ func (e *Executor) seeContainersOf(ctx context.Context, t Task) error {
 }
 
 func (e *Executor) removeSandbox(ctx context.Context, t Task) error {
-	leave, err := e.deps.Stops.Enter(ctx, last())
+	release, err := e.deps.Stops.Acquire(ctx, last())
 	if err != nil {
 		return reason.New("FailedRemoveSandbox", err)
 	}
-	defer leave()
+	defer release()
 	if err := e.deps.Runtime.RemoveSandbox(ctx, t.Action.ID); err != nil {
 		return reason.New("FailedRemoveSandbox", err)
 	}

@@ -68,7 +68,7 @@ func New(deps Deps) *Keeper {
 
 const healthName = "pods that the node ends"
 
-// Load reads what an earlier life of this process kept; call it before the first
+// Load reads what a previous run kept; call it before the first
 // Of. A damaged file is set aside and told.
 func (k *Keeper) Load(log logr.Logger) {
 	if k.deps.File == "" {

@@ -107,15 +107,15 @@ func (w *worker) admitAgain() time.Time {
 func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hold(w); w.held {
+	if r.holdLocked(w); w.held {
 		return podstate.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
 	}
 	q.Leaving, q.Gone = map[types.UID]bool{}, map[types.UID]bool{}
 	for uid, other := range r.workers {
-		if other == w || other.pod == nil || other.stopped && !other.mayComeBack(w) || !other.counts() && !(other.claiming && !critical(w)) {
+		if other == w || other.pod == nil || other.stopped && !other.mayComeBackLocked(w) || !other.countsLocked() && !(other.claiming && !critical(w)) {
 			continue
 		}
-		q.Active = append(q.Active, other.allocated())
+		q.Active = append(q.Active, other.allocatedLocked())
 		if other.leaving || other.gone || other.pod.DeletionTimestamp != nil {
 			q.Leaving[uid] = true
 		}
@@ -126,7 +126,7 @@ func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked boo
 	answer := r.deps.Admit(q)
 	w.admission = answer.Decision
 	if answer.Decision == podstate.Admitted {
-		w.allot(resize.Of(q.Pod), 0)
+		w.allotLocked(resize.Of(q.Pod), 0)
 	}
 	w.claiming = answer.Decision == podstate.AdmissionPending && answer.Reason == reasonPreempting
 	for _, p := range answer.Preempt {
@@ -138,16 +138,16 @@ func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked boo
 		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
 		r.deps.Metrics.preempted(p.Signal)
 		other.preempted = true
-		other.stop(p.Stop)
+		other.stopLocked(p.Stop)
 	}
 	return answer.Admission, true
 }
 
-// mayComeBack says whether a pod that was stopped to make room would be started
-// again by the next podsync: the apiserver does not know its end yet, and nobody
-// else does. Its room is not given away until then. A static pod does not wait
-// for that: it may be the apiserver. The Registry's lock is held.
-func (w *worker) mayComeBack(instead *worker) bool {
+// mayComeBackLocked says whether a pod that was stopped to make room would be started
+// again by the next podsync: the apiserver does not know its end yet, and nobody else
+// does. Its room is not given away until then. A static pod does not wait for that: it
+// may be the apiserver.
+func (w *worker) mayComeBackLocked(instead *worker) bool {
 	if !w.preempted || w.source != apiSource || instead.source != apiSource || !critical(instead) {
 		return false
 	}
@@ -162,11 +162,11 @@ func critical(w *worker) bool {
 	return w.source != apiSource || w.pod.Spec.Priority != nil && *w.pod.Spec.Priority >= systemCritical
 }
 
-// counts says whether others must reckon with what a pod uses: it was admitted,
+// countsLocked says whether others must reckon with what a pod uses: it was admitted,
 // in this life of the process or, as its status, the runtime or the checkpoint of
-// allocations shows, in an earlier one. One that has ended uses nothing, unless somebody else has written
-// that and it runs. The Registry's lock is held.
-func (w *worker) counts() bool {
+// allocations shows, in an earlier one. One that has ended uses nothing, unless
+// somebody else has written that and it runs.
+func (w *worker) countsLocked() bool {
 	o, there := w.reg.observed[w.uid]
 	if podutil.TerminalPhase(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
 		return false
@@ -183,7 +183,7 @@ func running(c podstate.Container) bool {
 	return c.State == podstate.StateRunning || c.State == podstate.StateUnknown
 }
 
-// accept notes that a pod was admitted in an earlier life of this process, and
+// accept notes that a pod was admitted in a previous run, and
 // returns what it was allocated there: from here on it may be allocated something
 // else at any time.
 func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok bool) {
@@ -194,8 +194,8 @@ func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok
 	}
 	w.admission = podstate.Admitted
 	w.pendingSince = since
-	had, generation := w.former()
-	w.allot(had, generation)
+	had, generation := w.formerLocked()
+	w.allotLocked(had, generation)
 	return had, true
 }
 
@@ -208,21 +208,20 @@ func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 	if w == nil || w.pod == nil {
 		return false
 	}
-	w.stop(stop)
+	w.stopLocked(stop)
 	return true
 }
 
-// goOnEnding goes on with what an earlier life has decided. The Registry's lock
-// is held.
-func (w *worker) goOnEnding() {
+// goOnEndingLocked goes on with what a previous run has decided.
+func (w *worker) goOnEndingLocked() {
 	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !podutil.TerminalPhase(w.pod.Status.Phase) {
 		w.leaving = true
 		w.tell(func(in *inbox) { in.stop, in.stopKept = stop, true })
 	}
 }
 
-// stop tells a worker to end its pod. The Registry's lock is held.
-func (w *worker) stop(stop podstate.Stop) {
+// stopLocked tells a worker to end its pod.
+func (w *worker) stopLocked(stop podstate.Stop) {
 	w.leaving = true
 	w.tell(func(in *inbox) { in.stop = &stop })
 }

@@ -119,7 +119,7 @@ func TestAPodWhoseSandboxIsListedAndNotLookedAtYetCounts(t *testing.T) {
 		if tc.observed != nil {
 			r.observed["u"] = *tc.observed
 		}
-		if got := w.counts(); got != tc.want {
+		if got := w.countsLocked(); got != tc.want {
 			t.Errorf("%s: it counts: %v", name, got)
 		}
 	}

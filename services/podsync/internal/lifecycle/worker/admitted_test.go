@@ -154,7 +154,7 @@ func TestAPodWhoseAllocationIsKeptCounts(t *testing.T) {
 		kept.pod, kept.source = asks(pod, 2, "90", "10Mi"), "api"
 		other.pod, other.source = newPod("other", sized("90", "10Mi")), "api"
 		r.reg.workers[kept.uid], r.reg.workers[other.uid] = kept, other
-		active := r.reg.active(newWorker(r.reg, "asking", 3))
+		active := r.reg.activeLocked(newWorker(r.reg, "asking", 3))
 		if len(active) != 1 || active[0].Spec.Containers[0].Resources.Requests.Cpu().String() != "1" {
 			t.Errorf("others reckon with %+v", active)
 		}

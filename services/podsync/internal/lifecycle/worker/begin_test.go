@@ -17,11 +17,11 @@ func TestWhatWasLeftForAPodThatDoesNotComeBackIsSeenTo(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{After: time.Second})}})
 			synctest.Wait()
-			strangers := 0
+			orphans := 0
 			work := r.reg.begin
 			r.reg.begin = func(w *worker) {
 				if w.pod == nil {
-					strangers++
+					orphans++
 				}
 				work(w)
 			}
@@ -42,8 +42,8 @@ func TestWhatWasLeftForAPodThatDoesNotComeBackIsSeenTo(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if (strangers > 0) == back {
-				t.Errorf("%s: %d workers without a pod", name, strangers)
+			if (orphans > 0) == back {
+				t.Errorf("%s: %d workers without a pod", name, orphans)
 			}
 		})
 	}

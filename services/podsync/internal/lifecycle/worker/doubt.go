@@ -12,7 +12,7 @@ import (
 func (r *Registry) Doubt(src string, some bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.sayDoubted()
+	defer r.sayDoubtedLocked()
 	if some {
 		r.doubts[src] = true
 		return
@@ -23,14 +23,14 @@ func (r *Registry) Doubt(src string, some bool) {
 	}
 	for uid := range r.observed {
 		if r.workers[uid] == nil {
-			r.unknown(uid)
+			r.unknownLocked(uid)
 		}
 	}
 }
 
-// doubted says whether a pod that no source knows may be wanted all the same: a static
-// one whose name no other pod has. The lock is held.
-func (r *Registry) doubted(uid types.UID) bool {
+// doubtedLocked says whether a pod that no source knows may be wanted all the same: a
+// static one whose name no other pod has.
+func (r *Registry) doubtedLocked(uid types.UID) bool {
 	o, runs := r.observed[uid]
 	if len(r.doubts) == 0 || !runs || o.StaticOf == "" {
 		return false
@@ -48,22 +48,22 @@ func (r *Registry) InDoubt(namespace, name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, o := range r.observed {
-		if o.StaticOf == namespace+"/"+name && r.workers[uid] == nil && r.doubted(uid) {
+		if o.StaticOf == namespace+"/"+name && r.workers[uid] == nil && r.doubtedLocked(uid) {
 			return true
 		}
 	}
 	return false
 }
 
-// sayDoubted tells which pods are in doubt when that has changed: nobody probes or
-// restarts them meanwhile. The lock is held.
-func (r *Registry) sayDoubted() {
+// sayDoubtedLocked tells which pods are in doubt when that has changed: nobody probes
+// or restarts them meanwhile.
+func (r *Registry) sayDoubtedLocked() {
 	if r.deps.InDoubt == nil || !r.sweeping || len(r.doubts) == 0 && len(r.inDoubt) == 0 {
 		return
 	}
 	var pods []string
 	for uid, o := range r.observed {
-		if r.workers[uid] != nil || !r.doubted(uid) {
+		if r.workers[uid] != nil || !r.doubtedLocked(uid) {
 			continue
 		}
 		pod := o.StaticOf
@@ -79,16 +79,16 @@ func (r *Registry) sayDoubted() {
 	}
 }
 
-// unknown ends what is in the runtime of a pod that no source knows, unless it is in
-// doubt: then its mirror stays as long as something of it is there. The lock is held.
-func (r *Registry) unknown(uid types.UID) {
+// unknownLocked ends what is in the runtime of a pod that no source knows, unless it is
+// in doubt: then its mirror stays as long as something of it is there.
+func (r *Registry) unknownLocked(uid types.UID) {
 	o, there := r.observed[uid]
 	switch {
 	case !there:
 		r.deps.Mirrors.Ended(uid)
-	case r.doubted(uid):
-		r.deps.Mirrors.Stranger(uid)
+	case r.doubtedLocked(uid):
+		r.deps.Mirrors.Orphan(uid)
 	case len(o.Sandboxes)+len(o.Containers) > 0:
-		r.orphan(uid)
+		r.orphanLocked(uid)
 	}
 }

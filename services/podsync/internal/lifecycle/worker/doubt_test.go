@@ -17,27 +17,27 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
-// strangers are the static pods whose mirrors stay though no source knows them.
-type strangers struct {
+// orphans are the static pods whose mirrors stay though no source knows them.
+type orphans struct {
 	mu sync.Mutex
 	of map[types.UID]bool
 }
 
-func (s *strangers) Stranger(uid types.UID) {
+func (s *orphans) Orphan(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.of[uid] = true
 }
 
-func (s *strangers) Ended(uid types.UID) {
+func (s *orphans) Ended(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.of, uid)
 }
 
-func (s *strangers) AllKnown() {}
+func (s *orphans) AllKnown() {}
 
-func (s *strangers) String() string {
+func (s *orphans) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprint(slices.Sorted(maps.Keys(s.of)))
@@ -48,7 +48,7 @@ func (s *strangers) String() string {
 func TestWhatRunsOfAStaticPodGoesOnWhileAManifestCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
-		mirrors := &strangers{of: map[types.UID]bool{}}
+		mirrors := &orphans{of: map[types.UID]bool{}}
 		pods := map[string]*v1.Pod{}
 		for name, src := range map[string]string{"broken": "file", "changed": "file", "removed": "file", "deleted": "api"} {
 			pods[name] = newPod(name, v1.Container{Image: "app:1"})

@@ -15,7 +15,7 @@ import (
 // when that is still too many the oldest go. The newest instance of each
 // container stays whatever most is, for what happens next is decided from it.
 // Those that were named before go first: they may be on their way already.
-// Source: kubelet-surface 7.6 and the flag --maximum-dead-containers.
+// Source: the flag --maximum-dead-containers.
 func excess(pods map[types.UID]podstate.Observed, most int, before map[types.UID]map[string]bool) map[types.UID]map[string]bool {
 	type dead struct {
 		uid types.UID
@@ -81,9 +81,8 @@ func excess(pods map[types.UID]podstate.Observed, most int, before map[types.UID
 	return out
 }
 
-// thin tells the workers which of their dead containers are too many on the
-// node. The lock is held.
-func (r *Registry) thin() {
+// thinLocked tells the workers which of their dead containers are too many on the node.
+func (r *Registry) thinLocked() {
 	if r.cfg.MaxDead == nil {
 		return
 	}

@@ -11,14 +11,14 @@ import (
 // apiSource is the source whose pods have unique names by themselves.
 const apiSource = "api"
 
-// hold keeps a static pod back while an earlier one of its name has not ended:
-// they run one after the other. The earlier one may be of a former life of this
-// process, when the manifest was changed in between. The lock is held.
-func (r *Registry) hold(w *worker) {
+// holdLocked keeps a static pod back while an earlier one of its name has not ended:
+// they run one after the other. The earlier one may be of a previous run
+// , when the manifest was changed in between.
+func (r *Registry) holdLocked(w *worker) {
 	if w.source == apiSource {
 		return
 	}
-	if r.forerunner(w) {
+	if r.forerunnerLocked(w) {
 		w.held = true
 		return
 	}
@@ -32,19 +32,19 @@ func (r *Registry) hold(w *worker) {
 	w.held = false
 }
 
-// forerunner says whether containers of a pod that no source knows have, or may
-// have, the static pod's name. It is ended as soon as the sources of static pods
-// have been heard: the apiserver, which may be this very pod, has no say in it. So is
-// what is left of one that runs no more. The lock is held.
-func (r *Registry) forerunner(w *worker) bool {
+// forerunnerLocked says whether containers of a pod that no source knows have, or may
+// have, the static pod's name. It is ended as soon as the sources of static pods have
+// been heard: the apiserver, which may be this very pod, has no say in it. So is what
+// is left of one that runs no more.
+func (r *Registry) forerunnerLocked(w *worker) bool {
 	found := false
 	for uid, o := range r.observed {
 		other := r.workers[uid]
 		if uid == w.uid || o.StaticOf != w.pod.Namespace+"/"+w.pod.Name || other != nil && other.pod != nil {
 			continue
 		}
-		if other == nil && o.Known && r.staticHeard() && r.life != nil && !r.closed {
-			r.orphan(uid)
+		if other == nil && o.Known && r.staticHeardLocked() && r.life != nil && !r.closed {
+			r.orphanLocked(uid)
 		}
 		if !o.Known || slices.ContainsFunc(o.Containers, running) {
 			found = true
@@ -53,8 +53,8 @@ func (r *Registry) forerunner(w *worker) bool {
 	return found
 }
 
-// staticHeard says whether all sources of static pods were heard. The lock is held.
-func (r *Registry) staticHeard() bool {
+// staticHeardLocked says whether all sources of static pods were heard.
+func (r *Registry) staticHeardLocked() bool {
 	for _, src := range r.cfg.Sources {
 		if src != apiSource && !r.ready[src] {
 			return false
@@ -63,13 +63,13 @@ func (r *Registry) staticHeard() bool {
 	return true
 }
 
-// holdAgain looks again at the pods that are held back. The lock is held.
-func (r *Registry) holdAgain() {
+// holdAgainLocked looks again at the pods that are held back.
+func (r *Registry) holdAgainLocked() {
 	for _, w := range r.workers {
 		if !w.held {
 			continue
 		}
-		if r.hold(w); !w.held {
+		if r.holdLocked(w); !w.held {
 			w.tell(func(*inbox) {})
 		}
 	}
@@ -92,20 +92,20 @@ func (r *Registry) finished(w *worker) {
 	r.deps.Allocations.Forget(w.uid)
 	r.deps.Standing.Forget(w.uid)
 	r.deps.Ends.Forget(w.uid)
-	r.settle(nil, triggerRemoved)
+	r.settleLocked(nil, triggerRemoved)
 	o := r.observed[w.uid]
 	if left := len(o.Sandboxes)+len(o.Containers) > 0 || w.keptLogs; left && w.again == nil {
-		r.orphan(w.uid)
+		r.orphanLocked(w.uid)
 	}
 	if w.again != nil {
-		next := r.add(w.uid)
+		next := r.addLocked(w.uid)
 		next.pod, next.source = w.again, w.againSource
 		next.in.pod = w.again
 		r.deps.Metrics.restarted(w.againSource != apiSource)
-		r.hold(next)
-		r.start(next)
+		r.holdLocked(next)
+		r.startLocked(next)
 	}
-	r.holdAgain()
+	r.holdAgainLocked()
 	for _, other := range r.workers {
 		if other.admission == podstate.AdmissionPending && !other.held {
 			other.tell(func(*inbox) {})
@@ -136,18 +136,18 @@ func (r *Registry) note(w *worker, stopped bool) {
 	w.stopped = stopped
 	if stopped {
 		r.deps.Mirrors.Ended(w.uid)
-		r.settle(nil, triggerRemoved)
+		r.settleLocked(nil, triggerRemoved)
 	}
 	if stopped {
-		r.askAgain()
+		r.askAgainLocked()
 		if w.source != apiSource {
 			r.deps.Ends.Forget(w.uid) // a later podsync begins it anew, as after any end
 		}
 	}
 }
 
-// askAgain lets pods that wait for admission ask again. The lock is held.
-func (r *Registry) askAgain() {
+// askAgainLocked lets pods that wait for admission ask again.
+func (r *Registry) askAgainLocked() {
 	for _, other := range r.workers {
 		if other.admission == podstate.AdmissionPending && !other.held {
 			other.tell(func(*inbox) {})

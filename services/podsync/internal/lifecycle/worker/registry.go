@@ -46,7 +46,7 @@ type Status interface {
 type Probes interface {
 	Set(pod *v1.Pod, targets []podstate.Target)
 	Remove(uid types.UID)
-	// Results are the last ones, also those of a former life of this process.
+	// Results are the last ones, also those of a previous run.
 	Results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult
 }
 
@@ -61,7 +61,7 @@ type Standing interface {
 
 // Ends is what the node decided to end; *stopping.Keeper has it.
 type Ends interface {
-	// Of is the decision of an earlier life; nil when there is none.
+	// Of is the decision of a previous run; nil when there is none.
 	Of(uid types.UID) *podstate.Stop
 	Forget(uid types.UID)
 	Prune(exists func(types.UID) bool)
@@ -78,9 +78,9 @@ type Events interface {
 // Mirrors is told what becomes of static pods; *mirror.Keeper has it. Its
 // methods must not block and not call the Registry.
 type Mirrors interface {
-	// Stranger names a pod that runs though no source knows it.
-	Stranger(uid types.UID)
-	// AllKnown says that all those of an earlier life of this process were named.
+	// Orphan names a pod that runs though no source knows it.
+	Orphan(uid types.UID)
+	// AllKnown says that all those of a previous run were named.
 	AllKnown()
 	// Ended says that nothing of a pod runs any more.
 	Ended(uid types.UID)
@@ -88,9 +88,9 @@ type Mirrors interface {
 
 type noMirrors struct{}
 
-func (noMirrors) Stranger(types.UID) {}
-func (noMirrors) AllKnown()          {}
-func (noMirrors) Ended(types.UID)    {}
+func (noMirrors) Orphan(types.UID) {}
+func (noMirrors) AllKnown()        {}
+func (noMirrors) Ended(types.UID)  {}
 
 // Pods shows the pods to others; *podcache.Pods has it.
 type Pods interface {
@@ -139,7 +139,7 @@ type Deps struct {
 	// Resize decides on a resize: nil when it can be allocated. It must not
 	// block and not call the Registry.
 	Resize func(ResizeQuestion) *podstate.ResizePending
-	// Allocations is what pods were allocated in earlier lives; nil for nothing.
+	// Allocations is what pods were allocated in previous runs; nil for nothing.
 	Allocations Allocations
 	// Node is what of the node matters to a status; it must not block.
 	Node func() Node
@@ -228,7 +228,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.life = ctx
 	for _, w := range r.workers {
-		r.start(w)
+		r.startLocked(w)
 	}
 	r.mu.Unlock()
 	r.sweep()
@@ -240,8 +240,8 @@ func (r *Registry) Run(ctx context.Context) error {
 	return nil
 }
 
-// start lets a worker work. The lock is held.
-func (r *Registry) start(w *worker) {
+// startLocked lets a worker work.
+func (r *Registry) startLocked(w *worker) {
 	if r.life == nil || r.closed || w.working {
 		return
 	}
@@ -253,7 +253,7 @@ func (r *Registry) start(w *worker) {
 func (r *Registry) Set(pod *v1.Pod, src string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.sayDoubted()
+	defer r.sayDoubtedLocked()
 	if r.ended[pod.UID] {
 		if pod.DeletionTimestamp != nil {
 			return // what is left of a pod that we have ended ourselves
@@ -263,13 +263,13 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 	w := r.workers[pod.UID]
 	switch {
 	case w == nil:
-		w = r.add(pod.UID)
+		w = r.addLocked(pod.UID)
 		w.pod, w.source = pod, src
-		r.hold(w)
+		r.holdLocked(w)
 		// Before it works: without a pod it would begin to end one.
 		w.tell(func(in *inbox) { in.pod = pod })
-		w.goOnEnding()
-		r.start(w)
+		w.goOnEndingLocked()
+		r.startLocked(w)
 		return
 	case w.pod == nil || w.gone:
 		// It is being ended; it begins anew when that is done.
@@ -280,9 +280,9 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		if podutil.TerminalPhase(pod.Status.Phase) {
 			r.deps.Ends.Forget(pod.UID) // the apiserver knows
 		}
-		w.regrant()
+		w.regrantLocked()
 		if w.preempted && w.stopped {
-			r.askAgain() // whoever needs its room may have waited for this
+			r.askAgainLocked() // whoever needs its room may have waited for this
 		}
 	}
 	w.tell(func(in *inbox) { in.pod = pod })
@@ -311,7 +311,7 @@ func (r *Registry) Remove(uid types.UID, src string) {
 func (r *Registry) Ready(src string) {
 	r.mu.Lock()
 	r.ready[src] = true
-	r.holdAgain()
+	r.holdAgainLocked()
 	r.mu.Unlock()
 	r.sweep()
 }
@@ -336,13 +336,13 @@ func (r *Registry) Observe(uid types.UID, o podstate.Observed) {
 	if w := r.workers[uid]; w != nil {
 		w.tell(func(in *inbox) { in.observed = &o })
 	} else if r.sweeping {
-		r.unknown(uid)
+		r.unknownLocked(uid)
 	}
 	if o.StaticOf != "" {
-		r.holdAgain()
+		r.holdAgainLocked()
 	}
-	r.thin()
-	r.sayDoubted()
+	r.thinLocked()
+	r.sayDoubtedLocked()
 }
 
 // RuntimeSeen implements observe.Sink.
@@ -350,7 +350,7 @@ func (r *Registry) RuntimeSeen() {
 	r.mu.Lock()
 	r.seen = true
 	for uid, w := range r.workers {
-		o := r.current(uid)
+		o := r.currentLocked(uid)
 		w.tell(func(in *inbox) { in.observed = &o })
 	}
 	r.mu.Unlock()
@@ -360,8 +360,8 @@ func (r *Registry) RuntimeSeen() {
 // RuntimeChanged implements observe.Sink.
 func (r *Registry) RuntimeChanged(observe.Runtime) { r.Recheck() }
 
-// current is what is known of a pod in the runtime. The lock is held.
-func (r *Registry) current(uid types.UID) podstate.Observed {
+// currentLocked is what is known of a pod in the runtime.
+func (r *Registry) currentLocked(uid types.UID) podstate.Observed {
 	if o, ok := r.observed[uid]; ok {
 		return o
 	}
@@ -372,7 +372,7 @@ func (r *Registry) current(uid types.UID) podstate.Observed {
 func (r *Registry) Recheck() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settle(nil, triggerNode)
+	r.settleLocked(nil, triggerNode)
 	for _, w := range r.workers {
 		w.tell(func(*inbox) {})
 	}
@@ -396,7 +396,7 @@ func (r *Registry) sweep() {
 		return
 	}
 	r.sweeping = true
-	known := func(uid types.UID) bool { return r.workers[uid] != nil || r.doubted(uid) }
+	known := func(uid types.UID) bool { return r.workers[uid] != nil || r.doubtedLocked(uid) }
 	r.deps.Allocations.Prune(known)
 	r.deps.Ends.Prune(known)
 	r.deps.Standing.Prune(known)
@@ -406,11 +406,11 @@ func (r *Registry) sweep() {
 	pods, life := len(r.workers), r.life
 	for uid := range r.observed {
 		if r.workers[uid] == nil {
-			r.unknown(uid)
+			r.unknownLocked(uid)
 		}
 	}
 	r.deps.Mirrors.AllKnown()
-	r.sayDoubted()
+	r.sayDoubtedLocked()
 	logr.FromContextOrDiscard(life).Info("All sources and the runtime were seen", "pods", pods, "podsThatNoSourceKnows", len(r.workers)-pods)
 	if r.deps.OnDisk != nil {
 		r.running.Go(func() { r.sweepDisk(life) })
@@ -424,25 +424,25 @@ func (r *Registry) sweepDisk(life context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, uid := range disk {
-		if r.workers[uid] == nil && !r.doubted(uid) {
-			r.orphan(uid)
+		if r.workers[uid] == nil && !r.doubtedLocked(uid) {
+			r.orphanLocked(uid)
 		}
 	}
 }
 
-// orphan makes a worker that ends a pod no source knows. The lock is held.
-func (r *Registry) orphan(uid types.UID) {
+// orphanLocked makes a worker that ends a pod no source knows.
+func (r *Registry) orphanLocked(uid types.UID) {
 	r.deps.Metrics.orphaned()
-	r.deps.Mirrors.Stranger(uid)
-	r.start(r.add(uid))
+	r.deps.Mirrors.Orphan(uid)
+	r.startLocked(r.addLocked(uid))
 }
 
-// add makes a worker. The lock is held.
-func (r *Registry) add(uid types.UID) *worker {
+// addLocked makes a worker.
+func (r *Registry) addLocked(uid types.UID) *worker {
 	r.seq++
 	w := newWorker(r, uid, r.seq)
 	r.workers[uid] = w
-	o := r.current(uid)
+	o := r.currentLocked(uid)
 	w.in.observed = &o
 	if ids, ok := r.excess[uid]; ok {
 		w.in.excess = &ids

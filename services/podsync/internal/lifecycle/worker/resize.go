@@ -53,21 +53,20 @@ type grant struct {
 	asked *v1.Pod
 }
 
-// allot notes what a pod that is admitted has. The lock is held.
-func (w *worker) allot(a resize.Allocation, generation int64) {
+// allotLocked notes what a pod that is admitted has.
+func (w *worker) allotLocked(a resize.Allocation, generation int64) {
 	w.grant = grant{known: true, allocated: a, generation: generation, pod: a.Apply(w.pod), since: w.pendingSince}
 }
 
-// regrant keeps grant.pod at the newest pod. The lock is held.
-func (w *worker) regrant() {
+// regrantLocked keeps grant.pod at the newest pod.
+func (w *worker) regrantLocked() {
 	if w.grant.known && w.pod != nil {
 		w.grant.pod = w.grant.allocated.Apply(w.pod)
 	}
 }
 
-// resizing says whether the pod is to have something else than it has. The lock
-// is held.
-func (w *worker) resizing() bool {
+// resizingLocked says whether the pod is to have something else than it has.
+func (w *worker) resizingLocked() bool {
 	return w.grant.known && w.grant.pod != w.pod && w.admission == podstate.Admitted && !w.stopped && !w.gone &&
 		w.pod != nil && w.pod.DeletionTimestamp == nil
 }
@@ -77,20 +76,20 @@ func (r *Registry) resizeState(w *worker, again bool) grant {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case !w.resizing():
+	case !w.resizingLocked():
 		w.grant.pending, w.grant.asked, w.grant.since = nil, nil, time.Time{}
 	case w.grant.asked != w.pod:
-		r.settle(w, triggerUpdated)
+		r.settleLocked(w, triggerUpdated)
 	case again:
-		r.settle(w, triggerPeriodic)
+		r.settleLocked(w, triggerPeriodic)
 	}
 	return w.grant
 }
 
-// settle decides on all resizes that wait, in their order, until none of them
-// can be allocated: one that is may make room for others. asking knows by
-// itself that it has been decided on; nil when nobody asks. The lock is held.
-func (r *Registry) settle(asking *worker, trigger string) {
+// settleLocked decides on all resizes that wait, in their order, until none of them can
+// be allocated: one that is may make room for others. asking knows by itself that it
+// has been decided on; nil when nobody asks.
+func (r *Registry) settleLocked(asking *worker, trigger string) {
 	for r.settleOne(asking, trigger) {
 		trigger = triggerResized
 	}
@@ -99,32 +98,32 @@ func (r *Registry) settle(asking *worker, trigger string) {
 func (r *Registry) settleOne(asking *worker, trigger string) bool {
 	var waiting []*worker
 	for _, w := range r.workers {
-		if w.resizing() {
+		if w.resizingLocked() {
 			waiting = append(waiting, w)
 		}
 	}
 	slices.SortFunc(waiting, func(a, b *worker) int { return resize.Compare(a.turn(), b.turn()) })
 	for _, w := range waiting {
-		pending := r.deps.Resize(ResizeQuestion{Pod: w.pod, Allocated: w.grant.pod, Static: w.source != apiSource, Active: r.active(w)})
+		pending := r.deps.Resize(ResizeQuestion{Pod: w.pod, Allocated: w.grant.pod, Static: w.source != apiSource, Active: r.activeLocked(w)})
 		if pending == nil {
 			r.deps.Metrics.allocated(w.grant.pending, trigger)
-			w.allot(resize.Of(w.pod), w.pod.Generation)
+			w.allotLocked(resize.Of(w.pod), w.pod.Generation)
 			w.grant.since = time.Time{}
 			if w != asking {
 				w.tell(func(*inbox) {})
 			}
 			return true
 		}
-		if w.defers(pending, w != asking) {
+		if w.defersLocked(pending, w != asking) {
 			r.deps.Metrics.pending(pending)
 		}
 	}
 	return false
 }
 
-// defers notes that a resize has to wait, or can never be, and says whether that
-// is news. The lock is held.
-func (w *worker) defers(pending *podstate.ResizePending, tell bool) bool {
+// defersLocked notes that a resize has to wait, or can never be, and says whether that
+// is news.
+func (w *worker) defersLocked(pending *podstate.ResizePending, tell bool) bool {
 	pending.Generation = w.pod.Generation
 	if w.grant.since.IsZero() {
 		w.grant.since = time.Now()
@@ -141,39 +140,39 @@ func (w *worker) turn() resize.Waiting {
 	return resize.Waiting{Desired: w.pod, Allocated: w.grant.pod, Since: w.grant.since}
 }
 
-// active are the other pods that others must reckon with, with what they are
-// allocated. The lock is held.
-func (r *Registry) active(w *worker) []*v1.Pod {
+// activeLocked are the other pods that others must reckon with, with what they are
+// allocated.
+func (r *Registry) activeLocked(w *worker) []*v1.Pod {
 	var pods []*v1.Pod
 	for _, other := range r.workers {
-		if other != w && other.pod != nil && !other.stopped && (other.counts() || other.claiming) {
-			pods = append(pods, other.allocated())
+		if other != w && other.pod != nil && !other.stopped && (other.countsLocked() || other.claiming) {
+			pods = append(pods, other.allocatedLocked())
 		}
 	}
 	return pods
 }
 
-// allocated is the pod with what it is allocated. The lock is held.
-func (w *worker) allocated() *v1.Pod {
+// allocatedLocked is the pod with what it is allocated.
+func (w *worker) allocatedLocked() *v1.Pod {
 	switch {
 	case w.grant.known:
 		return w.grant.pod
-	case w.admission == podstate.AdmissionPending && !w.claiming: // of an earlier life, not taken up yet
-		a, _ := w.former()
+	case w.admission == podstate.AdmissionPending && !w.claiming: // of a previous run, not taken up yet
+		a, _ := w.formerLocked()
 		return a.Apply(w.pod)
 	}
 	return w.pod
 }
 
-// former is what a pod was allocated in an earlier life of this process: what is
-// kept of it, or else what its sandbox was made with. Where the former was lost, or
-// the sandbox is, its status says it. A pod of which nothing says it has what its
-// spec asks for. The lock is held.
-func (w *worker) former() (a resize.Allocation, generation int64) {
+// formerLocked is what a pod was allocated in a previous run: what is
+// kept of it, or else what its sandbox was made with. Where the former was lost,
+// or the sandbox is, its status says it. A pod of which nothing says it has what its
+// spec asks for.
+func (w *worker) formerLocked() (a resize.Allocation, generation int64) {
 	if e, ok := w.reg.deps.Allocations.Get(w.uid); ok {
 		return e.Allocation, e.Generation
 	}
-	made, at, known := w.allocatedBySandbox()
+	made, at, known := w.allocatedBySandboxLocked()
 	if known && !w.reg.deps.Allocations.Lost(at) {
 		return made, 0
 	}
@@ -186,21 +185,21 @@ func (w *worker) former() (a resize.Allocation, generation int64) {
 	return resize.Of(w.pod), 0
 }
 
-// allocatedBySandbox is what the pod's newest sandbox was made for, and when; at
-// no time where there is none. The lock is held.
-func (w *worker) allocatedBySandbox() (a resize.Allocation, made time.Time, known bool) {
-	if o := w.reg.current(w.uid); len(o.Sandboxes) > 0 {
+// allocatedBySandboxLocked is what the pod's newest sandbox was made for, and when; at
+// no time where there is none.
+func (w *worker) allocatedBySandboxLocked() (a resize.Allocation, made time.Time, known bool) {
+	if o := w.reg.currentLocked(w.uid); len(o.Sandboxes) > 0 {
 		a, known = resize.Decode(o.Sandboxes[0].Allocated)
 		return a, o.Sandboxes[0].CreatedAt, known
 	}
 	return resize.Allocation{}, time.Time{}, false
 }
 
-// resume takes up what an earlier life of this process had allocated, a. Whether
+// resume takes up what a previous run had allocated, a. Whether
 // that was carried out to its end, the status says that it had told.
 func (w *worker) resume(a resize.Allocation) {
 	w.reg.mu.Lock()
-	made, at, known := w.allocatedBySandbox()
+	made, at, known := w.allocatedBySandboxLocked()
 	w.reg.mu.Unlock()
 	e, resized := w.reg.deps.Allocations.Get(w.uid)
 	switch {
@@ -241,8 +240,9 @@ func conditionOf(st *v1.PodStatus, t v1.PodConditionType) (v1.PodCondition, bool
 	return v1.PodCondition{}, false
 }
 
-// waitedSince is when the pod's resize began to wait, as an earlier life of this
-// process has told; zero when it does not wait.
+// waitedSince is when the pod's resize began to wait, as a previous run
+//
+//	has told; zero when it does not wait.
 func waitedSince(st *v1.PodStatus) time.Time {
 	c, _ := conditionOf(st, v1.PodResizePending)
 	return c.LastTransitionTime.Time

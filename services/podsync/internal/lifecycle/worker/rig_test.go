@@ -204,7 +204,7 @@ type rig struct {
 	keep  func() error
 	store *allocation.Store
 	ends  *stopping.Keeper
-	// spoiled: what an earlier life kept cannot be read.
+	// spoiled: what a previous run kept cannot be read.
 	spoiled bool
 	// capacity is what all pods together may ask for of the cpu; no bound when zero.
 	capacity int64

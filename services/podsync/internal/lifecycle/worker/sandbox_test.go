@@ -41,7 +41,7 @@ func TestTheObjectStaysUntilTheNetworkOfItsPodIsDown(t *testing.T) {
 		if stops.Load() < 3 || r.e.isFinished(pod.UID) || len(r.eventsWith("FailedKillPod")) == 0 {
 			t.Fatalf("within a minute: stopped %d times, object deleted %v, events %q", stops.Load(), r.e.isFinished(pod.UID), r.e.said())
 		}
-		r.stop() // what the earlier life has tried says nothing to the next
+		r.stop() // what the previous run has tried says nothing to the next
 		mended.Store(true)
 		r.start()
 		r.reg.Ready("api")
@@ -49,7 +49,7 @@ func TestTheObjectStaysUntilTheNetworkOfItsPodIsDown(t *testing.T) {
 		before := stops.Load()
 		r.until("finished", time.Minute, func() bool { return r.e.isFinished(pod.UID) })
 		if n := stops.Load() - before; n != 1 {
-			t.Errorf("the next life stopped it %d times", n)
+			t.Errorf("the next run stopped it %d times", n)
 		}
 	})
 }

@@ -40,7 +40,7 @@ type worker struct {
 	claiming  bool // others are being stopped to make room for it
 	stopped   bool // nothing of it runs any more
 	grant     grant
-	// pendingSince is since when its resize waited in an earlier life.
+	// pendingSince is since when its resize waited in a previous run.
 	pendingSince time.Time
 	working      bool
 
@@ -59,7 +59,7 @@ type worker struct {
 	askResize   time.Time
 	resizeBegan time.Time
 	started     bool // planned at least once
-	// begun: the pod was admitted in an earlier life of this process.
+	// begun: the pod was admitted in a previous run.
 	begun     bool
 	deleting  *v1.Pod // whose deletion was taken in last
 	versioned *v1.Pod // what State.Volumes.Version was counted for
@@ -95,7 +95,7 @@ type inbox struct {
 	hooks    map[string]podstate.Hook
 	done     []outcome
 	stop     *podstate.Stop
-	stopKept bool // stop was kept by an earlier life
+	stopKept bool // stop was kept by a previous run
 	objects  bool
 	excess   *map[string]bool
 }

@@ -33,14 +33,14 @@ type Config struct {
 type Deps struct {
 	// Client is nil when there is no apiserver: events are logged only.
 	Client kubernetes.Interface
-	// Lull waits until the node has nothing to do that somebody waits for, in a
+	// WaitIdle waits until the node has nothing to do that somebody waits for, in a
 	// moment that began no sooner than since, at most until the time is up. Nil:
 	// events are sent at once.
-	Lull func(ctx context.Context, since, until time.Time)
+	WaitIdle func(ctx context.Context, since, until time.Time)
 }
 
-// patience is how long an event is held back on a busy node.
-const patience = 2 * time.Second
+// mostHeld is how long an event is held back on a busy node.
+const mostHeld = 2 * time.Second
 
 // mostMessage bounds an event's message, in bytes: what the spec of a pod says may be
 // in it, a megabyte, and each event is written to the apiserver and its database.
@@ -81,7 +81,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	if r.deps.Client != nil {
-		broadcaster.StartRecordingToSink(r.patient(ctx, &typedv1.EventSinkImpl{Interface: r.deps.Client.CoreV1().Events("")}))
+		broadcaster.StartRecordingToSink(r.idleSink(ctx, &typedv1.EventSinkImpl{Interface: r.deps.Client.CoreV1().Events("")}))
 	}
 	r.mu.Lock()
 	r.logger = klog.FromContext(ctx).WithName("event")

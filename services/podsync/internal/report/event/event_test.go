@@ -104,7 +104,7 @@ func TestEventsWaitForAQuietMomentInTheirOrder(t *testing.T) {
 		server := fakeapiserver.New(fakeapiserver.Config{Seed: 1})
 		defer server.Close()
 		busy := idle.New()
-		r := New(Config{NodeName: "n"}, Deps{Client: server.Client(), Lull: busy.Lull})
+		r := New(Config{NodeName: "n"}, Deps{Client: server.Client(), WaitIdle: busy.WaitIdle})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx) }()
@@ -129,7 +129,7 @@ func TestEventsWaitForAQuietMomentInTheirOrder(t *testing.T) {
 		}
 		defer busy.Begin()()
 		r.Container(testPod(), "c", v1.EventTypeNormal, "Started", "third")
-		time.Sleep(patience + 100*time.Millisecond)
+		time.Sleep(mostHeld + 100*time.Millisecond)
 		if n := len(server.Events()); n != 3 {
 			t.Errorf("%d events after as long as one waits", n)
 		}

@@ -48,9 +48,9 @@ func (g *Gate) add(n int) {
 	}
 }
 
-// Lull waits until nothing has been under way for a moment that began no sooner
+// WaitIdle waits until nothing has been under way for a moment that began no sooner
 // than since, until the time is up, or until ctx is done.
-func (g *Gate) Lull(ctx context.Context, since, until time.Time) {
+func (g *Gate) WaitIdle(ctx context.Context, since, until time.Time) {
 	for ctx.Err() == nil {
 		g.mu.Lock()
 		busy, from, changed := g.busy > 0, g.since, g.changed

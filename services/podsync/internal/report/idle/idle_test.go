@@ -33,7 +33,7 @@ func TestALullComesWhenNothingHasBeenUnderWayForAMoment(t *testing.T) {
 				}
 				synctest.Wait()
 				began := time.Now()
-				g.Lull(t.Context(), began, began.Add(time.Second))
+				g.WaitIdle(t.Context(), began, began.Add(time.Second))
 				if took := time.Since(began); took != tc.want {
 					t.Errorf("it came after %v, want %v", took, tc.want)
 				}
@@ -50,7 +50,7 @@ func TestALullIsNotWaitedForBeyondItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		g.Lull(ctx, began, began.Add(time.Hour))
+		g.WaitIdle(ctx, began, began.Add(time.Hour))
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("it waited for %v", took)
 		}
@@ -60,7 +60,7 @@ func TestALullIsNotWaitedForBeyondItsContext(t *testing.T) {
 func TestWhatIsOldNeedNotWaitForAQuietMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		New().Lull(t.Context(), began.Add(-time.Minute), began.Add(time.Second))
+		New().WaitIdle(t.Context(), began.Add(-time.Minute), began.Add(time.Second))
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it waited for %v", took)
 		}

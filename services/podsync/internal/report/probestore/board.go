@@ -22,7 +22,7 @@ type Board struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]*rows
-	// kept are the results that the last life of this process had, until their
+	// kept are the results that the previous run had, until their
 	// pod has targets.
 	kept memory
 
@@ -134,7 +134,7 @@ func (b *Board) Remove(uid types.UID) {
 		b.drop(uid, r, key)
 	}
 	delete(b.pods, uid)
-	b.remember(r.pod)
+	b.rememberLocked(r.pod)
 }
 
 // Prune drops what was kept of pods that do not exist any more.
@@ -148,8 +148,7 @@ func (b *Board) Prune(exists func(types.UID) bool) {
 	}
 }
 
-// Results returns the last results of a pod, those of the last life of this
-// process included.
+// Results returns the last results of a pod, those of the previous run included.
 func (b *Board) Results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -226,7 +225,7 @@ func (b *Board) take(r Result) bool {
 	old, had := pod.results[r.ProbeKey]
 	pod.results[r.ProbeKey] = r.ProbeResult
 	if !had || old.Success != r.Success || old.ContainerID != r.ContainerID {
-		b.remember(pod.pod)
+		b.rememberLocked(pod.pod)
 	}
 	return !had || old != r.ProbeResult
 }

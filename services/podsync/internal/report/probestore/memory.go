@@ -32,9 +32,8 @@ func (m memory) results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResul
 	return out
 }
 
-// remember asks Run to write when the pod is one whose results are kept. The
-// lock is held.
-func (b *Board) remember(pod *v1.Pod) {
+// rememberLocked asks Run to write when the pod is one whose results are kept.
+func (b *Board) rememberLocked(pod *v1.Pod) {
 	if pod != nil && podutil.Static(pod) {
 		b.file.Changed()
 	}

@@ -43,14 +43,14 @@ func (w *Writer) settle(ctx context.Context, uid types.UID) error {
 	for {
 		w.mu.Lock()
 		e := w.entries[uid]
-		if e == nil || e.version == 0 || e.accepted == e.version || e.gone == uid || e.knownOf == uid && over(e.owed(), e.known) {
+		if e == nil || e.version == 0 || e.accepted == e.version || e.gone == uid || e.knownOf == uid && over(e.owedLocked(), e.known) {
 			w.mu.Unlock()
 			return nil
 		}
-		e.hurry = true
+		e.urgent = true
 		changed := make(chan struct{})
 		e.waiters = append(e.waiters, changed)
-		w.look(e)
+		w.lookLocked(e)
 		w.mu.Unlock()
 		select {
 		case <-changed:

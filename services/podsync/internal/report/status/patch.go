@@ -90,7 +90,7 @@ func buildPatch(uid types.UID, desired, known v1.PodStatus) ([]byte, error) {
 		Conditions:                 conditionPatches(desired.Conditions, known.Conditions),
 		HostIPs:                    replaceList(desired.HostIPs),
 	}
-	// What an earlier life sent may arrive after known was read: the address of a
+	// What a previous run sent may arrive after known was read: the address of a
 	// pod that has ended stands, whatever it is.
 	if desired.PodIP != "" || !podutil.TerminalPhase(desired.Phase) {
 		st.patchAddress = &patchAddress{PodIP: orNull(desired.PodIP), PodIPs: replaceList(desired.PodIPs)}

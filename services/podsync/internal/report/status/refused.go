@@ -178,10 +178,10 @@ func putContainer(list *[]v1.ContainerStatus, from []v1.ContainerStatus, name st
 	}
 }
 
-// owed is the status that the apiserver is to have: what is desired, with what
-// the apiserver has in place of each part that it refuses. A refusal ends when
-// its part has changed on either side. Called with the lock held.
-func (e *entry) owed() v1.PodStatus {
+// owedLocked is the status that the apiserver is to have: what is desired, with what
+// the apiserver has in place of each part that it refuses. A refusal ends when its part
+// has changed on either side.
+func (e *entry) owedLocked() v1.PodStatus {
 	if len(e.refused) == 0 {
 		return e.desired
 	}
@@ -195,10 +195,10 @@ func (e *entry) owed() v1.PodStatus {
 	return out
 }
 
-// refuse keeps what is refused for good, and returns what is new of it. A part
-// that is refused although it was left out is not: what is known of the object
-// is old, and a later try will do. Called with the lock held.
-func (e *entry) refuse(found []refusal) []refusal {
+// refuseLocked keeps what is refused for good, and returns what is new of it. A part
+// that is refused although it was left out is not: what is known of the object is old,
+// and a later try will do.
+func (e *entry) refuseLocked(found []refusal) []refusal {
 	var fresh []refusal
 	for _, r := range found {
 		if !slices.ContainsFunc(e.refused, func(o refusal) bool { return o.Part == r.Part }) {

@@ -59,15 +59,15 @@ func newer(a, b string) bool {
 	return order > 0
 }
 
-// forgotten says whether nobody wants the entry any more: of the same UID there
-// may be another by now, a static pod that has come back, whose status this one
-// must not overwrite. Called with the lock held.
-func (w *Writer) forgotten(e *entry) bool { return w.entries[e.uid] != e }
+// forgottenLocked says whether nobody wants the entry any more: of the same UID there
+// may be another by now, a static pod that has come back, whose status this one must
+// not overwrite.
+func (w *Writer) forgottenLocked(e *entry) bool { return w.entries[e.uid] != e }
 
-// look decides what is to be done for a pod now. Called with the lock held
-// after each change of its entry.
-func (w *Writer) look(e *entry) {
-	if w.ctx == nil || e.busy || e.version == 0 || w.forgotten(e) {
+// lookLocked decides what is to be done for a pod now. It is called after each
+// change of its entry.
+func (w *Writer) lookLocked(e *entry) {
+	if w.ctx == nil || e.busy || e.version == 0 || w.forgottenLocked(e) {
 		return
 	}
 	target, ok := w.target(e)
@@ -75,17 +75,17 @@ func (w *Writer) look(e *entry) {
 		e.wake()
 		return
 	}
-	if e.knownOf == target.UID && same(e.owed(), e.known) {
+	if e.knownOf == target.UID && same(e.owedLocked(), e.known) {
 		e.accepted = e.version
 		e.stopTimer()
 		e.wake()
 		return
 	}
-	w.schedule(e)
+	w.scheduleLocked(e)
 }
 
-// schedule sends the entry's status now or later. Called with the lock held.
-func (w *Writer) schedule(e *entry) {
+// scheduleLocked sends the entry's status now or later.
+func (w *Writer) scheduleLocked(e *entry) {
 	switch {
 	case e.queued:
 		if q := queueOf(e); q < e.queue {
@@ -99,18 +99,18 @@ func (w *Writer) schedule(e *entry) {
 		// it back, and the pod itself has not changed: there is no hurry.
 		w.after(e, max(retryDelay(e.tries), overwritten), true)
 		e.tries++
-	case e.hurry || w.cfg.MinorDelay < 0 || urgent(e.owed(), e.known):
+	case e.urgent || w.cfg.MinorDelay < 0 || urgent(e.owedLocked(), e.known):
 		e.stopTimer()
 		w.enqueue(e)
 	default:
-		if d := w.patience(e); e.timer == nil || time.Now().Add(d).Before(e.due) {
+		if d := w.delay(e); e.timer == nil || time.Now().Add(d).Before(e.due) {
 			w.after(e, d, false)
 		}
 	}
 }
 
-// patience is how long a change that nobody can act on waits for the next one.
-func (w *Writer) patience(e *entry) time.Duration {
+// delay is how long a change that nobody can act on waits for the next one.
+func (w *Writer) delay(e *entry) time.Duration {
 	switch d := w.cfg.MinorDelay; {
 	case e.desired.Phase == v1.PodPending && e.known.Phase == v1.PodPending && e.known.StartTime != nil && e.desired.ObservedGeneration == e.known.ObservedGeneration:
 		return 4 * d
@@ -130,7 +130,7 @@ func (w *Writer) after(e *entry, d time.Duration, retrying bool) {
 			return
 		}
 		e.timer = nil
-		if w.ctx != nil && !e.busy && !e.queued && !w.forgotten(e) {
+		if w.ctx != nil && !e.busy && !e.queued && !w.forgottenLocked(e) {
 			w.enqueue(e)
 		}
 	})
@@ -148,9 +148,9 @@ func retryDelay(tries int) time.Duration {
 // queueOf is the queue for what the entry has to say.
 func queueOf(e *entry) int {
 	switch {
-	case e.hurry || podutil.TerminalPhase(e.desired.Phase):
+	case e.urgent || podutil.TerminalPhase(e.desired.Phase):
 		return ends
-	case urgent(e.owed(), e.known):
+	case urgent(e.owedLocked(), e.known):
 		return news
 	}
 	return minors
@@ -159,11 +159,11 @@ func queueOf(e *entry) int {
 func (w *Writer) enqueue(e *entry) {
 	e.queued, e.queue = true, queueOf(e)
 	w.queues[e.queue] = append(w.queues[e.queue], e)
-	w.pump()
+	w.pumpLocked()
 }
 
-// pump starts requests while there is room. Called with the lock held.
-func (w *Writer) pump() {
+// pumpLocked starts requests while there is room.
+func (w *Writer) pumpLocked() {
 	for w.ctx != nil && w.running < w.cfg.Workers {
 		q := slices.IndexFunc(w.queues[:], func(q []*entry) bool { return len(q) > 0 })
 		if q < 0 {
@@ -173,14 +173,14 @@ func (w *Writer) pump() {
 		w.queues[q] = slices.Delete(w.queues[q], 0, 1)
 		e.queued = false
 		target, ok := w.target(e)
-		if e.busy || !ok || w.forgotten(e) {
+		if e.busy || !ok || w.forgottenLocked(e) {
 			continue // whoever is busy looks again
 		}
 		e.busy = true
 		e.stopTimer()
 		w.running++
 		w.idle.Add(1)
-		go w.send(w.ctx, e, request{target: target, desired: e.owed(), known: e.known, version: e.version})
+		go w.send(w.ctx, e, request{target: target, desired: e.owedLocked(), known: e.known, version: e.version})
 	}
 }
 
@@ -209,26 +209,26 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	w.running--
 	switch {
 	case err == nil:
-		w.accept(e, r, object)
+		w.acceptLocked(e, r, object)
 	case isGone(err):
 		e.gone = r.target.UID
 		e.wake()
 	case len(withheld) > 0:
-		w.look(e) // for the rest
+		w.lookLocked(e) // for the rest
 	default:
 		e.tries++
 		w.away = w.away || isAway(err)
-		if w.ctx != nil && !w.forgotten(e) {
+		if w.ctx != nil && !w.forgottenLocked(e) {
 			delay := max(retryDelay(e.tries), suggested(err))
 			e.retryAt = time.Now().Add(delay)
 			w.after(e, delay, true)
 		}
 	}
-	w.pump()
+	w.pumpLocked()
 }
 
-// accept takes in that the apiserver has a status. Called with the lock held.
-func (w *Writer) accept(e *entry, r request, object *v1.Pod) {
+// acceptLocked takes in that the apiserver has a status.
+func (w *Writer) acceptLocked(e *entry, r request, object *v1.Pod) {
 	if e.knownOf != object.UID || !newer(e.rv, object.ResourceVersion) {
 		// What was sent counts as what is there, even if the apiserver dropped
 		// or a webhook changed some of it: it is not sent again before the
@@ -251,7 +251,7 @@ func (w *Writer) accept(e *entry, r request, object *v1.Pod) {
 	if w.away {
 		w.release()
 	}
-	w.look(e)
+	w.lookLocked(e)
 }
 
 // release retries at once what failed as if the apiserver were away: it is back. What
@@ -287,7 +287,7 @@ func (w *Writer) withhold(e *entry, r request, err error) []refusal {
 	}
 	found := refusalsIn(err, r)
 	w.mu.Lock()
-	fresh, pod := e.refuse(found), e.obj
+	fresh, pod := e.refuseLocked(found), e.obj
 	w.mu.Unlock()
 	for _, f := range fresh {
 		w.deps.Metrics.StatusRefused(f.Field)

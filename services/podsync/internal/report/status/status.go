@@ -98,7 +98,7 @@ type entry struct {
 	busy     bool      // a request runs
 	queued   bool
 	queue    int  // where, when queued
-	hurry    bool // Finish waits
+	urgent   bool // Finish waits
 	timer    *time.Timer
 	due      time.Time // when the timer fires
 	retrying bool      // the timer is that of a retry
@@ -147,7 +147,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.mu.Lock()
 	w.ctx = ctx
 	for _, e := range w.entries {
-		w.look(e)
+		w.lookLocked(e)
 	}
 	w.mu.Unlock()
 	<-ctx.Done()
@@ -192,7 +192,7 @@ func (w *Writer) Set(pod *v1.Pod, st v1.PodStatus) {
 		e.version++
 		e.tries = 0
 	}
-	w.look(e)
+	w.lookLocked(e)
 }
 
 // Get returns the status that was set last, with its transition times.
@@ -232,5 +232,5 @@ func (w *Writer) Touch(uid types.UID) {
 		w.learn(e, target)
 		stamp(&e.desired, e.known, time.Now())
 	}
-	w.look(e)
+	w.lookLocked(e)
 }

@@ -29,7 +29,7 @@ func (w *Writer) Trouble(uid types.UID) (Trouble, bool) {
 	if e == nil {
 		return Trouble{}, false
 	}
-	e.owed() // which ends what is refused no more
+	e.owedLocked() // which ends what is refused no more
 	var t Trouble
 	for _, r := range e.refused {
 		t.Refused = append(t.Refused, r.Refusal)

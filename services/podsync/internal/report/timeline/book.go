@@ -89,11 +89,11 @@ func (b *Book) Close(uid types.UID) {
 	now := time.Now()
 	l.close(now)
 	b.gone = append(b.gone, gonePod{uid, now})
-	b.forget(now)
+	b.forgetLocked(now)
 }
 
-// forget drops the lines of pods that are gone for long, or too many. The lock is held.
-func (b *Book) forget(now time.Time) {
+// forgetLocked drops the lines of pods that are gone for long, or too many.
+func (b *Book) forgetLocked(now time.Time) {
 	n := max(0, len(b.gone)-mostGone)
 	for n < len(b.gone) && now.Sub(b.gone[n].at) >= keepGone {
 		n++
@@ -110,7 +110,7 @@ func (b *Book) forget(now time.Time) {
 		b.timer = time.AfterFunc(keepGone-now.Sub(b.gone[0].at), func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.forget(time.Now())
+			b.forgetLocked(time.Now())
 		})
 	}
 }

@@ -74,7 +74,7 @@ func (s *Step) End(now time.Time, err error) {
 	if err != nil {
 		e.Error = err.Error()
 	}
-	l.add(e)
+	l.addLocked(e)
 }
 
 // Trace opens a span within the action that ctx belongs to, for what is too small

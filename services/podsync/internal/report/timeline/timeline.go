@@ -125,12 +125,12 @@ func (l *Line) Note(e Entry) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.add(e)
+	l.addLocked(e)
 }
 
-// add puts an entry at the end; one that is equal to a recent one takes its
-// place and counts. The lock is held.
-func (l *Line) add(e Entry) {
+// addLocked puts an entry at the end; one that is equal to a recent one takes its place
+// and counts.
+func (l *Line) addLocked(e Entry) {
 	e.Object, e.Error, e.Detail = shorten(e.Object, longName), shorten(e.Error, longText), shorten(e.Detail, longText)
 	e.Count = max(e.Count, 1)
 	for i := len(l.entries) - 1; i >= max(0, len(l.entries)-merged); i-- {

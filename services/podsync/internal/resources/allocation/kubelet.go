@@ -16,7 +16,7 @@ import (
 
 // kubeletFile is the kubelet's checkpoint of what pods are allocated: a document
 // in a document, and a checksum of its text.
-// Source: kubelet-surface 7.7 and the files that a kubelet 1.36 writes.
+// Source: the files that a kubelet 1.36 writes.
 type kubeletFile struct {
 	Data     string `json:"data"`
 	Checksum uint64 `json:"checksum"`

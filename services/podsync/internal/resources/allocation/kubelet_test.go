@@ -43,7 +43,7 @@ func TestWhatAKubeletAllocatedIsTakenOverOnce(t *testing.T) {
 		t.Errorf("a second time: %d pods, %v", n, err)
 	}
 	if again, ok := next.Get(fixturePod); !ok || !again.Equal(e.Allocation) {
-		t.Errorf("in the next life: %+v", again)
+		t.Errorf("in the next run: %+v", again)
 	}
 }
 

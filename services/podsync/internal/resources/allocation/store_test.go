@@ -98,7 +98,7 @@ func TestADamagedFileIsSetAsideAndSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Also for lives to come: one ended before it had looked at every pod.
-	for _, life := range []string{"the next life", "the one after it"} {
+	for _, life := range []string{"the next run", "the one after it"} {
 		s = New(path)
 		if err := s.Load(); err != nil {
 			t.Fatalf("%s: %v", life, err)
@@ -134,7 +134,7 @@ func TestAFileThatHoldsNoPodsIsALoss(t *testing.T) {
 		t.Errorf("error %v, lost %v", err, s.Lost(time.Now().Add(-time.Hour)))
 	}
 	if err := New(path).Load(); err != nil {
-		t.Errorf("the next life: %v", err)
+		t.Errorf("the next run: %v", err)
 	}
 }
 

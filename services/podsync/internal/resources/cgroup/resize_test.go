@@ -41,7 +41,7 @@ func TestRaiseTakesNothingAwayAndFitDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("fitted", "512", "60000", "33554432")
-	// The next life of the process knows the kernel's values only.
+	// The next run knows the kernel's values only.
 	again, err := New(tr.cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestAMemoryLimitIsNotTakenBelowWhatIsInUse(t *testing.T) {
 	if err == nil || !regexp.MustCompile(`^cannot decrease memory limits: attempting to set pod memory limit \(4194304\) below current usage \(\d+\)$`).MatchString(err.Error()) {
 		t.Errorf("error %v", err)
 	}
-	// The next life of the process, for one whose sandbox is made anew.
+	// The next run, for one whose sandbox is made anew.
 	again, err := New(tr.cfg)
 	if err != nil {
 		t.Fatal(err)

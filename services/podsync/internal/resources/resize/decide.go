@@ -34,7 +34,7 @@ const (
 
 // Infeasible says why this node can never give desired, which is a pod that has
 // allocated now, what it asks for; empty when it may.
-// Source: KEP-1287, KEP-5419 and kubelet-surface 4.16.
+// Source: KEP-1287 and KEP-5419.
 func Infeasible(desired, allocated *v1.Pod, static bool, p Policies) string {
 	next, now := Of(desired), Of(allocated)
 	guaranteed := allocated.Status.QOSClass == v1.PodQOSGuaranteed

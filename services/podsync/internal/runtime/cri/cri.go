@@ -38,7 +38,7 @@ type Config struct {
 	// container the grace period more.
 	RequestTimeout time.Duration
 	// LookTimeout bounds calls that only look; 10 s when zero. While the runtime
-	// is too slow for that, it grows up to RequestTimeout; see patience.
+	// is too slow for that, it grows up to RequestTimeout; see lookTimeout.
 	LookTimeout time.Duration
 	// PullTimeout bounds the pull of one image; 15 times RequestTimeout when
 	// zero. What was pulled until then is not lost: the next try goes on.
@@ -51,8 +51,8 @@ type Client struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 	metrics *Metrics
-	looks   *patience
-	places  *limiter.Pacer // among the looks
+	looks   *lookTimeout
+	slots   *limiter.Limiter // among the looks
 	// conn is runtime's connection; answers are the places to read outputs of
 	// commands from it.
 	conn    grpc.ClientConnInterface
@@ -76,10 +76,10 @@ func New(cfg Config, runtime, images grpc.ClientConnInterface, metrics *Metrics)
 		runtime: runtimeapi.NewRuntimeServiceClient(runtime),
 		images:  runtimeapi.NewImageServiceClient(images),
 		metrics: metrics,
-		looks:   &patience{least: cfg.LookTimeout},
+		looks:   &lookTimeout{least: cfg.LookTimeout},
 		conn:    runtime,
 		answers: make(chan struct{}, parallelAnswers),
-		places:  limiter.New(limiter.Config{Least: parallelLooks, Initial: parallelLooks, Most: parallelLooks, HungAfter: lookPlace, MostHung: parallelLooks}),
+		slots:   limiter.New(limiter.Config{Least: parallelLooks, Initial: parallelLooks, Most: parallelLooks, HungAfter: lookSlot, MostHung: parallelLooks}),
 	}
 }
 
@@ -101,10 +101,10 @@ func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time
 
 // parallelLooks is how many looks the runtime gets at once: an overloaded one
 // would answer none in time if it were asked about every pod at the same time.
-// lookPlace is when one that hangs no longer counts, unless as many hang already.
+// lookSlot is when one that hangs no longer counts, unless as many hang already.
 const (
 	parallelLooks = 16
-	lookPlace     = time.Second
+	lookSlot      = time.Second
 )
 
 // look runs one call that only looks, with the deadline that experience says.
@@ -113,26 +113,26 @@ func look[Req, Resp any](ctx context.Context, c *Client, op string, req Req,
 	do func(context.Context, Req, ...grpc.CallOption) (Resp, error),
 ) (Resp, error) {
 	if op != opVersion && op != opStatus {
-		leave, err := c.places.Enter(ctx, limiter.Order{})
+		release, err := c.slots.Acquire(ctx, limiter.Order{})
 		if err != nil {
 			var none Resp
 			return none, status.FromContextError(err).Err()
 		}
-		defer leave()
+		defer release()
 	}
 	asked, began := c.looks.of(op), time.Now()
 	resp, err := call(ctx, c, op, asked, req, do)
 	took := time.Since(began)
 	givenUp := ctx.Err() == nil && status.Code(err) == codes.DeadlineExceeded && took >= asked
 	if givenUp || err == nil {
-		c.looks.ended(op, asked, took, givenUp, c.mostPatience(op))
+		c.looks.ended(op, asked, took, givenUp, c.mostLookTimeout(op))
 	}
 	return resp, err
 }
 
-// mostPatience bounds how long a look is waited for. What says whether the
+// mostLookTimeout bounds how long a look is waited for. What says whether the
 // runtime is well must be asked again soon after it was not.
-func (c *Client) mostPatience(op string) time.Duration {
+func (c *Client) mostLookTimeout(op string) time.Duration {
 	if op == opVersion || op == opStatus {
 		return min(4*c.cfg.LookTimeout, c.cfg.RequestTimeout)
 	}

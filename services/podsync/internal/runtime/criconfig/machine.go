@@ -34,7 +34,7 @@ func (m *machine) look() {
 
 // limitSwap lets a container have so many bytes of swap beside its memory.
 // Version 1 of cgroups limits both together, and cannot without a memory limit.
-// Source: kubelet-surface 4.17.
+// Source: KEP-2400.
 func (m *machine) limitSwap(r *runtimeapi.LinuxContainerResources, bytes int64) {
 	switch {
 	case !m.swap:

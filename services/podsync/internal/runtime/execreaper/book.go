@@ -28,9 +28,9 @@ const (
 	moment = time.Second
 	// grace is between SIGHUP and SIGKILL.
 	grace = 2 * time.Second
-	// reunion is how long after a start clients may take to name the sessions
+	// reconnectGrace is how long after a start clients may take to name the sessions
 	// that they hold; nothing is judged before.
-	reunion = 10 * time.Second
+	reconnectGrace = 10 * time.Second
 	// lateStart is how young a session must be at its end for its command to be
 	// expected later still.
 	lateStart = 30 * time.Second
@@ -125,7 +125,7 @@ func New(deps Deps) *Book {
 func (b *Book) Run(ctx context.Context) error {
 	defer close(b.stopped)
 	select {
-	case <-time.After(reunion):
+	case <-time.After(reconnectGrace):
 		close(b.since)
 	case <-ctx.Done():
 	}

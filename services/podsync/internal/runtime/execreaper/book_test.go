@@ -18,17 +18,17 @@ import (
 type host struct {
 	began time.Time
 
-	mu      sync.Mutex
-	all     []Process
-	deaf    map[int]bool  // what ignores SIGHUP
-	stuck   bool          // nothing can be signalled
-	takes   time.Duration // to read the processes
-	looks   int
-	signals []string
+	mu            sync.Mutex
+	all           []Process
+	ignoresHangup map[int]bool  // what ignores SIGHUP
+	stuck         bool          // nothing can be signalled
+	takes         time.Duration // to read the processes
+	looks         int
+	signals       []string
 }
 
 func newHost() *host {
-	return &host{began: time.Now(), deaf: map[int]bool{}, all: []Process{{PID: 1, Parent: 999, SID: 1, First: true, Level: 2, ParentLevel: 1}}}
+	return &host{began: time.Now(), ignoresHangup: map[int]bool{}, all: []Process{{PID: 1, Parent: 999, SID: 1, First: true, Level: 2, ParentLevel: 1}}}
 }
 
 func (h *host) now() uint64 {
@@ -61,7 +61,7 @@ func (h *host) Container(id string) ([]Process, error) {
 
 func (h *host) Level() int { return 1 }
 
-func (h *host) IgnoresHangup(pid int) bool { return h.deaf[pid] }
+func (h *host) IgnoresHangup(pid int) bool { return h.ignoresHangup[pid] }
 
 func (h *host) Signal(_ string, p Process, signal unix.Signal) (gone bool, err error) {
 	h.mu.Lock()
@@ -70,7 +70,7 @@ func (h *host) Signal(_ string, p Process, signal unix.Signal) (gone bool, err e
 		return false, errors.New("not permitted")
 	}
 	h.signals = append(h.signals, fmt.Sprintf("%s %d", unix.SignalName(signal), p.PID))
-	if signal == unix.SIGKILL || !h.deaf[p.PID] {
+	if signal == unix.SIGKILL || !h.ignoresHangup[p.PID] {
 		h.all = slices.DeleteFunc(h.all, p.same)
 	}
 	return false, nil
@@ -109,7 +109,7 @@ func TestACommandGetsAMomentAHangupAndAtLastAKill(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, b *Book) {
 		s := b.Begin("c", []string{"yes"})
 		h.add(20, "yes")
-		h.deaf[20] = true
+		h.ignoresHangup[20] = true
 		start := time.Now()
 		done := leave(t, s)
 		time.Sleep(moment - 1)
@@ -238,7 +238,7 @@ func TestNothingIsEndedBeforeClientsCameBackNorWhenPodsyncStops(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = b.Run(ctx) }()
 		done := leave(t, b.Resume("c", []string{"sh"}, began))
-		time.Sleep(reunion - 1)
+		time.Sleep(reconnectGrace - 1)
 		synctest.Wait()
 		// Just in time: the one whose command it is.
 		other := b.Resume("c", []string{"sh"}, began)

@@ -177,15 +177,15 @@ func fits(s Session, says map[string]bool, r Root) uint8 {
 		return fitsInTime
 	case slices.Equal(s.Argv, r.Argv):
 		return fitsEqual
-	case akin(s.Argv, says, r.Argv):
+	case sameCommand(s.Argv, says, r.Argv):
 		return fitsAkin
 	}
 	return fitsInTime
 }
 
-// akin says whether a command that was asked for may have become what runs: its
+// sameCommand says whether a command that was asked for may have become what runs: its
 // text names the program, or it is a script and the program its interpreter.
-func akin(asked []string, says map[string]bool, runs []string) bool {
+func sameCommand(asked []string, says map[string]bool, runs []string) bool {
 	program := name(runs[0])
 	if program == name(asked[0]) {
 		// A wrapper hands its arguments on; who has a title shows none.

@@ -64,7 +64,7 @@ func (t *turns) join(w *turn, namespace string) {
 func (t *turns) take(ctx context.Context, w *turn) (yield, end func(), err error) {
 	t.mu.Lock()
 	t.waiting = append(t.waiting, w)
-	t.admit()
+	t.admitLocked()
 	t.mu.Unlock()
 	select {
 	case <-w.ready:
@@ -74,55 +74,55 @@ func (t *turns) take(ctx context.Context, w *turn) (yield, end func(), err error
 		if i := slices.Index(t.waiting, w); i >= 0 {
 			t.waiting = slices.Delete(t.waiting, i, i+1)
 		} else {
-			t.give(w)
-			t.over(w)
+			t.giveLocked(w)
+			t.overLocked(w)
 		}
-		t.forget()
+		t.forgetLocked()
 		return nil, nil, ctx.Err()
 	}
 	held := true
 	give := func() {
 		if held {
 			held = false
-			t.give(w)
+			t.giveLocked(w)
 		}
 	}
 	yield = func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		give()
-		t.admit()
+		t.admitLocked()
 	}
 	end = func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		give()
-		t.over(w)
-		t.forget()
+		t.overLocked(w)
+		t.forgetLocked()
 	}
 	return yield, end, nil
 }
 
-// give counts a place less. The lock is held.
-func (t *turns) give(w *turn) {
+// giveLocked counts a place less.
+func (t *turns) giveLocked(w *turn) {
 	t.taken--
 	if t.held[w.by]--; t.held[w.by] == 0 {
 		delete(t.held, w.by)
 	}
 }
 
-// over counts a pull less, and admits others. The lock is held.
-func (t *turns) over(w *turn) {
+// overLocked counts a pull less, and admits others.
+func (t *turns) overLocked(w *turn) {
 	if t.under[w.by]--; t.under[w.by] == 0 {
 		delete(t.under, w.by)
 	}
-	t.admit()
+	t.admitLocked()
 }
 
-// admit gives free places away. The lock is held.
-func (t *turns) admit() {
+// admitLocked gives free places away.
+func (t *turns) admitLocked() {
 	for t.most <= 0 || t.taken < t.most {
-		i, by := t.next()
+		i, by := t.nextLocked()
 		if i < 0 {
 			return
 		}
@@ -137,16 +137,16 @@ func (t *turns) admit() {
 	}
 }
 
-// next finds the pull that comes next, and by which of its namespaces; negative when
-// there is none. The lock is held.
-func (t *turns) next() (at int, by string) {
+// nextLocked finds the pull that comes next, and by which of its namespaces;
+// negative when there is none.
+func (t *turns) nextLocked() (at int, by string) {
 	at = -1
 	for i, w := range t.waiting {
 		for _, namespace := range w.namespaces {
 			if t.most <= 0 && t.held[namespace] >= mostOfOne {
 				continue
 			}
-			if at < 0 || t.before(namespace, by) {
+			if at < 0 || t.beforeLocked(namespace, by) {
 				at, by = i, namespace
 			}
 		}
@@ -154,17 +154,16 @@ func (t *turns) next() (at int, by string) {
 	return at, by
 }
 
-// before says whether a namespace has its turn before another. The lock is held.
-func (t *turns) before(a, b string) bool {
+// beforeLocked says whether a namespace has its turn before another.
+func (t *turns) beforeLocked(a, b string) bool {
 	if t.under[a] != t.under[b] {
 		return t.under[a] < t.under[b]
 	}
 	return t.served[a] < t.served[b]
 }
 
-// forget drops when namespaces had their turns that have no pulls any more. The lock
-// is held.
-func (t *turns) forget() {
+// forgetLocked drops when namespaces had their turns that have no pulls any more.
+func (t *turns) forgetLocked() {
 	for namespace := range t.served {
 		waits := slices.ContainsFunc(t.waiting, func(w *turn) bool { return slices.Contains(w.namespaces, namespace) })
 		if t.under[namespace] == 0 && !waits {

@@ -2,14 +2,14 @@ package limiter
 
 import "time"
 
-// better is by how much the rate has to grow for more places to be worth it.
+// better is by how much the rate has to grow for more slots to be worth it.
 const better = 1.1
 
-// patience is how many windows pass before more places are tried again.
-const patience = 16
+// retryAfter is how many windows pass before more slots are tried again.
+const retryAfter = 16
 
 // gauge measures how much work ends per time while there is more of it than
-// places: only then does the number of places matter.
+// slots: only then does the number of slots matter.
 type gauge struct {
 	began    time.Time
 	finished int
@@ -20,10 +20,10 @@ type gauge struct {
 	hold       int
 }
 
-// adapt is called when work has ended, in its place or without one. It climbs:
-// more places for as long as they give a better rate, back by one step when they
-// do not. The lock is held.
-func (p *Pacer) adapt() {
+// adaptLocked is called when work has ended, in its slot or without one. It climbs:
+// more slots for as long as they give a better rate, back by one step when they do
+// not.
+func (p *Limiter) adaptLocked() {
 	g := &p.gauge
 	if len(p.waiting) == 0 {
 		g.began, g.finished = time.Time{}, 0
@@ -43,7 +43,7 @@ func (p *Pacer) adapt() {
 	g.began, g.finished = now, 0
 	switch {
 	case g.before != 0 && rate < better*g.beforeRate:
-		p.limit, g.before, g.hold = g.before, 0, patience
+		p.limit, g.before, g.hold = g.before, 0, retryAfter
 	case g.hold > 0:
 		g.hold--
 	case p.limit < p.cfg.Most:

@@ -16,7 +16,7 @@ func TestNoMoreThanTheLimitAtOnceAndOldestFirst(t *testing.T) {
 		var order []uint64
 		running, most := 0, 0
 		enter := func(o Order) {
-			leave, err := p.Enter(t.Context(), o)
+			release, err := p.Acquire(t.Context(), o)
 			if err != nil {
 				t.Error(err)
 				return
@@ -30,7 +30,7 @@ func TestNoMoreThanTheLimitAtOnceAndOldestFirst(t *testing.T) {
 			mu.Lock()
 			running--
 			mu.Unlock()
-			leave()
+			release()
 		}
 		for i := range uint64(2) {
 			go enter(Order{Seq: i})
@@ -59,22 +59,22 @@ func TestNoMoreThanTheLimitAtOnceAndOldestFirst(t *testing.T) {
 func TestHungWorkGivesItsPlaceUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: 5 * time.Second})
-		leave, err := p.Enter(t.Context(), Order{})
+		release, err := p.Acquire(t.Context(), Order{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		next, err := p.Enter(t.Context(), Order{})
+		next, err := p.Acquire(t.Context(), Order{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if waited := time.Since(began); waited != 5*time.Second {
 			t.Errorf("waited %v, want 5s", waited)
 		}
-		leave()
-		leave()
+		release()
+		release()
 		if p.taken != 1 {
-			t.Errorf("%d places taken after the hung work ended, want 1", p.taken)
+			t.Errorf("%d slots taken after the hung work ended, want 1", p.taken)
 		}
 		next()
 	})
@@ -83,11 +83,11 @@ func TestHungWorkGivesItsPlaceUp(t *testing.T) {
 func TestPlacesThatAreTakenAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken atomic.Int32
-		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: 5 * time.Second, Taken: func() func() {
+		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: 5 * time.Second, Acquired: func() func() {
 			taken.Add(1)
 			return func() { taken.Add(-1) }
 		}})
-		leave, err := p.Enter(t.Context(), Order{})
+		release, err := p.Acquire(t.Context(), Order{})
 		if err != nil || taken.Load() != 1 {
 			t.Fatalf("%d taken, %v", taken.Load(), err)
 		}
@@ -95,12 +95,12 @@ func TestPlacesThatAreTakenAreTold(t *testing.T) {
 		if taken.Load() != 0 {
 			t.Errorf("%d taken after the work hung", taken.Load())
 		}
-		leave()
-		if leave, err = p.Enter(t.Context(), Order{}); err != nil || taken.Load() != 1 {
+		release()
+		if release, err = p.Acquire(t.Context(), Order{}); err != nil || taken.Load() != 1 {
 			t.Fatalf("%d taken, %v", taken.Load(), err)
 		}
-		leave()
-		leave()
+		release()
+		release()
 		if taken.Load() != 0 {
 			t.Errorf("%d taken in the end", taken.Load())
 		}
@@ -110,14 +110,14 @@ func TestPlacesThatAreTakenAreTold(t *testing.T) {
 func TestWhoGivesUpWaitingLeavesNoPlaceBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Least: 1, Initial: 1, Most: 1, HungAfter: time.Hour})
-		leave, _ := p.Enter(t.Context(), Order{})
+		release, _ := p.Acquire(t.Context(), Order{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := p.Enter(ctx, Order{}); err == nil {
-			t.Fatal("a place was given beyond the limit")
+		if _, err := p.Acquire(ctx, Order{}); err == nil {
+			t.Fatal("a slot was given beyond the limit")
 		}
-		leave()
-		again, err := p.Enter(t.Context(), Order{})
+		release()
+		again, err := p.Acquire(t.Context(), Order{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,17 +126,17 @@ func TestWhoGivesUpWaitingLeavesNoPlaceBehind(t *testing.T) {
 }
 
 // machine imitates a runtime of which cores parts run truly at the same time.
-func machine(t *testing.T, p *Pacer, cores, jobs int, each time.Duration) {
+func machine(t *testing.T, p *Limiter, cores, jobs int, each time.Duration) {
 	cpu := make(chan struct{}, cores)
 	var wg sync.WaitGroup
 	for i := range jobs {
 		wg.Go(func() {
-			leave, err := p.Enter(t.Context(), Order{Seq: uint64(i)})
+			release, err := p.Acquire(t.Context(), Order{Seq: uint64(i)})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer leave()
+			defer release()
 			cpu <- struct{}{}
 			time.Sleep(each)
 			<-cpu
@@ -150,23 +150,23 @@ func TestPlacesGrowOnlyWhileTheyHelp(t *testing.T) {
 		p := New(Config{Least: 1, Initial: 4, Most: 64, HungAfter: time.Hour})
 		machine(t, p, 4, 400, 100*time.Millisecond)
 		if p.Limit() > 6 {
-			t.Errorf("%d places on a machine that does 4 at once", p.Limit())
+			t.Errorf("%d slots on a machine that does 4 at once", p.Limit())
 		}
 		p = New(Config{Least: 1, Initial: 4, Most: 64, HungAfter: time.Hour})
 		machine(t, p, 32, 2000, 100*time.Millisecond)
 		if p.Limit() < 24 {
-			t.Errorf("%d places on a machine that does 32 at once", p.Limit())
+			t.Errorf("%d slots on a machine that does 32 at once", p.Limit())
 		}
 	})
 }
 
-// slow enters n times at once and keeps each place for as long as work lasts.
-func slow(t *testing.T, p *Pacer, n int, work time.Duration) (inside func() int) {
+// slow enters n times at once and keeps each slot for as long as work lasts.
+func slow(t *testing.T, p *Limiter, n int, work time.Duration) (inside func() int) {
 	var mu sync.Mutex
 	in := 0
 	for i := range n {
 		go func() {
-			leave, err := p.Enter(t.Context(), Order{Seq: uint64(i)})
+			release, err := p.Acquire(t.Context(), Order{Seq: uint64(i)})
 			if err != nil {
 				return // the test is over
 			}
@@ -174,7 +174,7 @@ func slow(t *testing.T, p *Pacer, n int, work time.Duration) (inside func() int)
 			in++
 			mu.Unlock()
 			time.Sleep(work)
-			leave()
+			release()
 			mu.Lock()
 			in--
 			mu.Unlock()
@@ -211,22 +211,22 @@ func TestAFewThatHangDoNotMakeOthersWaitLonger(t *testing.T) {
 		slow(t, p, 4, time.Hour)
 		time.Sleep(time.Minute) // all four hang
 		for range 20 {
-			leave, err := p.Enter(t.Context(), Order{})
+			release, err := p.Acquire(t.Context(), Order{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			leave()
+			release()
 		}
 		slow(t, p, 2, time.Hour)
 		synctest.Wait()
 		began := time.Now()
-		leave, err := p.Enter(t.Context(), Order{})
+		release, err := p.Acquire(t.Context(), Order{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		leave()
+		release()
 		if waited := time.Since(began); waited != 5*time.Second {
-			t.Errorf("waited %v for a place behind two that hang, want 5s: others end as they should", waited)
+			t.Errorf("waited %v for a slot behind two that hang, want 5s: others end as they should", waited)
 		}
 		time.Sleep(2 * time.Hour)
 	})
@@ -238,11 +238,11 @@ func TestNoMoreThanAskedForGoOnWithoutAPlace(t *testing.T) {
 		inside := slow(t, p, 100, time.Minute)
 		time.Sleep(59 * time.Second)
 		if got := inside(); got != 8 {
-			t.Errorf("%d at work, want 4 in their places and 4 without", got)
+			t.Errorf("%d at work, want 4 in their slots and 4 without", got)
 		}
 		time.Sleep(time.Hour)
 		if got := inside(); got != 0 {
-			t.Errorf("%d still at work: their ends gave no place back", got)
+			t.Errorf("%d still at work: their ends gave no slot back", got)
 		}
 	})
 }
@@ -259,7 +259,7 @@ func TestOneNamespaceWhoseWorkHangsLeavesPlacesToOthers(t *testing.T) {
 		for i := range uint64(50) {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					leave, err := p.Enter(ctx, Order{Namespace: "bad", Created: base, Seq: i})
+					release, err := p.Acquire(ctx, Order{Namespace: "bad", Created: base, Seq: i})
 					if err != nil {
 						return
 					}
@@ -267,7 +267,7 @@ func TestOneNamespaceWhoseWorkHangsLeavesPlacesToOthers(t *testing.T) {
 					case <-time.After(2 * time.Minute):
 					case <-ctx.Done():
 					}
-					leave()
+					release()
 				}
 			})
 		}
@@ -275,21 +275,21 @@ func TestOneNamespaceWhoseWorkHangsLeavesPlacesToOthers(t *testing.T) {
 		for i := range uint64(100) {
 			began := time.Now()
 			patient, impatient := context.WithTimeout(ctx, time.Second)
-			leave, err := p.Enter(patient, Order{Namespace: "good", Created: began, Seq: 1000 + i})
+			release, err := p.Acquire(patient, Order{Namespace: "good", Created: began, Seq: 1000 + i})
 			impatient()
 			if err != nil {
-				t.Errorf("work of another namespace, the %dth, has no place after a second", i)
+				t.Errorf("work of another namespace, the %dth, has no slot after a second", i)
 				break
 			}
 			time.Sleep(time.Second)
-			leave()
+			release()
 			time.Sleep(10 * time.Second)
 		}
 		cancel()
 		all.Wait()
 		synctest.Wait()
 		if p.taken != 0 || len(p.of) != 0 || len(p.waiting) != 0 {
-			t.Errorf("at the end %d places are taken, by %v, and %d wait", p.taken, p.of, len(p.waiting))
+			t.Errorf("at the end %d slots are taken, by %v, and %d wait", p.taken, p.of, len(p.waiting))
 		}
 	})
 }
@@ -298,14 +298,14 @@ func TestANamespaceMayHaveAllPlacesWhileNothingHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Least: 4, Initial: 4, Most: 4})
 		for i := range uint64(4) {
-			leave, err := p.Enter(t.Context(), Order{Namespace: "one", Seq: i})
+			release, err := p.Acquire(t.Context(), Order{Namespace: "one", Seq: i})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer leave()
+			defer release()
 		}
 		if p.taken != 4 {
-			t.Errorf("%d of 4 places are taken", p.taken)
+			t.Errorf("%d of 4 slots are taken", p.taken)
 		}
 	})
 }

@@ -34,11 +34,11 @@ func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodS
 	}
 	for _, s := range sandboxes {
 		u := types.UID(s.GetLabels()[cri.LabelPodUID])
-		if u == "" || !t.alive(s.GetId(), seq) {
+		if u == "" || !t.aliveLocked(s.GetId(), seq) {
 			continue
 		}
 		present[s.GetId()] = true
-		p := t.pod(u, s.GetLabels())
+		p := t.podLocked(u, s.GetLabels())
 		p.static = isStatic(s.GetAnnotations())
 		old := p.sandboxes[s.GetId()]
 		if old == nil || old.Ready && s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
@@ -48,40 +48,39 @@ func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodS
 	}
 	for _, c := range containers {
 		u := types.UID(c.GetLabels()[cri.LabelPodUID])
-		if u == "" || !t.alive(c.GetId(), seq) {
+		if u == "" || !t.aliveLocked(c.GetId(), seq) {
 			continue
 		}
 		present[c.GetId()] = true
-		p := t.pod(u, c.GetLabels())
+		p := t.podLocked(u, c.GetLabels())
 		old := p.containers[c.GetId()]
 		if old == nil || convertState(c.GetState()) > old.State || convertState(c.GetState()) == podstate.StateUnknown && old.State != podstate.StateExited {
 			need(u).containers[c.GetId()] = c.GetPodSandboxId()
 		}
 	}
-	t.sweep(seq, uid, present, todo)
+	t.sweepLocked(seq, uid, present, todo)
 	return todo
 }
 
-// alive tells whether a listed id counts: one that was buried after the list
-// began does not. The lock is held.
-func (t *table) alive(id string, seq uint64) bool {
-	g, dead := t.graves[id]
+// aliveLocked tells whether a listed id counts: one that was buried after the list
+// began does not.
+func (t *table) aliveLocked(id string, seq uint64) bool {
+	g, dead := t.tombstones[id]
 	if dead && g.seq >= seq {
 		return false
 	}
-	delete(t.graves, id)
+	delete(t.tombstones, id)
 	return true
 }
 
-// sweep removes what a list does not have and says of which pods all is known.
-// The lock is held.
-func (t *table) sweep(seq uint64, uid types.UID, present map[string]bool, todo map[types.UID]*work) {
+// sweepLocked removes what a list does not have and says of which pods all is known.
+func (t *table) sweepLocked(seq uint64, uid types.UID, present map[string]bool, todo map[types.UID]*work) {
 	first := uid == "" && !t.listed
 	if uid == "" {
 		t.listed = true
-		for id, g := range t.graves {
+		for id, g := range t.tombstones {
 			if time.Since(g.at) > graveTime {
-				delete(t.graves, id)
+				delete(t.tombstones, id)
 			}
 		}
 	}
@@ -92,19 +91,19 @@ func (t *table) sweep(seq uint64, uid types.UID, present map[string]bool, todo m
 		changed := false
 		for id, s := range p.sandboxes {
 			if s.born < seq && !present[id] {
-				changed = t.bury(id) || changed
+				changed = t.buryLocked(id) || changed
 			}
 		}
 		for id, c := range p.containers {
 			if c.born < seq && !present[id] {
-				changed = t.bury(id) || changed
+				changed = t.buryLocked(id) || changed
 			}
 		}
 		if !p.known && todo[u] == nil {
 			p.known, changed = true, true
 		}
 		if changed || first {
-			t.publish(u)
+			t.publishLocked(u)
 		}
 	}
 	if first {
@@ -118,6 +117,6 @@ func (t *table) settle(uid types.UID) {
 	defer t.mu.Unlock()
 	if p := t.pods[uid]; p != nil && !p.known {
 		p.known = true
-		t.publish(uid)
+		t.publishLocked(uid)
 	}
 }

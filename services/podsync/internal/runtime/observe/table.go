@@ -26,15 +26,15 @@ type table struct {
 	rows     Rows
 	messages messages
 
-	mu     sync.Mutex
-	seq    uint64 // grows with each look; orders entries against lists
-	listed bool   // a whole list was taken in
-	pods   map[types.UID]*pod
-	owner  map[string]types.UID // by sandbox and container id
-	graves map[string]grave
+	mu         sync.Mutex
+	seq        uint64 // grows with each look; orders entries against lists
+	listed     bool   // a whole list was taken in
+	pods       map[types.UID]*pod
+	owner      map[string]types.UID // by sandbox and container id
+	tombstones map[string]tombstone
 }
 
-type grave struct {
+type tombstone struct {
 	seq uint64
 	at  time.Time
 }
@@ -64,12 +64,12 @@ type container struct {
 
 func newTable(sink Sink, rows Rows, said messages) *table {
 	return &table{
-		sink:     sink,
-		rows:     rows,
-		messages: said,
-		pods:     map[types.UID]*pod{},
-		owner:    map[string]types.UID{},
-		graves:   map[string]grave{},
+		sink:       sink,
+		rows:       rows,
+		messages:   said,
+		pods:       map[types.UID]*pod{},
+		owner:      map[string]types.UID{},
+		tombstones: map[string]tombstone{},
 	}
 }
 
@@ -91,7 +91,7 @@ func (t *table) begin() uint64 {
 func (t *table) current(uid types.UID) podstate.Observed {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.observed(uid)
+	return t.observedLocked(uid)
 }
 
 func (t *table) ownerOf(id string) (types.UID, bool) {
@@ -101,8 +101,8 @@ func (t *table) ownerOf(id string) (types.UID, bool) {
 	return uid, ok
 }
 
-// observed builds what the planner sees. The lock is held.
-func (t *table) observed(uid types.UID) podstate.Observed {
+// observedLocked builds what the planner sees.
+func (t *table) observedLocked(uid types.UID) podstate.Observed {
 	p := t.pods[uid]
 	if p == nil {
 		return podstate.Observed{Known: t.listed}
@@ -126,10 +126,10 @@ func (t *table) observed(uid types.UID) podstate.Observed {
 	return o
 }
 
-// publish tells of a pod, and forgets one of which nothing is left. The lock is held.
-func (t *table) publish(uid types.UID) {
-	t.sink.Observe(uid, t.observed(uid))
-	t.show(uid)
+// publishLocked tells of a pod, and forgets one of which nothing is left.
+func (t *table) publishLocked(uid types.UID) {
+	t.sink.Observe(uid, t.observedLocked(uid))
+	t.showLocked(uid)
 	if p := t.pods[uid]; p != nil && p.known && len(p.sandboxes) == 0 && len(p.containers) == 0 {
 		delete(t.pods, uid)
 	}
@@ -141,8 +141,8 @@ func isStatic(annotations map[string]string) bool {
 	return src != "" && src != "api"
 }
 
-// pod returns a pod's entry, making it. The lock is held.
-func (t *table) pod(uid types.UID, labels map[string]string) *pod {
+// podLocked returns a pod's entry, making it.
+func (t *table) podLocked(uid types.UID, labels map[string]string) *pod {
 	p := t.pods[uid]
 	if p == nil {
 		p = &pod{
@@ -162,10 +162,10 @@ func (t *table) setSandbox(st *runtimeapi.PodSandboxStatus) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, dead := t.graves[st.GetId()]; dead {
+	if _, dead := t.tombstones[st.GetId()]; dead {
 		return
 	}
-	p := t.pod(uid, st.GetLabels())
+	p := t.podLocked(uid, st.GetLabels())
 	p.static = isStatic(st.GetAnnotations())
 	next := convertSandbox(st)
 	old := p.sandboxes[st.GetId()]
@@ -186,7 +186,7 @@ func (t *table) setSandbox(st *runtimeapi.PodSandboxStatus) {
 		}
 	}
 	old.Sandbox = next
-	t.publish(uid)
+	t.publishLocked(uid)
 }
 
 // setContainer takes in a container's status of a time, and returns when that
@@ -201,10 +201,10 @@ func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string, a
 	next := convertContainer(st, sandboxID, t.messages)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, dead := t.graves[next.ID]; dead {
+	if _, dead := t.tombstones[next.ID]; dead {
 		return time.Time{}
 	}
-	p := t.pod(uid, st.GetLabels())
+	p := t.podLocked(uid, st.GetLabels())
 	old := p.containers[next.ID]
 	happened := since(old, &next)
 	if old == nil {
@@ -227,7 +227,7 @@ func (t *table) setContainer(st *runtimeapi.ContainerStatus, sandboxID string, a
 		}
 	}
 	old.Container = next
-	t.publish(uid)
+	t.publishLocked(uid)
 	return happened
 }
 
@@ -265,14 +265,14 @@ func (t *table) remove(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	uid, ok := t.owner[id]
-	if t.bury(id) && ok {
-		t.publish(uid)
+	if t.buryLocked(id) && ok {
+		t.publishLocked(uid)
 	}
 }
 
-// bury removes an entry without telling. The lock is held.
-func (t *table) bury(id string) bool {
-	t.graves[id] = grave{seq: t.seq, at: time.Now()}
+// buryLocked removes an entry without telling.
+func (t *table) buryLocked(id string) bool {
+	t.tombstones[id] = tombstone{seq: t.seq, at: time.Now()}
 	uid, ok := t.owner[id]
 	if !ok {
 		return false
@@ -285,8 +285,8 @@ func (t *table) bury(id string) bool {
 	return true
 }
 
-// show tells others what the runtime has of a pod. The lock is held.
-func (t *table) show(uid types.UID) {
+// showLocked tells others what the runtime has of a pod.
+func (t *table) showLocked(uid types.UID) {
 	if t.rows == nil {
 		return
 	}

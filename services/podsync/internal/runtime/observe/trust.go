@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// patience is how long an event may come after what it tells of was seen by
+	// lateEvent is how long an event may come after what it tells of was seen by
 	// looking, before the stream counts as dead.
-	patience = 5 * time.Second
+	lateEvent = 5 * time.Second
 	// passing is how much earlier than that the stream may have said its last:
 	// events and looks pass each other.
 	passing = time.Second
@@ -62,7 +62,7 @@ func (o *Observer) expectEvent(ctx context.Context, happened time.Time) {
 	}
 	t.asked = true
 	least, log := time.Now().Add(-passing), logr.FromContextOrDiscard(ctx)
-	time.AfterFunc(patience, func() {
+	time.AfterFunc(lateEvent, func() {
 		if !t.dead(least) {
 			return
 		}

@@ -35,7 +35,7 @@ func TestAStreamThatHangsIsNoticedAndReplacedByListsUntilItProvesItself(t *testi
 		if r.state("a") != podstate.StateExited {
 			t.Fatal("the slow list has not found an exit")
 		}
-		time.Sleep(patience)
+		time.Sleep(lateEvent)
 		if r.obs.Runtime().Events {
 			t.Fatal("a dead stream counts as working")
 		}
@@ -68,7 +68,7 @@ func TestOurOwnActionsTestTheStream(t *testing.T) {
 		if err := r.obs.SawContainer(t.Context(), c, sb); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(patience + time.Second)
+		time.Sleep(lateEvent + time.Second)
 		if r.obs.Runtime().Events {
 			t.Error("the stream has not told of what we did and counts as working")
 		}

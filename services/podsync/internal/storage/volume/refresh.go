@@ -195,7 +195,7 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 		up[name] = true
 	}
 	if pod == nil {
-		s.drop(uid, st)
+		s.dropLocked(uid, st)
 	}
 	s.mu.Unlock()
 	if pod == nil {

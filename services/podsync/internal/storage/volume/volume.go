@@ -137,9 +137,9 @@ func (s *Set) state(uid types.UID) *podState {
 	return st
 }
 
-// drop forgets the state of a pod that has no volumes, whose turn the caller
-// has: it was made by entering after the pod's end. The lock is held.
-func (s *Set) drop(uid types.UID, st *podState) {
+// dropLocked forgets the state of a pod that has no volumes, whose turn the caller has:
+// it was made by entering after the pod's end.
+func (s *Set) dropLocked(uid types.UID, st *podState) {
 	st.gone = true
 	if s.pods[uid] == st {
 		delete(s.pods, uid)

@@ -79,7 +79,7 @@ type Set struct {
 	metrics *metrics
 	flights singleflight.Group
 	// asking bounds the runs for the pods of one namespace.
-	asking slots.Places
+	asking slots.Pool
 
 	mu    sync.Mutex
 	cache map[string]cached
@@ -127,12 +127,12 @@ func (s *Set) ask(ctx context.Context, p *kubeletconfigv1.CredentialProvider, po
 		return &Answer{Auth: auth, Account: id.account}, nil
 	}
 	// Each image of a pod is asked for at once, and each run is a process of root's.
-	give, err := s.asking.Take(ctx, pod.Namespace)
+	release, err := s.asking.Acquire(ctx, pod.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("many runs for namespace %s are under way: %w", pod.Namespace, err)
 	}
 	if auth, ok := s.kept(p.Name, image, id.key, time.Now()); ok {
-		give()
+		release()
 		return &Answer{Auth: auth, Account: id.account}, nil
 	}
 	// Those who want the same share a run; whoever gives up does not end it.
@@ -141,7 +141,7 @@ func (s *Set) ask(ctx context.Context, p *kubeletconfigv1.CredentialProvider, po
 	})
 	select {
 	case r := <-result:
-		give()
+		release()
 		if r.Err != nil {
 			return nil, r.Err
 		}
@@ -149,7 +149,7 @@ func (s *Set) ask(ctx context.Context, p *kubeletconfigv1.CredentialProvider, po
 	case <-ctx.Done():
 		go func() {
 			<-result // it goes on for a minute at most, and so long counts
-			give()
+			release()
 		}()
 		return nil, ctx.Err()
 	}

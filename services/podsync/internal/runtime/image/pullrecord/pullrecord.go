@@ -247,7 +247,7 @@ func (l *Ledger) Recover(log logr.Logger, present func(image string) (ref string
 	return errors.Join(errs...)
 }
 
-// recover ends one intent of a former life, unless the image is being pulled again.
+// recover ends one intent of a previous run, unless the image is being pulled again.
 func (l *Ledger) recover(log logr.Logger, image, ref string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +271,7 @@ func (l *Ledger) Prune(refs []string, until time.Time) error {
 	records, err := list[kubeletv1beta1.ImagePulledRecord](l.pulled, kindPulled)
 	var errs []error
 	if err != nil {
-		errs = append(errs, l.mend(refs))
+		errs = append(errs, l.mendLocked(refs))
 	}
 	for _, rec := range records {
 		if !slices.Contains(refs, rec.ImageRef) && rec.LastUpdatedTime.Time.Before(until) {
@@ -281,10 +281,10 @@ func (l *Ledger) Prune(refs []string, until time.Time) error {
 	return errors.Join(errs...)
 }
 
-// mend sets the records aside that cannot be read. One of an image that is
-// present is replaced at the same moment by one that grants nothing: without
-// any, the image would pass for a preloaded one. The lock is held.
-func (l *Ledger) mend(refs []string) error {
+// mendLocked sets the records aside that cannot be read. One of an image that is
+// present is replaced at the same moment by one that grants nothing: without any, the
+// image would pass for a preloaded one.
+func (l *Ledger) mendLocked(refs []string) error {
 	of := make(map[string]string, len(refs))
 	for _, ref := range refs {
 		of[file(l.pulled, ref)] = ref

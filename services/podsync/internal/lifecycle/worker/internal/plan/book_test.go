@@ -53,7 +53,7 @@ func phaseOf(s *State, ended bool) v1.PodPhase {
 	return p.phase(ended)
 }
 
-// Each case is a row of the phase table of kubelet-surface 4.8, by its number.
+// The cases stand in the order in which phase asks: the first that fits counts.
 func TestThePhaseIsTheFirstRowThatFits(t *testing.T) {
 	always, onFailure, never := v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
 	init := func(p *v1.Pod) *v1.Pod { return withInit(p, "i") }
@@ -121,7 +121,7 @@ func TestAStaticPodThatWouldStartAgainIsRunningEvenAtItsEnd(t *testing.T) {
 	}
 }
 
-// Each case is what stands above the table in kubelet-surface 4.8 after it.
+// Each case is something that decides the phase before any container is looked at.
 func TestWhatIsKnownOfThePhaseStandsAboveTheContainers(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
@@ -153,7 +153,7 @@ func TestWhatIsKnownOfThePhaseStandsAboveTheContainers(t *testing.T) {
 	}
 }
 
-// Each case is a row of the condition table of kubelet-surface 4.8.
+// Each case is a status of a condition, with its reason and message.
 func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 	gated := func(status v1.ConditionStatus) *v1.Pod {
 		p := testPod(v1.RestartPolicyAlways, "a")
@@ -210,8 +210,7 @@ func TestTheConditionsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Each case is a row of the container state table of kubelet-surface 4.9, or of
-// the restart decision of 4.6.
+// Each case is a state that a container has, or is to have after a restart was decided.
 func TestAContainersStateHasTheReasonOfTheBook(t *testing.T) {
 	failing := func(k podstate.Kind, reason string) func(*State) {
 		return func(s *State) {

@@ -20,7 +20,7 @@ func (p *planner) stopCause(c *podstate.Container) (cause podstate.Cause, ours b
 
 // owed says whether the end of a container was the first half of a restart: it
 // starts again whatever it exits with. What was told to be waiting for its
-// start, perhaps by a former life, still is.
+// start, perhaps by a previous run, still is.
 func (p *planner) owed(v *view, c *podstate.Container) bool {
 	if v.class != regular || c.State != podstate.StateExited {
 		return false // a sidecar always starts again, an init container as its exit says

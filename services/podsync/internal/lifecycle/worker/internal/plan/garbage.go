@@ -4,7 +4,7 @@ import "github.com/polylet/polylet/services/podsync/internal/podstate"
 
 // collectGarbage removes dead containers beyond the newest ended ones of each
 // name, and sandboxes that nothing refers to any more.
-// Source: kubelet-surface 7.6.
+// Source: https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-image-garbage-collection
 func (p *planner) collectGarbage() {
 	keep := p.kept()
 	used := map[string]bool{}

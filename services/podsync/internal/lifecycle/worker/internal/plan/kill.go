@@ -12,7 +12,7 @@ import (
 // killAll goes on with the end of every live container within what is left of
 // the pod's grace period. All stops begin at once, with their preStop hooks; a
 // sidecar then holds out until those that need it have ended.
-// Source: KEP-753, kubelet-surface 4.7.
+// Source: KEP-753.
 func (p *planner) killAll() {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]

@@ -99,7 +99,7 @@ func withPreStop(pod *v1.Pod, names ...string) *v1.Pod {
 	return pod
 }
 
-// Each case is a row of the termination table (kubelet-surface 4.7).
+// Each case is a way in which a pod ends.
 func TestTheEndOfAPodGoesByTheBook(t *testing.T) {
 	s := time.Second
 	for _, tc := range []struct {

@@ -19,7 +19,7 @@ type tally struct {
 
 // phase is the pod's phase by its containers. ended says that nothing of the
 // pod will start again.
-// Source: kubelet-surface 4.8 and https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
+// Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 func (p *planner) phase(ended bool) v1.PodPhase {
 	t := p.tally()
 	switch {

@@ -13,7 +13,7 @@ import (
 // resize brings what was allocated into effect: the pod's cgroup grows first,
 // then containers change, those that shrink before those that grow, and when
 // none of them needs more any longer the pod's cgroup shrinks.
-// Source: KEP-1287 and kubelet-surface 4.16.
+// Source: KEP-1287.
 func (p *planner) resize() {
 	r := &p.s.Resize
 	switch {

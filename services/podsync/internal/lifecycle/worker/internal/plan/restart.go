@@ -11,7 +11,7 @@ import (
 // restarts says whether the container is to start again after this exit. If it
 // was not podsync that ended it to start it again, the first of its rules that
 // matches decides, then its own policy, then the pod's.
-// Source: KEP-5307, kubelet-surface 4.6.
+// Source: KEP-5307.
 func (p *planner) restarts(v *view, c *podstate.Container) bool {
 	if v.class == ephemeral {
 		return false

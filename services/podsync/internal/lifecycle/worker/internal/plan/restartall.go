@@ -11,7 +11,7 @@ import (
 // without grace, and then all start again, init containers first, in the same
 // sandbox. Each container carries its round, so what belongs to which follows
 // from what the runtime has, whatever was under way and whoever crashed.
-// Source: KEP-5532, kubelet-surface 4.6.
+// Source: KEP-5532.
 const (
 	reasonRestartingAll  = "RestartingAllContainers"
 	messageRestartingAll = "The container was ended because a container of the pod exited with a code that restarts all of them"

@@ -111,7 +111,7 @@ func (p *planner) stop() {
 
 // overdue says whether a pod that the node ends for a reason of its own takes
 // longer than it may: one and a half of its grace period, 10 s at least.
-// Source: kubelet-surface 4.7.
+// Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination
 func (p *planner) overdue() {
 	if p.s.Stop == nil || p.s.EndSince.IsZero() {
 		return

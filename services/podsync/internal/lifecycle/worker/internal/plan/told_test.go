@@ -33,7 +33,7 @@ func TestAPodShowsOneAddressOfEachFamilyTheNodesFirst(t *testing.T) {
 	}
 }
 
-// The texts are those of the events with the reason Killing (kubelet-surface 4.7, 4.18).
+// The texts are those of the events with the reason Killing.
 func TestAKillSaysWhy(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

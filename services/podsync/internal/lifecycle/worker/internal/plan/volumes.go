@@ -57,7 +57,7 @@ func (v *Volumes) all(pod *v1.Pod, good func(version int) bool) bool {
 
 // setUpVolumes asks for what is missing of the volumes: of a pod that is to
 // start something, and of one that runs when a volume may show an earlier
-// version of it, or nobody has kept its content current since a former life.
+// version of it, or nobody has kept its content current since a previous run.
 func (p *planner) setUpVolumes() {
 	if !p.s.Volumes.current(p.s.Pod) && !p.anyRunning(podstate.TeardownVolumes) {
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}, Version: p.s.Volumes.Version})
@@ -65,7 +65,7 @@ func (p *planner) setUpVolumes() {
 }
 
 // volumesWereReady says whether all volumes have been set up at some time, in
-// a former life too: no container is made before, and the condition that says
+// a previous run too: no container is made before, and the condition that says
 // so stands while the sandbox does.
 func (p *planner) volumesWereReady() bool {
 	if p.s.Volumes.Once || len(p.s.Observed.Containers) > 0 {

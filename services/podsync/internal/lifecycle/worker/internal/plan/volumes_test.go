@@ -69,7 +69,7 @@ func TestVolumesAreSetUpForTheNewestVersionAndStartsWaitForAny(t *testing.T) {
 		// set: they are set up; starts: a container does.
 		set, starts bool
 	}{
-		{"of a former life", Volumes{}, true, false},
+		{"of a previous run", Volumes{}, true, false},
 		{"all current", Volumes{Version: 2, SetUp: map[string]int{"": 2, "v": 2}}, false, true},
 		{"the pod has changed", Volumes{Version: 3, SetUp: map[string]int{"": 2, "v": 2}}, true, true},
 		{"one shows an earlier version", Volumes{Version: 2, SetUp: map[string]int{"": 2, "v": 1}}, true, true},

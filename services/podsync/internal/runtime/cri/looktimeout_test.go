@@ -6,7 +6,7 @@ import (
 )
 
 func TestLooksThatWereGivenUpAreWaitedForLongerNextTime(t *testing.T) {
-	p := &patience{least: 10 * time.Second}
+	p := &lookTimeout{least: 10 * time.Second}
 	giveUp := func(op string, asked time.Duration) { p.ended(op, asked, asked, true, time.Minute) }
 	for range 5 {
 		giveUp("list", 10*time.Second) // five at once

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// patience is how long looks of each kind are waited for. An overloaded runtime
+// lookTimeout is how long looks of each kind are waited for. An overloaded runtime
 // answers late but does answer; whoever always gave up before it does would never
 // see anything, and ask it ever more. So each look that was waited for in vain
 // lets the next ones be waited for twice as long, up to most; answers that come
 // early bring that back to least. Safe for concurrent use.
-type patience struct {
+type lookTimeout struct {
 	least time.Duration
 
 	mu  sync.Mutex
@@ -18,7 +18,7 @@ type patience struct {
 }
 
 // of is how long to wait for the next look of this kind.
-func (p *patience) of(op string) time.Duration {
+func (p *lookTimeout) of(op string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return max(p.least, p.now[op])
@@ -27,7 +27,7 @@ func (p *patience) of(op string) time.Duration {
 // ended takes in how a look ended that was waited for as long as asked said:
 // how long it took, and whether it was given up. Many that are given up at once
 // count once.
-func (p *patience) ended(op string, asked, took time.Duration, givenUp bool, most time.Duration) {
+func (p *lookTimeout) ended(op string, asked, took time.Duration, givenUp bool, most time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := max(p.least, p.now[op])
