@@ -20,7 +20,7 @@ import (
 // looked whole. Everything but pings, and every other protocol, passes unchanged.
 type keptAlive struct {
 	net.Conn
-	// onEnd is called that the runtime has said the end of the connection itself.
+	// onEnd is called when the runtime has said the end of the connection itself.
 	onEnd func()
 
 	mu    sync.Mutex
