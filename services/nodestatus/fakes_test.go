@@ -27,6 +27,7 @@ type podsync struct {
 	runtime  *podsyncv1.GetRuntimeResponse
 	silent   bool // It has just started and knows nothing.
 	noAnswer bool // The runtime gives none.
+	noLists  bool // It answers, but does not list its containers.
 }
 
 func (p *podsync) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*podsyncv1.GetRuntimeResponse, error) {
@@ -44,6 +45,10 @@ func (p *podsync) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*po
 		out.LastOkTime = timestamppb.Now()
 		p.runtime.LastOkTime = out.LastOkTime
 	}
+	if !p.noLists {
+		p.runtime.LastRelistTime = timestamppb.Now()
+	}
+	out.LastRelistTime = p.runtime.LastRelistTime
 	return out, nil
 }
 

@@ -80,6 +80,11 @@ func TestANodeIsRegisteredReadyWithAllThatIsKnown(t *testing.T) {
 		if got := w.events(); !slices.Contains(got, "Starting") || !slices.Contains(got, "NodeHasSufficientMemory") {
 			t.Errorf("events %v", got)
 		}
+		for _, e := range w.api.Events() { // kubectl describe node looks for the name as UID
+			if ref := e.InvolvedObject; ref.APIVersion != "v1" || ref.Kind != "Node" || ref.Name == "" || string(ref.UID) != ref.Name {
+				t.Errorf("event %s is about %+v", e.Reason, ref)
+			}
+		}
 	})
 }
 
@@ -212,6 +217,40 @@ func TestARuntimeThatIsSilentForHalfAMinuteIsDown(t *testing.T) {
 		w.podsync.set(func(p *podsync) { p.noAnswer, p.runtime.RuntimeReady, p.runtime.RuntimeMessage = false, true, "" })
 		time.Sleep(time.Second)
 		w.wantReady(v1.ConditionTrue, "")
+	})
+}
+
+// A runtime may say that it is well and hang when it is asked for its containers.
+func TestARuntimeThatListsNothingForThreeMinutesMakesTheNodeNotReady(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(time.Minute + time.Second)
+		w.podsync.set(func(p *podsync) { p.noLists = true })
+		time.Sleep(170 * time.Second)
+		w.wantReady(v1.ConditionTrue, "")
+		time.Sleep(30 * time.Second)
+		w.wantReady(v1.ConditionFalse, "PLEG is not healthy")
+		w.podsync.set(func(p *podsync) { p.runtime.LastRelistTime = nil }) // podsync starts again, and cannot either
+		time.Sleep(30 * time.Second)
+		w.wantReady(v1.ConditionFalse, "PLEG is not healthy")
+		w.podsync.set(func(p *podsync) { p.noLists = false })
+		time.Sleep(20 * time.Second)
+		w.wantReady(v1.ConditionTrue, "")
+	})
+}
+
+func TestARuntimeThatSaysItIsNotReadyMakesTheNodeNotReady(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(time.Minute)
+		w.wantReady(v1.ConditionTrue, "")
+		w.podsync.set(func(p *podsync) {
+			p.runtime.RuntimeReady, p.runtime.RuntimeMessage = false, "reason:DockerDaemonNotReady message:no daemon"
+		})
+		time.Sleep(20 * time.Second)
+		w.wantReady(v1.ConditionFalse, "container runtime not ready: RuntimeReady=false reason:DockerDaemonNotReady message:no daemon")
 	})
 }
 

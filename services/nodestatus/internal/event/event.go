@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
@@ -52,8 +53,9 @@ func (s *Sender) Send(ctx context.Context, e node.Event) {
 		return
 	}
 	event := &v1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", s.nodeName, now.UnixNano()+s.sent.Add(1)), Namespace: metav1.NamespaceDefault},
-		InvolvedObject: v1.ObjectReference{Kind: "Node", Name: s.nodeName},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", s.nodeName, now.UnixNano()+s.sent.Add(1)), Namespace: metav1.NamespaceDefault},
+		// Where others have a UID there is the name: kubectl describe node looks for it.
+		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.nodeName, UID: types.UID(s.nodeName)},
 		Type:           e.Type, Reason: e.Reason, Message: e.Message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: v1.EventSource{Component: "kubelet", Host: s.nodeName}, ReportingController: "kubelet", ReportingInstance: s.nodeName,
 	}

@@ -18,6 +18,8 @@ const (
 	PeerGrace = 40 * time.Second
 	// runtimeGrace is how long the runtime may give no answer.
 	runtimeGrace = 30 * time.Second
+	// listGrace is how long its containers may not be listed, though it answers.
+	listGrace = 3 * time.Minute
 
 	notChecked = "container runtime status check may not have completed yet"
 )
@@ -128,6 +130,11 @@ func judge(r Runtime) (problems []string, known bool) {
 			return nil, false // One call failed; the runtime has its grace.
 		}
 		problems = append(problems, "container runtime not ready: RuntimeReady=false "+said)
+	}
+	if r.Unlisted > listGrace {
+		// In minutes, or the Node would be written each time.
+		problems = append(problems, fmt.Sprintf("PLEG is not healthy: pleg was last seen active %s ago; threshold is %s (the container runtime answers, but its containers cannot be listed: look at its log)",
+			r.Unlisted.Truncate(time.Minute), listGrace))
 	}
 	if !r.NetworkReady {
 		text := "network state unknown"

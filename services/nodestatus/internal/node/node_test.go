@@ -130,6 +130,13 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		"the runtime is silent": {
 			runtime: with(func(r *Runtime) { r.Ready, r.Message, r.Silence = false, "connection refused", 31*time.Second }), old: was("True"), status: "False", message: "container runtime is down",
 		},
+		"the runtime answers and lists nothing": {
+			runtime: with(func(r *Runtime) { r.Unlisted = 200 * time.Second }), old: was("True"), status: "False",
+			message: "PLEG is not healthy: pleg was last seen active 3m0s ago; threshold is 3m0s (the container runtime answers, but its containers cannot be listed: look at its log)",
+		},
+		"its containers were listed a while ago": {
+			runtime: with(func(r *Runtime) { r.Unlisted = 3 * time.Minute }), status: "True", message: "kubelet is posting ready status",
+		},
 		"no network": {
 			runtime: with(func(r *Runtime) {
 				r.NetworkReady, r.NetworkMessage = false, "reason:NetworkPluginNotReady message:no CNI"

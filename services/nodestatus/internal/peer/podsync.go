@@ -103,6 +103,13 @@ func runtimeFacts(old node.Runtime, r *podsyncv1.GetRuntimeResponse, now time.Ti
 		// a clock that was set, or from processes that were stopped for a while.
 		out.Silence = min(out.Silence, old.Silence+out.Unanswered)
 	}
+	out.Unlisted = old.Unlisted + out.Unanswered // as long as this run of podsync has not listed them
+	if last := r.GetLastRelistTime(); last.IsValid() && last.AsTime().Unix() > 0 {
+		out.Unlisted = max(now.Sub(last.AsTime()), 0)
+		if old.Known {
+			out.Unlisted = min(out.Unlisted, old.Unlisted+out.Unanswered)
+		}
+	}
 	out.Unanswered, out.Known = 0, true
 	out.Name, out.Version = r.GetName(), r.GetVersion()
 	out.Ready, out.Message = r.GetRuntimeReady(), r.GetRuntimeMessage()
@@ -117,8 +124,8 @@ func runtimeFacts(old node.Runtime, r *podsyncv1.GetRuntimeResponse, now time.Ti
 
 // sameRuntime compares all but the times.
 func sameRuntime(a, b node.Runtime) bool {
-	a.Unanswered, a.Silence = 0, 0
-	b.Unanswered, b.Silence = 0, 0
+	a.Unanswered, a.Silence, a.Unlisted = 0, 0, 0
+	b.Unanswered, b.Silence, b.Unlisted = 0, 0, 0
 	return reflect.DeepEqual(a, b)
 }
 

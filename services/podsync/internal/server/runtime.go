@@ -18,7 +18,7 @@ func (s *Server) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*pod
 	resp := &podsyncv1.GetRuntimeResponse{
 		Name: st.Version.GetRuntimeName(), Version: st.Version.GetRuntimeVersion(), ApiVersion: st.Version.GetRuntimeApiVersion(),
 		LastOkTime: onClock(st.LastOK), ContainerEvents: st.ContainerEvents,
-		LastRelistTime: stamp(st.LastRelist), SourcesReadyTime: stamp(st.SourcesReady),
+		LastRelistTime: onClock(st.LastRelist), SourcesReadyTime: stamp(st.SourcesReady),
 		SupplementalGroupsPolicy: st.Status.GetFeatures().GetSupplementalGroupsPolicy(),
 	}
 	resp.RuntimeReady, resp.RuntimeMessage = condition(st.Status, runtimeapi.RuntimeReady)

@@ -81,6 +81,7 @@ func (m *Metrics) userNamespace(pod *v1.Pod, err error) {
 	case pod.Spec.HostUsers == nil || *pod.Spec.HostUsers:
 	case err != nil:
 		m.life.usernsErrors.Inc()
+		fallthrough
 	default:
 		m.life.userns.Inc()
 	}

@@ -65,22 +65,26 @@ type firstStart struct {
 	pulling time.Duration
 }
 
-// acted counts the end of an action.
+// acted counts the end of an action. What failed counts among what was started, and
+// an image that could not be had as a container that did not start: alerts divide the
+// errors by the total.
 func (m *Metrics) acted(pod *v1.Pod, o outcome, reason string) {
 	if m == nil || pod == nil || o.cancelled {
 		return
 	}
-	switch {
-	case o.action.Kind == podstate.MakeSandbox && o.err == nil:
+	switch kind := o.action.Kind; {
+	case kind == podstate.MakeSandbox:
 		m.startedPods.Inc()
-		m.userNamespace(pod, nil)
-	case o.action.Kind == podstate.MakeSandbox:
-		m.startedPodsErrors.Inc()
+		if o.err != nil {
+			m.startedPodsErrors.Inc()
+		}
 		m.userNamespace(pod, o.err)
-	case o.action.Kind == podstate.StartContainer && o.err == nil:
-		m.startedContainers.WithLabelValues(typeOf(pod, o.action.Container)).Inc()
-	case o.action.Kind == podstate.StartContainer:
-		m.containerErrors.WithLabelValues(typeOf(pod, o.action.Container), reason).Inc()
+	case kind == podstate.StartContainer, kind == podstate.PullImage && o.err != nil && o.action.Container != "":
+		label := typeOf(pod, o.action.Container)
+		m.startedContainers.WithLabelValues(label).Inc()
+		if o.err != nil {
+			m.containerErrors.WithLabelValues(label, reason).Inc()
+		}
 	}
 }
 

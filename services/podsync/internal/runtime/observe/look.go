@@ -94,6 +94,7 @@ func (o *Observer) inspect(ctx context.Context, uid types.UID, w *work) error {
 // relist lists everything and looks at what changed, each pod by itself.
 func (o *Observer) relist(ctx context.Context) error {
 	began := time.Now()
+	defer func() { o.metrics.Relisted(time.Since(began), o.sinceRelist(began)) }() // one that fails, too
 	seq := o.table.begin()
 	byPods := false
 	sandboxes, containers, err := inventory.All(ctx, o.client, func() ([]types.UID, error) {
@@ -109,15 +110,20 @@ func (o *Observer) relist(ctx context.Context) error {
 		o.lookLater(ctx, uid, w)
 	}
 	o.mu.Lock()
-	last := o.runtime.LastRelist
 	o.runtime.LastRelist = time.Now()
 	o.mu.Unlock()
-	since := time.Duration(0)
-	if !last.IsZero() {
-		since = began.Sub(last)
-	}
-	o.metrics.Relisted(time.Since(began), since)
 	return nil
+}
+
+// sinceRelist is how long before a relist the last one began; zero for the first.
+func (o *Observer) sinceRelist(began time.Time) (since time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.relistBegan.IsZero() {
+		since = began.Sub(o.relistBegan)
+	}
+	o.relistBegan = began
+	return since
 }
 
 // listedBy says when everything has become too much for one message of the runtime, or

@@ -110,11 +110,12 @@ type Observer struct {
 	kick    chan struct{}
 	check   chan struct{}
 
-	mu      sync.Mutex
-	runtime Runtime
-	looking map[types.UID]bool // being looked at; true: look again after
-	byPods  bool               // everything is too much to be listed at once
-	trust   trust
+	mu          sync.Mutex
+	runtime     Runtime
+	relistBegan time.Time          // the last one, whatever became of it
+	looking     map[types.UID]bool // being looked at; true: look again after
+	byPods      bool               // everything is too much to be listed at once
+	trust       trust
 
 	background sync.WaitGroup
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
@@ -65,18 +67,33 @@ type rig struct {
 	obs    *Observer
 	client *cri.Client
 	health *health.Tracker
+	reg    *prometheus.Registry
+}
+
+// counted is how many observations a histogram has.
+func counted(t *testing.T, reg *prometheus.Registry, name string) (n uint64) {
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			n += f.GetMetric()[0].GetHistogram().GetSampleCount()
+		}
+	}
+	return n
 }
 
 func newRig(t *testing.T, cfg fakecri.Config) *rig {
 	cfg.Images = append(cfg.Images, "app:1")
-	r := &rig{t: t, dir: t.TempDir(), rt: fakecri.New(cfg), sink: &sink{pods: map[types.UID]podstate.Observed{}, states: map[string][]podstate.ContainerState{}}}
+	r := &rig{t: t, dir: t.TempDir(), reg: prometheus.NewRegistry(), rt: fakecri.New(cfg), sink: &sink{pods: map[types.UID]podstate.Observed{}, states: map[string][]podstate.ContainerState{}}}
 	r.health = health.NewTracker(logr.Discard())
 	conn, err := r.rt.Dial(t.Context(), cri.DialOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.client = cri.New(cri.Config{}, conn, conn, nil)
-	r.obs = New(Config{PodsDir: filepath.Join(r.dir, "pods"), PodLogsDir: filepath.Join(r.dir, "logs")}, Deps{Client: r.client, Sink: r.sink, Health: r.health})
+	r.obs = New(Config{PodsDir: filepath.Join(r.dir, "pods"), PodLogsDir: filepath.Join(r.dir, "logs")}, Deps{Client: r.client, Sink: r.sink, Health: r.health, Metrics: metrics.New(r.reg)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.obs.Run(ctx) }()
@@ -297,6 +314,13 @@ func TestThatNothingCanBeListedIsShownThoughTheRuntimeSaysThatItIsWell(t *testin
 		}
 		if text := shown(); !strings.Contains(text, "containers: ") || !strings.Contains(text, "the database is damaged") {
 			t.Errorf("while nothing can be listed it shows %q", text)
+		}
+		// KubeletPlegDurationHigh is an alert on this histogram.
+		if n := counted(t, r.reg, "kubelet_pleg_relist_duration_seconds"); n < 2 {
+			t.Errorf("%d attempts were counted", n)
+		}
+		if n := counted(t, r.reg, "kubelet_pleg_relist_interval_seconds"); n < 1 {
+			t.Errorf("%d intervals between attempts were counted", n)
 		}
 		broken.Store(false)
 		if text := shown(); text != "" {
