@@ -30,8 +30,8 @@ func Plan(s State) Output {
 		p.wait("runtime", "", "the runtime has not been looked at yet", "polylet status shows whether the runtime answers", time.Time{})
 		return p.out
 	}
-	p.findRound()
 	p.end = p.ending()
+	p.findRound()
 	if p.end == nil && !s.EndSince.IsZero() {
 		// It had come to its end; sidecars that are being stopped do not bring it back.
 		p.end = &end{phase: p.lastPhase()}

@@ -18,8 +18,10 @@ const (
 )
 
 // findRound finds the pod's round, and takes what is of an earlier one out of
-// what counts for the sandbox.
+// what counts for the sandbox. In a pod that ends none begins any more: how its
+// containers exit then is how they ended.
 func (p *planner) findRound() {
+	ends := p.end != nil || !p.s.EndSince.IsZero()
 	next := 0
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
@@ -28,7 +30,7 @@ func (p *planner) findRound() {
 			continue
 		}
 		p.round = max(p.round, c.Round)
-		if p.causesRound(v, c) {
+		if !ends && p.causesRound(v, c) {
 			next = max(next, c.Round+1)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -398,6 +399,31 @@ func TestNothingOfTheEarlierRoundStartsOnceTheNextOneHasBegun(t *testing.T) {
 	for _, a := range Plan(w.s).Actions {
 		if a.Kind == podstate.StartContainer {
 			t.Errorf("container %s is started in round %d", a.Container, a.Round)
+		}
+	}
+}
+
+// A pod that is deleted: one container's exit on SIGTERM matches its rule. Nothing is
+// restarted any more, and what the others exited with is what is to be told.
+func TestAPodThatEndsTellsHowItsContainersEnded(t *testing.T) {
+	pod := testPod(v1.RestartPolicyNever, "a", "b")
+	pod.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0}},
+	}}
+	never := v1.ContainerRestartPolicyNever
+	pod.Spec.Containers[1].RestartPolicy = &never
+	w := newWorld(pod)
+	w.killCode = 143
+	w.settle(time.Minute)
+	deleted := pod.DeepCopy()
+	at, grace := metav1.NewTime(w.s.Now.Add(30*time.Second)), int64(30)
+	deleted.DeletionTimestamp, deleted.DeletionGracePeriodSeconds = &at, &grace
+	w.s.Pod = deleted
+	w.settle(time.Minute)
+	for _, cs := range w.out.Status.ContainerStatuses {
+		if s := cs.State.Terminated; s == nil || s.ExitCode != 143 {
+			t.Errorf("container %s: %+v, want that it exited with 143", cs.Name, cs.State)
 		}
 	}
 }

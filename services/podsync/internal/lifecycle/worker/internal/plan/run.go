@@ -271,6 +271,12 @@ func (p *planner) start(due []*view) {
 			}
 			continue
 		}
+		if p.awaitsAddress(v) {
+			if v.class == regular {
+				return
+			}
+			continue
+		}
 		_, backoff := p.restartTime(v)
 		p.emit(podstate.Action{
 			Key: podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}, Container: v.spec.Name, SandboxID: p.sandbox.ID,

@@ -124,37 +124,6 @@ func (p *planner) phaseSoFar() v1.PodPhase {
 	}
 }
 
-// addresses sets the host's and the pod's IPs.
-func (p *planner) addresses(st *v1.PodStatus) {
-	for i, ip := range p.s.Node.IPs {
-		if i == 0 {
-			st.HostIP = ip
-		}
-		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
-	}
-	ips := p.podIPs()
-	if len(ips) == 0 && p.out.Terminating {
-		st.PodIP, st.PodIPs = p.s.Reported.PodIP, p.s.Reported.PodIPs
-		return
-	}
-	for i, ip := range ips {
-		if i == 0 {
-			st.PodIP = ip
-		}
-		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
-	}
-}
-
-func (p *planner) podIPs() []string {
-	if p.s.Pod.Spec.HostNetwork {
-		return p.s.Node.IPs
-	}
-	if len(p.s.Observed.Sandboxes) > 0 && p.s.Observed.Sandboxes[0].Ready {
-		return podutil.ShownIPs(p.s.Observed.Sandboxes[0].IPs, p.s.Node.IPs)
-	}
-	return nil
-}
-
 // containerStatuses fills in the three lists: init in the spec's order, the
 // others by name.
 func (p *planner) containerStatuses(st *v1.PodStatus) {

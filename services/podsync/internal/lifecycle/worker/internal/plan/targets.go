@@ -42,7 +42,7 @@ func (p *planner) probedAt(c *podstate.Container) string {
 	}
 	for i := range p.s.Observed.Sandboxes {
 		if sb := &p.s.Observed.Sandboxes[i]; sb.ID == c.SandboxID {
-			if ips := podutil.ShownIPs(sb.IPs, p.s.Node.IPs); len(ips) > 0 {
+			if ips := p.shownIPs(sb.IPs); len(ips) > 0 {
 				return ips[0]
 			}
 		}

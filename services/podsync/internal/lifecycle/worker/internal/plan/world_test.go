@@ -31,6 +31,7 @@ type world struct {
 	resize func(podstate.Action) bool
 	// killCode is the exit code of containers that are killed.
 	killCode int32
+	ips      []string // of a sandbox; one when nil
 	ends     map[string]time.Time
 	next     int
 	log      []string
@@ -164,7 +165,10 @@ func (w *world) do(a podstate.Action) {
 		w.s.Volumes.Done(w.s.Pod, a.Version)
 	case podstate.MakeSandbox:
 		w.next++
-		sb := podstate.Sandbox{ID: fmt.Sprintf("s%d", w.next), Attempt: uint32(a.Attempt), Ready: true, CreatedAt: w.s.Now, IPs: []string{"10.88.0.2"}, HostNetwork: w.s.Pod.Spec.HostNetwork, PodStarted: a.PodStarted}
+		if w.ips == nil {
+			w.ips = []string{"10.88.0.2"}
+		}
+		sb := podstate.Sandbox{ID: fmt.Sprintf("s%d", w.next), Attempt: uint32(a.Attempt), Ready: true, CreatedAt: w.s.Now, IPs: w.ips, HostNetwork: w.s.Pod.Spec.HostNetwork, PodStarted: a.PodStarted}
 		w.s.Observed.Sandboxes = append([]podstate.Sandbox{sb}, w.s.Observed.Sandboxes...)
 	case podstate.StartContainer:
 		w.start(a)
