@@ -46,9 +46,11 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	} {
 		gauge(runningContainers, states[state], name)
 	}
+	seen := 0. // before the first: alerts look at how long ago it was
 	if at := g.s.observer.Runtime().LastRelist; !at.IsZero() {
-		c <- prometheus.MustNewConstMetric(lastRelist, prometheus.GaugeValue, float64(at.UnixNano())/1e9)
+		seen = float64(at.UnixNano()) / 1e9
 	}
+	c <- prometheus.MustNewConstMetric(lastRelist, prometheus.GaugeValue, seen)
 	for work, n := range g.s.registry.Count() {
 		gauge(workingPods, n, work.Config, work.Lifecycle, label(work.Static))
 	}

@@ -303,15 +303,19 @@ func (s *Service) runtimeState() server.RuntimeState {
 }
 
 // SyncLoop says that the loop that looks at the runtime has not gone round for
-// longer than longest; nil while it goes round, and before it did so first.
+// longer than longest; nil while it goes round, and before it runs.
 func (s *Service) SyncLoop(longest time.Duration) error {
-	return goesRound(s.observer.Runtime().LastRelist, time.Now(), longest)
+	r := s.observer.Runtime()
+	return goesRound(r.Began, r.LastRelist, time.Now(), longest)
 }
 
-func goesRound(last, now time.Time, longest time.Duration) error {
-	if last.IsZero() || now.Sub(last) <= longest {
-		return nil
+func goesRound(began, last, now time.Time, longest time.Duration) error {
+	const took, ask = "sync Loop took longer than expected: the runtime's containers", "; polylet status says whether the runtime answers"
+	switch {
+	case last.IsZero() && !began.IsZero() && now.Sub(began) > longest:
+		return fmt.Errorf("%s could not be listed since the start %s ago%s", took, now.Sub(began).Round(time.Second), ask)
+	case !last.IsZero() && now.Sub(last) > longest:
+		return fmt.Errorf("%s were last listed %s ago%s", took, now.Sub(last).Round(time.Second), ask)
 	}
-	return fmt.Errorf("sync Loop took longer than expected: the runtime's containers were last listed %s ago; polylet status says whether the runtime answers",
-		now.Sub(last).Round(time.Second))
+	return nil
 }

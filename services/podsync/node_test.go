@@ -9,15 +9,18 @@ func TestALoopThatHasNotGoneRoundForLongIsStuck(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		name  string
+		began time.Time
 		last  time.Time
 		stuck bool
 	}{
-		{"never yet", time.Time{}, false},
-		{"just now", now, false},
-		{"at the limit", now.Add(-5 * time.Minute), false},
-		{"beyond it", now.Add(-5*time.Minute - time.Second), true},
+		{"it does not run yet", time.Time{}, time.Time{}, false},
+		{"it has just begun", now.Add(-time.Second), time.Time{}, false},
+		{"it never came round", now.Add(-5*time.Minute - time.Second), time.Time{}, true},
+		{"just now", now.Add(-time.Hour), now, false},
+		{"at the limit", now.Add(-time.Hour), now.Add(-5 * time.Minute), false},
+		{"beyond it", now.Add(-time.Hour), now.Add(-5*time.Minute - time.Second), true},
 	} {
-		if err := goesRound(c.last, now, 5*time.Minute); (err != nil) != c.stuck {
+		if err := goesRound(c.began, c.last, now, 5*time.Minute); (err != nil) != c.stuck {
 			t.Errorf("%s: %v, want stuck %v", c.name, err, c.stuck)
 		}
 	}

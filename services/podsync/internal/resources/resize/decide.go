@@ -94,10 +94,11 @@ func (m Amounts) equalIn(o Amounts, name v1.ResourceName) bool {
 	return true
 }
 
-// swaps says whether a container that may swap is to change its memory while it
-// runs: only burstable ones with a request below their limit may.
+// swaps says whether a container that may swap is to change what it may swap while it
+// runs, which follows from its request of memory: only burstable ones with a request
+// below their limit swap, and not those of critical pods.
 func swaps(pod *v1.Pod, next, now Allocation) bool {
-	if pod.Status.QOSClass != v1.PodQOSBurstable {
+	if pod.Status.QOSClass != v1.PodQOSBurstable || podutil.Critical(pod) {
 		return false
 	}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -105,7 +106,8 @@ func swaps(pod *v1.Pod, next, now Allocation) bool {
 			c := &list[i]
 			m, old := next.Containers[c.Name], now.Containers[c.Name]
 			request, limit := old.Requests[v1.ResourceMemory], old.Limits[v1.ResourceMemory]
-			if !request.IsZero() && request.Cmp(limit) != 0 && !Restarts(c, v1.ResourceMemory) && !m.equalIn(old, v1.ResourceMemory) {
+			wanted := m.Requests[v1.ResourceMemory]
+			if !request.IsZero() && request.Cmp(limit) != 0 && !Restarts(c, v1.ResourceMemory) && wanted.Cmp(request) != 0 {
 				return true
 			}
 		}

@@ -176,3 +176,20 @@ func TestChangesAreCountedByContainerAndKind(t *testing.T) {
 		t.Errorf("changes %v and back %v", got, Changes(now, old))
 	}
 }
+
+// What may be swapped follows from the request, and a critical pod does not swap.
+func TestALimitOfMemoryAndCriticalPodsCanBeResizedBesideSwap(t *testing.T) {
+	with := func(limit string) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Limits = list("memory", limit) }
+	}
+	old, now := pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with("2Gi")), pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with("3Gi"))
+	if got := Infeasible(now, old, false, Policies{Swap: true}); got != "" {
+		t.Errorf("only the limit changes: %q", got)
+	}
+	priority := int32(2000001000)
+	critical := func(p *v1.Pod) { p.Spec.Priority = &priority }
+	old, now = pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with("3Gi"), critical), pod("p", v1.PodQOSBurstable, list("memory", "2Gi"), with("3Gi"), critical)
+	if got := Infeasible(now, old, false, Policies{Swap: true}); got != "" {
+		t.Errorf("a critical pod does not swap: %q", got)
+	}
+}

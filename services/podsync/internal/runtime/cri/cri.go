@@ -40,9 +40,6 @@ type Config struct {
 	// LookTimeout bounds calls that only look; 10 s when zero. While the runtime
 	// is too slow for that, it grows up to RequestTimeout; see lookTimeout.
 	LookTimeout time.Duration
-	// PullTimeout bounds the pull of one image; 15 times RequestTimeout when
-	// zero. What was pulled until then is not lost: the next try goes on.
-	PullTimeout time.Duration
 }
 
 // Client makes calls to a runtime. Safe for concurrent use.
@@ -67,9 +64,6 @@ func New(cfg Config, runtime, images grpc.ClientConnInterface, metrics *Metrics)
 	}
 	if cfg.LookTimeout <= 0 {
 		cfg.LookTimeout = 10 * time.Second
-	}
-	if cfg.PullTimeout <= 0 {
-		cfg.PullTimeout = 15 * cfg.RequestTimeout
 	}
 	return &Client{
 		cfg:     cfg,

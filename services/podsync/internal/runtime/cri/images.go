@@ -18,10 +18,12 @@ func (c *Client) Image(ctx context.Context, name string) (*runtimeapi.Image, err
 }
 
 // PullImage pulls an image for a sandbox configuration (may be nil) with auth
-// (nil for none) and returns the runtime's reference to it.
+// (nil for none) and returns the runtime's reference to it. It takes as long as it
+// takes: tens of gigabytes over a slow line are no fault, and a try that is cut short
+// may have to begin anew.
 func (c *Client) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	req := &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox}
-	resp, err := call(ctx, c, "pull_image", c.cfg.PullTimeout, req, c.images.PullImage)
+	resp, err := call(ctx, c, "pull_image", 0, req, c.images.PullImage)
 	return resp.GetImageRef(), err
 }
 

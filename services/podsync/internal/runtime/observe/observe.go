@@ -93,8 +93,9 @@ type Runtime struct {
 	LastOK time.Time
 	// Events tells that container events come.
 	Events bool
-	// LastRelist is when everything was listed last.
-	LastRelist time.Time
+	// Began is when it was asked first, LastRelist when everything was listed last;
+	// zero before.
+	Began, LastRelist time.Time
 }
 
 // Observer follows one runtime. Safe for concurrent use.
@@ -177,6 +178,9 @@ func (o *Observer) Runtime() Runtime {
 // waited for.
 func (o *Observer) Run(ctx context.Context) error {
 	defer o.background.Wait()
+	o.mu.Lock()
+	o.runtime.Began = time.Now()
+	o.mu.Unlock()
 	if !o.connect(ctx) {
 		return nil
 	}

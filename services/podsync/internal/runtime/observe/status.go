@@ -68,7 +68,7 @@ func (o *Observer) askStatus(ctx context.Context) error {
 	}
 	o.mu.Lock()
 	old := o.runtime
-	next.Events, next.LastRelist = old.Events, old.LastRelist
+	next.Events, next.Began, next.LastRelist = old.Events, old.Began, old.LastRelist
 	o.runtime = next
 	o.mu.Unlock()
 	if old.Name != next.Name || old.Ready != next.Ready || old.NetworkReady != next.NetworkReady || old.NetworkMessage != next.NetworkMessage {
