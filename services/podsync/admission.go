@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -160,6 +161,9 @@ func (s *Service) storeNode(node *v1.Node) (news bool) {
 		}
 		if s.node.CompareAndSwap(old, node) {
 			kick(s.addressKick)
+			if old == nil || !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) {
+				s.volumes.AllocatableChanged()
+			}
 			return true
 		}
 	}

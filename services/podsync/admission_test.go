@@ -17,6 +17,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 func TestTheKernelSaysWhichAppArmorProfilesItHas(t *testing.T) {
@@ -67,7 +68,7 @@ func TestTheNodesReadyConditionSaysThatTheMachineGoesDown(t *testing.T) {
 }
 
 func TestAnOlderNodeObjectDoesNotReplaceANewerOne(t *testing.T) {
-	s := &Service{}
+	s := &Service{volumes: volume.New(volume.Config{}, volume.Deps{})}
 	version := func(uid, v string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: v}}
 	}

@@ -456,6 +456,25 @@ func TestWhatAContainerCannotBeIsAConfigurationError(t *testing.T) {
 	}
 }
 
+// A headless Service of that name gives no address; whoever may make Services would take
+// the apiserver's away from the pods of the namespace.
+func TestAHeadlessServiceDoesNotHideTheApiserver(t *testing.T) {
+	for own, want := range map[string]string{v1.ClusterIPNone: "10.96.0.1", "": "10.96.0.1", "10.1.1.1": "10.1.1.1"} {
+		f := newFixture(t)
+		svc := func(ip string) []*v1.Service {
+			return []*v1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: v1.ServiceSpec{ClusterIP: ip, Ports: []v1.ServicePort{{Port: 443}}}}}
+		}
+		f.services["ns"], f.services["default"] = svc(own), svc("10.96.0.1")
+		got, err := f.container(t, pod(v1.Container{Image: "img:1"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if host := variable(got, "KUBERNETES_SERVICE_HOST"); host != want {
+			t.Errorf("beside a service with the address %q the apiserver's is %q, want %q", own, host, want)
+		}
+	}
+}
+
 func TestServicesAreNotWaitedForWithoutAnApiserver(t *testing.T) {
 	f := newFixture(t)
 	f.svcErr = errors.New("away")

@@ -79,8 +79,8 @@ func (b *Builder) serviceList(ctx context.Context, pod *v1.Pod) ([]*v1.Service, 
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range own {
-			has = has || s.Name == masterService
+		for _, s := range own { // one without an address gives no variables
+			has = has || s.Name == masterService && s.Spec.ClusterIP != "" && s.Spec.ClusterIP != v1.ClusterIPNone
 		}
 		list = append(list, own...)
 	}

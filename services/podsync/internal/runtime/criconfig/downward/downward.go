@@ -20,20 +20,24 @@ import (
 // Node is what of the node and the sandbox a pod may learn.
 type Node struct {
 	Name string
-	// HostIPs and PodIPs, primary first; empty when not known.
+	// HostIPs and PodIPs, primary first; empty when not known yet.
 	HostIPs, PodIPs []string
 	// Allocatable stands in for limits that are not set.
 	Allocatable v1.ResourceList
 }
 
-// Field is the value of a fieldRef's path. An unknown path is an error; an
-// address that is not known yet is empty.
+// Field is the value of a fieldRef's path. An unknown path is an error, and so is the
+// node's address before it is known; a pod's is empty then.
 func Field(pod *v1.Pod, path string, node Node) (string, error) {
 	if key, ok := subscript(path, "metadata.labels"); ok {
 		return pod.Labels[key], nil
 	}
 	if key, ok := subscript(path, "metadata.annotations"); ok {
 		return pod.Annotations[key], nil
+	}
+	if strings.HasPrefix(path, "status.hostIP") && len(node.HostIPs) == 0 {
+		// The container would have none for all of its life.
+		return "", fmt.Errorf("%s is not known yet: the node has no address so far", path)
 	}
 	switch path {
 	case "metadata.name":

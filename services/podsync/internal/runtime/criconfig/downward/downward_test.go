@@ -97,3 +97,14 @@ func TestThePodsOwnLimitComesBeforeTheNodes(t *testing.T) {
 		t.Errorf("limits.memory = %q, %v; want 1024", got, err)
 	}
 }
+
+func TestTheNodesAddressIsNotEmpty(t *testing.T) {
+	for _, path := range []string{"status.hostIP", "status.hostIPs"} {
+		if value, err := Field(pod(), path, Node{}); err == nil {
+			t.Errorf("%s of a node whose addresses are not known is %q without an error", path, value)
+		}
+		if value, err := Field(pod(), path, Node{HostIPs: []string{"192.0.2.1"}}); err != nil || value != "192.0.2.1" {
+			t.Errorf("%s is %q, %v", path, value, err)
+		}
+	}
+}

@@ -427,3 +427,45 @@ func TestAPodThatEndsTellsHowItsContainersEnded(t *testing.T) {
 		}
 	}
 }
+
+// All regular containers have done their work; the sidecar's exit on SIGTERM matches.
+func TestAPodThatHasDoneItsWorkTellsSo(t *testing.T) {
+	pod := restartingPod("side")
+	w := newWorld(pod)
+	w.exits["init"], w.exits["a"], w.exits["b"] = []int32{0, 0}, []int32{0}, []int32{0}
+	w.killCode = exitForAll
+	w.settle(time.Hour)
+	st := w.out.Status
+	for _, cs := range append(st.InitContainerStatuses, st.ContainerStatuses...) {
+		if cs.Name != "side" && (cs.State.Terminated == nil || cs.State.Terminated.ExitCode != 0) {
+			t.Errorf("container %s: %+v, want that it exited with 0", cs.Name, cs.State)
+		}
+	}
+	if st.Phase != v1.PodSucceeded || condition(st, v1.PodInitialized) != v1.ConditionTrue {
+		t.Errorf("phase %s, initialized %s", st.Phase, condition(st, v1.PodInitialized))
+	}
+}
+
+// A critical pod takes the place of one whose containers all end well; it has succeeded.
+func TestAPreemptedPodWhoseContainersEndWellHasSucceeded(t *testing.T) {
+	pod := restartingPod("side")
+	w := newWorld(pod)
+	w.exits["init"] = []int32{0, 0}
+	w.settle(time.Minute)
+	w.s.Stop = &podstate.Stop{Reason: "Preempting", ByContainers: true}
+	for i := range w.s.Observed.Containers {
+		if c := &w.s.Observed.Containers[i]; c.State == podstate.StateRunning {
+			code := int32(0)
+			if c.Name == "side" {
+				code = exitForAll
+			}
+			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, Cause: podstate.CauseEnd, GraceSeconds: 30, PreStopDone: true}
+			w.end(c, code)
+		}
+	}
+	w.s.EndSince = w.s.Now
+	w.settle(time.Minute)
+	if got := w.out.Status.Phase; got != v1.PodSucceeded {
+		t.Errorf("phase %s, want Succeeded: all regular containers exited with 0", got)
+	}
+}
