@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,53 +13,77 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 )
 
-// A restart of podsync with --cloud-provider=external while the Node object comes a
-// little later than the pods: the address of a pod on the host's network stands.
-func TestARestartTakesNoAddressOfAPodOnTheHostsNetwork(t *testing.T) {
+func TestAPodShowsTheAddressesThatTheNodeHasNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := false
 		rt := fakecri.New(fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}}})
-		defer rt.Close()
-		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
-			if slow && q.Resource == "nodes" {
-				return fakeapiserver.Fault{Delay: 200 * time.Millisecond}
+		api := fakeapiserver.New(fakeapiserver.Config{})
+		startInClusterWith(t, rt, api, func(c *Config, d *Deps) {
+			c.ExternalCloud = true // the object has the addresses
+			d.HostIPs = nil
+		}, func(*Service) {})
+		show := func(ips ...string) {
+			t.Helper()
+			node, err := api.Admin().CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
 			}
-			return fakeapiserver.Fault{}
-		}})
-		defer api.Close()
-		if _, err := api.Admin().CoreV1().Nodes().Create(t.Context(), &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "n1"},
-			Status:     v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		l := &lives{T: t, dir: t.TempDir(), rt: rt}
-		with := func(c *Config, d *Deps) {
-			c.ExternalCloud, c.StaticPodPath = true, ""
-			d.HostIPs, d.Client = nil, api.Client()
-		}
-		l.live(with, func(*Service) {
-			time.Sleep(time.Second)
-			if _, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"},
-				Spec:       v1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []v1.Container{{Name: "c", Image: "app:1", ImagePullPolicy: v1.PullIfNotPresent}}},
-			}, metav1.CreateOptions{}); err != nil {
+			node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n1"}}
+			for _, ip := range ips {
+				node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+			}
+			if _, err := api.Admin().CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Second)
-		})
-		if ip := api.Pod("default", "p").Status.PodIP; ip != "192.0.2.1" {
-			t.Fatalf("podIP %q", ip)
 		}
-		before := len(api.StatusHistory("default", "p"))
-		slow = true
-		l.live(with, func(*Service) { time.Sleep(10 * time.Second) })
-		for _, w := range api.StatusHistory("default", "p")[before:] {
-			if pod, ok := w.New.(*v1.Pod); ok {
-				if pod.Status.PodIP == "" {
-					t.Error("the address of a pod that runs was taken back")
+		hostIPs := func(name string) (out []string) {
+			for _, ip := range api.Pod("default", name).Status.HostIPs {
+				out = append(out, ip.IP)
+			}
+			return out
+		}
+		show("192.0.2.1")
+		for _, pod := range []string{"before", "after"} {
+			_, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: "default"},
+				Spec:       v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Name: "c", Image: "app:1", ImagePullPolicy: v1.PullIfNotPresent}}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			if pod == "before" {
+				if got := hostIPs("before"); !slices.Equal(got, []string{"192.0.2.1"}) {
+					t.Errorf("at first the host's addresses are %v", got)
 				}
+				show("192.0.2.7", "192.0.2.8", "2001:db8::7", "2001:db8::8") // a pod can show one of each family
+			}
+		}
+		for _, pod := range []string{"before", "after"} {
+			if got := hostIPs(pod); !slices.Equal(got, []string{"192.0.2.7", "2001:db8::7"}) {
+				t.Errorf("pod %s shows %v", pod, got)
 			}
 		}
 	})
+}
+
+func TestTheHostsAddressesAreOneOfEachFamilyInternalOnesFirst(t *testing.T) {
+	const in, ex = v1.NodeInternalIP, v1.NodeExternalIP
+	for _, tc := range []struct {
+		name  string
+		found []v1.NodeAddress
+		want  []string
+	}{
+		{"one", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n1"}, {Type: in, Address: "192.0.2.1"}}, []string{"192.0.2.1"}},
+		{"two network cards", []v1.NodeAddress{{Type: in, Address: "192.0.2.1"}, {Type: in, Address: "192.0.2.2"}}, []string{"192.0.2.1"}},
+		{"both families, twice", []v1.NodeAddress{{Type: in, Address: "2001:db8::1"}, {Type: in, Address: "2001:db8::2"}, {Type: in, Address: "192.0.2.1"}, {Type: in, Address: "192.0.2.2"}}, []string{"2001:db8::1", "192.0.2.1"}},
+		{"external ones only", []v1.NodeAddress{{Type: ex, Address: "203.0.113.1"}}, []string{"203.0.113.1"}},
+		{"external ones behind", []v1.NodeAddress{{Type: ex, Address: "203.0.113.1"}, {Type: ex, Address: "2001:db8::1"}, {Type: in, Address: "192.0.2.1"}}, []string{"192.0.2.1", "2001:db8::1"}},
+		{"what is none", []v1.NodeAddress{{Type: in, Address: "none"}, {Type: in, Address: "192.0.2.1"}}, []string{"192.0.2.1"}},
+		{"nothing", nil, nil},
+	} {
+		if got := hostAddresses(tc.found); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
 }

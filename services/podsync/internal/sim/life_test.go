@@ -274,12 +274,12 @@ func (w *world) live(l *life, n int) error {
 	client, err := kubernetes.NewForConfig(config)
 	w.must(err)
 	service, err := podsync.New(podsync.Config{
-		NodeName: nodeName, RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs", "pods"),
+		NodeName: nodeName, ExternalCloud: true, RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs", "pods"),
 		StaticPodPath: filepath.Join(w.dir, "manifests"), RuntimeEndpoint: "fake", RuntimeRequestTimeout: 15 * time.Second,
 		MaxParallelPulls: 2, VerifyPulls: true, VerifyPolicy: w.scenario.verification(), Resize: podsync.ResizePolicies{StaticCPU: true},
 	}, podsync.Deps{
 		Epoch: uint64(n + 1), Runtime: conn, Images: conn, Client: client, Mounter: mounter{l, w.mounts}, Cgroups: cgroup.Off{},
-		Notifier: w.notifier, LogNotifier: w.notifier, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{hostIP} },
+		Notifier: w.notifier, LogNotifier: w.notifier, HostsGuard: smallfiles.Off{},
 	})
 	w.must(err)
 	var probes sync.WaitGroup

@@ -2,8 +2,10 @@ package sim
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +32,14 @@ func unless(method string, skip func(n int) bool) func(*world, string, any, any,
 		}
 		return do()
 	}
+}
+
+// lateNode lets requests for the Node take longer than those for its pods.
+func lateNode(_ *world, req *http.Request, next http.RoundTripper) (*http.Response, error) {
+	if strings.Contains(req.URL.Path+req.URL.RawQuery, "node") && !strings.Contains(req.URL.Path, "/pods") {
+		time.Sleep(2 * time.Second)
+	}
+	return next.RoundTrip(req)
 }
 
 func always(int) bool { return true }
@@ -248,6 +258,12 @@ func TestEveryBrokenPromiseOfTheLifecycleIsFound(t *testing.T) {
 			defer w.judge.mu.Unlock()
 			w.judge.facts["p0"].phase = v1.PodSucceeded // as if podsync counted what has ended
 		})}, "was rejected for the room of pods that had ended"},
+		{"a podsync that knows its Node late", sabotage{
+			scenario: with(only("host network", 0), 10*time.Second, "podsync is killed", func(w *world) { w.crash("SIGKILL") }), api: lateNode,
+		}, ""},
+		{"an address that is taken back", sabotage{
+			scenario: only("host network", 10*time.Second), api: rewrites(`("phase":"Running".*)"podIP":"[^"]*","podIPs":\[[^\]]*\]`, `$1"podIP":null,"podIPs":null`),
+		}, "which is on the host's network, was taken back"},
 		{"a status that is refused for good", sabotage{scenario: only("forever", 0), api: rewrites(`"observedGeneration":1`, `"observedGeneration":-1`)}, "the apiserver refuses for good (422) what podsync writes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) { finds(t, tc.shot, tc.want) })

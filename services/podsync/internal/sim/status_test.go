@@ -106,6 +106,12 @@ func (j *judge) moved(old, now *v1.Pod) {
 	if ended(old) && !unknown && old.Status.PodIP != "" && now.Status.PodIP != old.Status.PodIP {
 		j.violationLocked("the address of pod %s, which has ended, went from %s to %q", now.Name, old.Status.PodIP, now.Status.PodIP)
 	}
+	if old.Status.HostIP != "" && now.Status.HostIP == "" {
+		j.violationLocked("the node's address was taken back from pod %s", now.Name)
+	}
+	if now.Spec.HostNetwork && old.Status.PodIP != "" && now.Status.PodIP == "" {
+		j.violationLocked("the address of pod %s, which is on the host's network, was taken back", now.Name)
+	}
 	if now.Status.ObservedGeneration < old.Status.ObservedGeneration {
 		j.violationLocked("the observed generation of pod %s fell from %d to %d", now.Name, old.Status.ObservedGeneration, now.Status.ObservedGeneration)
 	}

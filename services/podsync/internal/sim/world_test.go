@@ -203,7 +203,10 @@ func (w *world) prepare() {
 	admin := w.api.Admin().CoreV1()
 	_, err := admin.Nodes().Create(ctx, &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
-		Status:     v1.NodeStatus{Capacity: list, Allocatable: list},
+		Status: v1.NodeStatus{
+			Capacity: list, Allocatable: list,
+			Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: hostIP}},
+		},
 	}, metav1.CreateOptions{})
 	w.must(err)
 	w.must(w.configMap("config", "1"))
