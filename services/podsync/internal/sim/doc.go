@@ -33,8 +33,8 @@
 //
 //   - podsync: SIGKILL before or after any call, up to four times, and at any time.
 //   - The runtime: a call fails, hangs, is slow, or works though its answer is
-//     lost (also StopContainer, PullImage and preStop, which may hang to their
-//     bounds; postStart has none, so it is slow instead); events are lost,
+//     lost (also StopContainer and preStop, which may hang to their bounds;
+//     postStart and PullImage have none, so they are slow instead); events are lost,
 //     repeated, late or not there at all, and their stream hangs; it goes and comes back; its network
 //     does; a process or a sandbox dies; the machine reboots, and the runtime may have
 //     forgotten everything then.

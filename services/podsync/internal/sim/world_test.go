@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,6 +82,9 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 			f := criFaults(ctx, method, req)
 			if q, ok := req.(*runtimeapi.ExecSyncRequest); ok && f.Hang && q.GetCmd()[0] == postStart { // may take a day
 				f.Hang, f.Delay = false, 20*time.Second
+			}
+			if _, ok := req.(*runtimeapi.PullImageRequest); ok && f.Hang { // the runtime gives up what makes no progress
+				f.Hang, f.Delay, f.Err = false, 4*time.Minute, status.Error(codes.Unknown, "no progress")
 			}
 			return f
 		},

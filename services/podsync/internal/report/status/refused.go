@@ -179,18 +179,32 @@ func putContainer(list *[]v1.ContainerStatus, from []v1.ContainerStatus, name st
 }
 
 // owedLocked is the status that the apiserver is to have: what is desired, with what
-// the apiserver has in place of each part that it refuses. A refusal ends when its part
-// has changed on either side.
+// the apiserver has in place of each part that it refuses, and of an address that is not
+// known yet. A refusal ends when its part has changed on either side.
 func (e *entry) owedLocked() v1.PodStatus {
 	if len(e.refused) == 0 {
-		return e.desired
+		return e.withAddressLocked()
 	}
 	e.refused = slices.DeleteFunc(e.refused, func(r refusal) bool {
 		return !equal.Equal(only(e.desired, r.Part), r.wanted) || !equal.Equal(only(e.known, r.Part), r.had)
 	})
-	out := e.desired
+	out := e.withAddressLocked()
 	for i := range e.refused {
 		put(&out, e.known, e.refused[i].Part)
+	}
+	return out
+}
+
+// withAddressLocked is what is desired, with the node's address that the apiserver has
+// as long as podsync has none: right after its start, when what became of a static pod
+// is known to the apiserver alone.
+func (e *entry) withAddressLocked() v1.PodStatus {
+	out := e.desired
+	if out.HostIP == "" {
+		out.HostIP, out.HostIPs = e.known.HostIP, e.known.HostIPs
+	}
+	if out.PodIP == "" && e.obj != nil && e.obj.Spec.HostNetwork {
+		out.PodIP, out.PodIPs = e.known.PodIP, e.known.PodIPs
 	}
 	return out
 }

@@ -143,3 +143,32 @@ func TestAStaticPodThatRanIsNotShownAsPendingAgain(t *testing.T) {
 		}
 	})
 }
+
+// Right after podsync's start the node's addresses are not known, and what became of a
+// static pod is known to the apiserver alone.
+func TestTheAddressOfAPodOnTheHostsNetworkIsNotTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fakeapiserver.Config{}, nil)
+		for name, host := range map[string]bool{"host": true, "own": false} {
+			pod := b.createOf(name, v1.PodSpec{NodeName: "node", HostNetwork: host, Containers: []v1.Container{{Name: "a", Image: "i"}}})
+			st := running("192.0.2.1")
+			st.HostIP, st.HostIPs = "192.0.2.1", []v1.HostIP{{IP: "192.0.2.1"}}
+			b.w.Set(pod, st)
+			synctest.Wait()
+			before := b.patches()
+			st = *st.DeepCopy()
+			st.HostIP, st.HostIPs, st.PodIP, st.PodIPs = "", nil, "", nil
+			st.ContainerStatuses[0].Ready = false
+			b.w.Set(pod, st)
+			time.Sleep(time.Hour)
+			got := b.api.Pod("default", name).Status
+			want := map[bool]string{true: "192.0.2.1"}[host]
+			if got.PodIP != want || (len(got.PodIPs) > 0) != host || got.HostIP != "192.0.2.1" || len(got.HostIPs) != 1 || got.ContainerStatuses[0].Ready {
+				t.Errorf("%s: %+v; want the pod's address to be %q", name, got, want)
+			}
+			if n := b.patches() - before; n != 1 {
+				t.Errorf("%s: %d requests, want one", name, n)
+			}
+		}
+	})
+}
