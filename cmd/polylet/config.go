@@ -90,7 +90,7 @@ func configOf(ctx context.Context, dir, service string) (*commonv1.GetConfigResp
 // a terminal is no place for them, and services without root do not have them.
 func maskHeaders(document []byte) []byte {
 	var fields map[string]any
-	if json.Unmarshal(document, &fields) != nil {
+	if decodeJSON(document, &fields) != nil {
 		return document // who shows it says what is wrong
 	}
 	headers, ok := fields["staticPodURLHeader"].(map[string]any)
@@ -114,7 +114,7 @@ func maskHeaders(document []byte) []byte {
 // copies of: it names the copies, the others the originals, on every node.
 func withoutFiles(document []byte) []byte {
 	var fields map[string]any
-	if json.Unmarshal(document, &fields) != nil {
+	if decodeJSON(document, &fields) != nil {
 		return document
 	}
 	for _, name := range []string{"tlsCertFile", "tlsPrivateKeyFile"} {
@@ -132,21 +132,21 @@ func withoutFiles(document []byte) []byte {
 
 func sameDocument(a, b []byte) bool {
 	var x, y any
-	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+	return decodeJSON(a, &x) == nil && decodeJSON(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 // showConfig lists fields with who has set them, beside what they are without
 // flags and files.
 func showConfig(out io.Writer, config *commonv1.GetConfigResponse, all bool) error {
 	var fields, plain map[string]any
-	if err := json.Unmarshal(config.GetKubeletConfigurationJson(), &fields); err != nil {
+	if err := decodeJSON(config.GetKubeletConfigurationJson(), &fields); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
 	loaded, err := kubeletconfig.Load(nil)
 	if err != nil {
 		return fmt.Errorf("compute the default configuration: %w", err)
 	}
-	if err := json.Unmarshal(loaded.ConfigzJSON(), &plain); err != nil {
+	if err := decodeJSON(loaded.ConfigzJSON(), &plain); err != nil {
 		return fmt.Errorf("read the default configuration: %w", err)
 	}
 	for name := range plain {

@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
@@ -58,6 +57,28 @@ func newCredentials(log klog.Logger, loaded *kubeletconfig.Loaded, dir string, w
 // source that is missing is left out, and logged: the gateway then says itself
 // what it cannot do.
 func (c *credentials) write(context.Context) ([]string, error) {
+	c.look()
+	if err := c.ensure(); err != nil {
+		return nil, err
+	}
+	return c.copyAll()
+}
+
+// ensure makes what has to be there when the gateway starts. Later it does not:
+// who has removed it may be about to put another there.
+func (c *credentials) ensure() error {
+	cert, key := c.loaded.ServingFiles()
+	if !c.loaded.WaitsForServing() {
+		return ensureServing(c.loaded, cert, key)
+	}
+	if err := os.MkdirAll(filepath.Dir(cert), 0o755); err != nil {
+		return fmt.Errorf("make --cert-dir: %w", err)
+	}
+	return nil
+}
+
+// copyAll is write of what is there.
+func (c *credentials) copyAll() ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var flags []string
@@ -71,9 +92,6 @@ func (c *credentials) write(context.Context) ([]string, error) {
 		flags = append(flags, "--cert-dir="+c.dir)
 	} else {
 		cert, key := c.loaded.ServingFiles()
-		if err := ensureServing(c.loaded, cert, key); err != nil {
-			return nil, err
-		}
 		pairs = append(pairs, struct{ flag, source, name string }{"--tls-cert-file", cert, "tls.crt"},
 			struct{ flag, source, name string }{"--tls-private-key-file", key, "tls.key"})
 	}
@@ -95,10 +113,6 @@ func (c *credentials) write(context.Context) ([]string, error) {
 // it has one there is nothing to copy, and the gateway waits for the file.
 func (c *credentials) serving() error {
 	cert, _ := c.loaded.ServingFiles()
-	// To be watched the directory has to be there.
-	if err := os.MkdirAll(filepath.Dir(cert), 0o755); err != nil {
-		return fmt.Errorf("make --cert-dir: %w", err)
-	}
 	_, err := c.copy(cert, filepath.Base(cert))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -170,25 +184,26 @@ func (c *credentials) watch(source string) {
 	dir := filepath.Dir(source)
 	if !c.sources[dir] {
 		c.sources[dir] = true
-		select {
-		case c.changed <- struct{}{}:
-		default:
-		}
+		c.look()
 	}
 }
 
-// follow copies again whenever something changes beside an original. It
-// returns when ctx is done.
+// look has follow look at the originals' directories.
+func (c *credentials) look() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// follow copies again whenever something changes beside an original, or its
+// directory is another. It returns when ctx is done.
 func (c *credentials) follow(ctx context.Context) {
 	if !c.active {
 		return
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		c.log.Error(err, "Changed certificates reach the gateway only when it restarts: inotify cannot be used")
-		return
-	}
-	defer watcher.Close()
+	dirs := newDirectories(c.log)
+	defer dirs.close()
 	timer := time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
@@ -197,32 +212,32 @@ func (c *credentials) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.changed:
-			c.addWatches(watcher)
+			c.wantSources(dirs)
+			dirs.look()
 			timer.Reset(settle) // what changed before it was watched
-		case <-watcher.Events:
+		case event := <-dirs.events():
+			if dirs.saw(event) {
+				timer.Reset(settle)
+			}
+		case err := <-dirs.errors():
+			dirs.lost(err)
 			timer.Reset(settle)
-		case err := <-watcher.Errors:
-			c.log.Error(err, "Watching certificates")
-			timer.Reset(settle) // events may be lost
+		case <-dirs.again.C:
+			dirs.look()
+			timer.Reset(settle)
 		case <-timer.C:
-			if _, err := c.write(ctx); err != nil {
+			if _, err := c.copyAll(); err != nil {
 				c.log.Error(err, "Changed certificates could not be copied for the gateway")
 			}
 		}
 	}
 }
 
-func (c *credentials) addWatches(watcher *fsnotify.Watcher) {
+func (c *credentials) wantSources(dirs *directories) {
 	c.mu.Lock()
-	dirs := make([]string, 0, len(c.sources))
+	defer c.mu.Unlock()
 	for dir := range c.sources {
-		dirs = append(dirs, dir)
-	}
-	c.mu.Unlock()
-	for _, dir := range dirs {
-		if err := watcher.Add(dir); err != nil {
-			c.log.Error(err, "Certificates in this directory are not watched", "directory", dir)
-		}
+		dirs.want(dir)
 	}
 }
 

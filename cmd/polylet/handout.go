@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-	"github.com/fsnotify/fsnotify"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
@@ -122,33 +121,31 @@ func (n *nodeRun) handOutTo(ctx context.Context, service string, gid int) error 
 // nextConfiguration waits until the configuration in effect is another than
 // loaded's. One that is not valid is logged and waited over.
 func nextConfiguration(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Logger) (*kubeletconfig.Loaded, error) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, fmt.Errorf("watch the configuration: %w", err)
+	dirs := newDirectories(log)
+	defer dirs.close()
+	if file := loaded.Flags.ConfigFile; file != "" {
+		dirs.want(filepath.Dir(file), filepath.Base(file))
 	}
-	defer watcher.Close()
-	file, drops := loaded.Flags.ConfigFile, loaded.Flags.ConfigDir
-	for _, dir := range []string{filepath.Dir(file), drops} {
-		if dir == "." || dir == "" {
-			continue
-		}
-		if err := watcher.Add(dir); err != nil {
-			log.Error(err, "The configuration in this directory is not watched", "directory", dir)
-		}
+	if drops := loaded.Flags.ConfigDir; drops != "" {
+		dirs.want(drops)
 	}
+	dirs.look()
 	timer := time.NewTimer(0) // it may have changed before it was watched
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, nil
-		case event := <-watcher.Events:
-			if event.Name == file || filepath.Dir(event.Name) == filepath.Clean(drops) {
+		case event := <-dirs.events():
+			if dirs.saw(event) {
 				timer.Reset(settle)
 			}
-		case err := <-watcher.Errors:
-			log.Error(err, "Watching the configuration")
-			timer.Reset(settle) // events may be lost
+		case err := <-dirs.errors():
+			dirs.lost(err)
+			timer.Reset(settle)
+		case <-dirs.again.C:
+			dirs.look()
+			timer.Reset(settle)
 		case <-timer.C:
 			next, err := kubeletconfig.Load(loaded.Args)
 			switch {

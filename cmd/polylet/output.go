@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -55,13 +56,27 @@ func writeDocument(out io.Writer, format string, raw []byte) error {
 		return err
 	}
 	var value any
-	if err := json.Unmarshal(raw, &value); err != nil {
+	if err := decodeJSON(raw, &value); err != nil {
 		return fmt.Errorf("write the answer as JSON: %w", err)
 	}
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(value)
+}
+
+// decodeJSON decodes one JSON document, its numbers as they stand there: as a
+// float64 a large integer would be another.
+func decodeJSON(raw []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more than one document")
+	}
+	return nil
 }
 
 // message is a gRPC message as a document.

@@ -220,7 +220,7 @@ func (l *Loaded) ConfigzJSON() []byte {
 // empty stand there as such. JSON leaves them out otherwise, and what loads the
 // document would give them their default.
 func (l *Loaded) CopyJSON() []byte {
-	var fields map[string]any
+	var fields map[string]json.RawMessage // a float64 would round large integers
 	if err := json.Unmarshal(l.ConfigzJSON(), &fields); err != nil {
 		return l.ConfigzJSON()
 	}
@@ -228,8 +228,8 @@ func (l *Loaded) CopyJSON() []byte {
 	for i := range config.NumField() {
 		name, _, _ := strings.Cut(config.Type().Field(i).Tag.Get("json"), ",")
 		if value := config.Field(i); name != "" && (value.Kind() == reflect.Map || value.Kind() == reflect.Slice) && value.Len() == 0 {
-			if fields[name] = any([]any{}); value.Kind() == reflect.Map {
-				fields[name] = map[string]any{}
+			if fields[name] = json.RawMessage("[]"); value.Kind() == reflect.Map {
+				fields[name] = json.RawMessage("{}")
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package kubeletconfig
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -337,6 +338,21 @@ func TestConfigzShowsWhatIsInEffectButNoHeaders(t *testing.T) {
 	}
 	if two := mustLoad(t, "--manifest-url-header=A:1,A:2"); !strings.Contains(string(two.ConfigzJSON()), `{"A":["\u003cmasked\u003e","\u003cmasked\u003e"]}`) {
 		t.Errorf("two values of a header are %s", two.ConfigzJSON())
+	}
+}
+
+// People write the largest integer for "no limit".
+func TestACopyHasLargeIntegersAsTheyAre(t *testing.T) {
+	for _, number := range []string{"9223372036854775807", "9007199254740993"} {
+		dir := t.TempDir()
+		loaded := mustLoad(t, "--config="+write(t, dir, "c.yaml", header+"podPidsLimit: "+number+"\nmaxOpenFiles: "+number+"\n"))
+		if got := fmt.Sprint(*loaded.Config.PodPidsLimit, loaded.Config.MaxOpenFiles); got != number+" "+number {
+			t.Fatalf("the file says %s and the configuration %s", number, got)
+		}
+		again := mustLoad(t, "--config="+write(t, dir, "copy.json", string(loaded.CopyJSON())))
+		if got, want := string(again.ConfigzJSON()), string(loaded.ConfigzJSON()); got != want {
+			t.Errorf("the copy says\n%s\nand the original\n%s", got, want)
+		}
 	}
 }
 

@@ -117,7 +117,7 @@ func topLevel(c *kubeletv1beta1.KubeletConfiguration) map[string]any {
 	var fields map[string]any
 	raw, err := json.Marshal(c)
 	if err == nil {
-		err = json.Unmarshal(raw, &fields)
+		err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &fields)
 	}
 	if err != nil {
 		return nil // a decoded configuration can be encoded; its types allow no other

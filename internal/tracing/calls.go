@@ -49,7 +49,7 @@ func (p *Provider) Client() grpc.UnaryClientInterceptor {
 		if p == nil || !traced(method) {
 			return invoke(ctx, method, req, reply, conn, opts...)
 		}
-		ctx, span := p.tracer.Start(ctx, strings.TrimPrefix(method, "/"), oteltrace.WithSpanKind(oteltrace.SpanKindClient))
+		ctx, span := p.tracer.Start(ctx, Text(strings.TrimPrefix(method, "/")), oteltrace.WithSpanKind(oteltrace.SpanKindClient))
 		headers, _ := metadata.FromOutgoingContext(ctx)
 		headers = headers.Copy()
 		if headers == nil {
@@ -71,7 +71,7 @@ func (p *Provider) Server() grpc.UnaryServerInterceptor {
 		}
 		headers, _ := metadata.FromIncomingContext(ctx)
 		ctx = traceContext{}.Extract(ctx, carrier(headers))
-		ctx, span := p.tracer.Start(ctx, strings.TrimPrefix(info.FullMethod, "/"), oteltrace.WithSpanKind(oteltrace.SpanKindServer))
+		ctx, span := p.tracer.Start(ctx, Text(strings.TrimPrefix(info.FullMethod, "/")), oteltrace.WithSpanKind(oteltrace.SpanKindServer))
 		resp, err := handle(ctx, req)
 		end(span, err)
 		return resp, err
@@ -86,8 +86,8 @@ func (p *Provider) Handler(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := traceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := p.tracer.Start(ctx, "HTTP "+r.Method, oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithAttributes(
-			attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path)))
+		ctx, span := p.tracer.Start(ctx, Text("HTTP "+r.Method), oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithAttributes(
+			String("http.request.method", r.Method), String("url.path", r.URL.Path)))
 		defer span.End()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
@@ -109,8 +109,8 @@ type transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, span := t.provider.tracer.Start(r.Context(), "HTTP "+r.Method, oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithAttributes(
-		attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path), attribute.String("server.address", r.URL.Host)))
+	ctx, span := t.provider.tracer.Start(r.Context(), Text("HTTP "+r.Method), oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithAttributes(
+		String("http.request.method", r.Method), String("url.path", r.URL.Path), String("server.address", r.URL.Host)))
 	r = r.Clone(ctx)
 	traceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	resp, err := t.next.RoundTrip(r)

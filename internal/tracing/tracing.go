@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -66,7 +64,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(time.Second)),
 		sdktrace.WithSampler(cfg.Sampler),
 		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "polylet-"+cfg.Service), attribute.String("k8s.node.name", cfg.NodeName),
+			String("service.name", "polylet-"+cfg.Service), String("k8s.node.name", cfg.NodeName),
 		)),
 	)
 	return &Provider{provider: provider, tracer: provider.Tracer("polylet." + cfg.Service)}, nil
@@ -99,8 +97,6 @@ func (p *Provider) Run(ctx context.Context) error {
 
 // end ends a span, with an error if there is one.
 func end(span oteltrace.Span, err error) {
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-	}
+	Fail(span, err)
 	span.End()
 }

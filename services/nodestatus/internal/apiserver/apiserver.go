@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	client "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -121,7 +122,7 @@ func statusPatch(old, wanted *v1.Node) ([]byte, error) {
 		return patch, err
 	}
 	var document map[string]any
-	if err := json.Unmarshal(patch, &document); err != nil {
+	if err := utiljson.Unmarshal(patch, &document); err != nil {
 		return nil, err
 	}
 	status, ok := document["status"].(map[string]any)

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,18 @@ func TestTwoAddressesOfOneTypeSurviveThePatch(t *testing.T) {
 	got, patch := patched(t, old, wanted)
 	if len(got.Status.Addresses) != 3 || got.Status.Addresses[0].Address != "10.0.0.2" || got.Status.Addresses[1].Address != "fd00::2" {
 		t.Errorf("addresses %v after patch %s", got.Status.Addresses, patch)
+	}
+}
+
+// A float64 rounds such a size up to what no apiserver can decode: a runtime that says
+// nonsense of an image would hold up all that is said of the node.
+func TestALargeSizeOfAnImageSurvivesThePatchOfAddresses(t *testing.T) {
+	old, wanted := &v1.Node{}, &v1.Node{}
+	wanted.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}}
+	wanted.Status.Images = []v1.ContainerImage{{Names: []string{"a"}, SizeBytes: math.MaxInt64}}
+	got, patch := patched(t, old, wanted)
+	if len(got.Status.Images) != 1 || got.Status.Images[0].SizeBytes != math.MaxInt64 {
+		t.Errorf("images %v after patch %s", got.Status.Images, patch)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -56,15 +55,15 @@ func (t *Tracer) Begin(pod timeline.Pod, parent timeline.Span, what, object, det
 		above = p.SpanContext()
 	}
 	attributes := []attribute.KeyValue{
-		attribute.String("k8s.pod.uid", string(pod.UID)), attribute.String("k8s.namespace.name", pod.Namespace), attribute.String("k8s.pod.name", pod.Name),
+		tracing.String("k8s.pod.uid", string(pod.UID)), tracing.String("k8s.namespace.name", pod.Namespace), tracing.String("k8s.pod.name", pod.Name),
 	}
 	if object != "" {
-		attributes = append(attributes, attribute.String("polylet.object", object))
+		attributes = append(attributes, tracing.String("polylet.object", object))
 	}
 	if detail != "" {
-		attributes = append(attributes, attribute.String("polylet.detail", detail))
+		attributes = append(attributes, tracing.String("polylet.detail", detail))
 	}
-	_, s := t.tracer.Start(oteltrace.ContextWithSpanContext(context.Background(), above), what,
+	_, s := t.tracer.Start(oteltrace.ContextWithSpanContext(context.Background(), above), tracing.Text(what),
 		oteltrace.WithTimestamp(at), oteltrace.WithAttributes(attributes...))
 	return span{s}
 }
@@ -82,8 +81,6 @@ type span struct{ oteltrace.Span }
 
 // End implements timeline.Span.
 func (s span) End(at time.Time, err error) {
-	if err != nil {
-		s.SetStatus(codes.Error, err.Error())
-	}
+	tracing.Fail(s.Span, err)
 	s.Span.End(oteltrace.WithTimestamp(at))
 }

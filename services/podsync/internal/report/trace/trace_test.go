@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -98,6 +100,32 @@ func TestAPodsStepsAreOneTraceWithTheirTimesAndErrors(t *testing.T) {
 	}
 	if attributes["k8s.pod.name"] != "p" || attributes["k8s.pod.uid"] != "uid-1" || attributes["polylet.object"] != "img:1" {
 		t.Errorf("%v", attributes)
+	}
+}
+
+// One span that cannot be encoded has its whole batch thrown away, other pods' too.
+func TestAPodWhoseWordsAreNoTextLosesNoSpanOfOthers(t *testing.T) {
+	for _, word := range []string{"img\xff", strings.Repeat("ü", 1<<20)} {
+		spans := trace(t, 1_000_000, func(b *timeline.Book) {
+			line := b.Open("uid-1")
+			line.Named(word, word)
+			line.Begin("pull image", word, word, time.Now()).End(time.Now(), errors.New(word))
+			b.Trace("uid-1", word, word).End(time.Now(), nil)
+			b.Open("uid-2").Begin("make sandbox", "", "", time.Now()).End(time.Now(), nil)
+		})
+		pull := spans["pull image"]
+		if len(spans) != 3 || spans["make sandbox"] == nil || pull == nil {
+			t.Fatalf("%d spans are collected", len(spans))
+		}
+		texts := []string{pull.GetStatus().GetMessage()}
+		for _, a := range pull.GetAttributes() {
+			texts = append(texts, a.GetValue().GetStringValue())
+		}
+		for _, text := range texts {
+			if !utf8.ValidString(text) || text == "" || len(text) > 1<<10 {
+				t.Errorf("a text of %d bytes: %.40q", len(text), text)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// watchAgain is when what cannot be watched is tried again.
+	watchAgain = time.Minute
+	// looks bounds how often the way to the directories is looked at anew when it
+	// changes meanwhile.
+	looks = 10
+)
+
+// directories watches directories by inotify, whatever becomes of them: what leads
+// to them is watched too, so that one that is moved away, removed or not yet made
+// is watched as soon as it is there. The kernel says nothing of what is mounted on
+// one; look finds that. For use by one goroutine.
+type directories struct {
+	log     klog.Logger
+	wanted  map[string][]string // the names that matter in each; none: all
+	watcher *fsnotify.Watcher   // nil until inotify can be used
+	way     way                 // what is watched
+	again   *time.Timer         // runs while something cannot be watched
+	gone    map[string]bool
+	failing bool
+}
+
+func newDirectories(log klog.Logger) *directories {
+	d := &directories{log: log, wanted: map[string][]string{}, again: time.NewTimer(watchAgain), gone: map[string]bool{}}
+	d.again.Stop()
+	return d
+}
+
+func (d *directories) close() {
+	d.again.Stop()
+	if d.watcher != nil {
+		_ = d.watcher.Close()
+	}
+}
+
+// want adds a directory of which these names matter, or all. look watches it.
+func (d *directories) want(dir string, names ...string) {
+	if absolute, err := filepath.Abs(dir); err == nil {
+		dir = absolute
+	}
+	d.wanted[dir] = names
+}
+
+// events are to be given to saw.
+func (d *directories) events() <-chan fsnotify.Event {
+	if d.watcher == nil {
+		return nil
+	}
+	return d.watcher.Events
+}
+
+// errors say that events may be lost; lost is to be called then.
+func (d *directories) errors() <-chan error {
+	if d.watcher == nil {
+		return nil
+	}
+	return d.watcher.Errors
+}
+
+// saw says whether an event is about what is wanted.
+func (d *directories) saw(event fsnotify.Event) bool {
+	name := filepath.Clean(event.Name)
+	if _, watched := d.way.places[name]; (watched || d.way.steps[name]) && event.Has(fsnotify.Create|fsnotify.Remove|fsnotify.Rename) {
+		// Another directory of this name may have the same inode.
+		d.forget(name)
+		d.look()
+		return true
+	}
+	return d.way.places[filepath.Dir(name)].matters(filepath.Base(name))
+}
+
+// lost watches everything anew.
+func (d *directories) lost(err error) {
+	d.log.Error(err, "Changes of files may be lost; all directories are looked at anew")
+	d.forget("/")
+	d.look()
+}
+
+func (d *directories) forget(dir string) {
+	for path := range d.way.places {
+		if path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
+			d.unwatch(path)
+		}
+	}
+}
+
+func (d *directories) unwatch(path string) {
+	_ = d.watcher.Remove(path) // it may have gone by itself
+	delete(d.way.places, path)
+}
+
+// look watches what now leads to the directories, and has itself called again in
+// a while, by again, if something cannot be watched.
+func (d *directories) look() {
+	d.again.Stop()
+	var err error
+	if d.watcher == nil {
+		if d.watcher, err = fsnotify.NewWatcher(); err != nil {
+			d.watcher, err = nil, fmt.Errorf("use inotify: %w", err)
+		}
+	}
+	settled := false
+	for range looks {
+		now := wayTo(d.wanted)
+		if d.watcher == nil {
+			d.way.gone = now.gone
+			break
+		}
+		if settled, err = d.follow(now); settled || err != nil {
+			break
+		}
+	}
+	if !settled {
+		d.again.Reset(watchAgain)
+	}
+	d.tell(err)
+}
+
+// follow watches a way instead of the last one. It has settled when there was
+// nothing to do: what changes from then on is told.
+func (d *directories) follow(now way) (settled bool, err error) {
+	settled = true
+	for path := range d.way.places {
+		if _, still := now.places[path]; !still {
+			d.unwatch(path)
+		}
+	}
+	var errs []error
+	for _, path := range slices.Sorted(maps.Keys(now.places)) {
+		if was, watched := d.way.places[path]; watched && os.SameFile(was.info, now.places[path].info) {
+			continue
+		}
+		settled = false
+		_ = d.watcher.Remove(path)
+		if err := d.watcher.Add(path); err != nil {
+			delete(now.places, path)
+			if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("watch %s: %w", path, err))
+			}
+		}
+	}
+	d.way = now
+	return settled, errors.Join(errs...)
+}
+
+// tell logs what has changed.
+func (d *directories) tell(err error) {
+	for dir := range d.wanted {
+		switch gone := d.way.gone[dir]; {
+		case gone && !d.gone[dir]:
+			d.log.Info("A directory is not there; what was copied from it stays until it comes", "directory", dir)
+		case !gone && d.gone[dir]:
+			d.log.Info("A directory is there now", "directory", dir)
+		}
+	}
+	d.gone = maps.Clone(d.way.gone)
+	switch {
+	case err != nil && !d.failing:
+		d.log.Error(err, "Not all directories can be watched: until they can, what changes there is seen within a minute; "+
+			"raise fs.inotify.max_user_instances or fs.inotify.max_user_watches if a limit is reached", "directories", slices.Sorted(maps.Keys(d.wanted)))
+	case err == nil && d.failing:
+		d.log.Info("All directories can be watched again")
+	}
+	d.failing = err != nil
+}
