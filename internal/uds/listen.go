@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // DefaultGroup is the group that may read from the sockets, when it exists.
@@ -67,7 +66,10 @@ func Listen(path, group string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	if err := setOwner(path, socketMode, gid); err != nil {
+	if err := setOwner(path, os.ModeSocket, socketMode, gid); err != nil {
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false) // who knows what is there now
+		}
 		_ = l.Close()
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -100,7 +102,7 @@ func makeDir(dir string, gid int) error {
 	if err != nil {
 		return err
 	}
-	return setOwner(dir, dirMode, gid)
+	return setOwner(dir, os.ModeDir, dirMode, gid)
 }
 
 // checkDir leaves a directory that is there as it is, and fails when another
@@ -129,41 +131,6 @@ func OwnDir(dir string, group int) error {
 		return fmt.Errorf("directory %s may be written to by everybody: chmod o-w %s, or choose a directory of polylet's own", dir, dir)
 	case mode&0o020 != 0 && int(owner.Gid) != group:
 		return fmt.Errorf("directory %s may be written to by group %d: chmod g-w %s", dir, owner.Gid, dir)
-	}
-	return nil
-}
-
-func setOwner(path string, mode os.FileMode, gid int) error {
-	if err := os.Chmod(path, mode); err != nil {
-		return err
-	}
-	if gid < 0 {
-		return nil
-	}
-	return os.Chown(path, -1, gid)
-}
-
-func removeDead(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("%s exists and is not a socket: move it away", path)
-	}
-	conn, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
-		_ = conn.Close()
-		return errors.New("another process serves this socket: stop it first, or choose another --socket-dir")
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("find out whether the old socket is dead: %w", err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove dead socket: %w", err)
 	}
 	return nil
 }

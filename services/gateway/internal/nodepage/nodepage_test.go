@@ -50,7 +50,12 @@ func (f *fakePeers) ListPods(context.Context, *podsapi.ListPodsRequest) (*podsap
 }
 
 func waits() []*podsyncv1.Wait {
-	return []*podsyncv1.Wait{{Kind: "image", Object: "img:1", Reason: "<b>not found</b>", Advice: "push it"}}
+	return []*podsyncv1.Wait{
+		{Kind: "image", Object: "img:1", Reason: "<b>not found</b>", Advice: "push it"},
+		{Kind: "probe", Object: "c", Reason: "the readiness probe fails: Get \"http://10.0.0.1/ok?token=" + secret + "\": refused"},
+		{Kind: "probe", Object: "c", Reason: "the readiness probe (HTTP GET /ok?token=" + secret + " on port 80) has not succeeded yet"},
+		{Kind: "probe", Object: "c", Reason: "the readiness probe (HTTP GET /ok on port 80) has not succeeded yet: " + secret},
+	}
 }
 
 func (f *fakePeers) ListWaits(context.Context, *podsyncv1.ListWaitsRequest) (*podsyncv1.ListWaitsResponse, error) {
@@ -60,7 +65,11 @@ func (f *fakePeers) ListWaits(context.Context, *podsyncv1.ListWaitsRequest) (*po
 func (f *fakePeers) ExplainPod(_ context.Context, req *podsyncv1.ExplainPodRequest) (*podsyncv1.ExplainPodResponse, error) {
 	return &podsyncv1.ExplainPodResponse{
 		Pod: req.GetPod(), Phase: "Pending", Waits: waits(),
-		Timeline: []*podsyncv1.TimelineEntry{{Time: timestamppb.New(time.Unix(1, 0)), Step: "pull image", Error: "not found", Count: 3}},
+		Timeline: []*podsyncv1.TimelineEntry{
+			{Time: timestamppb.New(time.Unix(1, 0)), Step: "pull image", Error: "not found", Count: 3},
+			{Time: timestamppb.New(time.Unix(2, 0)), Step: "readiness probe fails", Error: secret},
+			{Time: timestamppb.New(time.Unix(3, 0)), Step: "probe attempt failed", Detail: secret},
+		},
 	}, nil
 }
 
@@ -208,6 +217,19 @@ func TestNoSecretOfAPodIsShown(t *testing.T) {
 	}
 }
 
+func TestWhatIsNoProbesIsShownAsItIs(t *testing.T) {
+	server, _ := start(t)
+	_, body := get(t, server, "/api/pods/ns/p?uid=u", nil)
+	for _, want := range []string{
+		"not found\\u003c/b\\u003e", `"error":"not found"`, `"the readiness probe fails"`,
+		`"the readiness probe (HTTP GET /ok on port 80) has not succeeded yet"`, `"step":"readiness probe fails"`, `"step":"probe attempt failed"`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is not in %s", want, body)
+		}
+	}
+}
+
 func TestAnEventOfAProbeIsShownWithoutWhatTheContainerSaid(t *testing.T) {
 	got := eventsOf("n", &podsyncv1.ListRecentEventsResponse{Events: []*podsyncv1.RecentEvent{
 		{Kind: "Pod", Reason: "Unhealthy", Message: "Liveness probe failed: Get \"http://10.0.0.1/ok?token=" + secret + "\": refused"},
@@ -234,7 +256,7 @@ func TestWhatIsAwayIsNamedAndTheRestIsShown(t *testing.T) {
 	if len(o.Problems) != 2 || !strings.HasPrefix(o.Problems[0], "events: ") || !strings.HasPrefix(o.Problems[1], "node: ") {
 		t.Errorf("problems: %v", o.Problems)
 	}
-	if len(o.Pods) != 1 || len(o.Pods[0].Waits) != 1 || o.Pods[0].Waits[0].Advice != "push it" || len(o.Services) != 5 {
+	if len(o.Pods) != 1 || len(o.Pods[0].Waits) != len(waits()) || o.Pods[0].Waits[0].Advice != "push it" || len(o.Services) != 5 {
 		t.Errorf("%+v", o)
 	}
 	if len(o.Events) != 2 || o.Events[0].Reason != "Rebooted" || o.Events[0].Kind != "Node" || o.Events[0].Name != "node-1" || o.Events[0].Count != 2 || o.Events[1].Reason != "Starting" {
@@ -247,7 +269,7 @@ func TestWhatIsAwayIsNamedAndTheRestIsShown(t *testing.T) {
 	}
 	_, body = get(t, server, "/api/pods/ns/p", nil)
 	var p podPage
-	if err := json.Unmarshal([]byte(body), &p); err != nil || len(p.Timeline) != 1 || p.Timeline[0].Count != 3 || len(p.Probes) != 2 {
+	if err := json.Unmarshal([]byte(body), &p); err != nil || len(p.Timeline) != 3 || p.Timeline[0].Count != 3 || len(p.Probes) != 2 {
 		t.Errorf("%+v %v", p, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -190,16 +189,6 @@ func eventsOf(nodeName string, ofPods *podsyncv1.ListRecentEventsResponse, ofNod
 	}
 	slices.SortStableFunc(out, func(a, b event) int { return b.Time.Compare(a.Time) })
 	return out
-}
-
-// messageOf is the message of a pod's event, for probes without what the
-// container answered: the page asks nobody who they are.
-func messageOf(e *podsyncv1.RecentEvent) string {
-	if e.GetReason() == "Unhealthy" || e.GetReason() == "ProbeWarning" {
-		said, _, _ := strings.Cut(e.GetMessage(), ":")
-		return said
-	}
-	return e.GetMessage()
 }
 
 // stamp is a proto's time; nil when it is unset.

@@ -79,7 +79,7 @@ func podsOf(list *podsapi.ListPodsResponse, waits *podsyncv1.ListWaitsResponse) 
 func waitsOf(waits []*podsyncv1.Wait) []wait {
 	var out []wait
 	for _, w := range waits {
-		out = append(out, wait{w.GetKind(), w.GetObject(), w.GetReason(), w.GetAdvice(), stamp(w.GetSince()), stamp(w.GetRetryTime())})
+		out = append(out, wait{w.GetKind(), w.GetObject(), reasonOf(w), w.GetAdvice(), stamp(w.GetSince()), stamp(w.GetRetryTime())})
 	}
 	return out
 }
@@ -187,6 +187,14 @@ type probeInfo struct {
 	Streak    int32      `json:"streak"`
 }
 
+func entryOf(e *podsyncv1.TimelineEntry) entry {
+	failed, detail := saidOf(e)
+	return entry{
+		Time: e.GetTime().AsTime(), First: stamp(e.GetFirstTime()), Step: e.GetStep(), Object: e.GetObject(), Seconds: e.GetDuration().AsDuration().Seconds(),
+		Error: failed, Detail: detail, Count: e.GetCount(), Running: e.GetRunning(),
+	}
+}
+
 func (p *page) askPod(ctx context.Context, ref *podsyncv1.PodRef) (*podPage, error) {
 	why, err := p.podsync.ExplainPod(ctx, &podsyncv1.ExplainPodRequest{Pod: ref})
 	if err != nil {
@@ -198,10 +206,7 @@ func (p *page) askPod(ctx context.Context, ref *podsyncv1.PodRef) (*podPage, err
 		Timeline: []entry{}, Dropped: why.GetDroppedEntries(), Probes: []probeInfo{},
 	}
 	for _, e := range why.GetTimeline() {
-		out.Timeline = append(out.Timeline, entry{
-			Time: e.GetTime().AsTime(), First: stamp(e.GetFirstTime()), Step: e.GetStep(), Object: e.GetObject(), Seconds: e.GetDuration().AsDuration().Seconds(),
-			Error: e.GetError(), Detail: e.GetDetail(), Count: e.GetCount(), Running: e.GetRunning(),
-		})
+		out.Timeline = append(out.Timeline, entryOf(e))
 	}
 	probes, err := p.probes.ListProbes(ctx, &probesv1.ListProbesRequest{Namespace: ref.GetNamespace(), Name: ref.GetName()})
 	if err != nil {
@@ -223,24 +228,4 @@ func probeOf(s *probesv1.ProbeState) probeInfo {
 		Outcome: strings.ToLower(strings.TrimPrefix(s.GetOutcome().String(), "PROBE_OUTCOME_")),
 		LastOK:  s.GetLastAttemptOk(), Last: stamp(s.GetLastAttemptTime()), Streak: s.GetStreak(),
 	}
-}
-
-// handlerOf says what a probe does, without a command's arguments and without
-// headers: they may be secret.
-func handlerOf(t *podsyncv1.ProbeTarget) string {
-	switch h := t.GetHandler().(type) {
-	case *podsyncv1.ProbeTarget_HttpGet:
-		path, _, _ := strings.Cut(h.HttpGet.GetPath(), "?")
-		return "GET " + h.HttpGet.GetScheme() + " :" + itoa(h.HttpGet.GetPort()) + path
-	case *podsyncv1.ProbeTarget_TcpSocket:
-		return "TCP :" + itoa(h.TcpSocket.GetPort())
-	case *podsyncv1.ProbeTarget_Grpc:
-		return "gRPC :" + itoa(h.Grpc.GetPort())
-	case *podsyncv1.ProbeTarget_Exec:
-		if c := h.Exec.GetCommand(); len(c) > 0 {
-			return "exec " + c[0]
-		}
-		return "exec"
-	}
-	return ""
 }

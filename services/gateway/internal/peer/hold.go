@@ -43,8 +43,8 @@ const noteWithin = 2 * time.Second
 // podsync was away. See HoldExec in podsync.proto.
 type hold struct {
 	client podsyncv1.PodSyncServiceClient
-	resume *podsyncv1.ResumeExec
-	ctx    context.Context // the stream's; it outlives the request
+	named  named
+	ctx    context.Context // the stream's; it outlives the request, and holds nothing of it
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
@@ -55,7 +55,7 @@ type hold struct {
 
 func (p *Podsync) holdExec(ctx context.Context, open *podsyncv1.OpenExecRequest) (*hold, string, error) {
 	h := &hold{client: p.client}
-	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	h.ctx, h.cancel = context.WithCancel(logr.NewContext(context.Background(), logr.FromContextOrDiscard(ctx)))
 	tied := context.AfterFunc(ctx, h.cancel)
 	res, err := h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Open{Open: open}})
 	if !tied() {
@@ -65,8 +65,11 @@ func (p *Podsync) holdExec(ctx context.Context, open *podsyncv1.OpenExecRequest)
 		h.cancel()
 		return nil, "", err
 	}
-	h.resume = &podsyncv1.ResumeExec{ContainerId: res.GetContainerId(), Command: open.GetCommand(), BeganTicks: res.GetBeganTicks()}
-	go h.keep()
+	h.named = p.commands.name(res, open.GetCommand())
+	go func() {
+		defer p.commands.forget(h.named)
+		h.keep()
+	}()
 	return h, res.GetUrl(), nil
 }
 
@@ -156,14 +159,14 @@ func (h *hold) keep() {
 		case <-h.ctx.Done():
 			return
 		}
-		_, err = h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Resume{Resume: h.resume}}, grpc.WaitForReady(true))
+		_, err = h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Resume{Resume: h.named.resume()}}, grpc.WaitForReady(true))
 		if err == nil {
 			err = h.wait()
 		}
 	}
 	if !errors.Is(err, io.EOF) && h.ctx.Err() == nil && h.pending() {
 		logr.FromContextOrDiscard(h.ctx).Error(err, "A command whose client has left may be left in its container",
-			"containerID", h.resume.GetContainerId(), "program", h.resume.GetCommand()[0])
+			"containerID", h.named.containerID, "program", h.named.program)
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 
 // Podsync serves logs and sessions. See NewPodsync.
 type Podsync struct {
-	client podsyncv1.PodSyncServiceClient
+	client   podsyncv1.PodSyncServiceClient
+	commands commands
 }
 
 var _ streaming.Runtime = (*Podsync)(nil)

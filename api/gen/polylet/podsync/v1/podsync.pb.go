@@ -2314,7 +2314,8 @@ type ResumeExec struct {
 	// CRI id of the container. One that does not run has nothing left to end: the
 	// stream ends well.
 	ContainerId string `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	// Program and arguments.
+	// Program and arguments. A command of more than 4096 bytes or 256 arguments is not
+	// looked at, so that 256 empty arguments behind its program say as much.
 	Command []string `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
 	// See HoldExecResponse.
 	BeganTicks    uint64 `protobuf:"varint,3,opt,name=began_ticks,json=beganTicks,proto3" json:"began_ticks,omitempty"`

@@ -221,3 +221,21 @@ func FuzzTheCommandOfASessionThatGoesOnIsNeverEnded(f *testing.F) {
 		}
 	})
 }
+
+// TestACommandIsLookedAtUpToItsBounds is what ResumeExec in podsync.proto says: who
+// holds sessions keeps no more of a command.
+func TestACommandIsLookedAtUpToItsBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		argv     []string
+		lookedAt bool
+	}{
+		"4096 bytes":           {[]string{"sh", strings.Repeat("x", 4094)}, true},
+		"4097 bytes":           {[]string{"sh", strings.Repeat("x", 4095)}, false},
+		"256 arguments":        {append([]string{"sh"}, make([]string, 255)...), true},
+		"256 behind a program": {append([]string{"sh"}, make([]string, 256)...), false},
+	} {
+		if got := known(c.argv) != nil; got != c.lookedAt {
+			t.Errorf("%s: looked at: %v", name, got)
+		}
+	}
+}

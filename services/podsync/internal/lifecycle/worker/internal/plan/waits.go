@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -189,12 +190,13 @@ func (p *planner) waitProbe(v *view) {
 
 const probeAdvice = "check what the container answers to its probe; polylet probes shows each probe and its last attempt"
 
-// handlerOf says in few words what a probe does. Arguments of commands and
-// headers may be secret and are left out.
+// handlerOf says in few words what a probe does. Arguments of commands, headers and
+// queries may be secret and are left out.
 func handlerOf(probe *v1.Probe) string {
 	switch h := probe.ProbeHandler; {
 	case h.HTTPGet != nil:
-		return fmt.Sprintf("HTTP GET %s on port %s", h.HTTPGet.Path, h.HTTPGet.Port.String())
+		path, _, _ := strings.Cut(h.HTTPGet.Path, "?")
+		return fmt.Sprintf("HTTP GET %s on port %s", path, h.HTTPGet.Port.String())
 	case h.TCPSocket != nil:
 		return "TCP port " + h.TCPSocket.Port.String()
 	case h.GRPC != nil:

@@ -141,6 +141,15 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			state: running(func(*world) {}),
 			kind:  "probe", object: "a", reason: "readiness probe (HTTP GET /ok on port 80) has not succeeded", advice: "polylet probes",
 		},
+		"a probe whose path has a query, which may be secret": {
+			pod: func() *v1.Pod {
+				p := withReadiness(testPod(v1.RestartPolicyAlways, "a"))
+				p.Spec.Containers[0].ReadinessProbe.HTTPGet.Path = "/ok?token=hunter2"
+				return p
+			}(),
+			state: running(func(*world) {}),
+			kind:  "probe", object: "a", reason: "readiness probe (HTTP GET /ok on port 80) has not succeeded", advice: "polylet probes",
+		},
 		"a probe that fails": {
 			pod: withReadiness(testPod(v1.RestartPolicyAlways, "a")),
 			state: running(func(w *world) {

@@ -1,0 +1,141 @@
+package peer
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/services/gateway/internal/streaming"
+)
+
+// waiting is a podsync that waits for ever after a client has left, as it does while
+// another session of the container goes on.
+type waiting struct {
+	podsyncv1.UnimplementedPodSyncServiceServer
+}
+
+func (waiting) HoldExec(s podsyncv1.PodSyncService_HoldExecServer) error {
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	if err := s.Send(&podsyncv1.HoldExecResponse{Url: "http://127.0.0.1:1/x", ContainerId: "c1", BeganTicks: 1}); err != nil {
+		return err
+	}
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	if err := s.Send(&podsyncv1.HoldExecResponse{}); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+func serve(t *testing.T, podsync podsyncv1.PodSyncServiceServer) *Podsync {
+	t.Helper()
+	server, listener := grpc.NewServer(), bufconn.Listen(1<<20)
+	podsyncv1.RegisterPodSyncServiceServer(server, podsync)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient("passthrough:///podsync", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return NewPodsync(conn)
+}
+
+// heap is what is held, in MiB.
+func heap() int64 {
+	for range 3 { // pools let go of what they have at the second
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc >> 20) //nolint:gosec // no heap is so large
+}
+
+type pathKey struct{}
+
+func TestOfSessionsWhoseClientsLeftNoLongCommandIsHeld(t *testing.T) {
+	p := serve(t, waiting{})
+	before := heap()
+	const sessions = 64
+	for range sessions {
+		request, done := context.WithCancel(context.WithValue(t.Context(), pathKey{}, strings.Repeat("p", 1<<20)))
+		opened, err := p.OpenExec(request, streaming.Target{Namespace: "ns", Pod: "p", Container: "c"},
+			[]string{"sh", "-c", strings.Repeat("x", 1<<20)}, streaming.Streams{Stdout: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened.Over(true)
+		done()
+	}
+	if held := heap() - before; held > sessions/4 {
+		t.Errorf("%d sessions that are over hold %d MiB", sessions, held)
+	}
+	runtime.KeepAlive(p)
+}
+
+func TestASessionIsNamedToAPodsyncThatComesBackAsFarAsItsCommandIsLookedAt(t *testing.T) {
+	opened := &podsyncv1.HoldExecResponse{ContainerId: "c1", BeganTicks: 7}
+	var all commands
+	for name, c := range map[string]struct {
+		command []string
+		kept    bool
+	}{
+		"short":              {[]string{"sh", "-c", "sleep 9"}, true},
+		"as long as may be":  {append([]string{"sh"}, strings.Split(strings.Repeat("x", mostNamed-1), "")...), true},
+		"too long":           {[]string{"sh", "-c", strings.Repeat("x", longestNamed)}, false},
+		"too many arguments": {append([]string{"sh"}, make([]string, mostNamed)...), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := all.name(opened, c.command)
+			resume := n.resume()
+			if resume.GetContainerId() != "c1" || resume.GetBeganTicks() != 7 || resume.GetCommand()[0] != "sh" {
+				t.Errorf("named as %v", resume)
+			}
+			if c.kept && !slices.Equal(resume.GetCommand(), c.command) {
+				t.Errorf("the command is named as %q", resume.GetCommand())
+			}
+			if !c.kept && len(resume.GetCommand()) <= mostNamed {
+				t.Errorf("a command that nobody looks at is named as %q", resume.GetCommand())
+			}
+			all.forget(n)
+		})
+	}
+	if kept := all.kept.Load(); kept != 0 {
+		t.Errorf("%d bytes count as kept though everything is forgotten", kept)
+	}
+}
+
+func TestTheCommandsOfAllSessionsTakeABoundedAmount(t *testing.T) {
+	opened, command := &podsyncv1.HoldExecResponse{ContainerId: "c1"}, []string{"sh", "-c", strings.Repeat("x", longestNamed-4)}
+	var all commands
+	var first named
+	for i := range 2 * mostKept / longestNamed {
+		n := all.name(opened, command)
+		if i == 0 {
+			first = n
+		}
+	}
+	if kept := all.kept.Load(); kept > mostKept || kept < mostKept-2*longestNamed {
+		t.Errorf("%d bytes are kept", kept)
+	}
+	if all.name(opened, command).command != nil {
+		t.Error("a command is kept beyond the bound")
+	}
+	all.forget(first)
+	if all.name(opened, command).command == nil {
+		t.Error("the room of one that is forgotten is not used")
+	}
+}
