@@ -219,7 +219,7 @@ func (s *Service) edges() {
 	s.objects.Subscribe(s.objectChanged)
 	s.events = event.New(event.Config{NodeName: cfg.NodeName}, event.Deps{Client: deps.eventClient(), WaitIdle: s.idle.WaitIdle})
 	s.mirrors = mirror.New(mirror.Config{NodeName: cfg.NodeName}, mirror.Deps{
-		Client: deps.Client, Node: s.objects.Node,
+		Client: deps.Client, Node: s.objects.Node, Health: deps.Health,
 		OnChange: func(static types.UID) { s.statuses.Touch(static) },
 	})
 	s.statuses = status.New(status.Config{}, status.Deps{

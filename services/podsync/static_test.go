@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,6 +100,35 @@ func TestAStaticPodWhoseFileIsRemovedAndPutBackIsRestarted(t *testing.T) {
 		time.Sleep(time.Minute)
 		if left, err := os.ReadDir(s.cfg.PodLogsDir); err != nil || len(left) > 0 || len(s.pods.List()) > 0 {
 			t.Errorf("left %v, %v", left, err)
+		}
+	})
+}
+
+func TestThatAMirrorCannotBeMadeIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "hello.yaml"), []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rt := fakecri.New(fakecri.Config{Images: []string{"registry.local/hello:1"}})
+		var refusing atomic.Bool
+		refusing.Store(true)
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+			if q.Verb == "create" && q.Resource == "pods" && refusing.Load() {
+				return fakeapiserver.Fault{Status: 403}
+			}
+			return fakeapiserver.Fault{}
+		}})
+		told := &healths{said: map[string]string{}}
+		startInClusterWith(t, rt, api, func(c *Config, d *Deps) { c.StaticPodPath, d.Health = dir, told }, func(*Service) {})
+		time.Sleep(time.Minute)
+		if said := told.get("mirror pods"); !strings.Contains(said, "make the mirror of static pod default/hello-n1") {
+			t.Errorf("mirror pods: %q", said)
+		}
+		refusing.Store(false)
+		time.Sleep(time.Minute)
+		if said := told.get("mirror pods"); said != "ready" {
+			t.Errorf("mirror pods: %q", said)
 		}
 	})
 }

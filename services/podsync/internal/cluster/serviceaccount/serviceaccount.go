@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
 )
 
@@ -28,8 +29,10 @@ const (
 	maxAge = 24 * time.Hour
 	// maxJitter spreads renewals that would fall together.
 	maxJitter = 10 * time.Second
-	// retryAfter is how soon a failed renewal of a still valid token is tried again.
+	// retryAfter is how soon a failed renewal of a still valid token is tried again for
+	// the first time, and retryMost how late at most.
 	retryAfter = 10 * time.Second
+	retryMost  = 3 * time.Minute
 	// mostOfPod is how many tokens a pod may have: a few words of its spec name one,
 	// and each is held, and asked for again as long as the pod is there.
 	mostOfPod = 256
@@ -100,8 +103,9 @@ type Cache struct {
 
 // slot is one token; turn lets one request for it out at a time.
 type slot struct {
-	turn  chan struct{}
-	token Token // guarded by Cache.mu
+	turn    chan struct{}
+	token   Token            // guarded by Cache.mu
+	failing *backoff.Backoff // whose turn it is has it; nil unless renewals fail
 }
 
 // New makes a Cache; it starts nothing.
@@ -112,8 +116,9 @@ func New(cfg Config, deps Deps) *Cache {
 	return &Cache{cfg: cfg, requester: deps.Requester, tokens: map[types.UID]map[Request]*slot{}}
 }
 
-// Get returns a valid token, a fresh one when the kept one is due. A renewal
-// that fails is logged and the kept token returned while it is valid.
+// Get returns a valid token, a fresh one when the kept one is due. While renewals
+// fail the kept token is returned as long as it is valid; the first that fails is
+// logged, and the end of it.
 func (c *Cache) Get(ctx context.Context, r Request) (Token, error) {
 	if c.requester == nil {
 		return Token{}, errors.New("no service-account token can be had: the node runs standalone, without an apiserver; set automountServiceAccountToken: false or remove the serviceAccountToken source")
@@ -141,17 +146,30 @@ func (c *Cache) Get(ctx context.Context, r Request) (Token, error) {
 	}
 	fresh, err := c.request(ctx, r)
 	if err == nil {
+		if s.failing != nil {
+			s.failing = nil
+			klog.FromContext(ctx).Info("A service-account token is renewed after all",
+				"pod", klog.KRef(r.Namespace, r.PodName), "serviceAccount", r.ServiceAccount)
+		}
 		c.keep(r, s, fresh)
 		return fresh, nil
 	}
 	if kept.Value != "" && !Due(now, kept.Expires) {
-		klog.FromContext(ctx).Info("Renewing a service-account token failed, the old one stays in use",
-			"pod", klog.KRef(r.Namespace, r.PodName), "serviceAccount", r.ServiceAccount, "expires", kept.Expires, "err", err)
-		kept.Refresh = now.Add(retryAfter)
+		if s.failing == nil {
+			s.failing = backoff.New(backoff.Config{Initial: retryAfter, Max: retryMost, Jitter: 0.2})
+			klog.FromContext(ctx).Info("Renewing a service-account token failed, the old one stays in use and it is tried again by itself",
+				"pod", klog.KRef(r.Namespace, r.PodName), "serviceAccount", r.ServiceAccount, "expires", kept.Expires, "err", err)
+		}
+		kept.Refresh = now.Add(retryIn(s.failing.Next(), kept.Expires.Sub(now)))
 		c.keep(r, s, kept)
 		return kept, nil
 	}
 	return Token{}, err
+}
+
+// retryIn is when a renewal is tried again: the nearer a token's end, the sooner.
+func retryIn(delay, left time.Duration) time.Duration {
+	return min(delay, max(left/2, retryAfter))
 }
 
 // Forget drops a pod's tokens.

@@ -11,9 +11,11 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/go-logr/logr/funcr"
 	authv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
 )
@@ -142,6 +144,46 @@ func TestAStaleTokenIsUsedWhileTheApiserverIsAway(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		if _, err := c.Get(t.Context(), request); err == nil || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("after its end: err = %v, want the cause", err)
+		}
+	})
+}
+
+func TestRenewalsThatFailBackOffAndAreToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+		i := &issuer{}
+		c := New(Config{}, Deps{Requester: i})
+		day := request
+		day.ExpirationSeconds = 86400
+		first, err := c.Get(ctx, day)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.err = errors.New("connection refused")
+		last := time.Now()
+		for token := first; err == nil; token, err = c.Get(ctx, day) {
+			last = time.Now()
+			time.Sleep(time.Until(token.Refresh)) // as the volumes' refresh does
+		}
+		if n := len(i.calls); n < 80 || n > 200 {
+			t.Errorf("asked %d times for one token in the fifth of a day", n)
+		}
+		if left := first.Expires.Sub(last); left > time.Minute {
+			t.Errorf("asked for the last time %v before its end", left)
+		}
+		if len(lines) != 1 || !strings.Contains(lines[0], "connection refused") {
+			t.Errorf("the log: %q", lines)
+		}
+		i.err = nil
+		if _, err := c.Get(ctx, day); err != nil || len(lines) != 2 {
+			t.Errorf("%v, the log: %q", err, lines)
+		}
+		time.Sleep(20 * time.Hour)
+		i.err = errors.New("connection refused")
+		kept, err := c.Get(ctx, day)
+		if wait := time.Until(kept.Refresh); err != nil || wait > 12*time.Second || len(lines) != 3 {
+			t.Errorf("the next time it waits %v, %v, the log: %q", wait, err, lines)
 		}
 	})
 }

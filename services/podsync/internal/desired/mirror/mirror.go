@@ -45,6 +45,9 @@ type Keeper struct {
 	cfg  Config
 	deps Deps
 
+	// reporting is held while health is told.
+	reporting sync.Mutex
+
 	mu           sync.Mutex
 	ctx          context.Context // set while Run runs
 	idle         sync.WaitGroup

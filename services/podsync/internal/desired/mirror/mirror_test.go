@@ -8,11 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -30,8 +32,9 @@ func (sink) Ready(string)             {}
 // bench is a Keeper that follows a fake apiserver through a real source.
 type bench struct {
 	*testing.T
-	api *fakeapiserver.Server
-	k   *Keeper
+	api    *fakeapiserver.Server
+	health *health.Tracker
+	k      *Keeper
 
 	mu      sync.Mutex
 	node    *v1.Node
@@ -39,8 +42,8 @@ type bench struct {
 }
 
 func start(t *testing.T, prepare func(b *bench)) *bench {
-	b := &bench{T: t, api: fakeapiserver.New(fakeapiserver.Config{}), node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}}
-	b.k = New(Config{NodeName: "n"}, Deps{Client: b.api.Client(), Node: func(context.Context) (*v1.Node, error) {
+	b := &bench{T: t, api: fakeapiserver.New(fakeapiserver.Config{}), health: health.NewTracker(logr.Discard()), node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}}
+	b.k = New(Config{NodeName: "n"}, Deps{Client: b.api.Client(), Health: b.health, Node: func(context.Context) (*v1.Node, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.node == nil {
@@ -318,6 +321,41 @@ func TestWithoutTheNodeObjectAMirrorWaitsForIt(t *testing.T) {
 		synctest.Wait()
 		if b.mirror() == nil || time.Since(begin) != 0 {
 			t.Fatal("not made when the node became known")
+		}
+	})
+}
+
+// Who removes the manifest whose mirror cannot be made has mended it.
+func TestAProblemIsShownAndEndsWithTheStaticPodThatHadIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, func(b *bench) { b.node = nil })
+		b.k.SetStatic(static("one"))
+		time.Sleep(time.Minute)
+		if ok, _ := b.health.Ready(); ok {
+			t.Error("that a mirror cannot be made is not told")
+		}
+		b.k.RemoveStatic("one")
+		b.k.Ended("one")
+		synctest.Wait()
+		if ok, _ := b.health.Ready(); !ok {
+			t.Errorf("after the static pod is gone: %+v", b.health.Dependencies())
+		}
+	})
+}
+
+func TestAProblemEndsWhenTheMirrorIsSeenAfterAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, func(b *bench) { b.node = nil })
+		b.k.SetStatic(static("one"))
+		time.Sleep(time.Minute)
+		made := static("one")
+		made.UID, made.Annotations[podutil.AnnotationMirror] = "", "one"
+		if _, err := b.api.Admin().CoreV1().Pods("default").Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if ok, _ := b.health.Ready(); !ok {
+			t.Errorf("%+v", b.health.Dependencies())
 		}
 	})
 }

@@ -35,6 +35,11 @@ func (k *Keeper) lookLocked(name types.NamespacedName, e *entry) {
 		if e.static == nil && e.mirror == nil {
 			delete(k.names, name)
 		}
+		if e.problem != "" { // what could not be done is not wanted any more
+			e.problem = ""
+			ctx := k.ctx
+			k.idle.Go(func() { k.report(ctx) })
+		}
 		return
 	}
 	if e.retry != nil && e.tries > 0 {
@@ -78,22 +83,37 @@ func (k *Keeper) work(ctx context.Context, name types.NamespacedName, e *entry) 
 		made, err = k.create(ctx, static)
 	}
 	k.tell(k.done(ctx, name, e, mirror, made, err))
+	k.report(ctx)
+}
+
+// report tells health what is wrong with the mirrors. One says it at a time, so that
+// what is said last is how it is.
+func (k *Keeper) report(ctx context.Context) {
+	k.reporting.Lock()
+	defer k.reporting.Unlock()
 	if ctx.Err() == nil {
 		problem := k.problem()
 		k.deps.Health.Set("mirror pods", problem == "", problem)
 	}
 }
 
-// problem says what is wrong with any mirror; empty when all are right.
+// problem says what is wrong with any mirror, and of how many; empty when all are right.
 func (k *Keeper) problem() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	text, n := "", 0
 	for _, e := range k.names {
-		if e.problem != "" {
-			return e.problem
+		if e.problem == "" {
+			continue
+		}
+		if n++; text == "" || e.problem < text {
+			text = e.problem
 		}
 	}
-	return ""
+	if n > 1 {
+		text = fmt.Sprintf("%s (and %d other mirrors that are not right)", text, n-1)
+	}
+	return text
 }
 
 // done takes in how a request ended, and returns the static pod to tell of.
