@@ -106,7 +106,8 @@ func (s *Service) followAddresses(ctx context.Context) error {
 		again := false
 		if s.deps.HostIPs == nil {
 			var now []v1.NodeAddress
-			if node := s.node.Load(); node != nil {
+			node := s.node.Load()
+			if node != nil {
 				now = node.Status.Addresses
 			}
 			if s.addresses.Load() == nil || !slices.Equal(now, shown) {
@@ -114,6 +115,9 @@ func (s *Service) followAddresses(ctx context.Context) error {
 				if !again {
 					shown = now
 				}
+			}
+			if (node != nil || s.deps.Client == nil) && s.addressesKnown.CompareAndSwap(false, true) {
+				s.registry.Recheck()
 			}
 		}
 		waitFor(ctx, s.addressKick, retry, again)
@@ -147,7 +151,7 @@ func (s *Service) findAddresses(ctx context.Context, existing []v1.NodeAddress) 
 		return false
 	}
 	ips := hostAddresses(found)
-	s.deps.Health.Set("node address", true, "")
+	s.deps.Health.Set("node address", len(ips) > 0, "the node has no address yet: with --cloud-provider=external the cloud's controller writes it into the Node; --node-ip sets one")
 	if old := s.addresses.Swap(&ips); old == nil || !slices.Equal(*old, ips) {
 		s.registry.Recheck()
 	}
@@ -196,7 +200,7 @@ func (s *Service) wantedCIDR() string {
 func (s *Service) nodeFacts() worker.Node {
 	r := s.observer.Runtime()
 	return worker.Node{
-		IPs: s.hostIPs(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
+		IPs: s.hostIPs(), IPsKnown: s.addressesKnown.Load(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod, FirstContainerRestartPeriod: s.cfg.FirstContainerRestartPeriod,
 		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll, NoReadyToStart: s.cfg.NoReadyToStart,
 		Quotas:           resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},

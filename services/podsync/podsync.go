@@ -140,8 +140,9 @@ type Service struct {
 	rotator   *logrotate.Rotator
 	collector *imagegc.Collector
 
-	node      atomic.Pointer[v1.Node]
-	addresses atomic.Pointer[[]string]
+	node           atomic.Pointer[v1.Node]
+	addresses      atomic.Pointer[[]string]
+	addressesKnown atomic.Bool // looked for, with the Node object
 	// What wakes followNode, readNode and followAddresses.
 	nodeKick, readKick, addressKick chan struct{}
 	// What followNode knows of the cgroups: their Manager, the limits that were

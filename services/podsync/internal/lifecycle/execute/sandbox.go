@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/security"
 )
 
 func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
@@ -113,8 +115,8 @@ func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint3
 	return config, handler, nil
 }
 
-// sandboxOf finds a sandbox and its configuration, which is built anew when an
-// earlier process made the sandbox.
+// sandboxOf finds a sandbox and its configuration for the pod as it is now; it is
+// built anew when an earlier process made the sandbox.
 func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (podstate.Sandbox, *runtimeapi.PodSandboxConfig, error) {
 	for _, s := range e.deps.Observer.Current(pod.UID).Sandboxes {
 		if s.ID != id {
@@ -124,12 +126,23 @@ func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (podst
 		made, ok := e.sandboxes[pod.UID]
 		e.mu.Unlock()
 		if ok && made.attempt == s.Attempt {
-			return s, made.config, nil
+			return s, privileged(made.config, pod), nil
 		}
 		config, _, err := e.sandboxConfig(ctx, pod, s.Attempt, s.PodStarted)
 		return s, config, err
 	}
 	return podstate.Sandbox{}, nil, fmt.Errorf("sandbox %s is gone", id)
+}
+
+// privileged is the configuration of a sandbox that may hold the pod's privileged
+// containers: one for debugging may have been added since it was made.
+func privileged(config *runtimeapi.PodSandboxConfig, pod *v1.Pod) *runtimeapi.PodSandboxConfig {
+	if sc := config.GetLinux().GetSecurityContext(); sc == nil || sc.Privileged || !security.AnyPrivileged(pod) {
+		return config
+	}
+	config, _ = proto.Clone(config).(*runtimeapi.PodSandboxConfig) // it is of that type
+	config.Linux.SecurityContext.Privileged = true
+	return config
 }
 
 // sandboxDown asks the runtime whether the sandbox of a start is down, and lets

@@ -13,6 +13,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Config is what of the node the mapping depends on.
@@ -58,7 +60,7 @@ func Namespaces(pod *v1.Pod, targetID string) *runtimeapi.NamespaceOption {
 func Sandbox(pod *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: Namespaces(pod, ""),
-		Privileged:       anyPrivileged(pod),
+		Privileged:       AnyPrivileged(pod),
 		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
 	sc := pod.Spec.SecurityContext
@@ -71,11 +73,16 @@ func Sandbox(pod *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	return out
 }
 
-func anyPrivileged(pod *v1.Pod) bool {
-	is := func(c v1.Container) bool {
-		return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+// AnyPrivileged says whether a container of the pod is privileged, one for debugging
+// that was added later included: a runtime makes no such container in a sandbox whose
+// configuration does not say so.
+func AnyPrivileged(pod *v1.Pod) bool {
+	for _, c := range podutil.Containers(pod) {
+		if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
+			return true
+		}
 	}
-	return slices.ContainsFunc(pod.Spec.InitContainers, is) || slices.ContainsFunc(pod.Spec.Containers, is)
+	return false
 }
 
 // Container is the context of a container. image is asked only when the spec

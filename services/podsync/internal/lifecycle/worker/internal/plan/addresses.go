@@ -55,12 +55,14 @@ func (p *planner) shownIPs(ips []string) []string {
 }
 
 // awaitsAddress says whether the container is to be given an address, for all of its
-// life, that is not known yet.
+// life, that is not known yet. A node that is found to have none gives a pod on its
+// network none: that may be the cloud's controller, which writes the addresses.
 func (p *planner) awaitsAddress(v *view) bool {
 	if len(p.s.Node.IPs) > 0 {
 		return false
 	}
-	pods := p.s.Pod.Spec.HostNetwork || len(p.sandbox.IPs) > 1 // which comes first is the node's to say
+	pods := !p.s.Node.IPsKnown && !p.s.Static &&
+		(p.s.Pod.Spec.HostNetwork || len(p.sandbox.IPs) > 1) // which comes first is the node's to say
 	if !slices.ContainsFunc(v.spec.Env, func(e v1.EnvVar) bool {
 		if e.ValueFrom == nil || e.ValueFrom.FieldRef == nil {
 			return false

@@ -68,11 +68,31 @@ func TestAContainerIsNotGivenAnAddressThatIsNotKnownYet(t *testing.T) {
 			if a := w.newest("a"); (a == nil) != tc.waits || slices.ContainsFunc(w.out.Waits, isAddress) != tc.waits {
 				t.Fatalf("container %v, waits for %v", a, w.out.Waits)
 			}
+			if tc.field == "status.podIP" { // a node that has none: the pod may be what gives it one
+				w.s.Node.IPsKnown = true
+				w.settle(time.Minute)
+				if w.newest("a") == nil {
+					t.Errorf("it waits for an address that there is not: %v", w.out.Waits)
+				}
+			}
 			w.s.Node.IPs = known
 			w.settle(time.Minute)
 			if a := w.newest("a"); a == nil || a.State != podstate.StateRunning {
 				t.Errorf("container %v after the address was known", a)
 			}
 		})
+	}
+}
+
+// The apiserver that has the Node's object may be a static pod.
+func TestAStaticPodDoesNotWaitForItsOwnAddress(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	pod.Spec.HostNetwork = true
+	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "X", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}}}
+	w := newWorld(pod)
+	w.s.Node.IPs, w.s.Static = nil, true
+	w.settle(time.Minute)
+	if w.newest("a") == nil {
+		t.Errorf("it waits: %v", w.out.Waits)
 	}
 }
