@@ -13,6 +13,7 @@ import (
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/checkpoint"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Board holds targets and results. Safe for concurrent use.
@@ -189,10 +190,11 @@ func (b *Board) Subscribe(ctx context.Context) *watch.Subscription[Key, Target] 
 	return b.store.Subscribe(ctx)
 }
 
-// Report takes results and events of the probes process in. What is meant for
-// a container that is not a target any more is dropped.
+// Report takes results and events of the probes process in, cut to what an honest one
+// sends. What is meant for a container that is not a target any more is dropped.
 func (b *Board) Report(results []Result, events []Event) {
 	for _, r := range results {
+		r.Message = short(r.Message, mostMessage)
 		if b.take(r) && b.deps.OnResult != nil {
 			b.deps.OnResult(r.UID, r.ProbeKey, r.ProbeResult)
 		}
@@ -201,8 +203,12 @@ func (b *Board) Report(results []Result, events []Event) {
 		return
 	}
 	for _, e := range events {
-		if pod := b.podOf(e.Key); pod != nil {
-			b.deps.Events.Container(pod, e.Container, v1.EventTypeWarning, e.Reason, e.Message)
+		pod := b.podOf(e.Key)
+		if pod == nil {
+			continue
+		}
+		if c, _ := podutil.Container(pod, e.Container); c != nil {
+			b.deps.Events.Container(pod, c.Name, v1.EventTypeWarning, short(e.Reason, mostReason), short(e.Message, mostMessage))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package probestore
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,6 +155,32 @@ func TestEventsGoToThePod(t *testing.T) {
 	b.Report(nil, []Event{{Key: Key{"u", live}, Reason: "Unhealthy", Message: "Liveness probe failed: x"}, {Key: Key{"gone", live}}})
 	if len(told.events) != 1 || told.events[0] != "p c Warning Unhealthy Liveness probe failed: x" {
 		t.Fatalf("events %v", told.events)
+	}
+}
+
+func TestWhatTheProbesProcessSaysIsCut(t *testing.T) {
+	b, told := newBoard()
+	b.Set(probedPod(), targets("1"))
+	long := strings.Repeat("ü", 2<<20)
+	b.Report(
+		[]Result{{Key: Key{"u", live}, ProbeResult: podstate.ProbeResult{ContainerID: "1", Message: long}, Known: true}},
+		[]Event{
+			{Key{"u", live}, "Unhealthy", long},
+			{Key{"u", live}, long, "x"},
+			{Key{"u", podstate.ProbeKey{Container: long, Type: podstate.Liveness}}, "Unhealthy", "x"},
+		},
+	)
+	result, _ := b.Result(Key{"u", live})
+	if n := len(result.Message); n == 0 || n > mostMessage || !utf8.ValidString(result.Message) || len(told.results) != 1 || told.results[0] != result {
+		t.Errorf("a result's message has %d bytes", n)
+	}
+	for _, e := range told.events {
+		if len(e) > mostMessage+mostReason || !utf8.ValidString(e) {
+			t.Errorf("an event has %d bytes", len(e))
+		}
+	}
+	if len(told.events) != 2 {
+		t.Errorf("%d events; one of a container that the pod does not have is none", len(told.events))
 	}
 }
 

@@ -1,6 +1,11 @@
 package probestore
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"strings"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // What goes to the probes process goes in one message for the whole node, and is
 // held there: no pod may take so much of that that nothing is left for the others.
@@ -12,6 +17,28 @@ const (
 	// When they take more, those that take more than mostOfProbe are not made.
 	mostOfPod, mostOfProbe = 128 << 10, 1 << 10
 )
+
+// What comes from the probes process, which talks to whatever runs in pods, is held for
+// each target and shown: it is cut here too, whatever bounds that process keeps.
+const (
+	// mostMessage is how long a message may be, in bytes: a few times what the probes
+	// process makes of one.
+	mostMessage = 4 << 10
+	// mostReason is as long as an event's reason may be, in bytes.
+	mostReason = 128
+)
+
+// short cuts text to at most n bytes at a rune's border, and keeps no longer one in
+// memory.
+func short(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return strings.Clone(text[:n])
+}
 
 // bounded is a target as the probes process gets it.
 func bounded(pod *v1.Pod, t Target) Target {
