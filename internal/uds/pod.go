@@ -26,6 +26,38 @@ var errPeerHidden = errors.New("/proc hides the process that connected, so nobod
 // exiting is PF_EXITING of the kernel's flags of a process.
 const exiting = 0x4
 
+// PodOfServer returns the line of /proc/PID/cgroup that says that whoever listens at
+// the other end of conn runs in a pod; "" when it runs in none, or is of another PID
+// namespace. gone says that it has ended: its children may hold the socket.
+func PodOfServer(conn net.Conn) (line string, gone bool, err error) {
+	p, err := readPeer(conn)
+	if err != nil {
+		return "", false, err
+	}
+	line, err = podCgroup(conn, p.PID)
+	if errors.Is(err, errPeerGone) {
+		return "", true, nil
+	}
+	return line, false, err
+}
+
+// PodOf returns the line of /proc/PID/cgroup that says that a process runs in a pod;
+// "" when it runs in none. The error is fs.ErrNotExist when it has ended.
+func PodOf(pid int) (string, error) {
+	theirs, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if errors.Is(err, unix.ESRCH) {
+		return "", fs.ErrNotExist
+	}
+	if err != nil {
+		return "", fmt.Errorf("look at the cgroup of process %d: %w", pid, err)
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", fmt.Errorf("look at this process's cgroup: %w", err)
+	}
+	return podLine(string(theirs), string(own)), nil
+}
+
 // podCgroup returns the line of /proc/PID/cgroup that says that the peer runs
 // in a pod; "" when it runs in none, or is of another PID namespace: whether it
 // is trusted then is said by its user alone. It fails with errPeerHidden when

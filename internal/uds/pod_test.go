@@ -228,3 +228,65 @@ func TestAContainerLeavesConnectionsForOtherPods(t *testing.T) {
 		t.Errorf("a connection that was closed still counts: %v", err)
 	}
 }
+
+func TestWhoListensIsKnownToHaveEndedThoughItsChildServes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := func() (string, bool, error) {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return PodOfServer(conn)
+	}
+	if line, gone, err := server(); line != "" || gone || err != nil {
+		t.Errorf("this process: %q, gone is %v, %v", line, gone, err)
+	}
+	l.Close()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperLeavesItsSocket$")
+	cmd.Env = append(os.Environ(), "UDS_TEST_LEAVE="+path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(io.LimitReader(out, int64(len("ready 12345\n"))))
+	_ = cmd.Wait()
+	var child int
+	if _, err := fmt.Sscanf(string(text), "ready %d", &child); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	defer func() { _ = syscall.Kill(child, syscall.SIGKILL) }()
+	if line, gone, err := server(); line != "" || !gone || err != nil {
+		t.Errorf("one that has ended: %q, gone is %v, %v", line, gone, err)
+	}
+}
+
+// TestHelperLeavesItsSocket listens, leaves the socket to a child and ends.
+func TestHelperLeavesItsSocket(t *testing.T) {
+	path := os.Getenv("UDS_TEST_LEAVE")
+	if path == "" {
+		t.Skip("a helper of another test")
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := l.(*net.UnixListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command("sleep", "60")
+	child.ExtraFiles = []*os.File{file}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("ready %d\n            ", child.Process.Pid)
+	os.Exit(0)
+}

@@ -37,11 +37,13 @@ func newContainer() *oneContainer {
 	}}
 }
 
-func (c *oneContainer) Container(string) ([]execreaper.Process, error) {
+func (c *oneContainer) Containers([]string) (map[string][]execreaper.Process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.all), nil
+	return map[string][]execreaper.Process{"c1": slices.Clone(c.all)}, nil
 }
+
+func (c *oneContainer) Commands([]execreaper.Process) {}
 
 func (c *oneContainer) Level() int { return 1 }
 
@@ -56,8 +58,8 @@ func (c *oneContainer) Signal(_ string, p execreaper.Process, _ unix.Signal) (bo
 
 // runs says whether the command is there.
 func (c *oneContainer) runs() bool {
-	all, _ := c.Container("c1")
-	return len(all) == 2
+	all, _ := c.Containers(nil)
+	return len(all["c1"]) == 2
 }
 
 // holding is podsync's process: a server with its own Book.

@@ -28,13 +28,13 @@ const (
 
 // Hold takes the root directory for this process until release is called or the
 // process ends. It fails when another agent works there, a kubelet or a podsync,
-// and says which.
+// and says which. A process in a pod is none, whatever it holds.
 func Hold(ctx context.Context, rootDir string) (release func(), err error) {
-	return hold(ctx, rootDir, exitTimeout)
+	return thisMachine().hold(ctx, rootDir, exitTimeout)
 }
 
-func hold(ctx context.Context, rootDir string, exitTimeout time.Duration) (release func(), err error) {
-	if err := noKubelet(ctx, rootDir); err != nil {
+func (m machine) hold(ctx context.Context, rootDir string, exitTimeout time.Duration) (release func(), err error) {
+	if err := m.noKubelet(ctx, rootDir); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(rootDir, "polylet")
@@ -50,10 +50,33 @@ func hold(ctx context.Context, rootDir string, exitTimeout time.Duration) (relea
 	case err == nil:
 		return release, nil
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		pods, err := m.heldByPods(path)
+		if pods {
+			return takeLater(ctx, path), nil
+		}
+		if err != nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "Nobody knows whether a process in a pod holds the lock", "path", path)
+		}
 		return nil, fmt.Errorf("another podsync works in %s (it holds %s): stop that agent first, or choose another --root-dir", rootDir, path)
 	default:
 		return nil, fmt.Errorf("keep other agents off %s: %w", rootDir, err)
 	}
+}
+
+// takeLater goes on without the lock, and takes it when the pod lets go of it. Until
+// then others see that this process has the file open.
+func takeLater(ctx context.Context, path string) (release func()) {
+	logr.FromContextOrDiscard(ctx).Info("A process in a pod holds the lock that keeps a second agent away: this agent goes on without it; look for a pod that mounts the root directory",
+		"path", path)
+	ctx, release = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		_, unlock, err := lockfile.Hold(ctx, lockfile.Config{Path: path}, logr.Discard())
+		if err == nil {
+			<-ctx.Done()
+			unlock()
+		}
+	}()
+	return release
 }
 
 // Check says why Hold would fail; nil when it would not.
@@ -68,7 +91,7 @@ func Check(ctx context.Context, rootDir string) error {
 
 // noKubelet fails when somebody serves the pod resources of this root directory,
 // which every kubelet does while it runs.
-func noKubelet(ctx context.Context, rootDir string) error {
+func (m machine) noKubelet(ctx context.Context, rootDir string) error {
 	path := filepath.Join(rootDir, "pod-resources", "kubelet.sock")
 	dialer := net.Dialer{Timeout: answerWithin}
 	conn, err := dialer.DialContext(ctx, "unix", path)
@@ -76,6 +99,16 @@ func noKubelet(ctx context.Context, rootDir string) error {
 		return nil //nolint:nilerr // nobody is there
 	}
 	defer func() { _ = conn.Close() }()
+	log := logr.FromContextOrDiscard(ctx)
+	switch pod, gone, err := m.podOfServer(conn); {
+	case err != nil:
+		log.Error(err, "Nobody knows whether a process in a pod serves the pod resources of a kubelet", "path", path)
+	case pod != "" || gone:
+		// A kubelet listens there itself, so it does not work there any more.
+		log.Info("A process in a pod, or one that a process left which has ended, serves the pod resources of a kubelet: look for a pod that mounts their directory",
+			"path", path, "cgroup", pod)
+		return nil
+	}
 	return fmt.Errorf("%s works in %s (it serves %s): stop it first (systemctl disable --now kubelet), or choose another --root-dir",
 		whose(conn), rootDir, path)
 }

@@ -19,7 +19,7 @@ func TestASecondAgentInARootDirectoryIsRefusedUntilTheFirstIsGone(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hold(t.Context(), root, short); err == nil || !strings.Contains(err.Error(), root) || !strings.Contains(err.Error(), "another podsync") {
+	if _, err := thisMachine().hold(t.Context(), root, short); err == nil || !strings.Contains(err.Error(), root) || !strings.Contains(err.Error(), "another podsync") {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := Check(t.Context(), t.TempDir()); err != nil {
@@ -33,7 +33,7 @@ func TestASecondAgentInARootDirectoryIsRefusedUntilTheFirstIsGone(t *testing.T) 
 	// One that was killed is gone a little later.
 	second := make(chan error, 1)
 	go func() {
-		release, err := hold(t.Context(), root, 30*time.Second)
+		release, err := thisMachine().hold(t.Context(), root, 30*time.Second)
 		if err == nil {
 			release()
 		}

@@ -21,8 +21,9 @@ const (
 // What comes from the probes process, which talks to whatever runs in pods, is held for
 // each target and shown: it is cut here too, whatever bounds that process keeps.
 const (
-	// mostMessage is as long as the probes process makes a message, in bytes.
-	mostMessage = 10 << 10
+	// mostMessage is how long a message may be, in bytes: a few times what the probes
+	// process makes of one.
+	mostMessage = 4 << 10
 	// mostReason is as long as an event's reason may be, in bytes.
 	mostReason = 128
 )

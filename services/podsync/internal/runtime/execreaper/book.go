@@ -38,7 +38,10 @@ const (
 
 // Host is what is asked of processes; Procfs has it.
 type Host interface {
-	Container(id string) ([]Process, error)
+	// Containers returns the processes of containers, from one reading of all.
+	Containers(ids []string) (map[string][]Process, error)
+	// Commands sets the Argv of a container's processes. It may take for ever.
+	Commands(all []Process)
 	Level() int
 	IgnoresHangup(pid int) bool
 	Signal(id string, p Process, signal unix.Signal) (gone bool, err error)
@@ -61,8 +64,6 @@ type Book struct {
 	// moment and grace are the constants; tests on real processes have no time.
 	moment, grace time.Duration
 	judge         func([]Session, []Root) []Ruling // Judge
-	// looking lets one read processes at a time.
-	looking chan struct{}
 	// since is closed when the clients have had the time to come back.
 	since chan struct{}
 	// stopped is closed when nothing may be ended any more.
@@ -70,6 +71,10 @@ type Book struct {
 
 	mu   sync.Mutex
 	held map[string]*container
+	// next is the reading that has not begun; last is closed when the one before it
+	// is over.
+	next *reading
+	last chan struct{}
 	// ending are the processes that are being ended, by number.
 	ending map[int]uint64
 	// kept is how many processes all sessions remember.
@@ -105,7 +110,7 @@ func New(deps Deps) *Book {
 		deps.Now = now
 	}
 	b := &Book{
-		deps: deps, moment: moment, grace: grace, judge: Judge, looking: make(chan struct{}, 1), since: make(chan struct{}), stopped: make(chan struct{}),
+		deps: deps, moment: moment, grace: grace, judge: Judge, since: make(chan struct{}), stopped: make(chan struct{}),
 		held: map[string]*container{}, ending: map[int]uint64{},
 		count: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "polylet_exec_left_commands_total",
@@ -174,9 +179,8 @@ func (h *Hold) End() {
 	h.over = true
 	c.kept -= len(h.seen)
 	b.kept -= len(h.seen)
-	if c.holds = slices.DeleteFunc(c.holds, func(other *Hold) bool { return other == h }); len(c.holds) == 0 {
-		delete(b.held, h.container)
-	}
+	c.holds = slices.DeleteFunc(c.holds, func(other *Hold) bool { return other == h })
+	b.dropLocked(h.container)
 	if h.watched {
 		close(c.changed)
 		c.changed = make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,9 @@ type host struct {
 	takes         time.Duration // to read the processes
 	looks         int
 	signals       []string
+
+	hangs   chan struct{} // a command of container "c" cannot be read until it is closed
+	hanging atomic.Int32
 }
 
 func newHost() *host {
@@ -48,15 +52,27 @@ func (h *host) remove(pid int) {
 	h.all = slices.DeleteFunc(h.all, func(p Process) bool { return p.PID == pid })
 }
 
-func (h *host) Container(id string) ([]Process, error) {
+func (h *host) Containers(ids []string) (map[string][]Process, error) {
 	time.Sleep(h.takes)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.looks++
-	if id != "c" {
+	if !slices.Contains(ids, "c") {
 		return nil, nil
 	}
-	return slices.Clone(h.all), nil
+	return map[string][]Process{"c": slices.Clone(h.all)}, nil
+}
+
+// Commands finds that add has set them.
+func (h *host) Commands(all []Process) {
+	h.mu.Lock()
+	hangs := h.hangs
+	h.mu.Unlock()
+	if hangs != nil && len(all) > 0 {
+		h.hanging.Add(1)
+		<-hangs
+		h.hanging.Add(-1)
+	}
 }
 
 func (h *host) Level() int { return 1 }

@@ -8,6 +8,8 @@ import (
 // look is one look at a container's processes, for all who asked before it began.
 // What is in it is set when done is closed, and is not changed any more but taken.
 type look struct {
+	id   string
+	at   *container
 	done chan struct{}
 	// judging says that somebody asked whose the processes are; under Book.mu until
 	// the look begins.
@@ -39,8 +41,18 @@ type container struct {
 	// next is the look that has not begun; last is closed when the one before it is over.
 	next *look
 	last chan struct{}
+	// looks are under way, or wait for the one before.
+	looks int
 	// kept is how many processes the sessions remember.
 	kept int
+}
+
+// dropLocked forgets a container without sessions, once nobody looks at it: a look
+// that hangs keeps another from being begun.
+func (b *Book) dropLocked(id string) {
+	if c := b.held[id]; len(c.holds) == 0 && c.looks == 0 {
+		delete(b.held, id)
+	}
 }
 
 // ask returns a look at h's container that began after it was asked for. Who does
@@ -51,9 +63,10 @@ func (h *Hold) ask(ctx context.Context, judging bool) (*look, error) {
 	c := b.held[h.container]
 	l := c.next
 	if l == nil {
-		l = &look{done: make(chan struct{})}
-		go b.take(h.container, c, l, c.last)
+		l = &look{id: h.container, at: c, done: make(chan struct{})}
+		go b.take(l, c.last)
 		c.next, c.last = l, l.done
+		c.looks++
 	}
 	l.judging = l.judging || judging
 	b.mu.Unlock()
@@ -67,24 +80,24 @@ func (h *Hold) ask(ctx context.Context, judging bool) (*look, error) {
 	}
 }
 
-// take looks once the container's last look is over. Only one reads processes at a
-// time; to judge long holds nobody up but who asked about this container.
-func (b *Book) take(id string, c *container, l *look, last <-chan struct{}) {
+// take looks once the container's last look is over. What is read of one container
+// only, and to judge, hold nobody up but who asked about that.
+func (b *Book) take(l *look, last <-chan struct{}) {
 	defer close(l.done)
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		l.at.looks--
+		b.dropLocked(l.id)
+	}()
 	if last != nil {
 		<-last
 	}
-	b.looking <- struct{}{}
-	b.mu.Lock()
-	c.next = nil // who asks from now on has another
-	judging := l.judging
-	b.mu.Unlock()
-	l.all, l.err = b.deps.Host.Container(id)
-	<-b.looking
-	if l.err != nil || !judging {
+	if l.all, l.err = b.read(l); l.err != nil || !l.judging {
 		return
 	}
-	sessions := b.snapshot(c, l)
+	b.deps.Host.Commands(l.all)
+	sessions := b.snapshot(l)
 	commands := make([]Root, len(l.roots))
 	for i, r := range l.roots {
 		commands[i] = Root{Start: r.Start, Argv: known(r.Argv)}
@@ -93,7 +106,7 @@ func (b *Book) take(id string, c *container, l *look, last <-chan struct{}) {
 }
 
 // snapshot notes the container's sessions and what is to be judged.
-func (b *Book) snapshot(c *container, l *look) []Session {
+func (b *Book) snapshot(l *look) []Session {
 	candidates := roots(l.all, b.deps.Host.Level())
 	there := make(map[int]uint64, len(l.all))
 	for _, p := range l.all {
@@ -106,7 +119,7 @@ func (b *Book) snapshot(c *container, l *look) []Session {
 			l.roots = append(l.roots, judged{p, nil})
 		}
 	}
-	l.holds = slices.Clone(c.holds)
+	l.holds = slices.Clone(l.at.holds)
 	sessions := make([]Session, len(l.holds))
 	for i, h := range l.holds {
 		sessions[i] = Session{Began: h.began, Argv: h.argv, Left: h.left}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -47,99 +46,6 @@ func (f Procfs) path(parts ...string) string {
 		root = "/proc"
 	}
 	return filepath.Join(append([]string{root}, parts...)...)
-}
-
-// mostArgv is how much is read of the commands of one container's processes, in
-// bytes: more than anybody can ask for. A process says itself where its command
-// lies (PR_SET_MM_MAP), and may say that all of its memory is. mostArgs is how many
-// arguments are told apart: each takes more room than it has bytes.
-const (
-	mostArgv = 4 << 20
-	mostArgs = 64 << 10
-)
-
-// Container returns the processes in the container's cgroup and below it, in
-// whichever hierarchy. One that ends meanwhile is left out.
-func (f Procfs) Container(id string) ([]Process, error) {
-	dir, err := os.Open(f.path())
-	if err != nil {
-		return nil, fmt.Errorf("list the node's processes: %w", err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("list the node's processes in %s: %w", dir.Name(), err)
-	}
-	var all []Process
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || !f.inside(pid, id) {
-			continue
-		}
-		if p, ok := f.process(pid); ok {
-			all = append(all, p)
-		}
-	}
-	f.commands(all)
-	return all, nil
-}
-
-// commands reads those of the processes that were started from outside. Of one
-// that has ended meanwhile nothing is known.
-func (f Procfs) commands(all []Process) {
-	argv, left := map[int][]string{}, int64(mostArgv)
-	for _, p := range roots(all, f.Level()) {
-		raw := f.head(left, strconv.Itoa(p.PID), "cmdline")
-		left -= int64(len(raw))
-		if len(raw) > 0 {
-			argv[p.PID] = strings.SplitN(strings.TrimSuffix(string(raw), "\x00"), "\x00", mostArgs)
-		}
-	}
-	for i := range all {
-		all[i].Argv = argv[all[i].PID]
-	}
-}
-
-// head reads the first limit bytes of a file, fewer when it cannot.
-func (f Procfs) head(limit int64, parts ...string) []byte {
-	file, err := os.Open(f.path(parts...))
-	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	raw, _ := io.ReadAll(io.LimitReader(file, limit)) // what came before an error is as good
-	return raw
-}
-
-// inside says whether the process is in the container's cgroup now.
-func (f Procfs) inside(pid int, id string) bool {
-	if f.Member != nil {
-		return f.Member(pid, id)
-	}
-	text, err := os.ReadFile(f.path(strconv.Itoa(pid), "cgroup"))
-	return err == nil && member(text, id) // one that cannot be read has ended
-}
-
-// member looks for the cgroup that a runtime has made for the container: its id,
-// or "<prefix>-<id>.scope" where systemd makes it. CRI-O's monitor has one of
-// its own, which is not the container's.
-func member(text []byte, id string) bool {
-	if id == "" || !bytes.Contains(text, []byte(id)) {
-		return false
-	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		for part := range strings.SplitSeq(fields[2], "/") {
-			unit, ok := strings.CutSuffix(part, ".scope")
-			if part == id || ok && strings.HasSuffix(unit, "-"+id) && !strings.HasPrefix(unit, "crio-conmon-") {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // process reads one; ok is false when it has ended.
@@ -234,7 +140,7 @@ func (f Procfs) Signal(id string, p Process, signal unix.Signal) (gone bool, err
 	// The number may have been given to another: what it names now is looked at
 	// once more, and cannot change any more for fd.
 	now, err := f.stat(p.PID)
-	if err != nil || now.Start != p.Start || now.Zombie || !f.inside(p.PID, id) {
+	if err != nil || now.Start != p.Start || now.Zombie || len(f.inside(p.PID, map[string]bool{id: true})) == 0 {
 		return true, nil //nolint:nilerr // a process that cannot be read has ended
 	}
 	switch err := unix.PidfdSendSignal(fd, signal, nil, 0); {

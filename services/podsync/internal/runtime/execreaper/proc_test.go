@@ -37,6 +37,13 @@ func (c *pretend) host() Procfs {
 	}}
 }
 
+// container is one container's processes with their commands.
+func (f Procfs) container(id string) ([]Process, error) {
+	all, err := f.Containers([]string{id})
+	f.Commands(all[id])
+	return all[id], err
+}
+
 // start runs a command that says a line when it is ready, in the container.
 func (c *pretend) start(argv ...string) (cmd *exec.Cmd, line string) {
 	c.t.Helper()
@@ -116,7 +123,7 @@ func TestACommandThatWasLeftEndsOnHangup(t *testing.T) {
 	if got := counted(b); len(got) != 1 || got["hungup"] != 1 {
 		t.Errorf("counted %v", got)
 	}
-	all, err := c.host().Container("c")
+	all, err := c.host().container("c")
 	all = slices.DeleteFunc(all, func(p Process) bool { return p.Zombie })
 	if err != nil || len(all) != 1 {
 		t.Errorf("%v; in the container are %+v, want its first process", err, all)
@@ -229,11 +236,14 @@ func TestTheContainerOfAProcessIsReadFromItsCgroups(t *testing.T) {
 		"the root":                   {"0::/\n", false},
 		"nonsense":                   {"0123abcd", false},
 	} {
-		if got := member([]byte(c.text), id); got != c.want {
+		if got := members([]byte(c.text), map[string]bool{"0123": true, id: true}); slices.Equal(got, []string{id}) != c.want || !c.want && len(got) > 0 {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	if member([]byte("0::/a//b\n"), "") {
+	if got := members([]byte("0::/cri-containerd-a-b.scope/c\n"), map[string]bool{"a-b": true, "c": true, "b": true, "d": true}); !slices.Equal(got, []string{"a-b", "b", "c"}) {
+		t.Errorf("one that is in several is in %v", got)
+	}
+	if members([]byte("0::/a//b\n1:x:/a-.scope\n"), map[string]bool{"": true}) != nil {
 		t.Error("a container without an id has a process")
 	}
 }
@@ -263,7 +273,7 @@ func TestAProcessIsReadWhateverItIsCalled(t *testing.T) {
 	write("8/cgroup", "0::/kubepods/podx/c\n") // has ended meanwhile
 	write("self/cgroup", "0::/kubepods/podx/c\n")
 	f := Procfs{Root: root}
-	all, err := f.Container("c")
+	all, err := f.container("c")
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%+v, %v", all, err)
 	}
@@ -280,7 +290,7 @@ func TestAProcessIsReadWhateverItIsCalled(t *testing.T) {
 	if !f.IgnoresHangup(7) || f.IgnoresHangup(3) {
 		t.Error("who ignores SIGHUP is read wrongly")
 	}
-	if _, err := (Procfs{Root: root + "/nosuch"}).Container("c"); err == nil {
+	if _, err := (Procfs{Root: root + "/nosuch"}).container("c"); err == nil {
 		t.Error("a procfs that is not there has no error")
 	}
 }
