@@ -65,10 +65,9 @@ type Config struct {
 	Backoff backoff.Config
 }
 
-// healthyAfter is how long a child must run for its failures to be forgotten. It
-// is short: a restart every two seconds costs little, and a node whose gateway is
-// away for ten seconds after two unlucky kills costs much.
-const healthyAfter = 2 * time.Second
+// healthyAfter is how long a child must run for its failures to be forgotten. What
+// ends it again may come seconds after its start: a pod, or what the apiserver says.
+const healthyAfter = 10 * time.Second
 
 // Supervisor runs children. It is made for one Run.
 type Supervisor struct {
@@ -131,10 +130,7 @@ func (s *Supervisor) keep(c *running) {
 			return
 		default:
 		}
-		if time.Since(begin) >= healthyAfter {
-			delay.Reset()
-		}
-		next := delay.Next()
+		next := pause(delay, time.Since(begin))
 		s.cfg.Log.Error(err, "Process ended, starting it again", "process", c.Name,
 			"ranFor", time.Since(begin).Round(time.Millisecond).String(), "in", next.String())
 		timer := time.NewTimer(next)
@@ -145,6 +141,14 @@ func (s *Supervisor) keep(c *running) {
 			return
 		}
 	}
+}
+
+// pause is how long to wait before a process is started again that has run for ran.
+func pause(delay *backoff.Backoff, ran time.Duration) time.Duration {
+	if ran >= healthyAfter {
+		delay.Reset()
+	}
+	return delay.Next()
 }
 
 // once runs one process from start to end.

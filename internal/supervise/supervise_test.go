@@ -165,6 +165,18 @@ func TestAKilledChildComesBackWithItsSocket(t *testing.T) {
 	}
 }
 
+func TestAChildThatEndsSecondsAfterItsStartComesBackEverLaterAndOneThatRanWellAtOnce(t *testing.T) {
+	delay := backoff.New(New(Config{}, nil).cfg.Backoff)
+	for i, want := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000} {
+		if got := pause(delay, 3*time.Second); got != want*time.Millisecond {
+			t.Errorf("pause %d after three seconds is %v, want %v", i, got, want*time.Millisecond)
+		}
+	}
+	if got := pause(delay, 10*time.Second); got != 100*time.Millisecond {
+		t.Errorf("the pause after ten healthy seconds is %v", got)
+	}
+}
+
 func TestAStubbornChildIsKilledInTheEnd(t *testing.T) {
 	out, stop := run(t, 200*time.Millisecond, Child{Name: "a", Args: does("stubborn")})
 	out.await(t, "ready", 1)

@@ -2,6 +2,8 @@ package nodestatus
 
 import (
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,41 @@ func TestAnApiserverThatIsAwayIsTriedUntilItIsBack(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		if lease := service.lease.Status(); lease.LastError != "" || time.Since(lease.RenewTime) > 12*time.Second {
 			t.Errorf("lease %+v; want it renewed after the apiserver came back", lease)
+		}
+	})
+}
+
+func TestThatLabelsCannotBePutBackIsLoggedOnceInARow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var lines atomic.Int32
+		w.log = func(line string) {
+			if strings.Contains(line, "Labels were not put back") {
+				lines.Add(1)
+			}
+		}
+		var refusing atomic.Bool
+		w.refuses = func(q fakeapiserver.Request) bool {
+			return refusing.Load() && q.Resource == "nodes" && q.Subresource == "" && q.Verb == "patch"
+		}
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(time.Minute)
+		for row := range int32(2) {
+			refusing.Store(true)
+			n := w.api.Node("n1")
+			n.Labels[v1.LabelOSStable] = "dummyOS"
+			if _, err := w.api.Admin().CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Minute)
+			if got := lines.Load(); got != row+1 {
+				t.Errorf("%d lines after %d rows of failures", got, row+1)
+			}
+			refusing.Store(false)
+			time.Sleep(time.Minute)
+			if n := w.api.Node("n1"); n.Labels[v1.LabelOSStable] != "linux" {
+				t.Errorf("labels %v", n.Labels)
+			}
 		}
 	})
 }

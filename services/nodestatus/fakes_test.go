@@ -9,10 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
@@ -119,15 +121,23 @@ type world struct {
 	statsSrv   *grpctest.Server
 	standalone bool
 	change     func(*Config)
+	log        func(line string)                // may be nil
+	refuses    func(fakeapiserver.Request) bool // may be nil; set before start
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, api: fakeapiserver.New(fakeapiserver.Config{Seed: 1}), change: func(*Config) {},
+		t: t, change: func(*Config) {},
 		podsync: &podsync{runtime: &podsyncv1.GetRuntimeResponse{RuntimeReady: true, NetworkReady: true}},
 		stats:   &stats{bootID: "b1", available: 4 << 30, changed: make(chan struct{}, 1)},
 	}
+	w.api = fakeapiserver.New(fakeapiserver.Config{Seed: 1, Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+		if w.refuses != nil && w.refuses(q) {
+			return fakeapiserver.Fault{Status: 403}
+		}
+		return fakeapiserver.Fault{}
+	}})
 	w.podsyncSrv = grpctest.New(func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, w.podsync) })
 	w.statsSrv = grpctest.New(func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, w.stats) })
 	return w
@@ -172,6 +182,9 @@ func (w *world) start() (service *Service, stop func()) {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	if w.log != nil {
+		ctx = klog.NewContext(ctx, funcr.New(func(_, line string) { w.log(line) }, funcr.Options{}))
+	}
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()
 	return service, func() {

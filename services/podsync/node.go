@@ -74,7 +74,7 @@ func (s *Service) objectChanged(key objects.Key, holders []types.UID) {
 func (s *Service) followNode(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
 	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second})
-	told := ""
+	told, refused := "", ""
 	for ctx.Err() == nil {
 		again := false
 		if node := s.objects.KnownNode(); node != nil && s.storeNode(node) {
@@ -85,10 +85,12 @@ func (s *Service) followNode(ctx context.Context) error {
 			again = !s.setUpCgroups(ctx)
 			if cidr := s.wantedCIDR(); cidr != "" && cidr != told {
 				if err := s.runtime.UpdatePodCIDR(ctx, cidr); err != nil {
-					log.Error(err, "Could not tell the runtime the pod network; trying again", "podCIDR", cidr)
-					again = true
+					if cidr != refused {
+						log.Error(err, "Could not tell the runtime the pod network; trying again by itself", "podCIDR", cidr)
+					}
+					again, refused = true, cidr
 				} else {
-					told = cidr
+					told, refused = cidr, ""
 				}
 			}
 		}

@@ -1,8 +1,24 @@
 package podsync
 
 import (
+	"context"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 func TestALoopThatHasNotGoneRoundForLongIsStuck(t *testing.T) {
@@ -24,4 +40,55 @@ func TestALoopThatHasNotGoneRoundForLongIsStuck(t *testing.T) {
 			t.Errorf("%s: %v, want stuck %v", c.name, err, c.stuck)
 		}
 	}
+}
+
+func TestThatTheRuntimeDoesNotTakeThePodNetworkIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refusing atomic.Bool
+		refusing.Store(true)
+		rt := fakecri.New(fakecri.Config{Faults: func(_ context.Context, method string, _ any) fakecri.Fault {
+			if method == "UpdateRuntimeConfig" && refusing.Load() {
+				return fakecri.Fault{Err: status.Error(codes.Internal, "no network plugin")}
+			}
+			return fakecri.Fault{}
+		}})
+		defer rt.Close()
+		conn, err := rt.Dial(t.Context(), cri.DialOptions()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		dir := t.TempDir()
+		s, err := New(Config{
+			NodeName: "n1", Standalone: true, PodCIDR: "10.1.0.0/24", RuntimeEndpoint: "unix:///run/test.sock",
+			RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"), StaticPodPath: filepath.Join(dir, "manifests"),
+		}, Deps{
+			Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
+			Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines atomic.Int32
+		ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), funcr.New(func(_, line string) {
+			if strings.Contains(line, "the pod network") {
+				lines.Add(1)
+			}
+		}, funcr.Options{})))
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(time.Hour)
+		if got := lines.Load(); got != 1 {
+			t.Errorf("%d lines in an hour", got)
+		}
+		refusing.Store(false)
+		time.Sleep(time.Minute)
+		if rt.PodCIDR() != "10.1.0.0/24" {
+			t.Errorf("the runtime knows %q", rt.PodCIDR())
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

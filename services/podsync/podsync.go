@@ -182,7 +182,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	s.runtime = cri.New(cri.Config{RequestTimeout: cfg.RuntimeRequestTimeout}, s.deps.Runtime, s.deps.Images, calls)
 	s.sessions = execreaper.New(execreaper.Deps{Metrics: deps.Metrics})
-	s.allocations = allocation.New(filepath.Join(cfg.RootDir, "polylet", "allocations.json"))
+	s.allocations = allocation.New(filepath.Join(cfg.RootDir, "polylet", "allocations.json"), deps.Health)
 	s.table, s.pods = podcache.NewTable(deps.Epoch), podcache.NewPods(deps.Epoch)
 	s.observer = observe.New(observe.Config{Endpoint: cfg.RuntimeEndpoint, PodsDir: filepath.Join(cfg.RootDir, "pods"), PodLogsDir: cfg.PodLogsDir}, observe.Deps{
 		Client: s.runtime, Sink: runtimeSink{s}, Health: deps.Health, Rows: s.table, Metrics: s.metrics,

@@ -1,7 +1,6 @@
 package podsync
 
 import (
-	"errors"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
@@ -10,7 +9,6 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/admission"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
@@ -39,16 +37,11 @@ func (s *Service) resize(q worker.ResizeQuestion) *podstate.ResizePending {
 func (s *Service) loadAllocations(log logr.Logger) {
 	if err := s.allocations.Load(); err != nil {
 		log.Error(err, "What resized pods were allocated is lost; they have what their statuses say, or else what their sandboxes were made with, and what their specs ask beyond that is decided on anew")
-		s.deps.Health.Set("allocations", false, err.Error())
-		if !errors.Is(err, allocation.ErrLossNotKept) {
-			s.deps.Health.Set("allocations", true, "") // a sound file has its place: nothing waits for it
-		}
 	}
 	pods, err := s.allocations.Adopt(filepath.Join(s.cfg.RootDir, "allocated_pods_state"))
 	switch {
 	case err != nil:
 		log.Error(err, "Nothing was taken over of what a kubelet had allocated")
-		s.deps.Health.Set("kubelet's allocations", false, err.Error())
 	case pods > 0:
 		log.Info("Took over what a kubelet had allocated", "pods", pods)
 	}

@@ -32,7 +32,8 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// ProbeMetrics is the registry of /metrics/probes; nothing else is on it.
 	ProbeMetrics prometheus.Registerer
-	// Health gets the readiness of "podsync"; nil reports to nobody.
+	// Health gets the readiness of "podsync", and of "sockets" when the probes find
+	// none; nil reports to nobody.
 	Health health.Reporter
 	// Epoch is the process's random number of this start; never 0.
 	Epoch uint64
@@ -63,7 +64,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	box := outbox.New()
-	handlers := handler.New(handler.Config{UserAgent: cfg.UserAgent}, peer.NewCommander(deps.Podsync))
+	handlers := handler.New(handler.Config{UserAgent: cfg.UserAgent, OnLack: (&sockets{health: deps.Health}).lack}, peer.NewCommander(deps.Podsync))
 	eng := prober.New(handlers, box, meter)
 	if err := deps.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "polylet_probes_targets",

@@ -1,5 +1,5 @@
-// Package event sends Events about the Node. It owns their form; an Event that
-// cannot be sent in time is dropped, and nothing ever waits for one.
+// Package event sends Events about the Node. It owns their form, and holds a bounded
+// number of them while the apiserver is away; nothing ever waits for one.
 package event
 
 import (
@@ -10,20 +10,25 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
 
 const (
 	// waiting is how many Events may wait.
 	waiting = 100
-	// attempts to send one, a few seconds apart.
+	// attempts to send one that the apiserver refuses: who may do what is known to it
+	// only some time after its start.
 	attempts = 5
+	// pause after the first that fails; it doubles to longest.
 	pause    = 3 * time.Second
+	longest  = time.Minute
 	deadline = 10 * time.Second
 )
 
@@ -78,22 +83,35 @@ func (s *Sender) Run(ctx context.Context) error {
 	}
 }
 
+// send sends one Event: until the apiserver has taken it, or refused it a few times.
 func (s *Sender) send(parent context.Context, event *v1.Event) {
-	var err error
-	for range attempts {
+	log := klog.FromContext(parent)
+	delay := backoff.New(backoff.Config{Initial: pause, Max: longest, Jitter: 0.2})
+	told := false
+	for refused := 0; ; {
 		ctx, cancel := context.WithTimeout(parent, deadline)
-		_, err = s.client.Create(ctx, event, metav1.CreateOptions{})
+		_, err := s.client.Create(ctx, event, metav1.CreateOptions{})
 		cancel()
-		if err == nil || parent.Err() != nil {
+		if err == nil || apierrors.IsAlreadyExists(err) || parent.Err() != nil {
 			return
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-parent.Done():
-			timer.Stop()
+		if refusal(err) {
+			if refused++; refused == attempts {
+				log.Error(err, "Node event was not sent", "reason", event.Reason)
+				return
+			}
+		} else if !told {
+			told = true
+			log.Info("Node event waits for the apiserver", "reason", event.Reason, "err", err)
+		}
+		if delay.Wait(parent) != nil {
 			return
 		}
 	}
-	klog.FromContext(parent).Error(err, "Node event was not sent", "reason", event.Reason)
+}
+
+// refusal says whether an apiserver that could have taken an Event did not.
+func refusal(err error) bool {
+	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsServiceUnavailable(err) &&
+		!apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsUnauthorized(err)
 }

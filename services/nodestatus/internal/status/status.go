@@ -92,6 +92,8 @@ type Keeper struct {
 	reportAt time.Time
 	retry    *backoff.Backoff
 	failures int
+	// unmended is whether the labels could not be put back the last time.
+	unmended bool
 }
 
 // New returns a Keeper; it starts nothing.
@@ -387,13 +389,18 @@ func (k *Keeper) mend(ctx context.Context) {
 		return
 	}
 	if _, missing := node.Reconcile(k.cfg.Node, k.node); !missing {
+		k.unmended = false
 		return
 	}
 	mended, err := k.deps.API.Mend(ctx, k.cfg.Node, k.node)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Labels were not put back, trying with the next look")
+		if !k.unmended {
+			k.unmended = true
+			klog.FromContext(ctx).Error(err, "Labels were not put back, trying with each look")
+		}
 		return
 	}
+	k.unmended = false
 	k.node = mended
 	k.publish(func(v *View) { v.Node = mended })
 }

@@ -28,7 +28,7 @@ func (h *Handlers) grpc(ctx context.Context, t probe.Target, a probe.GRPC) probe
 	// nobody listens is told from a server that does not answer.
 	conn, err := dialer(t.Timeout).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return failed(fmt.Sprintf("timeout: failed to connect service %q within %v: %v", addr, t.Timeout, err))
+		return h.unconnected(err, fmt.Sprintf("timeout: failed to connect service %q within %v: %v", addr, t.Timeout, err))
 	}
 	client, err := h.grpcClient(addr, conn)
 	if err != nil {

@@ -29,6 +29,9 @@ const answerLimit = 64 << 10
 type Config struct {
 	// UserAgent of HTTP and gRPC probes, e.g. "kube-probe/1.36".
 	UserAgent string
+	// OnLack is told of each attempt for which this node had no socket: no file
+	// descriptor, memory or port. It may be nil and must not block.
+	OnLack func(cause error)
 }
 
 // Handlers makes attempts. Safe for concurrent use; see New.

@@ -42,7 +42,7 @@ func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet)
 	client := &http.Client{Transport: h.transport, Timeout: t.Timeout, CheckRedirect: redirect}
 	res, err := client.Do(req)
 	if err != nil {
-		return failed(err.Error())
+		return h.unconnected(err, err.Error())
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, bodyLimit))

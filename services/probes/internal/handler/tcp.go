@@ -14,7 +14,7 @@ func (h *Handlers) tcpSocket(ctx context.Context, t probe.Target, a probe.TCPSoc
 	}
 	conn, err := dialer(t.Timeout).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return failed(err.Error())
+		return h.unconnected(err, err.Error())
 	}
 	// What closing says does not matter: the connection was made.
 	_ = conn.Close()

@@ -286,7 +286,7 @@ func (r *rig) start() {
 	client := cri.New(cri.Config{}, conn, conn, nil)
 	s := &sink{}
 	r.pods = podcache.NewPods(1)
-	r.store = allocation.New(r.path)
+	r.store = allocation.New(r.path, nil)
 	r.ends = stopping.New(stopping.Deps{File: filepath.Join(filepath.Dir(r.path), "stops.json")})
 	r.ends.Load(logr.Discard())
 	if err := r.store.Load(); (err != nil) != r.spoiled {

@@ -35,12 +35,20 @@ type kubeletState struct {
 // that cannot be used changes nothing and is told with what to do; it is left
 // where it is, for it is not ours.
 //
-// Call it after Load and before the first Get. It returns how many pods' were
+// Call it after Load and before the first Get and Put. It returns how many pods' were
 // taken over.
 func (s *Store) Adopt(path string) (pods int, err error) {
 	if s == nil || s.loaded {
 		return 0, nil
 	}
+	if pods, err = s.adopt(path); err != nil {
+		s.notAdopted = true
+		s.health.Set(kubeletName, false, err.Error())
+	}
+	return pods, err
+}
+
+func (s *Store) adopt(path string) (pods int, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

@@ -22,7 +22,7 @@ const (
 
 func TestWhatAKubeletAllocatedIsTakenOverOnce(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "allocations.json")
-	s := New(own)
+	s := New(own, nil)
 	if err := s.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestWhatAKubeletAllocatedIsTakenOverOnce(t *testing.T) {
 		t.Errorf("taken over: %+v", e)
 	}
 	// The next life has it from its own file, and does not ask again.
-	next := New(own)
+	next := New(own, nil)
 	if err := next.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestADamagedFileOfAKubeletIsNamedWithWhatToDo(t *testing.T) {
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			s := New(filepath.Join(dir, "allocations.json"))
+			s := New(filepath.Join(dir, "allocations.json"), nil)
 			if err := s.Load(); err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestADamagedFileOfAKubeletIsNamedWithWhatToDo(t *testing.T) {
 
 func TestNothingIsWrongWithoutAFileOfAKubelet(t *testing.T) {
 	dir := t.TempDir()
-	s := New(filepath.Join(dir, "allocations.json"))
+	s := New(filepath.Join(dir, "allocations.json"), nil)
 	if n, err := s.Adopt(filepath.Join(dir, "none")); n != 0 || err != nil {
 		t.Errorf("%d pods, %v", n, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
@@ -34,8 +35,9 @@ type Entry struct {
 // Store keeps entries. Safe for concurrent use; the nil *Store has none and
 // keeps none.
 type Store struct {
-	path string
-	file *fsatomic.Checkpoint[contents]
+	path   string
+	file   *fsatomic.Checkpoint[contents]
+	health health.Reporter
 
 	mu      sync.Mutex
 	entries map[types.UID]Entry
@@ -44,7 +46,16 @@ type Store struct {
 	// turn lets one write at a time; what one has written others need not.
 	turn             chan struct{}
 	changed, written uint64
+	// notAdopted: what a kubelet had allocated could not be taken over; whose turn it
+	// is has it.
+	notAdopted bool
 }
+
+// What health knows them as: the file, and the kubelet's.
+const (
+	healthName  = "allocations"
+	kubeletName = "kubelet's allocations"
+)
 
 // contents is what the file holds.
 type contents struct {
@@ -54,13 +65,17 @@ type contents struct {
 	Lost time.Time `json:"lost,omitzero"`
 }
 
-// New names the file; nothing is touched yet.
-func New(path string) *Store {
-	return &Store{path: path, file: fsatomic.NewCheckpoint[contents](path), entries: map[types.UID]Entry{}, turn: make(chan struct{}, 1)}
+// New names the file; nothing is touched yet. told may be nil; it learns whether the
+// file can be read and written.
+func New(path string, told health.Reporter) *Store {
+	if told == nil {
+		told = health.Discard()
+	}
+	return &Store{path: path, file: fsatomic.NewCheckpoint[contents](path), health: told, entries: map[types.UID]Entry{}, turn: make(chan struct{}, 1)}
 }
 
-// ErrLossNotKept says that a damaged file has no sound one in its place.
-var ErrLossNotKept = errors.New("write down that allocations were lost")
+// errLossNotKept says that a damaged file has no sound one in its place.
+var errLossNotKept = errors.New("write down that allocations were lost")
 
 // Load reads the file; call it before the first Get. A damaged one is set aside
 // and told as an error; that it was is written down for later lives.
@@ -68,6 +83,17 @@ func (s *Store) Load() error {
 	if s == nil {
 		return nil
 	}
+	err := s.load()
+	if err != nil {
+		s.health.Set(healthName, false, err.Error())
+		if !errors.Is(err, errLossNotKept) {
+			s.health.Set(healthName, true, "") // a sound file has its place: nothing waits for it
+		}
+	}
+	return err
+}
+
+func (s *Store) load() error {
 	found, err := s.file.Read()
 	switch {
 	case err == nil && found.Pods != nil:
@@ -85,7 +111,7 @@ func (s *Store) Load() error {
 	lost := contents{Pods: map[types.UID]Entry{}, Lost: time.Now()}
 	s.begin(lost)
 	if writeErr := s.file.Write(lost); writeErr != nil {
-		return errors.Join(err, fmt.Errorf("%w: %w; check that the disk has room", ErrLossNotKept, writeErr))
+		return errors.Join(err, fmt.Errorf("%w: %w; check that the disk has room", errLossNotKept, writeErr))
 	}
 	return err
 }
@@ -144,7 +170,13 @@ func (s *Store) Put(ctx context.Context, uid types.UID, e Entry) error {
 	snapshot, upTo := contents{Pods: maps.Clone(s.entries), Lost: s.lost}, s.changed
 	s.mu.Unlock()
 	if err := s.file.Write(snapshot); err != nil {
+		s.health.Set(healthName, false, fmt.Sprintf("keep what pods are allocated: %v; check that the disk has room and is writable; it is tried again with the next pod or resize", err))
 		return fmt.Errorf("keep what pod %s was allocated: %w", uid, err)
+	}
+	s.health.Set(healthName, true, "")
+	if s.notAdopted { // this file counts from now on
+		s.notAdopted = false
+		s.health.Set(kubeletName, true, "")
 	}
 	s.mu.Lock()
 	s.written = upTo

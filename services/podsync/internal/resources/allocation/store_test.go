@@ -5,15 +5,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
@@ -26,7 +29,7 @@ func entry(cpu string) Entry {
 
 func TestWhatWasKeptIsThereAfterACrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "polylet", "allocations.json")
-	s := New(path)
+	s := New(path, nil)
 	if err := s.Load(); err != nil {
 		t.Fatalf("without a file: %v", err)
 	}
@@ -36,7 +39,7 @@ func TestWhatWasKeptIsThereAfterACrash(t *testing.T) {
 	if err := s.Put(t.Context(), "u", entry("1")); err != nil {
 		t.Fatal(err)
 	}
-	next := New(path)
+	next := New(path, nil)
 	if err := next.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +51,7 @@ func TestWhatWasKeptIsThereAfterACrash(t *testing.T) {
 	if err := next.Put(t.Context(), "v", entry("2")); err != nil {
 		t.Fatal(err)
 	}
-	last := New(path)
+	last := New(path, nil)
 	if err := last.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +62,7 @@ func TestWhatWasKeptIsThereAfterACrash(t *testing.T) {
 
 func TestWritesAtOnceAreAllKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allocations.json")
-	s := New(path)
+	s := New(path, nil)
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
@@ -69,7 +72,7 @@ func TestWritesAtOnceAreAllKept(t *testing.T) {
 		})
 	}
 	all.Wait()
-	next := New(path)
+	next := New(path, nil)
 	if err := next.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +88,7 @@ func TestADamagedFileIsSetAsideAndSaid(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"checksum":"x","data":{}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := New(path)
+	s := New(path, nil)
 	var damaged *fsatomic.DamagedError
 	if err := s.Load(); !errors.As(err, &damaged) || damaged.SetAside == "" {
 		t.Fatalf("error %v", err)
@@ -99,7 +102,7 @@ func TestADamagedFileIsSetAsideAndSaid(t *testing.T) {
 	}
 	// Also for lives to come: one ended before it had looked at every pod.
 	for _, life := range []string{"the next run", "the one after it"} {
-		s = New(path)
+		s = New(path, nil)
 		if err := s.Load(); err != nil {
 			t.Fatalf("%s: %v", life, err)
 		}
@@ -114,11 +117,11 @@ func TestALossIsKnownThoughACrashCameBeforeItWasWrittenDown(t *testing.T) {
 	if err := os.WriteFile(fsatomic.AsideOf(path), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := New(path)
+	s := New(path, nil)
 	if err := s.Load(); err != nil || !s.Lost(time.Now().Add(-time.Hour)) {
 		t.Errorf("error %v, lost %v", err, s.Lost(time.Now().Add(-time.Hour)))
 	}
-	s = New(path)
+	s = New(path, nil)
 	if err := s.Load(); err != nil || !s.Lost(time.Now().Add(-time.Hour)) {
 		t.Errorf("afterwards: error %v, lost %v", err, s.Lost(time.Now().Add(-time.Hour)))
 	}
@@ -129,12 +132,43 @@ func TestAFileThatHoldsNoPodsIsALoss(t *testing.T) {
 	if err := fsatomic.NewCheckpoint[map[types.UID]Entry](path).Write(map[types.UID]Entry{"u": entry("1")}); err != nil {
 		t.Fatal(err)
 	}
-	s := New(path)
+	s := New(path, nil)
 	if err := s.Load(); err == nil || !s.Lost(time.Now().Add(-time.Hour)) {
 		t.Errorf("error %v, lost %v", err, s.Lost(time.Now().Add(-time.Hour)))
 	}
-	if err := New(path).Load(); err != nil {
+	if err := New(path, nil).Load(); err != nil {
 		t.Errorf("the next run: %v", err)
+	}
+}
+
+func TestThatItCannotBeKeptIsShownUntilItCan(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "polylet")
+	kubelets := filepath.Join(t.TempDir(), "allocated_pods_state")
+	if err := os.WriteFile(kubelets, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told := health.NewTracker(logr.Discard())
+	s := New(filepath.Join(dir, "allocations.json"), told)
+	if err := s.Load(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Adopt(kubelets); err == nil {
+		t.Fatal("a damaged file of a kubelet was taken over")
+	}
+	if err := s.Put(t.Context(), "u", entry("1")); err == nil {
+		t.Fatal("written though there is no directory")
+	}
+	if _, missing := told.Ready(); !slices.Equal(missing, []string{"allocations", "kubelet's allocations"}) {
+		t.Errorf("not ready: %q", missing)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(t.Context(), "u", entry("1")); err != nil {
+		t.Fatal(err)
+	}
+	if ok, missing := told.Ready(); !ok {
+		t.Errorf("not ready after a good write: %q", missing)
 	}
 }
 

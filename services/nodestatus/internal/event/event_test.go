@@ -1,0 +1,123 @@
+package event
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+)
+
+// apiserver takes Events, and answers with what refuse says of each attempt.
+type apiserver struct {
+	client.EventInterface
+	refuse func(e *v1.Event) error
+
+	mu    sync.Mutex
+	asked int
+	taken []string
+}
+
+// got is how often it was asked, and what it took.
+func (a *apiserver) got() (asked int, taken []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked, slices.Clone(a.taken)
+}
+
+func (a *apiserver) Create(_ context.Context, e *v1.Event, _ metav1.CreateOptions) (*v1.Event, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked++
+	if err := a.refuse(e); err != nil {
+		return nil, err
+	}
+	a.taken = append(a.taken, e.Reason)
+	return e, nil
+}
+
+// sending runs a Sender to a while do runs.
+func sending(t *testing.T, a *apiserver, do func(ctx context.Context, s *Sender)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		s := New("n", a)
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx) }()
+		do(ctx, s)
+		cancel()
+		<-done
+	})
+}
+
+// The apiserver may be a static pod of this node, and a whole cluster starts at once.
+func TestEventsOfTheStartWaitForAnApiserverThatComesLater(t *testing.T) {
+	var there atomic.Bool
+	a := &apiserver{refuse: func(*v1.Event) error {
+		if there.Load() {
+			return nil
+		}
+		return errors.New("connect: connection refused")
+	}}
+	sending(t, a, func(ctx context.Context, s *Sender) {
+		for _, reason := range []string{"Starting", "CgroupV1", "ConfigurationWithoutEffect"} {
+			s.Send(ctx, node.Event{Type: "Normal", Reason: reason})
+		}
+		time.Sleep(3 * time.Hour)
+		if asked, _ := a.got(); asked > 3*80 {
+			t.Errorf("asked %d times in three hours", asked)
+		}
+		for i := range 2 * waiting {
+			s.Send(ctx, node.Event{Type: "Normal", Reason: fmt.Sprint(i)})
+		}
+		there.Store(true)
+		time.Sleep(2 * time.Minute)
+		_, taken := a.got()
+		if want := []string{"Starting", "CgroupV1", "ConfigurationWithoutEffect", "0"}; len(taken) < 4 || !slices.Equal(taken[:4], want) {
+			t.Errorf("it got %v", taken)
+		}
+		if len(taken) > waiting+1 {
+			t.Errorf("%d waited", len(taken))
+		}
+	})
+}
+
+func TestAnEventThatTheApiserverRefusesKeepsNoOtherBack(t *testing.T) {
+	a := &apiserver{refuse: func(e *v1.Event) error {
+		if e.Reason == "Bad" {
+			return apierrors.NewForbidden(v1.Resource("events"), e.Name, errors.New("no"))
+		}
+		return nil
+	}}
+	sending(t, a, func(ctx context.Context, s *Sender) {
+		s.Send(ctx, node.Event{Type: "Normal", Reason: "Bad"})
+		s.Send(ctx, node.Event{Type: "Normal", Reason: "Good"})
+		time.Sleep(5 * time.Minute)
+		if asked, taken := a.got(); !slices.Equal(taken, []string{"Good"}) || asked != attempts+1 {
+			t.Errorf("it got %v of %d attempts", taken, asked)
+		}
+	})
+}
+
+func TestAnEventWhoseAnswerWasLostIsSentOnce(t *testing.T) {
+	a := &apiserver{refuse: func(e *v1.Event) error { return apierrors.NewAlreadyExists(v1.Resource("events"), e.Name) }}
+	sending(t, a, func(ctx context.Context, s *Sender) {
+		s.Send(ctx, node.Event{Type: "Normal", Reason: "Starting"})
+		time.Sleep(time.Hour)
+		if asked, _ := a.got(); asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}
