@@ -74,7 +74,7 @@ func TestTheUnitsAreValidForSystemd(t *testing.T) {
 // error, and asks the apiserver for all again.
 func TestAServiceThatCannotStartIsStartedAgainEverLater(t *testing.T) {
 	for _, service := range []string{"podsync", "probes", "stats", "nodestatus", "gateway", "handout"} {
-		u, longest := unitOf(t, service), 5*time.Second
+		u, longest := unitOf(t, service), time.Second
 		if service == "handout" { // nobody waits for it
 			longest = 10 * time.Second
 		}

@@ -65,9 +65,10 @@ type Config struct {
 	Backoff backoff.Config
 }
 
-// healthyAfter is how long a child must run for its failures to be forgotten. What
-// ends it again may come seconds after its start: a pod, or what the apiserver says.
-const healthyAfter = 10 * time.Second
+// healthyAfter is how long a child must run for its failures to be forgotten. It
+// is short: a restart every two seconds costs little, and a node whose gateway is
+// away for ten seconds after two unlucky kills costs much.
+const healthyAfter = 2 * time.Second
 
 // Supervisor runs children. It is made for one Run.
 type Supervisor struct {
