@@ -166,14 +166,7 @@ func must(s string, err error) string {
 }
 
 func (materials) Container(_ context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error) {
-	var c *v1.Container
-	for _, list := range [][]v1.Container{r.Pod.Spec.InitContainers, r.Pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == r.Container {
-				c = &list[i]
-			}
-		}
-	}
+	c, _ := podutil.Container(r.Pod, r.Container)
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: r.Container, Attempt: uint32(r.RestartCount)},
 		Image:    &runtimeapi.ImageSpec{Image: r.ImageRef, UserSpecifiedImage: c.Image},

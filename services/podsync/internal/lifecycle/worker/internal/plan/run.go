@@ -265,6 +265,9 @@ func (p *planner) start(due []*view) {
 		if v.class == regular && (p.startsBefore(v) || hasPostStart(v) && p.startsAfter(v)) {
 			return // one after the other: the next waits for this one's postStart
 		}
+		if v.class == ephemeral && !p.volumesTried() {
+			continue
+		}
 		if !p.imageReady(v) || !p.volumeImagesReady(v.spec) {
 			if v.class == regular && !p.pullFailed(v) {
 				return // regular containers start in the spec's order
