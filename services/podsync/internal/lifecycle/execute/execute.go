@@ -88,6 +88,8 @@ type Cgroups interface {
 
 // Materials builds configurations; *criconfig.Builder has it.
 type Materials interface {
+	// Pull is what of the sandbox's configuration images are pulled by; it makes nothing.
+	Pull(ctx context.Context, pod *v1.Pod) (*runtimeapi.PodSandboxConfig, error)
 	Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error)
 	Container(ctx context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error)
 	SandboxResources(pod *v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources)
@@ -306,6 +308,10 @@ func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
 		r.Container, r.Image, r.Policy = c.Name, c.Image, c.ImagePullPolicy
 	} else {
 		return Result{}, reason.New("ErrImagePull", fmt.Errorf("nothing in the pod's spec has the name %q any more", t.Action.Object))
+	}
+	var err error
+	if r.Sandbox, err = e.deps.Materials.Pull(ctx, t.Pod); err != nil {
+		return Result{}, reason.New("ErrImagePull", err)
 	}
 	ref, err := e.deps.Images.Ensure(ctx, r)
 	if err != nil {

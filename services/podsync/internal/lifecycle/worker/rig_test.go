@@ -146,6 +146,10 @@ func (materials) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.Lin
 	return nil, nil
 }
 
+func (materials) Pull(context.Context, *v1.Pod) (*runtimeapi.PodSandboxConfig, error) {
+	return &runtimeapi.PodSandboxConfig{}, nil
+}
+
 func (materials) Sandbox(_ context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
 	annotations := map[string]string{cri.AnnotationAllocated: must(resize.Of(pod).Encode())}
 	if src := pod.Annotations[podutil.AnnotationSource]; src != "" {
