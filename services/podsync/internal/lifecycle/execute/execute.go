@@ -301,7 +301,7 @@ func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxI
 }
 
 func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
-	r := image.Request{Pod: t.Pod}
+	r := image.Request{Pod: t.Pod, Early: t.Action.Early}
 	if v := podutil.ImageVolume(t.Pod, t.Action.Volume); v != nil {
 		r.Image, r.Policy = v.Reference, v.PullPolicy
 	} else if c, _ := podutil.Container(t.Pod, t.Action.Container); c != nil {

@@ -672,7 +672,8 @@ func TestAnImageIsPulledForThePodsSandboxBeforeThereIsOne(t *testing.T) {
 		task.Pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data:1"}}}}
 		e := newExecutor(h, Config{})
 		h.now.Sandboxes = nil
-		if _, err := e.Do(t.Context(), t.Context(), task); err != nil || h.request.Sandbox.GetMetadata().GetNamespace() != "ns" {
+		task.Action.Early = true
+		if _, err := e.Do(t.Context(), t.Context(), task); err != nil || !h.request.Early || h.request.Sandbox.GetMetadata().GetNamespace() != "ns" {
 			t.Errorf("%s: %v, %v", name, h.request.Sandbox, err)
 		}
 	}

@@ -102,6 +102,9 @@ type Request struct {
 	Image string
 	// Policy empty is what the API would fill in.
 	Policy v1.PullPolicy
+	// Early: nobody needs the image yet, and a failure has no event. It is tried again
+	// when somebody does.
+	Early bool
 	// Sandbox is the configuration of the pod's sandbox, by which a runtime may choose
 	// the policy for signatures, credentials of its own, and where the image goes. The
 	// sandbox itself need not be there.
@@ -215,6 +218,9 @@ func (p *Puller) pull(ctx context.Context, r Request, name string, creds []crede
 
 // event records an event on what wants the image.
 func (p *Puller) event(r Request, eventType, reason, message string) {
+	if r.Early && eventType == v1.EventTypeWarning {
+		return
+	}
 	if r.Container == "" {
 		p.deps.Events.Pod(r.Pod, eventType, reason, message)
 		return

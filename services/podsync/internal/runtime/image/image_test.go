@@ -178,6 +178,24 @@ func TestPullsOfOneImageAreSharedAndOthersBounded(t *testing.T) {
 	})
 }
 
+func TestAnImageThatNobodyNeedsYetFailsWithoutAnEvent(t *testing.T) {
+	for image, policy := range map[string]v1.PullPolicy{"wrong:1": v1.PullAlways, "odd:1": v1.PullIfNotPresent, "there:1": v1.PullNever, "What Is:This": v1.PullAlways} {
+		synctest.Test(t, func(t *testing.T) {
+			f, p := setup(0)
+			f.pull = func(string, *runtimeapi.AuthConfig) error { return errors.New("no such image") }
+			for _, early := range []bool{true, false} {
+				f.events = nil
+				if _, err := p.Ensure(t.Context(), Request{Pod: &v1.Pod{}, Container: "c", Image: image, Policy: policy, Early: early}); err == nil {
+					t.Errorf("%s was found", image)
+				}
+				if warned := strings.Contains(strings.Join(f.events, "\n"), "Warning"); warned == early {
+					t.Errorf("%s, early %v: events %q", image, early, f.events)
+				}
+			}
+		})
+	}
+}
+
 func TestPullsAboveTheRateWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{present: map[string]bool{}}

@@ -206,8 +206,8 @@ func (p *planner) prepare(due []*view) {
 	}
 	p.pullVolumes()
 	for _, v := range p.views {
-		if isDue(due, v) || p.first(v) {
-			p.pull(v)
+		if due := isDue(due, v); due || p.first(v) {
+			p.pull(v, !due)
 		}
 	}
 }
@@ -227,10 +227,11 @@ func isDue(due []*view, v *view) bool {
 	return false
 }
 
-// pull asks for the container's image unless it is there for the coming start.
-func (p *planner) pull(v *view) {
+// pull asks for the container's image unless it is there for the coming start; early
+// says that the container is not due yet.
+func (p *planner) pull(v *view, early bool) {
 	if !p.imageReady(v) {
-		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Attempt: v.nextCount(p.s)})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Attempt: v.nextCount(p.s), Early: early})
 	}
 }
 
@@ -330,9 +331,11 @@ func hasPostStart(v *view) bool {
 	return v.spec.Lifecycle != nil && v.spec.Lifecycle.PostStart != nil
 }
 
+// pullFailed says whether an image of the container was looked for when it was due,
+// and cannot be had.
 func (p *planner) pullFailed(v *view) bool {
-	_, _, failed := p.pullFailure(v.spec)
-	return failed
+	_, f, failed := p.pullFailure(v.spec)
+	return failed && !f.Early
 }
 
 // mayStillStart says whether the container's start runs or begins now.
