@@ -74,6 +74,8 @@ type Action struct {
 	Container string
 	// Volume is the name of an image volume in the spec.
 	Volume string
+	// Early: the image is of a container that is not due yet.
+	Early bool
 	// ID is a CRI id.
 	ID string
 	// SandboxID is the sandbox to start the container in.

@@ -88,6 +88,8 @@ type Cgroups interface {
 
 // Materials builds configurations; *criconfig.Builder has it.
 type Materials interface {
+	// Pull is what of the sandbox's configuration images are pulled by; it makes nothing.
+	Pull(ctx context.Context, pod *v1.Pod) (*runtimeapi.PodSandboxConfig, error)
 	Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error)
 	Container(ctx context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error)
 	SandboxResources(pod *v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources)
@@ -299,13 +301,17 @@ func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxI
 }
 
 func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
-	r := image.Request{Pod: t.Pod}
+	r := image.Request{Pod: t.Pod, Early: t.Action.Early}
 	if v := podutil.ImageVolume(t.Pod, t.Action.Volume); v != nil {
 		r.Image, r.Policy = v.Reference, v.PullPolicy
 	} else if c, _ := podutil.Container(t.Pod, t.Action.Container); c != nil {
 		r.Container, r.Image, r.Policy = c.Name, c.Image, c.ImagePullPolicy
 	} else {
 		return Result{}, reason.New("ErrImagePull", fmt.Errorf("nothing in the pod's spec has the name %q any more", t.Action.Object))
+	}
+	var err error
+	if r.Sandbox, err = e.deps.Materials.Pull(ctx, t.Pod); err != nil {
+		return Result{}, reason.New("ErrImagePull", err)
 	}
 	ref, err := e.deps.Images.Ensure(ctx, r)
 	if err != nil {

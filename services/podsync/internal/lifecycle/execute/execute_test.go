@@ -42,7 +42,8 @@ type host struct {
 	hook     func(context.Context) error
 	hooks    map[string][]podstate.Hook
 	memory   uint64
-	target   string // of the container made last
+	target   string        // of the container made last
+	request  image.Request // of the image pulled last
 	called   func(name string)
 	pid      int
 	alive    func() bool
@@ -112,7 +113,8 @@ func (h *host) Refresh(context.Context, types.UID) error           { return h.ca
 func (h *host) SawContainer(_ context.Context, id, _ string) error { return h.call("saw %s", id) }
 func (h *host) SawSandbox(_ context.Context, id string) error      { return h.call("saw %s", id) }
 func (h *host) Gone(id string)                                     { _ = h.call("gone %s", id) }
-func (h *host) Ensure(context.Context, image.Request) (string, error) {
+func (h *host) Ensure(_ context.Context, r image.Request) (string, error) {
+	h.request = r
 	return "ref", h.call("pull")
 }
 func (h *host) Setup(context.Context, *v1.Pod) error      { return h.call("setup") }
@@ -120,6 +122,9 @@ func (h *host) Teardown(context.Context, types.UID) error { return h.call("teard
 func (h *host) RemovePodDir(types.UID) error              { return h.call("rmdir") }
 func (h *host) Remove(context.Context, types.UID) error   { return h.call("rmcgroup") }
 func (h *host) Finish(context.Context, *v1.Pod) error     { return h.call("finish") }
+func (h *host) Pull(_ context.Context, pod *v1.Pod) (*runtimeapi.PodSandboxConfig, error) {
+	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: pod.Namespace}}, nil
+}
 func (h *host) Sandbox(_ context.Context, _ *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt}}, "", nil
 }
@@ -653,6 +658,23 @@ func TestReasonsOfFailures(t *testing.T) {
 		_, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), h.task(podstate.Action{Key: podstate.Key{Kind: tc.kind}, Container: "c"}))
 		if reason.Of(err) != tc.reason {
 			t.Errorf("%s: %v, want reason %s", tc.kind, err, tc.reason)
+		}
+	}
+}
+
+func TestAnImageIsPulledForThePodsSandboxBeforeThereIsOne(t *testing.T) {
+	for name, a := range map[string]podstate.Action{
+		"of a container":     {Key: podstate.Key{Kind: podstate.PullImage, Object: "c"}, Container: "c"},
+		"of an image volume": {Key: podstate.Key{Kind: podstate.PullImage, Object: podstate.VolumeKey("v")}, Volume: "v"},
+	} {
+		h := &host{}
+		task := h.task(a)
+		task.Pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data:1"}}}}
+		e := newExecutor(h, Config{})
+		h.now.Sandboxes = nil
+		task.Action.Early = true
+		if _, err := e.Do(t.Context(), t.Context(), task); err != nil || !h.request.Early || h.request.Sandbox.GetMetadata().GetNamespace() != "ns" {
+			t.Errorf("%s: %v, %v", name, h.request.Sandbox, err)
 		}
 	}
 }

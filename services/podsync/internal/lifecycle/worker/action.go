@@ -176,15 +176,13 @@ func (w *worker) fail(a podstate.Action, reason string, err error) {
 	if a.Kind == podstate.StartContainer {
 		w.forgetImages(a.Container)
 	}
-	failure := w.state.Failures[a.Key]
-	if failure.Count == 0 || failure.Message != err.Error() {
+	before := w.state.Failures[a.Key]
+	if before.Count == 0 || before.Message != err.Error() {
 		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", reason, "error", short(err.Error()))
 	}
-	w.uncollected(a, failure.Count+1, err)
-	w.state.Failures[a.Key] = plan.Failure{
-		Reason: reason, Message: err.Error(), Count: failure.Count + 1, At: time.Now(),
-		Away: cri.IsAway(err),
-	}
+	failure := plan.Failure{Reason: reason, Message: err.Error(), At: time.Now(), Away: cri.IsAway(err)}.After(before, a)
+	w.uncollected(a, failure.Count, err)
+	w.state.Failures[a.Key] = failure
 }
 
 // uncollected tells of what is dead and cannot be removed: it takes the node's

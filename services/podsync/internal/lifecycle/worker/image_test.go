@@ -43,3 +43,33 @@ func TestAnImageThatWentBetweenItsPullAndTheStartIsPulledAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestAnImageThatComesWhileAnInitContainerRunsIsThereInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{
+			Images: []string{"init:1"}, Registry: map[string]fakecri.RemoteImage{"init:1": {}},
+			Scripts: map[string]fakecri.Script{"init:1": runsOn(fakecri.Term{}), "app:1": runsOn(fakecri.Term{})},
+		})
+		r.reg.Ready("api")
+		pod := newPod("p", v1.Container{Image: "app:1"})
+		pod.Spec.InitContainers = []v1.Container{{Name: "i", Image: "init:1", ImagePullPolicy: v1.PullIfNotPresent}}
+		r.reg.Set(pod, "api")
+		r.until("the image was looked for while the init container runs", time.Minute, func() bool {
+			st := r.status(pod.UID).InitContainerStatuses
+			return len(r.rt.Pulls()) == 1 && len(st) == 1 && st[0].State.Running != nil
+		})
+		if failed := r.eventsWith("Failed"); len(failed) != 0 || len(r.eventsWith("Pulling")) != 1 {
+			t.Errorf("events of an image that nobody needs yet: %q", failed)
+		}
+		r.rt.SetImage("app:1", fakecri.RemoteImage{})
+		if err := r.rt.Exit(r.rt.Snapshot().Containers[0].ID, 0, "Completed"); err != nil {
+			t.Fatal(err)
+		}
+		if took := r.until("ready", 10*time.Minute, func() bool { return isReady(r.status(pod.UID)) }); took > 5*time.Second {
+			t.Errorf("ready %v after the init container has ended", took)
+		}
+		if n := len(r.rt.Pulls()); n != 2 {
+			t.Errorf("%d pulls, want one more", n)
+		}
+	})
+}

@@ -146,6 +146,10 @@ func (materials) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.Lin
 	return nil, nil
 }
 
+func (materials) Pull(context.Context, *v1.Pod) (*runtimeapi.PodSandboxConfig, error) {
+	return &runtimeapi.PodSandboxConfig{}, nil
+}
+
 func (materials) Sandbox(_ context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
 	annotations := map[string]string{cri.AnnotationAllocated: must(resize.Of(pod).Encode())}
 	if src := pod.Annotations[podutil.AnnotationSource]; src != "" {
@@ -166,14 +170,7 @@ func must(s string, err error) string {
 }
 
 func (materials) Container(_ context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error) {
-	var c *v1.Container
-	for _, list := range [][]v1.Container{r.Pod.Spec.InitContainers, r.Pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == r.Container {
-				c = &list[i]
-			}
-		}
-	}
+	c, _ := podutil.Container(r.Pod, r.Container)
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: r.Container, Attempt: uint32(r.RestartCount)},
 		Image:    &runtimeapi.ImageSpec{Image: r.ImageRef, UserSpecifiedImage: c.Image},

@@ -311,10 +311,11 @@ func (w *worker) noteVersion() {
 
 // sameInVolumes says whether no volume can tell two versions of a pod apart:
 // what of a pod changes and files may show are labels, annotations, and the
-// cpu and memory of its containers and of the pod as a whole.
+// cpu and memory of its containers and of the pod as a whole. A debug container
+// may mount one volume beneath another, which has a directory for it then.
 func sameInVolumes(a, b *v1.Pod) bool {
 	same := equality.Semantic.DeepEqual
-	if !same(a.Labels, b.Labels) || !same(a.Annotations, b.Annotations) || !same(a.Spec.Resources, b.Spec.Resources) || len(a.Spec.Containers) != len(b.Spec.Containers) || len(a.Spec.InitContainers) != len(b.Spec.InitContainers) {
+	if !same(a.Labels, b.Labels) || !same(a.Annotations, b.Annotations) || !same(a.Spec.Resources, b.Spec.Resources) || len(a.Spec.Containers) != len(b.Spec.Containers) || len(a.Spec.InitContainers) != len(b.Spec.InitContainers) || len(a.Spec.EphemeralContainers) != len(b.Spec.EphemeralContainers) {
 		return false
 	}
 	for i := range a.Spec.InitContainers {

@@ -9,7 +9,12 @@ import (
 
 // Image describes an image; nil without an error when it is not present.
 func (c *Client) Image(ctx context.Context, name string) (*runtimeapi.Image, error) {
-	req := &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}}
+	return c.ImageFor(ctx, &runtimeapi.ImageSpec{Image: name})
+}
+
+// ImageFor is Image as the pod sees it whose annotations are in spec.
+func (c *Client) ImageFor(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	req := &runtimeapi.ImageStatusRequest{Image: spec}
 	resp, err := look(ctx, c, "image_status", req, c.images.ImageStatus)
 	if IsNotFound(err) {
 		return nil, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,6 +164,28 @@ func TestASandboxIsWhatThePodAsksFor(t *testing.T) {
 	p.Spec.HostNetwork = true
 	if got, _, err = f.builder.Sandbox(t.Context(), p, 2); err != nil || got.Hostname != "" || got.PortMappings != nil || got.DnsConfig.Servers[0] != "9.9.9.9" {
 		t.Errorf("on the host's network: %v, %v", got, err)
+	}
+}
+
+func TestImagesArePulledByWhatTheSandboxWillBe(t *testing.T) {
+	f := newFixture(t)
+	p := pod(v1.Container{})
+	p.Spec.RuntimeClassName = ptr.To("gone") // which the sandbox will say
+	got, err := f.builder.Pull(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(f.root); err != nil || len(entries) != 2 || len(f.events.Events) != 0 {
+		t.Errorf("it made %v and said %d things, %v", entries, len(f.events.Events), err)
+	}
+	p.Spec.RuntimeClassName = nil
+	sandbox, _, err := f.builder.Sandbox(t.Context(), p, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(got.Metadata, sandbox.Metadata) || got.Metadata.Namespace != "ns" || !maps.Equal(got.Annotations, sandbox.Annotations) || got.Annotations["a"] != "b" ||
+		!maps.Equal(got.Labels, sandbox.Labels) || got.Linux.CgroupParent != sandbox.Linux.CgroupParent {
+		t.Errorf("images are pulled for %v, and the sandbox is %v", got, sandbox)
 	}
 }
 

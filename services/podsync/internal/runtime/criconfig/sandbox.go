@@ -40,32 +40,42 @@ func (b *Builder) Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*ru
 	if err != nil {
 		return nil, "", err
 	}
-	parent, err := b.deps.Cgroups.ParentOf(ctx, pod)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrCgroup, err)
-	}
-	annotations, err := labels.PodAnnotations(pod)
+	config, err := b.Pull(ctx, pod)
 	if err != nil {
 		return nil, "", err
 	}
 	context := security.Sandbox(pod)
 	context.NamespaceOptions.UsernsOptions = users
+	config.Metadata.Attempt = attempt
+	config.Hostname = hostname
+	config.DnsConfig = resolver
+	config.PortMappings = ports(pod)
+	config.Linux.SecurityContext = context
+	config.Linux.Sysctls = sysctls(pod)
+	config.Linux.Overhead = b.overhead(pod)
+	config.Linux.Resources = b.sandboxResources(pod)
+	return config, handler, nil
+}
+
+// Pull is what of a sandbox's configuration images may be pulled by: whose it is, what
+// is written on it, and its cgroup. It makes nothing and says nothing, so that a pull
+// can begin beside the sandbox.
+func (b *Builder) Pull(ctx context.Context, pod *v1.Pod) (*runtimeapi.PodSandboxConfig, error) {
+	parent, err := b.deps.Cgroups.ParentOf(ctx, pod)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCgroup, err)
+	}
+	annotations, err := labels.PodAnnotations(pod)
+	if err != nil {
+		return nil, err
+	}
 	return &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
-		Hostname:     hostname,
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
 		LogDirectory: b.logDir(pod),
-		DnsConfig:    resolver,
-		PortMappings: ports(pod),
 		Labels:       labels.PodLabels(pod),
 		Annotations:  annotations,
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    parent,
-			SecurityContext: context,
-			Sysctls:         sysctls(pod),
-			Overhead:        b.overhead(pod),
-			Resources:       b.sandboxResources(pod),
-		},
-	}, handler, nil
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: parent},
+	}, nil
 }
 
 // handler is the runtime handler of the pod's class; empty for the default.

@@ -45,7 +45,7 @@ const (
 
 // Client is what is asked of the runtime; *cri.Client has it.
 type Client interface {
-	Image(ctx context.Context, name string) (*runtimeapi.Image, error)
+	ImageFor(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
@@ -102,6 +102,18 @@ type Request struct {
 	Image string
 	// Policy empty is what the API would fill in.
 	Policy v1.PullPolicy
+	// Early: nobody needs the image yet, and a failure has no event. It is tried again
+	// when somebody does.
+	Early bool
+	// Sandbox is the configuration of the pod's sandbox, by which a runtime may choose
+	// the policy for signatures, credentials of its own, and where the image goes. The
+	// sandbox itself need not be there.
+	Sandbox *runtimeapi.PodSandboxConfig
+}
+
+// spec is the image of this name as the runtime is asked for it.
+func (r Request) spec(name string) *runtimeapi.ImageSpec {
+	return &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: name, Annotations: r.Pod.Annotations}
 }
 
 // Puller makes images present. Safe for concurrent use.
@@ -135,7 +147,7 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (string, error) {
 	how := policy(r)
 	var present *runtimeapi.Image
 	if how != v1.PullAlways {
-		present, err = p.deps.Client.Image(ctx, name)
+		present, err = p.deps.Client.ImageFor(ctx, r.spec(name))
 		if err != nil {
 			return "", p.unclear(r, ErrInspect, fmt.Sprintf("Failed to inspect image %q", r.Image), err)
 		}
@@ -190,7 +202,7 @@ func (p *Puller) mustPull(ctx context.Context, r Request, name, ref string, cred
 func (p *Puller) pull(ctx context.Context, r Request, name string, creds []credential) (string, error) {
 	p.event(r, v1.EventTypeNormal, eventPulling, fmt.Sprintf("Pulling image %q", r.Image))
 	began := time.Now()
-	res := p.share(ctx, r.Pod.Namespace, name, creds)
+	res := p.share(ctx, r, name, creds)
 	if res.err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
@@ -206,6 +218,9 @@ func (p *Puller) pull(ctx context.Context, r Request, name string, creds []crede
 
 // event records an event on what wants the image.
 func (p *Puller) event(r Request, eventType, reason, message string) {
+	if r.Early && eventType == v1.EventTypeWarning {
+		return
+	}
 	if r.Container == "" {
 		p.deps.Events.Pod(r.Pod, eventType, reason, message)
 		return

@@ -25,11 +25,18 @@ type fake struct {
 	pull    func(name string, auth *runtimeapi.AuthConfig) error
 	events  []string
 	secrets map[string]*v1.Secret
+	// asked are the specs of images that were asked for, and sandboxes what they were
+	// pulled for.
+	asked     []*runtimeapi.ImageSpec
+	sandboxes []*runtimeapi.PodSandboxConfig
+	policy    func(sandbox *runtimeapi.PodSandboxConfig) error
 }
 
-func (f *fake) Image(_ context.Context, name string) (*runtimeapi.Image, error) {
+func (f *fake) ImageFor(_ context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	name := spec.GetImage()
+	f.asked = append(f.asked, spec)
 	if strings.Contains(name, "odd") {
 		return nil, errors.New("disk broken")
 	}
@@ -39,8 +46,9 @@ func (f *fake) Image(_ context.Context, name string) (*runtimeapi.Image, error) 
 	return &runtimeapi.Image{Id: "sha256:" + name, Size: 7}, nil
 }
 
-func (f *fake) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (f *fake) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	f.mu.Lock()
+	f.asked, f.sandboxes = append(f.asked, spec), append(f.sandboxes, sandbox)
 	f.pulls = append(f.pulls, auth)
 	f.running++
 	f.most = max(f.most, f.running)
@@ -54,6 +62,11 @@ func (f *fake) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *
 	case <-time.After(took):
 	case <-ctx.Done():
 		return "", ctx.Err()
+	}
+	if f.policy != nil {
+		if err := f.policy(sandbox); err != nil {
+			return "", err
+		}
 	}
 	if f.pull != nil {
 		if err := f.pull(spec.GetImage(), auth); err != nil {
@@ -163,6 +176,24 @@ func TestPullsOfOneImageAreSharedAndOthersBounded(t *testing.T) {
 			t.Errorf("%d pulls, %d at once; want 3 and 2", len(f.pulls), f.most)
 		}
 	})
+}
+
+func TestAnImageThatNobodyNeedsYetFailsWithoutAnEvent(t *testing.T) {
+	for image, policy := range map[string]v1.PullPolicy{"wrong:1": v1.PullAlways, "odd:1": v1.PullIfNotPresent, "there:1": v1.PullNever, "What Is:This": v1.PullAlways} {
+		synctest.Test(t, func(t *testing.T) {
+			f, p := setup(0)
+			f.pull = func(string, *runtimeapi.AuthConfig) error { return errors.New("no such image") }
+			for _, early := range []bool{true, false} {
+				f.events = nil
+				if _, err := p.Ensure(t.Context(), Request{Pod: &v1.Pod{}, Container: "c", Image: image, Policy: policy, Early: early}); err == nil {
+					t.Errorf("%s was found", image)
+				}
+				if warned := strings.Contains(strings.Join(f.events, "\n"), "Warning"); warned == early {
+					t.Errorf("%s, early %v: events %q", image, early, f.events)
+				}
+			}
+		})
+	}
 }
 
 func TestPullsAboveTheRateWaitForTheirTurn(t *testing.T) {

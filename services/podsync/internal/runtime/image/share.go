@@ -2,12 +2,14 @@ package image
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
@@ -17,9 +19,13 @@ import (
 // namespace of which many pulls are under way.
 const slowPull, leastSlow = 5 * time.Minute, 30 * time.Second
 
-// pull is one pull that runs for all who want the same image with the same
-// credentials. It ends when it is done or when nobody wants it any more.
+// pull is one pull that runs for all who want the same image and cannot get another
+// one; see key. It ends when it is done or when nobody wants it any more.
 type pull struct {
+	name    string
+	request Request // of who came first
+	creds   []credential
+
 	done    chan struct{}
 	cancel  context.CancelFunc
 	wanters int
@@ -34,21 +40,48 @@ type result struct {
 	err  error
 }
 
-// share joins a pull that is under way, or begins one.
-func (p *Puller) share(ctx context.Context, namespace, name string, creds []credential) result {
-	key := name
-	for i := range creds {
-		key += "\x00" + creds[i].key()
+// key tells apart pulls that may end differently: besides the credentials a runtime
+// goes by the pod's namespace (CRI-O: the policy for signatures, credentials of its
+// own), its runtime class, and what is written on it for the runtime (containerd: the
+// snapshotter). What else is written on it may be different for each pod of a
+// Deployment, and no runtime looks at that.
+func key(r Request, name string, creds []credential) string {
+	h := sha256.New() // annotations may be long
+	_, _ = fmt.Fprintf(h, "%q %q", name, r.Pod.Namespace)
+	if class := r.Pod.Spec.RuntimeClassName; class != nil {
+		_, _ = fmt.Fprintf(h, " class %q", *class)
 	}
+	for _, annotation := range slices.Sorted(maps.Keys(r.Pod.Annotations)) {
+		if ofRuntime(annotation) {
+			_, _ = fmt.Fprintf(h, " %q=%q", annotation, r.Pod.Annotations[annotation])
+		}
+	}
+	for i := range creds {
+		_, _ = fmt.Fprintf(h, " creds %q", creds[i].key())
+	}
+	return string(h.Sum(nil))
+}
+
+// ofRuntime says whether an annotation is one that a runtime has named.
+func ofRuntime(annotation string) bool {
+	for _, word := range []string{"containerd", "cri-o", "crio.io", "io.kubernetes.cri."} {
+		if strings.Contains(annotation, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// share joins a pull that is under way, or begins one.
+func (p *Puller) share(ctx context.Context, r Request, name string, creds []credential) result {
+	key := key(r, name, creds)
 	p.mu.Lock()
 	pl := p.pulls[key]
 	if pl == nil {
 		pullCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		pl = &pull{done: make(chan struct{}), cancel: cancel, turn: p.turns.ask(namespace)}
+		pl = &pull{name: name, request: r, creds: creds, done: make(chan struct{}), cancel: cancel, turn: p.turns.ask(r.Pod.Namespace)}
 		p.pulls[key] = pl
-		go p.run(pullCtx, key, pl, name, creds)
-	} else {
-		p.turns.join(pl.turn, namespace)
+		go p.run(pullCtx, key, pl)
 	}
 	pl.wanters++
 	p.mu.Unlock()
@@ -69,9 +102,9 @@ func (p *Puller) share(ctx context.Context, namespace, name string, creds []cred
 	return result{err: ctx.Err()}
 }
 
-func (p *Puller) run(ctx context.Context, key string, pl *pull, name string, creds []credential) {
+func (p *Puller) run(ctx context.Context, key string, pl *pull) {
 	defer pl.cancel()
-	pl.result = p.inTurn(ctx, pl.turn, name, creds)
+	pl.result = p.inTurn(ctx, pl)
 	p.mu.Lock()
 	if p.pulls[key] == pl {
 		delete(p.pulls, key)
@@ -82,14 +115,14 @@ func (p *Puller) run(ctx context.Context, key string, pl *pull, name string, cre
 
 // inTurn pulls within the bounds on pulls at once and per second. Above the
 // rate a pull waits for its turn; the kubelet fails it, and it waits longer.
-func (p *Puller) inTurn(ctx context.Context, t *turn, name string, creds []credential) result {
-	yield, end, err := p.turns.take(ctx, t)
+func (p *Puller) inTurn(ctx context.Context, pl *pull) result {
+	yield, end, err := p.turns.take(ctx, pl.turn)
 	if err != nil {
 		return result{err: err}
 	}
 	defer end()
 	// Of a namespace that has pulls beside those with a place it is sooner.
-	slow := time.AfterFunc(max(slowPull/time.Duration(1+t.beside), leastSlow), yield)
+	slow := time.AfterFunc(max(slowPull/time.Duration(1+pl.turn.beside), leastSlow), yield)
 	defer slow.Stop()
 	if p.limiter != nil {
 		if err := p.limiter.Wait(ctx); err != nil {
@@ -97,20 +130,21 @@ func (p *Puller) inTurn(ctx context.Context, t *turn, name string, creds []crede
 		}
 	}
 	if p.deps.Records == nil {
-		res, _ := p.try(ctx, name, creds)
+		res, _ := p.try(ctx, pl)
 		return res
 	}
-	return p.recorded(ctx, name, creds)
+	return p.recorded(ctx, pl)
 }
 
 // recorded pulls with a note before and after, so that nobody uses an image
 // with credentials that did not pull it.
-func (p *Puller) recorded(ctx context.Context, name string, creds []credential) result {
+func (p *Puller) recorded(ctx context.Context, pl *pull) result {
+	name := pl.name
 	log := logr.FromContextOrDiscard(ctx)
 	if err := p.deps.Records.Begin(name); err != nil {
 		return result{err: err}
 	}
-	res, by := p.try(ctx, name, creds)
+	res, by := p.try(ctx, pl)
 	if res.err != nil {
 		ended := p.deps.Records.Failed
 		if ctx.Err() != nil || cri.IsUnsure(res.err) {
@@ -129,19 +163,18 @@ func (p *Puller) recorded(ctx context.Context, name string, creds []credential) 
 
 // try pulls with each credential until one is accepted, or with none when there
 // is none, and says which one it was.
-func (p *Puller) try(ctx context.Context, name string, creds []credential) (result, *credential) {
-	began := time.Now()
-	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: name}
+func (p *Puller) try(ctx context.Context, pl *pull) (result, *credential) {
+	began, spec, creds := time.Now(), pl.request.spec(pl.name), pl.creds
 	if len(creds) == 0 {
 		creds = []credential{{}}
 	}
 	var errs []string
 	var last error
 	for i := range creds {
-		ref, err := p.deps.Client.PullImage(ctx, spec, creds[i].auth, nil)
+		ref, err := p.deps.Client.PullImage(ctx, spec, creds[i].auth, pl.request.Sandbox)
 		if err == nil {
 			res := result{ref: ref, took: time.Since(began)}
-			if img, err := p.deps.Client.Image(ctx, name); err == nil && img != nil {
+			if img, err := p.deps.Client.ImageFor(ctx, spec); err == nil && img != nil {
 				res.ref, res.size = img.GetId(), img.GetSize()
 			}
 			p.metrics.pulled(res)

@@ -32,10 +32,9 @@ const mostOfOne = 32
 
 // turn is a pull's.
 type turn struct {
-	// namespaces want the image; by is the one by which it got its turn.
-	namespaces []string
-	by         string
-	// beside is how many pulls of that namespace were under way then.
+	// namespace is that of the pods that want the image.
+	namespace string
+	// beside is how many pulls of that namespace were under way when it came.
 	beside int
 	ready  chan struct{}
 }
@@ -46,17 +45,7 @@ func newTurns(most int) *turns {
 
 // ask makes a turn of a pull for a namespace; nothing waits before take.
 func (t *turns) ask(namespace string) *turn {
-	return &turn{namespaces: []string{namespace}, ready: make(chan struct{})}
-}
-
-// join says that one more namespace wants what is pulled: it need not wait behind
-// what else the first one wants.
-func (t *turns) join(w *turn, namespace string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !slices.Contains(w.namespaces, namespace) {
-		w.namespaces = append(w.namespaces, namespace)
-	}
+	return &turn{namespace: namespace, ready: make(chan struct{})}
 }
 
 // take waits for a pull's turn. yield gives its place to others while it goes on, and
@@ -106,15 +95,15 @@ func (t *turns) take(ctx context.Context, w *turn) (yield, end func(), err error
 // giveLocked counts a place less.
 func (t *turns) giveLocked(w *turn) {
 	t.taken--
-	if t.held[w.by]--; t.held[w.by] == 0 {
-		delete(t.held, w.by)
+	if t.held[w.namespace]--; t.held[w.namespace] == 0 {
+		delete(t.held, w.namespace)
 	}
 }
 
 // overLocked counts a pull less, and admits others.
 func (t *turns) overLocked(w *turn) {
-	if t.under[w.by]--; t.under[w.by] == 0 {
-		delete(t.under, w.by)
+	if t.under[w.namespace]--; t.under[w.namespace] == 0 {
+		delete(t.under, w.namespace)
 	}
 	t.admitLocked()
 }
@@ -122,36 +111,33 @@ func (t *turns) overLocked(w *turn) {
 // admitLocked gives free places away.
 func (t *turns) admitLocked() {
 	for t.most <= 0 || t.taken < t.most {
-		i, by := t.nextLocked()
+		i := t.nextLocked()
 		if i < 0 {
 			return
 		}
 		w := t.waiting[i]
 		t.waiting = slices.Delete(t.waiting, i, i+1)
 		t.now++
-		w.by, w.beside, t.served[by] = by, t.under[by], t.now
+		w.beside, t.served[w.namespace] = t.under[w.namespace], t.now
 		t.taken++
-		t.held[by]++
-		t.under[by]++
+		t.held[w.namespace]++
+		t.under[w.namespace]++
 		close(w.ready)
 	}
 }
 
-// nextLocked finds the pull that comes next, and by which of its namespaces;
-// negative when there is none.
-func (t *turns) nextLocked() (at int, by string) {
-	at = -1
+// nextLocked finds the pull that comes next; negative when there is none.
+func (t *turns) nextLocked() int {
+	at := -1
 	for i, w := range t.waiting {
-		for _, namespace := range w.namespaces {
-			if t.most <= 0 && t.held[namespace] >= mostOfOne {
-				continue
-			}
-			if at < 0 || t.beforeLocked(namespace, by) {
-				at, by = i, namespace
-			}
+		if t.most <= 0 && t.held[w.namespace] >= mostOfOne {
+			continue
+		}
+		if at < 0 || t.beforeLocked(w.namespace, t.waiting[at].namespace) {
+			at = i
 		}
 	}
-	return at, by
+	return at
 }
 
 // beforeLocked says whether a namespace has its turn before another.
@@ -165,7 +151,7 @@ func (t *turns) beforeLocked(a, b string) bool {
 // forgetLocked drops when namespaces had their turns that have no pulls any more.
 func (t *turns) forgetLocked() {
 	for namespace := range t.served {
-		waits := slices.ContainsFunc(t.waiting, func(w *turn) bool { return slices.Contains(w.namespaces, namespace) })
+		waits := slices.ContainsFunc(t.waiting, func(w *turn) bool { return w.namespace == namespace })
 		if t.under[namespace] == 0 && !waits {
 			delete(t.served, namespace)
 		}

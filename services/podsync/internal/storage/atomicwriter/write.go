@@ -27,6 +27,9 @@ type Writer struct {
 	// Finish is called with the new directory before it becomes visible, to set
 	// ownership; may be nil.
 	Finish func(dir string) error
+	// Keep are directories of Dir, by name, that somebody else has use for: they stay,
+	// and are seen instead of what the payload has of their names.
+	Keep map[string]bool
 	// step is called before each step that changes the disk; tests crash there.
 	step func(name string) error
 }
@@ -204,6 +207,9 @@ func (t *transaction) file(dir, name string) error {
 func (t *transaction) link() (bool, error) {
 	changed := false
 	for _, name := range slices.Sorted(maps.Keys(t.files.top())) {
+		if t.kept(name) {
+			continue
+		}
 		target := path.Join(dataLink, name)
 		have, err := t.root.Readlink(name)
 		if err == nil && have == target {
@@ -223,6 +229,15 @@ func (t *transaction) link() (bool, error) {
 		changed = true
 	}
 	return changed, nil
+}
+
+// kept says whether a name is that of a directory that stays.
+func (t *transaction) kept(name string) bool {
+	if !t.Keep[name] {
+		return false
+	}
+	info, err := t.root.Lstat(name)
+	return err == nil && info.IsDir()
 }
 
 // clean removes links of names that are gone, and directories of earlier

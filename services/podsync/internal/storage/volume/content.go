@@ -24,9 +24,10 @@ const defaultFileMode = int32(0o644)
 const mostContent = 32 << 20
 
 // content makes a volume whose files podsync writes, or brings them up to date.
-func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (_ string, _ time.Time, err error) {
+func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, time.Time, error) {
 	files, refresh, err := s.files(ctx, pod, v)
-	defer func() { s.end(pod.UID, v.Name, err == nil) }()
+	written := false
+	defer func() { s.end(pod.UID, v.Name, written) }()
 	if err != nil {
 		return "", time.Time{}, err
 	}
@@ -37,12 +38,16 @@ func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (_ string,
 	if err := s.contentDir(pod, v, dir); err != nil {
 		return "", time.Time{}, err
 	}
-	w := atomicwriter.Writer{Dir: dir}
+	nested, nestedErr := s.makeNested(pod, v, dir)
+	w := atomicwriter.Writer{Dir: dir, Keep: nested}
 	if group := groupOf(pod); group != nil {
 		w.Finish = func(fresh string) error { return own(fresh, group, true) }
 	}
-	_, err = w.Write(files)
-	return dir, refresh, err
+	if _, err = w.Write(files); err != nil {
+		return "", time.Time{}, err
+	}
+	written = true
+	return dir, refresh, nestedErr
 }
 
 // contentDir makes the directory, on a tmpfs for what may be secret.

@@ -232,7 +232,7 @@ func (p *planner) failureShown(v *view) *v1.ContainerStateWaiting {
 		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
 	}
 	image, f, ok := p.pullFailure(v.spec)
-	if !ok || f.Away || (v.class == regular && !p.initDone()) {
+	if !ok || f.Away || f.Early || (v.class == regular && !p.initDone()) {
 		return nil
 	}
 	pulled := f.Reason == "ErrImagePull" || f.Reason == "RegistryUnavailable" || f.Reason == "SignatureValidationFailed"

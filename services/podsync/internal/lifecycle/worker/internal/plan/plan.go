@@ -54,12 +54,13 @@ func Plan(s State) Output {
 	return p.out
 }
 
-// emit adds an action unless it runs already or has to wait after a failure.
+// emit adds an action unless it runs already or has to wait after a failure. An image
+// whose container has become due waits for no failure of before.
 func (p *planner) emit(a podstate.Action) {
 	if _, running := p.s.InFlight[a.Key]; running && !a.Replace {
 		return
 	}
-	if f, failed := p.s.Failures[a.Key]; failed {
+	if f, failed := p.s.Failures[a.Key]; failed && (a.Early || !f.Early || f.Away) {
 		if at := f.At.Add(retryDelay(a.Kind, f)); p.s.Now.Before(at) {
 			p.wake(at)
 			kind := waitKind(a.Kind)

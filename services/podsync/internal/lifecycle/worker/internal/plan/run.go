@@ -206,8 +206,8 @@ func (p *planner) prepare(due []*view) {
 	}
 	p.pullVolumes()
 	for _, v := range p.views {
-		if isDue(due, v) || p.first(v) {
-			p.pull(v)
+		if due := isDue(due, v); due || p.first(v) {
+			p.pull(v, !due)
 		}
 	}
 }
@@ -227,10 +227,11 @@ func isDue(due []*view, v *view) bool {
 	return false
 }
 
-// pull asks for the container's image unless it is there for the coming start.
-func (p *planner) pull(v *view) {
+// pull asks for the container's image unless it is there for the coming start; early
+// says that the container is not due yet.
+func (p *planner) pull(v *view, early bool) {
 	if !p.imageReady(v) {
-		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Attempt: v.nextCount(p.s)})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Attempt: v.nextCount(p.s), Early: early})
 	}
 }
 
@@ -264,6 +265,9 @@ func (p *planner) start(due []*view) {
 	for _, v := range due {
 		if v.class == regular && (p.startsBefore(v) || hasPostStart(v) && p.startsAfter(v)) {
 			return // one after the other: the next waits for this one's postStart
+		}
+		if v.class == ephemeral && !p.volumesTried() {
+			continue
 		}
 		if !p.imageReady(v) || !p.volumeImagesReady(v.spec) {
 			if v.class == regular && !p.pullFailed(v) {
@@ -333,9 +337,11 @@ func hasPostStart(v *view) bool {
 	return v.spec.Lifecycle != nil && v.spec.Lifecycle.PostStart != nil
 }
 
+// pullFailed says whether an image of the container was looked for when it was due,
+// and cannot be had.
 func (p *planner) pullFailed(v *view) bool {
-	_, _, failed := p.pullFailure(v.spec)
-	return failed
+	_, f, failed := p.pullFailure(v.spec)
+	return failed && !f.Early
 }
 
 // mayStillStart says whether the container's start runs or begins now.

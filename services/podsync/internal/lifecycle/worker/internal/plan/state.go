@@ -214,4 +214,19 @@ type Failure struct {
 	// Away is true when the runtime could not be reached: that says nothing
 	// about the object, and passes as soon as the runtime is back.
 	Away bool
+	// Early: an image was looked for before its container was due, and since then no
+	// more. That it could not be had then says nothing: an init container may be what
+	// brings it.
+	Early bool
+}
+
+// After is the failure f of an action, with what of the failure before it counts on;
+// the zero value is that of none.
+func (f Failure) After(before Failure, a podstate.Action) Failure {
+	f.Early = a.Early && (before.Count == 0 || before.Early)
+	f.Count = 1
+	if before.Early == f.Early {
+		f.Count += before.Count
+	}
+	return f
 }

@@ -64,6 +64,14 @@ func (p *planner) setUpVolumes() {
 	}
 }
 
+// volumesTried says whether the volumes are set up for the pod as it is now, or cannot
+// be: a debug container, which starts once and never again, may be the first to mount
+// one of them beneath another.
+func (p *planner) volumesTried() bool {
+	_, failed := p.s.Failures[podstate.Key{Kind: podstate.SetupVolumes}]
+	return failed || p.s.Volumes.current(p.s.Pod)
+}
+
 // volumesWereReady says whether all volumes have been set up at some time, in
 // a previous run too: no container is made before, and the condition that says
 // so stands while the sandbox does.

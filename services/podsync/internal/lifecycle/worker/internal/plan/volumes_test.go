@@ -130,3 +130,24 @@ func TestTheConditionOfReadyToStartContainersHasItsGate(t *testing.T) {
 		t.Error("the others went, too")
 	}
 }
+
+func TestADebugContainerStartsWhenTheVolumesAreSetUpForItOrCannotBe(t *testing.T) {
+	for name, fail := range map[string]func(podstate.Action) *Failure{"set up": nil, "cannot be set up": failsToMount} {
+		t.Run(name, func(t *testing.T) {
+			pod := testPod(v1.RestartPolicyAlways, "a")
+			w := newWorld(pod)
+			w.settle(time.Minute)
+			changed := pod.DeepCopy()
+			changed.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
+			w.s.Pod, w.fail, w.log = changed, fail, nil
+			w.s.Volumes.Version++
+			w.s.Images["e"] = Image{Spec: "img", Ref: "sha256:1"}
+			if w.step(); len(w.log) != 1 || w.log[0] != "set up volumes " {
+				t.Errorf("first: %q", w.log)
+			}
+			if w.settle(time.Minute); w.newest("e") == nil {
+				t.Errorf("it never starts: %q", w.log)
+			}
+		})
+	}
+}

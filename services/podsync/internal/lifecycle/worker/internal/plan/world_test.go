@@ -140,8 +140,8 @@ func (w *world) do(a podstate.Action) {
 	w.log = append(w.log, fmt.Sprintf("%s %s", a.Kind, a.Container))
 	if w.fail != nil {
 		if f := w.fail(a); f != nil {
-			f.Count, f.At = w.s.Failures[a.Key].Count+1, w.s.Now
-			w.s.Failures[a.Key] = *f
+			f.At = w.s.Now
+			w.s.Failures[a.Key] = f.After(w.s.Failures[a.Key], a)
 			if a.Kind == podstate.StartContainer {
 				delete(w.s.Images, a.Container)
 			}

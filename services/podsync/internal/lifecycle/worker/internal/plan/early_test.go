@@ -1,0 +1,86 @@
+package plan
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+// untilInit is a pod whose regular container's image is not there before its init
+// container, which fails a few times, has ended well.
+func untilInit(word string) *world {
+	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a", "b"), "i"))
+	w.exits["i"] = []int32{1, 1, 1, 1, 1, 1, 0}
+	w.runs = 3 * time.Second
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind == podstate.PullImage && a.Container == "a" && !w.initHasEnded() {
+			return &Failure{Reason: word, Message: "connection refused"}
+		}
+		return nil
+	}
+	return w
+}
+
+func (w *world) initHasEnded() bool {
+	c := w.newest("i")
+	return c != nil && c.State == podstate.StateExited && c.ExitCode == 0
+}
+
+// Source: the kubelet looks for an image for the first time when its container starts.
+func TestAnImageThatAnInitContainerBringsHoldsNoStartUp(t *testing.T) {
+	for _, word := range []string{"ErrImagePull", "ErrImageNeverPull"} {
+		w := untilInit(word)
+		w.settle(time.Hour)
+		i, a, b := w.newest("i"), w.newest("a"), w.newest("b")
+		if a == nil || b == nil {
+			t.Fatalf("%s: not started: %q", word, w.log)
+		}
+		if late := a.StartedAt.Sub(i.FinishedAt); late > time.Second {
+			t.Errorf("%s: the container starts %v after the init container has ended", word, late)
+		}
+		if started := slices.DeleteFunc(slices.Clone(w.log), func(l string) bool { return l != "start container a" && l != "start container b" }); !slices.Equal(started, []string{"start container a", "start container b"}) {
+			t.Errorf("%s: %q, want the order of the spec", word, started)
+		}
+	}
+}
+
+func TestAnImageThatCouldNotBeHadBeforeItsTimeIsTriedOnceMore(t *testing.T) {
+	w := untilInit("ErrImagePull")
+	early := 0
+	var due []time.Time
+	w.fail = func(a podstate.Action) *Failure {
+		if a.Kind != podstate.PullImage || a.Container != "a" {
+			return nil
+		}
+		if st := statusOf(w.out.Status, "a").State.Waiting; len(due) == 0 && (st == nil || st.Reason != "PodInitializing") {
+			t.Errorf("before its time the container is %+v", st)
+		}
+		if a.Early {
+			early++
+		} else {
+			due = append(due, w.s.Now)
+		}
+		return &Failure{Reason: "ErrImagePull", Message: "connection refused"}
+	}
+	w.settle(time.Hour)
+	if early < 2 || len(due) < 10 || len(due) > 17 {
+		t.Fatalf("%d early tries and %d others in an hour", early, len(due))
+	}
+	if i := w.newest("i"); !due[0].Equal(i.FinishedAt) || due[1].Sub(due[0]) != firstBackoff {
+		t.Errorf("tries at %v, %v …, want one when the init container ends, at %v, and then the usual back-off", due[0], due[1], i.FinishedAt)
+	}
+	if st := statusOf(w.out.Status, "a").State.Waiting; st == nil || st.Reason != "ImagePullBackOff" {
+		t.Errorf("then the container is %+v", st)
+	}
+	// The pod initializes anew in the middle of the back-off.
+	tries := early + len(due)
+	w.s.Observed.Sandboxes[0].Ready = false
+	w.exits["i"] = []int32{0}
+	if w.settle(20 * time.Second); early+len(due) > tries+1 || w.newest("i").ExitCode != 0 {
+		t.Errorf("%d tries more", early+len(due)-tries)
+	}
+}

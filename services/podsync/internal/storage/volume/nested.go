@@ -1,0 +1,163 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
+)
+
+// nestedMode is the mode of a directory that another volume is mounted on.
+const nestedMode = 0o755
+
+// nestedIn lists the directories of a volume on which the pod's containers mount other
+// volumes, relative to it and sorted: it is read-only in the container, so that the
+// runtime cannot make them. One beneath another mount lies in what is mounted there.
+// A path that can be no such directory is an error, beside the others.
+// Source: https://kubernetes.io/docs/concepts/storage/volumes/, as the kubelet does it
+// for configMap, secret, downwardAPI and projected.
+func nestedIn(pod *v1.Pod, volume string) ([]string, error) {
+	found := map[string]bool{}
+	var bad error
+	for _, c := range podutil.Containers(pod) {
+		for _, point := range nestedOf(c.VolumeMounts, volume) {
+			err := atomicwriter.ValidatePath(point)
+			if err == nil {
+				found[point] = true
+			} else if bad == nil {
+				bad = fmt.Errorf("container %q of pod %s/%s mounts another volume beneath volume %q: %w", c.Name, pod.Namespace, pod.Name, volume, err)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), bad
+}
+
+// nestedOf is nestedIn for the mounts of one container. A mount of a part of the volume
+// does not show what is made in it.
+func nestedOf(mounts []v1.VolumeMount, volume string) []string {
+	whole := map[string]bool{} // mount path -> whether all of the volume is mounted there
+	any := false
+	for i := range mounts {
+		m := &mounts[i]
+		at := path.Clean("/" + m.MountPath) // ".." leads nowhere from the container's root
+		this := m.Name == volume && m.SubPath == "" && m.SubPathExpr == ""
+		whole[at] = whole[at] || this
+		any = any || this
+	}
+	if !any || len(whole) == 1 {
+		return nil
+	}
+	var points, above []string
+	for _, at := range slices.SortedFunc(maps.Keys(whole), byElements) {
+		for len(above) > 0 && !strings.HasPrefix(at, above[len(above)-1]+"/") {
+			above = above[:len(above)-1]
+		}
+		if len(above) > 0 && whole[above[len(above)-1]] {
+			points = append(points, at[len(above[len(above)-1])+1:])
+		}
+		if at != "/" { // nothing can be mounted on a container's own root
+			above = append(above, at)
+		}
+	}
+	return points
+}
+
+// byElements orders paths so that what lies below one follows it.
+func byElements(a, b string) int {
+	for i := 0; i < len(a) && i < len(b); i++ {
+		switch {
+		case a[i] == b[i]:
+		case a[i] == '/':
+			return -1
+		case b[i] == '/':
+			return 1
+		default:
+			return int(a[i]) - int(b[i])
+		}
+	}
+	return len(a) - len(b)
+}
+
+// makeNested makes the directories of a volume on which others are mounted, as far as
+// they are missing, and returns the names of those that lie in it directly, also when
+// one of them cannot be made.
+func (s *Set) makeNested(pod *v1.Pod, v *v1.Volume, dir string) (map[string]bool, error) {
+	points, failed := nestedIn(pod, v.Name)
+	if len(points) == 0 {
+		return nil, failed
+	}
+	names := map[string]bool{}
+	for _, point := range points {
+		name, _, _ := strings.Cut(point, "/")
+		names[name] = true
+	}
+	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return names, err
+	}
+	defer func() { _ = root.Close() }()
+	for _, point := range points {
+		parts := strings.Split(point, "/")
+		// Paths are cheap in a spec, and directories are not.
+		if err := s.grow(pod.UID, v.Name, len(parts)*page); err != nil {
+			return names, err
+		}
+		if err := makePoint(root, parts, groupOf(pod)); err != nil && failed == nil {
+			failed = fmt.Errorf("directory %q cannot be made in volume %q of pod %s/%s, where a container mounts another volume: %w; mount that elsewhere, or rename the file and make the pod anew",
+				point, v.Name, pod.Namespace, pod.Name, err)
+		}
+	}
+	return names, failed
+}
+
+// makePoint makes a directory below another, of the pod's group if it has one. It
+// follows no link: what a link of the volume leads to is gone with its next content.
+func makePoint(root *os.File, parts []string, group *int64) error {
+	at := int(root.Fd())
+	defer func() {
+		if at != int(root.Fd()) {
+			_ = unix.Close(at)
+		}
+	}()
+	for _, name := range parts {
+		err := unix.Mkdirat(at, name, nestedMode)
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		next, openErr := unix.Openat(at, name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if openErr != nil {
+			return fmt.Errorf("its file %q is in the way: %w", name, openErr)
+		}
+		if at != int(root.Fd()) {
+			_ = unix.Close(at)
+		}
+		at = next
+		if err == nil {
+			if err := ownNested(at, group); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ownNested gives a directory that was just made its mode and its group.
+func ownNested(dir int, group *int64) error {
+	mode := uint32(nestedMode)
+	if group != nil {
+		if err := unix.Fchown(dir, -1, int(*group)); err != nil {
+			return err
+		}
+		mode |= unix.S_ISGID
+	}
+	return unix.Fchmod(dir, mode) // the umask had its part in the first one
+}
