@@ -79,7 +79,7 @@ func (m *Metrics) acted(pod *v1.Pod, o outcome, reason string) {
 			m.startedPodsErrors.Inc()
 		}
 		m.userNamespace(pod, o.err)
-	case kind == podstate.StartContainer, kind == podstate.PullImage && o.err != nil && o.action.Container != "":
+	case kind == podstate.StartContainer, kind == podstate.PullImage && o.err != nil && o.action.Container != "" && !o.action.Early:
 		label := typeOf(pod, o.action.Container)
 		m.startedContainers.WithLabelValues(label).Inc()
 		if o.err != nil {

@@ -38,7 +38,7 @@ func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, t
 	if err := s.contentDir(pod, v, dir); err != nil {
 		return "", time.Time{}, err
 	}
-	nested, nestedErr := s.makeNested(pod, v, dir)
+	nested, nestedErr := s.makeNested(pod, v, dir, files)
 	w := atomicwriter.Writer{Dir: dir, Keep: nested}
 	if group := groupOf(pod); group != nil {
 		w.Finish = func(fresh string) error { return own(fresh, group, true) }

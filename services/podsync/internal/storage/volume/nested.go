@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,14 +23,15 @@ const nestedMode = 0o755
 // nestedIn lists the directories of a volume on which the pod's containers mount other
 // volumes, relative to it and sorted: it is read-only in the container, so that the
 // runtime cannot make them. One beneath another mount lies in what is mounted there.
-// A path that can be no such directory is an error, beside the others.
+// A path that can be no such directory is an error, beside the others. A file that is
+// mounted over one of the volume's own needs none.
 // Source: https://kubernetes.io/docs/concepts/storage/volumes/, as the kubelet does it
 // for configMap, secret, downwardAPI and projected.
-func nestedIn(pod *v1.Pod, volume string) ([]string, error) {
+func nestedIn(pod *v1.Pod, volume string, isFile func(point string) bool) ([]string, error) {
 	found := map[string]bool{}
 	var bad error
 	for _, c := range podutil.Containers(pod) {
-		for _, point := range nestedOf(c.VolumeMounts, volume) {
+		for _, point := range nestedOf(withoutOverlays(pod, c.VolumeMounts, volume, isFile), volume) {
 			err := atomicwriter.ValidatePath(point)
 			if err == nil {
 				found[point] = true
@@ -71,6 +73,39 @@ func nestedOf(mounts []v1.VolumeMount, volume string) []string {
 	return points
 }
 
+// withoutOverlays leaves out what may be a file and is mounted over a file of the volume:
+// the runtime finds that in its place.
+func withoutOverlays(pod *v1.Pod, mounts []v1.VolumeMount, volume string, isFile func(point string) bool) []v1.VolumeMount {
+	return slices.DeleteFunc(slices.Clone(mounts), func(m v1.VolumeMount) bool {
+		if m.Name == volume && m.SubPath == "" && m.SubPathExpr == "" || !mayBeFile(pod, &m) {
+			return false
+		}
+		at := path.Clean("/" + m.MountPath)
+		return slices.ContainsFunc(mounts, func(outer v1.VolumeMount) bool {
+			if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
+				return false
+			}
+			point, below := strings.CutPrefix(at, path.Clean("/"+outer.MountPath)+"/")
+			return below && isFile(point)
+		})
+	})
+}
+
+// mayBeFile says whether what is mounted may be a file: a part of a volume, or a
+// hostPath that is not said to be a directory.
+func mayBeFile(pod *v1.Pod, m *v1.VolumeMount) bool {
+	if m.SubPath != "" || m.SubPathExpr != "" {
+		return true
+	}
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		if v.Name != m.Name || v.HostPath == nil {
+			return false
+		}
+		t := v.HostPath.Type
+		return t == nil || *t != v1.HostPathDirectory && *t != v1.HostPathDirectoryOrCreate
+	})
+}
+
 // byElements orders paths so that what lies below one follows it.
 func byElements(a, b string) int {
 	for i := 0; i < len(a) && i < len(b); i++ {
@@ -90,8 +125,14 @@ func byElements(a, b string) int {
 // makeNested makes the directories of a volume on which others are mounted, as far as
 // they are missing, and returns the names of those that lie in it directly, also when
 // one of them cannot be made.
-func (s *Set) makeNested(pod *v1.Pod, v *v1.Volume, dir string) (map[string]bool, error) {
-	points, failed := nestedIn(pod, v.Name)
+func (s *Set) makeNested(pod *v1.Pod, v *v1.Volume, dir string, files atomicwriter.Payload) (map[string]bool, error) {
+	points, failed := nestedIn(pod, v.Name, func(point string) bool {
+		if _, has := files[point]; has {
+			return true
+		}
+		info, err := os.Lstat(filepath.Join(dir, point)) // of the content before
+		return err == nil && !info.IsDir()
+	})
 	if len(points) == 0 {
 		return nil, failed
 	}

@@ -76,7 +76,7 @@ func TestOnlyWhatLiesDirectlyBeneathTheWholeVolumeIsMade(t *testing.T) {
 	pod.Spec.InitContainers = []v1.Container{{Name: "i", VolumeMounts: mounts("/a/i")}}
 	pod.Spec.Containers = []v1.Container{{Name: "c", VolumeMounts: mounts("/a/c")}, {Name: "other", VolumeMounts: mounts("/a/c")[1:]}}
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", VolumeMounts: mounts("/a/e")}}}
-	if got, err := nestedIn(pod, "outer"); err != nil || !slices.Equal(got, []string{"c", "e", "i"}) {
+	if got, err := nestedIn(pod, "outer", func(string) bool { return false }); err != nil || !slices.Equal(got, []string{"c", "e", "i"}) {
 		t.Errorf("of all containers: %v, %v", got, err)
 	}
 }
@@ -121,6 +121,47 @@ func TestAKeyWithTheNameOfANestedVolumeGivesWay(t *testing.T) {
 			t.Errorf("key %s: the directory of the nested volume: %v, %v", c.key, info, err)
 		}
 	}
+}
+
+// A file of another volume over one of this volume's, as charts put it in its place.
+func TestAFileThatIsMountedOverAKeyNeedsNoDirectory(t *testing.T) {
+	for name, change := range map[string]func(*v1.Pod){
+		"a part of a volume": func(p *v1.Pod) { p.Spec.Containers[0].VolumeMounts[1].SubPath = "file" },
+		"a file of the host": func(p *v1.Pod) {
+			p.Spec.Volumes[1].VolumeSource = v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: f1(t), Type: ptr.To(v1.HostPathFile)}}
+		},
+	} {
+		f := newFixture(t)
+		f.objects.setMap("m", map[string]string{"app.conf": "1"})
+		pod := nesting("/etc/app/app.conf")
+		change(pod)
+		for range 2 {
+			if err := f.set.Setup(t.Context(), pod); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if data, err := os.ReadFile(filepath.Join(f.outer(), "app.conf")); err != nil || string(data) != "1" {
+			t.Errorf("%s: what it is mounted over: %q, %v", name, data, err)
+		}
+		// Where there is no such key it is made as for any other.
+		f.objects.setMap("m", map[string]string{"other": "1"})
+		if err := f.set.Setup(t.Context(), pod); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if info, err := os.Lstat(filepath.Join(f.outer(), "app.conf")); err == nil && !info.IsDir() {
+			t.Errorf("%s: without the key there is %v", name, info.Mode())
+		}
+	}
+}
+
+// f1 is a file.
+func f1(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // TestAFileWhereANestedVolumeIsToBeMountedIsNamed: a debug container comes when the
