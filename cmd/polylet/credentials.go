@@ -42,14 +42,15 @@ type credentials struct {
 
 	mu      sync.Mutex
 	sources map[string]bool
-	names   map[string]bool // of the copies
+	names   map[string]bool   // of the copies
+	failed  map[string]string // why an original could not be copied, as last said
 	changed chan struct{}
 }
 
 func newCredentials(log klog.Logger, loaded *kubeletconfig.Loaded, dir string, who supervise.Identity) *credentials {
 	return &credentials{
 		log: log, loaded: loaded, dir: dir, gid: who.GID, active: who.Drop,
-		sources: map[string]bool{}, names: map[string]bool{}, changed: make(chan struct{}, 1),
+		sources: map[string]bool{}, names: map[string]bool{}, failed: map[string]string{}, changed: make(chan struct{}, 1),
 	}
 }
 
@@ -101,9 +102,13 @@ func (c *credentials) copyAll() ([]string, error) {
 		}
 		copied, err := c.copy(p.source, p.name)
 		if err != nil {
-			c.log.Error(err, "A file that the gateway needs cannot be copied; it runs without", "flag", p.flag, "file", p.source)
+			if c.failed[p.source] != err.Error() {
+				c.failed[p.source] = err.Error()
+				c.log.Error(err, "A file that the gateway needs cannot be copied; it runs with the last copy, or without", "flag", p.flag, "file", p.source)
+			}
 			continue
 		}
+		delete(c.failed, p.source)
 		flags = append(flags, p.flag+"="+copied)
 	}
 	return flags, nil
@@ -207,6 +212,7 @@ func (c *credentials) follow(ctx context.Context) {
 	timer := time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
+	said := "" // of what went wrong
 	for {
 		select {
 		case <-ctx.Done():
@@ -226,7 +232,11 @@ func (c *credentials) follow(ctx context.Context) {
 			dirs.look()
 			timer.Reset(settle)
 		case <-timer.C:
-			if _, err := c.copyAll(); err != nil {
+			switch _, err := c.copyAll(); {
+			case err == nil:
+				said = ""
+			case err.Error() != said:
+				said = err.Error()
 				c.log.Error(err, "Changed certificates could not be copied for the gateway")
 			}
 		}

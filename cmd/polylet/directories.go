@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// watchAgain is when what cannot be watched is tried again.
+	// watchAgain is when everything is looked at again: the kernel does not tell of
+	// what is mounted, nor of what a link's link leads to.
 	watchAgain = time.Minute
 	// looks bounds how often the way to the directories is looked at anew when it
 	// changes meanwhile.
@@ -32,7 +33,7 @@ type directories struct {
 	wanted  map[string][]string // the names that matter in each; none: all
 	watcher *fsnotify.Watcher   // nil until inotify can be used
 	way     way                 // what is watched
-	again   *time.Timer         // runs while something cannot be watched
+	again   *time.Timer         // when to look at everything, whatever is told
 	gone    map[string]bool
 	failing bool
 }
@@ -107,28 +108,25 @@ func (d *directories) unwatch(path string) {
 }
 
 // look watches what now leads to the directories, and has itself called again in
-// a while, by again, if something cannot be watched.
+// a while, by again.
 func (d *directories) look() {
-	d.again.Stop()
+	d.again.Reset(watchAgain)
 	var err error
 	if d.watcher == nil {
 		if d.watcher, err = fsnotify.NewWatcher(); err != nil {
 			d.watcher, err = nil, fmt.Errorf("use inotify: %w", err)
 		}
 	}
-	settled := false
 	for range looks {
 		now := wayTo(d.wanted)
 		if d.watcher == nil {
 			d.way.gone = now.gone
 			break
 		}
+		var settled bool
 		if settled, err = d.follow(now); settled || err != nil {
 			break
 		}
-	}
-	if !settled {
-		d.again.Reset(watchAgain)
 	}
 	d.tell(err)
 }

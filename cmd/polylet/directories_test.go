@@ -187,8 +187,8 @@ func TestADirectoryThatGoesAndComesIsSaidOnce(t *testing.T) {
 	for range 3 {
 		d.look()
 	}
-	if len(said) != 1 || !strings.Contains(said[0], "not there") || !strings.Contains(said[0], dir) || d.again.Stop() {
-		t.Fatalf("said %q, or it is looked for again and again", said)
+	if len(said) != 1 || !strings.Contains(said[0], "not there") || !strings.Contains(said[0], dir) {
+		t.Fatalf("said %q", said)
 	}
 	put(t, dir+"/x", "")
 	for len(said) < 2 {
@@ -224,8 +224,9 @@ func TestWhatCannotBeWatchedIsTriedAgainAndSaidOnce(t *testing.T) {
 	}
 	d.watcher = nil
 	d.look()
-	if d.again.Stop() || len(said) != 2 || !strings.Contains(said[1], "can be watched again") {
-		t.Errorf("said %q, or it is tried again though it could be", said)
+	// The kernel does not tell of everything.
+	if !d.again.Stop() || len(said) != 2 || !strings.Contains(said[1], "can be watched again") {
+		t.Errorf("said %q, or nothing is looked at again", said)
 	}
 }
 

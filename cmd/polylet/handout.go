@@ -132,6 +132,7 @@ func nextConfiguration(ctx context.Context, loaded *kubeletconfig.Loaded, log kl
 	dirs.look()
 	timer := time.NewTimer(0) // it may have changed before it was watched
 	defer timer.Stop()
+	said := "" // of what is wrong
 	for {
 		select {
 		case <-ctx.Done():
@@ -149,7 +150,9 @@ func nextConfiguration(ctx context.Context, loaded *kubeletconfig.Loaded, log kl
 		case <-timer.C:
 			next, err := kubeletconfig.Load(loaded.Args)
 			switch {
+			case err != nil && err.Error() == said:
 			case err != nil:
+				said = err.Error()
 				log.Error(err, "The changed configuration is not valid; the copies stay as they were")
 			case !bytes.Equal(next.CopyJSON(), loaded.CopyJSON()):
 				return next, nil

@@ -88,7 +88,7 @@ type Runtime struct {
 	// Silence is for how long the runtime has not answered podsync, up to podsync's
 	// last answer: while podsync is away nobody knows about the runtime.
 	Silence time.Duration
-	// Unlisted is for how long podsync could not list the runtime's containers.
+	// Unlisted is for how long the list of the runtime's containers is overdue.
 	Unlisted time.Duration
 	// Name and Version are the runtime's.
 	Name, Version string

@@ -20,6 +20,8 @@ const (
 	// unreadyPeriod is between two questions while the runtime is not ready:
 	// the Node is to be Ready as soon as it is.
 	unreadyPeriod = 200 * time.Millisecond
+	// listPeriod is how long podsync leaves between two lists while events come.
+	listPeriod = 66 * time.Second
 	// imagesPeriod is between two looks at the images.
 	imagesPeriod = time.Minute
 )
@@ -106,6 +108,9 @@ func runtimeFacts(old node.Runtime, r *podsyncv1.GetRuntimeResponse, now time.Ti
 	out.Unlisted = old.Unlisted + out.Unanswered // as long as this run of podsync has not listed them
 	if last := r.GetLastRelistTime(); last.IsValid() && last.AsTime().Unix() > 0 {
 		out.Unlisted = max(now.Sub(last.AsTime()), 0)
+		if r.GetContainerEvents() {
+			out.Unlisted = max(out.Unlisted-listPeriod, 0) // it was not due before
+		}
 		if old.Known {
 			out.Unlisted = min(out.Unlisted, old.Unlisted+out.Unanswered)
 		}

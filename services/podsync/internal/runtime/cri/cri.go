@@ -38,7 +38,8 @@ type Config struct {
 	// container the grace period more.
 	RequestTimeout time.Duration
 	// LookTimeout bounds calls that only look; 10 s when zero. While the runtime
-	// is too slow for that, it grows up to RequestTimeout; see lookTimeout.
+	// is too slow for that, it grows up to RequestTimeout; see lookTimeout. Lists of
+	// everything have RequestTimeout from the start.
 	LookTimeout time.Duration
 }
 
@@ -115,13 +116,28 @@ func look[Req, Resp any](ctx context.Context, c *Client, op string, req Req,
 		defer release()
 	}
 	asked, began := c.looks.of(op), time.Now()
+	if ofAll(req) {
+		// Nothing is known without it, and a runtime under load answers late.
+		asked = c.cfg.RequestTimeout
+	}
 	resp, err := call(ctx, c, op, asked, req, do)
 	took := time.Since(began)
 	givenUp := ctx.Err() == nil && status.Code(err) == codes.DeadlineExceeded && took >= asked
-	if givenUp || err == nil {
+	if (givenUp || err == nil) && !ofAll(req) {
 		c.looks.ended(op, asked, took, givenUp, c.mostLookTimeout(op))
 	}
 	return resp, err
+}
+
+// ofAll says whether a request is for the list of everything.
+func ofAll(req any) bool {
+	switch r := req.(type) {
+	case *runtimeapi.ListPodSandboxRequest:
+		return r.Filter == nil
+	case *runtimeapi.ListContainersRequest:
+		return r.Filter == nil
+	}
+	return false
 }
 
 // mostLookTimeout bounds how long a look is waited for. What says whether the

@@ -33,7 +33,8 @@ func TestEveryCallEndsByItself(t *testing.T) {
 			call func(context.Context) error
 			ends time.Duration
 		}{
-			"list": {func(ctx context.Context) error { _, err := c.ListSandboxes(ctx, ""); return err }, 10 * time.Second},
+			"list of all": {func(ctx context.Context) error { _, err := c.ListSandboxes(ctx, ""); return err }, time.Minute},
+			"list":        {func(ctx context.Context) error { _, err := c.ListSandboxes(ctx, "uid"); return err }, 10 * time.Second},
 			"run": {func(ctx context.Context) error {
 				_, err := c.RunSandbox(ctx, &runtimeapi.PodSandboxConfig{}, "")
 				return err
