@@ -2,13 +2,17 @@ package status
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 )
@@ -87,4 +91,27 @@ func TestWithoutAnApiserverAStatusStaysOnTheNodeAndFinishDoesNotWait(t *testing.
 			t.Fatalf("Get: %v %v", st, ok)
 		}
 	})
+}
+
+func TestAnObjectIsGoneByTheReasonAndNotByItsName(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	modified := errors.New("the object has been modified; please apply your changes to the latest version and try again")
+	invalid := func(path *field.Path) error {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "metadata.uid", field.ErrorList{field.Invalid(path, "x", "field is immutable")})
+	}
+	for name, c := range map[string]struct {
+		err  error
+		gone bool
+	}{
+		"another of the name":       {apierrors.NewConflict(pods, "web", errors.New("Precondition failed: UID in precondition: a, UID in object meta: b")), true},
+		"none of the name":          {apierrors.NewConflict(pods, "web", errors.New("uid mismatch: the provided object specified uid a, and no existing object was found")), true},
+		"it was written meanwhile":  {apierrors.NewConflict(pods, "squid", modified), false},
+		"another, by a patch":       {invalid(field.NewPath("metadata", "uid")), true},
+		"something else is invalid": {invalid(field.NewPath("status", "phase")), false},
+		"not found":                 {apierrors.NewNotFound(pods, "web"), true},
+	} {
+		if got := isGone(c.err); got != c.gone {
+			t.Errorf("%s: %t (%v)", name, got, c.err)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -344,10 +345,18 @@ func isGone(err error) bool {
 	case apierrors.IsNotFound(err):
 		return true
 	case apierrors.IsConflict(err):
-		return strings.Contains(strings.ToLower(err.Error()), "uid")
+		_, why, _ := strings.Cut(err.Error(), `": `) // before it is the pod's name, which may be squid
+		return strings.Contains(strings.ToLower(why), "uid")
 	default:
-		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "metadata.uid")
+		return apierrors.IsInvalid(err) && slices.ContainsFunc(causes(err), func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 	}
+}
+
+func causes(err error) []metav1.StatusCause {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
+		return status.Status().Details.Causes
+	}
+	return nil
 }
 
 // isAway says whether the apiserver could not answer, rather than refused.

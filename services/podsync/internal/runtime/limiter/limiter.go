@@ -64,6 +64,7 @@ type Limiter struct {
 	late    int
 	of      map[string]int // taken, by namespace
 	waiting []*waiter
+	waits   map[string]int // how many of them are of a namespace
 	gauge   gauge
 }
 
@@ -90,7 +91,7 @@ func New(cfg Config) *Limiter {
 	if cfg.HungAfter <= 0 {
 		cfg.HungAfter = 5 * time.Second
 	}
-	return &Limiter{cfg: cfg, of: map[string]int{}, limit: min(max(cfg.Initial, cfg.Least), cfg.Most)}
+	return &Limiter{cfg: cfg, of: map[string]int{}, waits: map[string]int{}, limit: min(max(cfg.Initial, cfg.Least), cfg.Most)}
 }
 
 // Limit is how many slots there are now.
@@ -118,6 +119,7 @@ func (p *Limiter) Acquire(ctx context.Context, order Order) (release func(), err
 		return -1
 	})
 	p.waiting = slices.Insert(p.waiting, at, w)
+	p.waits[order.Namespace]++
 	p.admitLocked() // who waits may have to leave slots to others
 	p.mu.Unlock()
 	select {
@@ -134,18 +136,32 @@ func (p *Limiter) giveUp(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if i := slices.Index(p.waiting, w); i >= 0 {
-		p.waiting = slices.Delete(p.waiting, i, i+1)
-		return
+		p.removeLocked(i)
+	} else {
+		p.giveLocked(w.order)
 	}
-	p.giveLocked(w.order)
 	p.admitLocked()
 }
 
 // sharesLocked says whether work may have a slot as far as its namespace is concerned:
-// while work hangs, half of the slots are for others, as who may make pods can make
-// them hang.
+// while others wait, or work hangs, half of the slots are for others, as who may make
+// pods can make them start slowly and often, or hang, and older than others'.
 func (p *Limiter) sharesLocked(order Order) bool {
-	return p.late == 0 || order.Namespace == "" || p.of[order.Namespace] < max(1, p.limit/2)
+	others := len(p.waits) > 0
+	if p.waits[order.Namespace] > 0 {
+		others = len(p.waits) > 1
+	}
+	return p.late == 0 && !others || order.Namespace == "" || p.of[order.Namespace] < max(1, p.limit/2)
+}
+
+// removeLocked takes a waiter out.
+func (p *Limiter) removeLocked(i int) *waiter {
+	w := p.waiting[i]
+	p.waiting = slices.Delete(p.waiting, i, i+1)
+	if p.waits[w.order.Namespace]--; p.waits[w.order.Namespace] == 0 {
+		delete(p.waits, w.order.Namespace)
+	}
+	return w
 }
 
 // takeLocked and giveLocked count a slot that is taken and given back.
@@ -218,8 +234,7 @@ func (p *Limiter) admitLocked() {
 		if i < 0 {
 			return
 		}
-		w := p.waiting[i]
-		p.waiting = slices.Delete(p.waiting, i, i+1)
+		w := p.removeLocked(i)
 		p.takeLocked(w.order)
 		w.slotTime = p.slotTimeLocked()
 		close(w.ready)

@@ -276,10 +276,7 @@ func (p *planner) start(due []*view) {
 			continue
 		}
 		if p.awaitsAddress(v) {
-			if v.class == regular {
-				return
-			}
-			continue
+			continue // it alone
 		}
 		_, backoff := p.restartTime(v)
 		p.emit(podstate.Action{
