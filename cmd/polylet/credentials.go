@@ -55,8 +55,8 @@ func newCredentials(log klog.Logger, loaded *kubeletconfig.Loaded, dir string, w
 }
 
 // write brings the copies up to date and returns the flags that name them. A
-// source that is missing is left out, and logged: the gateway then says itself
-// what it cannot do.
+// source that is missing is logged: the gateway then says itself what it cannot do,
+// and finds the copy at a later start.
 func (c *credentials) write(context.Context) ([]string, error) {
 	c.look()
 	if err := c.ensure(); err != nil {
@@ -100,16 +100,16 @@ func (c *credentials) copyAll() ([]string, error) {
 		if p.source == "" {
 			continue
 		}
-		copied, err := c.copy(p.source, p.name)
-		if err != nil {
-			if c.failed[p.source] != err.Error() {
-				c.failed[p.source] = err.Error()
-				c.log.Error(err, "A file that the gateway needs cannot be copied; it runs with the last copy, or without", "flag", p.flag, "file", p.source)
-			}
-			continue
+		// Named in any case: it may come later, and the original is closed to the gateway.
+		flags = append(flags, p.flag+"="+filepath.Join(c.dir, p.name))
+		_, err := c.copy(p.source, p.name)
+		switch {
+		case err == nil:
+			delete(c.failed, p.source)
+		case c.failed[p.source] != err.Error():
+			c.failed[p.source] = err.Error()
+			c.log.Error(err, "A file that the gateway needs cannot be copied; it goes on with the last copy, and does not start without one", "flag", p.flag, "file", p.source)
 		}
-		delete(c.failed, p.source)
-		flags = append(flags, p.flag+"="+copied)
 	}
 	return flags, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -286,4 +287,36 @@ func TestTheWayToADirectoryHasAllThatMayChangeIt(t *testing.T) {
 	if _, err := os.Stat(base + "/none"); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("looking has made something")
 	}
+}
+
+// Under systemd handout starts while the client CA is not there (a restore, a mount that
+// is late): it is copied when it comes, but the gateway is not told where the copy is.
+func TestAClientCAThatComesAfterTheHandoutReachesTheGatewaysFlags(t *testing.T) {
+	base, err := os.MkdirTemp("", "h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	dir, ca := filepath.Join(base, "sock"), base+"/etc/pki/ca.crt"
+	file := put(t, base+"/etc/config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nauthentication: {x509: {clientCAFile: "+ca+"}}\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	cmd := newRootCommand()
+	cmd.SetArgs([]string{"handout", "--follow", "--config=" + file, "--socket-dir=" + dir, "--cert-dir=" + base + "/own", "--socket-group=60900",
+		"--gateway-user=60901", "--probes-user=60902", "--hostname-override=n1"})
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	defer func() { cancel(); t.Logf("handout: %v", <-done) }()
+	becomes(t, dir+"/gateway/args.env", "--tls-cert-file")
+	put(t, ca, "the CA")
+	becomes(t, dir+"/gateway/client-ca.crt", "the CA") // this works
+	end := time.Now().Add(15 * time.Second)
+	for time.Now().Before(end) {
+		args, _ := os.ReadFile(dir + "/gateway/args.env")
+		if strings.Contains(string(args), "--client-ca-file="+dir) {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	args, _ := os.ReadFile(dir + "/gateway/args.env")
+	t.Errorf("the gateway's flags never name the copy: %s", args)
 }
