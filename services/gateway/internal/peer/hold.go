@@ -16,8 +16,8 @@ import (
 	"github.com/polylet/polylet/services/gateway/internal/streaming"
 )
 
-// holdFor is how long a podsync that is away is waited for after a client has
-// left, so that its command is ended.
+// holdFor is how long a podsync that is away is waited for once a client has
+// left, so that its command is ended: each time anew.
 const holdFor = 10 * time.Minute
 
 // OpenExec implements streaming.Runtime. A podsync that does not know HoldExec
@@ -51,6 +51,7 @@ type hold struct {
 	stream podsyncv1.PodSyncService_HoldExecClient // nil while podsync is away
 	noted  chan struct{}                           // closed when podsync has answered the last word on stream, or cannot
 	last   *podsyncv1.ExecOver                     // nil while the session goes on
+	giveUp *time.Timer                             // ends the wait for a podsync that is away; nil while none is running
 }
 
 func (p *Podsync) holdExec(ctx context.Context, open *podsyncv1.OpenExecRequest) (*hold, string, error) {
@@ -91,6 +92,7 @@ func (h *hold) begin(first *podsyncv1.HoldExecRequest, opts ...grpc.CallOption) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stream, h.noted = stream, make(chan struct{})
+	h.stopTimerLocked()
 	h.sendLast()
 	return res, nil
 }
@@ -116,9 +118,7 @@ func (h *hold) said(clientLeft bool) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = &podsyncv1.ExecOver{ClientLeft: clientLeft}
-	if clientLeft {
-		time.AfterFunc(holdFor, h.cancelAway)
-	}
+	h.boundWaitLocked()
 	h.sendLast()
 	if h.stream != nil {
 		return h.noted
@@ -127,6 +127,30 @@ func (h *hold) said(clientLeft bool) <-chan struct{} {
 		h.cancel() // nobody knows of it, and nothing is to be done
 	}
 	return nil
+}
+
+// boundWaitLocked has a podsync that is away given up on after a while, when a
+// client has left. What is over already waits for nothing.
+func (h *hold) boundWaitLocked() {
+	if h.stream == nil && h.last.GetClientLeft() && h.giveUp == nil && h.ctx.Err() == nil {
+		h.giveUp = time.AfterFunc(holdFor, h.cancelAway)
+	}
+}
+
+func (h *hold) stopTimerLocked() {
+	if h.giveUp != nil {
+		h.giveUp.Stop()
+		h.giveUp = nil
+	}
+}
+
+// end lets go of all that is held of the session.
+func (h *hold) end() {
+	h.cancel()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopTimerLocked()
+	h.named = named{}
 }
 
 // cancelAway gives up on a podsync that has not come back.
@@ -150,7 +174,7 @@ func (h *hold) sendLast() {
 
 // keep holds the stream until podsync ends it or nothing is to be said any more.
 func (h *hold) keep() {
-	defer h.cancel()
+	defer h.end()
 	pause := backoff.New(backoff.Config{Max: time.Second, Jitter: 0.2, ResetAfter: time.Minute})
 	err := h.wait()
 	for h.again(err) {
@@ -180,6 +204,7 @@ func (h *hold) wait() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stream = nil
+	h.boundWaitLocked()
 	return err
 }
 

@@ -6,13 +6,17 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/gateway/internal/streaming"
 )
 
@@ -84,6 +88,125 @@ func TestOfSessionsWhoseClientsLeftNoLongCommandIsHeld(t *testing.T) {
 		t.Errorf("%d sessions that are over hold %d MiB", sessions, held)
 	}
 	runtime.KeepAlive(p)
+}
+
+// done is a podsync that ends each stream as soon as it has been told that the client left.
+type done struct {
+	podsyncv1.UnimplementedPodSyncServiceServer
+}
+
+func (done) HoldExec(s podsyncv1.PodSyncService_HoldExecServer) error {
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	if err := s.Send(&podsyncv1.HoldExecResponse{Url: "http://127.0.0.1:1/x", ContainerId: "c1", BeganTicks: 1}); err != nil {
+		return err
+	}
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	return s.Send(&podsyncv1.HoldExecResponse{})
+}
+
+func TestOfASessionThatPodsyncIsDoneWithNothingIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := serve(t, done{})
+		command := append([]string{"sh", "-c", strings.Repeat("x", longestNamed-1000)}, make([]string, mostNamed-3)...)
+		before := heap()
+		const sessions = 4000
+		for range sessions {
+			request, end := context.WithCancel(t.Context())
+			opened, err := p.OpenExec(request, streaming.Target{Namespace: "ns", Pod: "p", Container: "c"}, command, streaming.Streams{Stdout: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			opened.Over(true)
+			end()
+		}
+		synctest.Wait()
+		if kept := p.commands.kept.Load(); kept != 0 {
+			t.Errorf("%d bytes of commands are kept", kept)
+		}
+		if held := heap() - before; held > 8 {
+			t.Errorf("%d sessions that podsync is done with hold %d MiB", sessions, held)
+		}
+		runtime.KeepAlive(p)
+	})
+}
+
+// leaving is a podsync that is away now and then.
+type leaving struct {
+	podsyncv1.PodSyncServiceClient
+	away func() bool
+	gone chan struct{} // closed when it leaves the streams that there are
+}
+
+// stream is one of leaving's, by which it is told of one session.
+type stream struct {
+	podsyncv1.PodSyncService_HoldExecClient
+	of       *leaving
+	ctx      context.Context
+	answered bool
+}
+
+func (l *leaving) HoldExec(ctx context.Context, _ ...grpc.CallOption) (podsyncv1.PodSyncService_HoldExecClient, error) {
+	if l.away() {
+		return nil, rpcerr.ErrUnavailable
+	}
+	return &stream{of: l, ctx: ctx}, nil
+}
+
+func (*stream) Send(*podsyncv1.HoldExecRequest) error { return nil }
+func (*stream) CloseSend() error                      { return nil }
+
+func (s *stream) Recv() (*podsyncv1.HoldExecResponse, error) {
+	if !s.answered {
+		s.answered = true
+		return &podsyncv1.HoldExecResponse{ContainerId: "c1", BeganTicks: 1}, nil
+	}
+	select {
+	case <-s.ctx.Done():
+		return nil, s.ctx.Err()
+	case <-s.of.gone:
+		return nil, rpcerr.ErrUnavailable
+	}
+}
+
+func TestAPodsyncThatIsAwayIsWaitedForAsLongWheneverItLeft(t *testing.T) {
+	for name, beforeClient := range map[string]bool{"left before the client": true, "left after the client": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var away atomic.Bool
+				p := &Podsync{client: &leaving{away: away.Load, gone: make(chan struct{})}}
+				h, _, err := p.holdExec(t.Context(), &podsyncv1.OpenExecRequest{Command: []string{"sh"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				leave := func() {
+					away.Store(true)
+					close(p.client.(*leaving).gone)
+					synctest.Wait()
+				}
+				if beforeClient {
+					leave()
+					time.Sleep(2 * holdFor)
+					h.said(true)
+				} else {
+					h.said(true)
+					time.Sleep(2 * holdFor) // podsync is there, and waits for another session
+					leave()
+				}
+				time.Sleep(holdFor - time.Second)
+				if h.ctx.Err() != nil {
+					t.Error("it is given up on too early")
+				}
+				time.Sleep(2 * time.Second)
+				if h.ctx.Err() == nil {
+					t.Error("it is waited for without end")
+				}
+			})
+		})
+	}
 }
 
 func TestASessionIsNamedToAPodsyncThatComesBackAsFarAsItsCommandIsLookedAt(t *testing.T) {

@@ -14,23 +14,27 @@ const blockBytes = 512
 // cut shortens a file to limit bytes, and gives back what it holds on the disk
 // behind them: space can be taken there without the size growing (fallocate with
 // KEEP_SIZE). It returns what the file took before, by size or on the disk,
-// whichever is more. What is no plain file is left alone. The name is the
-// node's own, and a container has the file itself mounted, so it cannot put
-// another in its place.
+// whichever is more, of a file that is being run (ETXTBSY) too. What is no plain
+// file is left alone. The name is the node's own, and a container has the file
+// itself mounted, so it cannot put another in its place.
 func cut(file string, limit int64) (was int64, err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
 			return 0, nil
 		}
-		return 0, err
+		var st unix.Stat_t
+		if errors.Is(err, unix.ETXTBSY) && unix.Lstat(file, &st) == nil {
+			was = taken(&st)
+		}
+		return was, err
 	}
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return 0, fmt.Errorf("look at %s: %w", file, err)
 	}
-	was = max(st.Size, st.Blocks*blockBytes)
+	was = taken(&st)
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || was <= limit {
 		return was, nil
 	}
@@ -45,3 +49,5 @@ func cut(file string, limit int64) (was int64, err error) {
 	}
 	return was, err
 }
+
+func taken(st *unix.Stat_t) int64 { return max(st.Size, st.Blocks*blockBytes) }

@@ -96,7 +96,8 @@ func (w *watch) look(file string) {
 	}
 	was, err := cut(file, limit)
 	held := w.leased[file]
-	if !errors.Is(err, unix.EAGAIN) {
+	busy := errors.Is(err, unix.ETXTBSY)
+	if !busy && !errors.Is(err, unix.EAGAIN) {
 		delete(w.leased, file)
 	}
 	switch {
@@ -111,6 +112,13 @@ func (w *watch) look(file string) {
 		// take it away, which takes 45 s (fs.lease-break-time).
 		if w.leased[file] = true; !held {
 			w.log.Info("A container has a lease on a file of its pod, which cannot be kept small meanwhile", "file", file)
+		}
+	case busy:
+		// The kernel lets nobody open a file for writing whose program runs, and tells
+		// nothing when it has ended.
+		if w.leased[file] = true; was > limit && !w.told[file] {
+			w.told[file] = true
+			w.log.Info("A container runs a file of its pod that is larger than may stay; it is cut when that has ended", "file", file, "bytes", was, "limit", limit)
 		}
 	case err != nil:
 		w.log.Error(err, "A pod's file is not kept small", "file", file)
