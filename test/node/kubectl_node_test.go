@@ -27,10 +27,13 @@ func kubectlDebugPod(h *house) {
 	if code := s.ends(); code != 0 {
 		h.Errorf("kubectl debug -it ends with %d", code)
 	}
+	// A privileged one in a sandbox that was made for a pod without any.
+	h.answers("go\n", "go\nmounted\n", nil, "debug", "patient", "-i", "--quiet", "--image="+images.BusyBox, "--profile=sysadmin", "-c", "chief",
+		"--", "sh", "-c", "read word; echo $word; mkdir /t && mount -t tmpfs none /t && echo mounted; sleep 2")
 	p, err := h.pod("patient")
 	h.must(err)
-	if len(p.Status.EphemeralContainerStatuses) != 2 || p.Status.ContainerStatuses[0].RestartCount != 0 || !isReady(p) {
-		h.Errorf("after both: %d ephemeral containers; %s", len(p.Status.EphemeralContainerStatuses), describe(p))
+	if len(p.Status.EphemeralContainerStatuses) != 3 || p.Status.ContainerStatuses[0].RestartCount != 0 || !isReady(p) {
+		h.Errorf("after all: %d ephemeral containers; %s", len(p.Status.EphemeralContainerStatuses), describe(p))
 	}
 	got := h.kubectlRan(nil, nil, "debug", "patient", "--copy-to=copy", "--image="+images.BusyBox, "--container=aside", "--share-processes", "--", "sh", "-c", idle)
 	if got.code != 0 {

@@ -29,6 +29,7 @@ func TestWhatPodsAreMadeOf(t *testing.T) {
 		{"init containers run in order and a sidecar lives beside the main one", initAndSidecar},
 		{"a failing init container keeps the pod from starting", failingInit},
 		{"containers of a pod share an emptyDir and see the host's directory", sharedVolumes},
+		{"a volume lies within a volume of files, and a file over one of its files", nestedVolumes},
 		{"hooks run after the start and before the end", hooks},
 		{"attach reaches the input of a running container", attach},
 		{"on-failure restarts end with the first success", onFailure},
@@ -404,6 +405,28 @@ func missingConfigMap(h *house) {
 	h.must(err)
 	h.waitReady("needy", 2*time.Minute)
 	h.delete("needy")
+}
+
+func nestedVolumes(h *house) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "conf"}, Data: map[string]string{"own": "own", "hidden": "below", "other": "above"}}
+	_, err := h.cluster.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(h.ctx, cm, metav1.CreateOptions{})
+	h.must(err)
+	p := shellPod("nested", `test "$(cat /etc/conf/own)" = own && test "$(cat /etc/conf/hidden)" = above && echo x > /etc/conf/cache/deep/file && ! echo x > /etc/conf/new`)
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	source := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "conf", VolumeSource: source}, {Name: "over", VolumeSource: source}, {Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
+		{Name: "conf", MountPath: "/etc/conf"}, {Name: "cache", MountPath: "/etc/conf/cache/deep"}, {Name: "over", MountPath: "/etc/conf/hidden", SubPath: "other"},
+	}
+	h.create(p)
+	h.eventually(time.Minute, "it has seen all of it", func() error {
+		p, err := h.pod("nested")
+		if err == nil && p.Status.Phase != corev1.PodSucceeded {
+			err = fmt.Errorf("%s", describe(p))
+		}
+		return err
+	})
+	h.delete("nested")
 }
 
 func crashLoop(h *house) {
