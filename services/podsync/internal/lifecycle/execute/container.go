@@ -146,8 +146,11 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 }
 
 // targetOf finds the container whose process namespace an ephemeral container
-// joins; empty for any other.
+// joins; empty for any other, and where it sees the target's processes anyway.
 func (e *Executor) targetOf(t Task) (string, error) {
+	if t.Pod.Spec.HostPID || t.Pod.Spec.ShareProcessNamespace != nil && *t.Pod.Spec.ShareProcessNamespace {
+		return "", nil
+	}
 	name := ""
 	for i := range t.Pod.Spec.EphemeralContainers {
 		if c := &t.Pod.Spec.EphemeralContainers[i]; c.Name == t.Action.Container {

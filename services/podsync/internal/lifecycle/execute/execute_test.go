@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -580,6 +581,25 @@ func TestADebugContainerJoinsTheContainerItNames(t *testing.T) {
 				t.Errorf("error %v, target %q; want reason %q, target %q", err, h.target, tc.reason, tc.target)
 			}
 		})
+	}
+}
+
+func TestADebugContainerNeedsNoRunningTargetWhereProcessesAreShared(t *testing.T) {
+	for name, share := range map[string]func(*v1.PodSpec){
+		"the pod's":  func(s *v1.PodSpec) { s.ShareProcessNamespace = ptr.To(true) },
+		"the host's": func(s *v1.PodSpec) { s.HostPID = true },
+	} {
+		for _, state := range []podstate.ContainerState{podstate.StateExited, podstate.StateRunning} {
+			h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: state}}}}
+			task := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "debug"}, Container: "debug", SandboxID: "sb"})
+			share(&task.Pod.Spec)
+			task.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{
+				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: "c",
+			}}
+			if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task); err != nil || h.target != "" {
+				t.Errorf("in %s namespace, the target %v: error %v, joins %q", name, state, err, h.target)
+			}
+		}
 	}
 }
 

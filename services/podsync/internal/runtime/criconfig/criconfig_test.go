@@ -126,7 +126,7 @@ func (f *fixture) container(t *testing.T, p *v1.Pod) (*runtimeapi.ContainerConfi
 	if _, _, err := f.builder.Sandbox(t.Context(), p, 0); err != nil {
 		t.Fatal(err)
 	}
-	return f.builder.Container(t.Context(), Request{Pod: p, Container: "c", RestartCount: 3, ImageRef: "sha256:1", PodIPs: []string{"10.0.0.9"}, Backoff: 10 * time.Second})
+	return f.builder.Container(t.Context(), Request{Pod: p, Container: "c", RestartCount: 3, ImageRef: "sha256:1", VolumeRefs: map[string]string{"img": "sha256:2"}, PodIPs: []string{"10.0.0.9"}, Backoff: 10 * time.Second})
 }
 
 func TestASandboxIsWhatThePodAsksFor(t *testing.T) {
@@ -252,9 +252,12 @@ func TestWhatTheHostsResolverHasTooMuchIsSaidOnce(t *testing.T) {
 
 func TestAPodWithItsOwnUsersHasThemEverywhere(t *testing.T) {
 	f := newFixture(t)
-	f.volumes["v"] = "/vol/v"
-	p := pod(v1.Container{TerminationMessagePath: "/dev/termination-log", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}})
-	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	f.volumes["v"], f.volumes["img"] = "/vol/v", ""
+	p := pod(v1.Container{TerminationMessagePath: "/dev/termination-log", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}, {Name: "img", MountPath: "/img"}}})
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		{Name: "img", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "tools:1"}}},
+	}
 	p.Spec.HostUsers = ptr.To(false)
 	sandbox, _, err := f.builder.Sandbox(t.Context(), p, 0)
 	if err != nil {

@@ -38,17 +38,15 @@ func (b *Builder) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNa
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}, nil
 }
 
-// idmap makes the mounts of the host's files idmapped, so that their owners in
-// the container are those that they have on the disk. What the runtime takes
-// from an image it maps itself.
+// idmap makes the mounts idmapped, so that the owners of files are in the container
+// those that they are on the disk. Those of image volumes carry the mapping too: the
+// runtime maps a container's root filesystem itself, but mounts such a volume by this.
 func idmap(mounts []*runtimeapi.Mount, users *runtimeapi.UserNamespace) {
 	if users == nil {
 		return
 	}
 	for _, m := range mounts {
-		if m.Image == nil {
-			m.UidMappings, m.GidMappings = users.Uids, users.Gids
-		}
+		m.UidMappings, m.GidMappings = users.Uids, users.Gids
 	}
 }
 

@@ -50,7 +50,7 @@ func Field(pod *v1.Pod, path string, node Node) (string, error) {
 		return FormatMap(pod.Labels), nil
 	case "metadata.annotations":
 		return FormatMap(pod.Annotations), nil
-	case "spec.nodeName":
+	case "spec.nodeName", "spec.host": // its name of old, which the API still takes
 		if pod.Spec.NodeName != "" {
 			return pod.Spec.NodeName, nil
 		}

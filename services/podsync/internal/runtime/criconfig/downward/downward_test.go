@@ -41,6 +41,7 @@ func TestFieldsOfAPod(t *testing.T) {
 		"metadata.labels['none']":               "",
 		"metadata.annotations['example.com/x']": "y",
 		"spec.nodeName":                         "n",
+		"spec.host":                             "n",
 		"spec.serviceAccountName":               "sa",
 		"status.hostIP":                         "10.0.0.1",
 		"status.hostIPs":                        "10.0.0.1,fd00::1",

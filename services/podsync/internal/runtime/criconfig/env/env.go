@@ -180,11 +180,10 @@ func (in *Input) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
 	if !found {
 		return "", false, fmt.Errorf("environment file %q of volume %q does not exist", ref.Path, ref.VolumeName)
 	}
-	vars, err := ParseFile(text)
+	value, ok, err := ParseFile(text, ref.Key)
 	if err != nil {
 		return "", false, fmt.Errorf("couldn't parse environment file %q of volume %q: %w", ref.Path, ref.VolumeName, err)
 	}
-	value, ok := vars[ref.Key]
 	if !ok && !optional(ref.Optional) {
 		return "", false, fmt.Errorf("environment variable key %q not found in file %q of volume %q", ref.Key, ref.Path, ref.VolumeName)
 	}

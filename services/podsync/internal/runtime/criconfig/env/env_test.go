@@ -179,32 +179,34 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 }
 
 func TestEnvironmentFiles(t *testing.T) {
-	got, err := ParseFile("# comment\n\nA='1'\n  B = 'two words' # tail\nC=plain\nD='over\n two # lines'\nA='last'\nE=''")
-	if err != nil {
-		t.Fatal(err)
+	const file = "# comment\n \t\nA='1'\n  B='two words' # tail\nD='over\n two # lines'\r\nA='last'\nE=''\nS= 'v'\nnot finished"
+	for key, want := range map[string]string{"A": "1", "B": "two words", "D": "over\n two # lines", "E": "", "S": ""} {
+		if got, found, err := ParseFile(file, key); err != nil || !found || got != want {
+			t.Errorf("%s is %q, %v, %v; want %q", key, got, found, err, want)
+		}
 	}
-	if want := map[string]string{"A": "last", "B": "two words", "C": "plain", "D": "over\n two # lines", "E": ""}; !maps.Equal(got, want) {
-		t.Errorf("got %q", got)
+	if got, found, err := ParseFile("A='1'\n", "a"); err != nil || found {
+		t.Errorf("a name that is not there is %q, %v, %v", got, found, err)
 	}
-	for _, bad := range []string{"novalue", "='x'", "A='open", "A='x'y", "\x01=1"} {
-		if got, err := ParseFile(bad); err == nil {
-			t.Errorf("%q = %v, want an error", bad, got)
+	for _, bad := range []string{"novalue", "='x'", "A='open", "A='x'y", "A=plain", "A=", "A ='x'"} {
+		for _, file := range []string{bad, bad + "\nA='1'\n"} {
+			if got, found, err := ParseFile(file, "A"); err == nil {
+				t.Errorf("%q gives %q, %v, want an error", file, got, found)
+			}
 		}
 	}
 }
 
 func FuzzParseFile(f *testing.F) {
-	f.Add("A='1'\nB=2\n")
-	f.Add("A='x\ny'\n#c\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		vars, err := ParseFile(text)
-		if err != nil {
-			return
+	f.Add("A='1'\nB= 2\n", "B")
+	f.Add("A='x\ny'\n#c\n", "A")
+	f.Fuzz(func(t *testing.T, text, key string) {
+		value, found, err := ParseFile(text, key)
+		if (err != nil || !found) && value != "" || err != nil && found {
+			t.Errorf("%q gives %q, %v and the error %v", text, value, found, err)
 		}
-		for name := range vars {
-			if !validName(name) {
-				t.Errorf("%q gave the name %q", text, name)
-			}
+		if found && (!strings.Contains(text, key+"=") || strings.Contains(value, "'")) {
+			t.Errorf("%q gives %q for %q", text, value, key)
 		}
 	})
 }

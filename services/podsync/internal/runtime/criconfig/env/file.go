@@ -1,53 +1,69 @@
 package env
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
 
-// ParseFile reads variables from a file of lines NAME='value'. A quoted value
-// may span lines; a value without quotes ends with its line. Blank lines and
-// lines that begin with # are left out; of a name that comes twice the last counts.
+// ParseFile reads the variable key from a file of lines NAME='value', in which a value
+// may span lines. Of a name that comes twice the first counts, and what follows it is
+// not looked at: somebody may still be writing there. As in a shell, NAME= 'value' is
+// empty. Blank lines and lines that begin with # are left out.
 // Source: KEP-3721.
-func ParseFile(text string) (map[string]string, error) {
-	vars := map[string]string{}
-	line := 0
-	for text != "" {
-		line++
-		var current string
-		current, text, _ = strings.Cut(text, "\n")
-		trimmed := strings.TrimSpace(current)
+func ParseFile(text, key string) (value string, found bool, err error) {
+	for line := 1; text != ""; line++ {
+		current := nextLine(&text)
+		trimmed := strings.TrimLeft(current, " \t")
 		if trimmed == "" || strings.HasPrefix(trimmed, "#") {
 			continue
 		}
-		name, value, ok := strings.Cut(strings.TrimLeft(current, " \t"), "=")
-		name = strings.TrimSpace(name)
-		if !ok || !validName(name) {
-			return nil, fmt.Errorf("line %d is not NAME='value'", line)
+		name, value, ok := strings.Cut(trimmed, "=")
+		if !ok || name == "" || strings.TrimRight(name, " \t") != name {
+			return "", false, fmt.Errorf("line %d is not NAME='value'", line)
 		}
-		value = strings.TrimSpace(value)
-		quoted, isQuoted := strings.CutPrefix(value, "'")
-		if !isQuoted {
-			vars[name] = value
+		if strings.HasPrefix(value, " ") || strings.HasPrefix(value, "\t") {
+			if name == key {
+				return "", true, nil
+			}
 			continue
 		}
-		start := line
-		for !strings.Contains(quoted, "'") {
-			if text == "" {
-				return nil, fmt.Errorf("line %d: the value of %s has no closing quote", start, name)
-			}
-			line++
-			var more string
-			more, text, _ = strings.Cut(text, "\n")
-			quoted += "\n" + more
+		quoted, ok := strings.CutPrefix(value, "'")
+		if !ok {
+			return "", false, fmt.Errorf("line %d: the value of %s is not in single quotes", line, name)
 		}
-		content, rest, _ := strings.Cut(quoted, "'")
-		if rest = strings.TrimSpace(rest); rest != "" && !strings.HasPrefix(rest, "#") {
-			return nil, fmt.Errorf("line %d: text after the closing quote of %s", line, name)
+		content, more, err := unquote(quoted, &text)
+		if err != nil {
+			return "", false, fmt.Errorf("line %d: the value of %s %w", line, name, err)
 		}
-		vars[name] = content
+		if name == key {
+			return content, true, nil
+		}
+		line += more
 	}
-	return vars, nil
+	return "", false, nil
+}
+
+// unquote reads up to the closing quote, from as many more lines of text as it takes.
+func unquote(quoted string, text *string) (content string, more int, err error) {
+	lines := []string{quoted}
+	for ; !strings.Contains(lines[more], "'"); more++ {
+		if *text == "" {
+			return "", 0, errors.New("has no closing quote")
+		}
+		lines = append(lines, nextLine(text))
+	}
+	content, rest, _ := strings.Cut(strings.Join(lines, "\n"), "'")
+	if rest = strings.TrimLeft(rest, " \t"); rest != "" && !strings.HasPrefix(rest, "#") {
+		return "", 0, errors.New("is followed by more than a comment")
+	}
+	return content, more, nil
+}
+
+// nextLine takes a line off the text.
+func nextLine(text *string) (line string) {
+	line, *text, _ = strings.Cut(*text, "\n")
+	return strings.TrimSuffix(line, "\r")
 }
 
 // validName accepts what Kubernetes does: printable ASCII without '='.
