@@ -97,8 +97,9 @@ type Hold struct {
 	left, watched, over bool
 	// seen are the commands of exec in the container that may be this session's, with
 	// what they had started, when the client left; certain are those that were this
-	// session's: it may end before it is looked for.
-	seen, certain []Process
+	// session's: it may end before it is looked for. likely are those that were its as
+	// far as the sessions were named by then: others may come back and be theirs.
+	seen, certain, likely []Process
 }
 
 // New returns a Book. Nothing is ended before Run.
@@ -206,15 +207,16 @@ func (h *Hold) Left(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.keep(seen)
+	into := &h.certain
 	select {
 	case <-b.since:
 	default:
-		return // others may have sessions that are not named yet
+		into = &h.likely // others may have sessions that are not named yet
 	}
 	for _, i := range claimed {
 		if p := l.roots[i].Process; !l.rulings[i].Spared {
 			p.Argv = known(p.Argv)
-			h.certain = append(h.certain, p)
+			*into = append(*into, p)
 		}
 	}
 }

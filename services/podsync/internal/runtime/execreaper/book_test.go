@@ -278,6 +278,54 @@ func TestNothingIsEndedBeforeClientsCameBackNorWhenPodsyncStops(t *testing.T) {
 	})
 }
 
+// A shell on a terminal ends with it, before podsync knows whose it was: what it has
+// started does not go on for that.
+func TestWhatACommandHasStartedEndsThoughItsClientLeftRightAfterPodsyncsStart(t *testing.T) {
+	for name, another := range map[string]bool{"alone": false, "beside one that was named later": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost()
+				b := New(Deps{Host: h, Now: h.now})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() { _ = b.Run(ctx) }()
+				s := b.Begin("c", []string{"sh"})
+				h.add(20, "sh")
+				h.mu.Lock()
+				h.all = append(h.all, Process{PID: 30, Parent: 20, SID: 20, Start: h.now(), Level: 2, ParentLevel: 2})
+				h.mu.Unlock()
+				s.Left(t.Context())
+				h.remove(20)
+				h.mu.Lock()
+				h.all[len(h.all)-1].Parent = 1
+				h.mu.Unlock()
+				done := make(chan error, 1)
+				go func() { done <- s.Settle(t.Context()) }()
+				time.Sleep(reconnectGrace / 2)
+				synctest.Wait()
+				if got := h.sent(); len(got) != 0 {
+					t.Errorf("before all have come back: %v", got)
+				}
+				var other *Hold
+				if another {
+					other = b.Resume("c", []string{"sh"}, s.Began())
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if got := slices.Contains(h.sent(), "SIGHUP 30"); got == another {
+					t.Errorf("%v", h.sent())
+				}
+				if other != nil {
+					other.End()
+				}
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 func TestACommandThatCannotBeEndedIsAnErrorAndCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *host, b *Book) {
 		s := b.Begin("c", []string{"sh"})

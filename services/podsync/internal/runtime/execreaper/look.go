@@ -121,11 +121,22 @@ func (b *Book) snapshot(l *look) []Session {
 	}
 	l.holds = slices.Clone(l.at.holds)
 	sessions := make([]Session, len(l.holds))
+	gone := func(p Process) bool {
+		start, ok := there[p.PID]
+		return (!ok || start != p.Start) && !b.ends(p)
+	}
 	for i, h := range l.holds {
 		sessions[i] = Session{Began: h.began, Argv: h.argv, Left: h.left}
 		for _, p := range h.certain {
-			if start, ok := there[p.PID]; (!ok || start != p.Start) && !b.ends(p) {
+			if gone(p) {
 				l.roots = append(l.roots, judged{p, h})
+			}
+		}
+	}
+	for _, h := range l.holds {
+		for _, p := range h.likely {
+			if gone(p) && !slices.ContainsFunc(l.roots, func(r judged) bool { return r.same(p) }) {
+				l.roots = append(l.roots, judged{p, nil})
 			}
 		}
 	}
