@@ -118,7 +118,8 @@ func (s *Service) followAddresses(ctx context.Context) error {
 					shown = now
 				}
 			}
-			if (node != nil || s.deps.Client == nil) && s.addressesKnown.CompareAndSwap(false, true) {
+			known := !again && (node != nil || s.deps.Client == nil) && s.addressesKnown.CompareAndSwap(false, true)
+			if s.addressesSought.CompareAndSwap(false, true) || known {
 				s.registry.Recheck()
 			}
 		}
@@ -150,6 +151,9 @@ func (s *Service) findAddresses(ctx context.Context, existing []v1.NodeAddress) 
 	}, nodeaddr.System(), existing)
 	if err != nil {
 		s.deps.Health.Set("node address", false, err.Error())
+		if ips := hostAddresses(existing); len(ips) > 0 && s.addresses.CompareAndSwap(nil, &ips) {
+			s.registry.Recheck() // what the Node says meanwhile
+		}
 		return false
 	}
 	ips := hostAddresses(found)
@@ -202,7 +206,7 @@ func (s *Service) wantedCIDR() string {
 func (s *Service) nodeFacts() worker.Node {
 	r := s.observer.Runtime()
 	return worker.Node{
-		IPs: s.hostIPs(), IPsKnown: s.addressesKnown.Load(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
+		IPs: s.hostIPs(), IPsSought: s.addressesSought.Load(), IPsKnown: s.addressesKnown.Load(), RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage,
 		MaxContainerRestartPeriod: s.cfg.MaxContainerRestartPeriod, FirstContainerRestartPeriod: s.cfg.FirstContainerRestartPeriod,
 		NoRestartRules: s.cfg.NoRestartRules, NoRestartAll: s.cfg.NoRestartAll, NoReadyToStart: s.cfg.NoReadyToStart,
 		Quotas:           resources.Quotas{On: s.cfg.CPUCFSQuota, PeriodMicros: s.cfg.CPUCFSQuotaPeriod.Microseconds()},

@@ -140,9 +140,11 @@ type Service struct {
 	rotator   *logrotate.Rotator
 	collector *imagegc.Collector
 
-	node           atomic.Pointer[v1.Node]
-	addresses      atomic.Pointer[[]string]
-	addressesKnown atomic.Bool // looked for, with the Node object
+	node      atomic.Pointer[v1.Node]
+	addresses atomic.Pointer[[]string]
+	// Whether they were looked for, and whether they were found where the Node object
+	// was known.
+	addressesSought, addressesKnown atomic.Bool
 	// What wakes followNode, readNode and followAddresses.
 	nodeKick, readKick, addressKick chan struct{}
 	// What followNode knows of the cgroups: their Manager, the limits that were

@@ -181,7 +181,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 			if h.protocol == "" {
 				h.protocol = v1.ProtocolTCP
 			}
-			if h.ip == "" || h.ip == "::" {
+			if h.ip == "" { // "::" is all of the other family only
 				h.ip = anyIP
 			}
 			out = append(out, h)

@@ -93,10 +93,16 @@ func Check(ctx context.Context, rootDir string) error {
 // which every kubelet does while it runs.
 func (m machine) noKubelet(ctx context.Context, rootDir string) error {
 	path := filepath.Join(rootDir, "pod-resources", "kubelet.sock")
-	dialer := net.Dialer{Timeout: answerWithin}
-	conn, err := dialer.DialContext(ctx, "unix", path)
+	// Not through a link: whoever may write there could make one to any daemon.
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil //nolint:nilerr // nobody is there
+	}
+	defer func() { _ = unix.Close(fd) }()
+	dialer := net.Dialer{Timeout: answerWithin}
+	conn, err := dialer.DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(fd))
+	if err != nil {
+		return nil //nolint:nilerr // a link, or nobody is there
 	}
 	defer func() { _ = conn.Close() }()
 	log := logr.FromContextOrDiscard(ctx)

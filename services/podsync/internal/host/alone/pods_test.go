@@ -178,3 +178,26 @@ func TestWhoHoldsALockIsReadFromTheKernelsList(t *testing.T) {
 		}
 	}
 }
+
+func TestALinkToASocketOfTheHostIsNoKubelet(t *testing.T) {
+	root, err := os.MkdirTemp("", "alone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	daemon := filepath.Join(root, "containerd.sock") // of the host, not the pod's
+	l, err := net.Listen("unix", daemon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Mkdir(filepath.Join(root, "pod-resources"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(daemon, filepath.Join(root, "pod-resources", "kubelet.sock")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(t.Context(), root); err != nil {
+		t.Errorf("a pod's link keeps the agent out: %v", err)
+	}
+}

@@ -151,7 +151,7 @@ func (p *Limiter) sharesLocked(order Order) bool {
 	if p.waits[order.Namespace] > 0 {
 		others = len(p.waits) > 1
 	}
-	return p.late == 0 && !others || order.Namespace == "" || p.of[order.Namespace] < max(1, p.limit/2)
+	return p.late == 0 && !others || order.Namespace == "" || p.of[order.Namespace] < (p.limit+1)/2
 }
 
 // removeLocked takes a waiter out.

@@ -73,37 +73,49 @@ func nestedOf(mounts []v1.VolumeMount, volume string) []string {
 	return points
 }
 
+// longestPath is the longest path that the kernel takes.
+const longestPath = 4096
+
 // withoutOverlays leaves out what may be a file and is mounted over a file of the volume:
-// the runtime finds that in its place.
+// the runtime finds that in its place. A pod may have thousands of mounts: of each only
+// what lies deepest above it is looked at.
 func withoutOverlays(pod *v1.Pod, mounts []v1.VolumeMount, volume string, isFile func(point string) bool) []v1.VolumeMount {
+	whole, lengths := map[string]bool{}, map[int]bool{}
+	for i := range mounts {
+		if m := &mounts[i]; m.Name == volume && m.SubPath == "" && m.SubPathExpr == "" {
+			at := path.Clean("/" + m.MountPath)
+			whole[at], lengths[len(at)] = true, true
+		}
+	}
+	if len(whole) == 0 {
+		return nil
+	}
+	files := hostFiles(pod)
 	return slices.DeleteFunc(slices.Clone(mounts), func(m v1.VolumeMount) bool {
-		if m.Name == volume && m.SubPath == "" && m.SubPathExpr == "" || !mayBeFile(pod, &m) {
+		part := m.SubPath != "" || m.SubPathExpr != ""
+		at := path.Clean("/" + m.MountPath)
+		if !part && !files[m.Name] || len(at) > longestPath {
 			return false
 		}
-		at := path.Clean("/" + m.MountPath)
-		return slices.ContainsFunc(mounts, func(outer v1.VolumeMount) bool {
-			if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
-				return false
+		for end := strings.LastIndexByte(at, '/'); end >= 0; end = strings.LastIndexByte(at[:end], '/') {
+			if above := max(end, 1); lengths[above] && whole[at[:above]] {
+				return isFile(at[end+1:])
 			}
-			point, below := strings.CutPrefix(at, path.Clean("/"+outer.MountPath)+"/")
-			return below && isFile(point)
-		})
+		}
+		return false
 	})
 }
 
-// mayBeFile says whether what is mounted may be a file: a part of a volume, or a
-// hostPath that is not said to be a directory.
-func mayBeFile(pod *v1.Pod, m *v1.VolumeMount) bool {
-	if m.SubPath != "" || m.SubPathExpr != "" {
-		return true
-	}
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
-		if v.Name != m.Name || v.HostPath == nil {
-			return false
+// hostFiles are the pod's volumes that are something of the host which is not said to
+// be a directory.
+func hostFiles(pod *v1.Pod) map[string]bool {
+	files := map[string]bool{}
+	for i := range pod.Spec.Volumes {
+		if h := pod.Spec.Volumes[i].HostPath; h != nil {
+			files[pod.Spec.Volumes[i].Name] = h.Type == nil || *h.Type != v1.HostPathDirectory && *h.Type != v1.HostPathDirectoryOrCreate
 		}
-		t := v.HostPath.Type
-		return t == nil || *t != v1.HostPathDirectory && *t != v1.HostPathDirectoryOrCreate
-	})
+	}
+	return files
 }
 
 // byElements orders paths so that what lies below one follows it.

@@ -154,6 +154,25 @@ func TestAFileThatIsMountedOverAKeyNeedsNoDirectory(t *testing.T) {
 	}
 }
 
+// Mount paths must differ as they are written, and not as they are meant.
+func TestOfThousandsOfMountsEachIsLookedAtOnce(t *testing.T) {
+	const n = 2000
+	var mounts []v1.VolumeMount
+	for i := range n {
+		mounts = append(mounts, v1.VolumeMount{Name: "outer", MountPath: "/a" + strings.Repeat("/.", i)},
+			v1.VolumeMount{Name: "inner", MountPath: fmt.Sprintf("/a/b/%d", i), SubPath: "s"})
+	}
+	mounts = append(mounts, v1.VolumeMount{Name: "outer", MountPath: "/a/b"}, v1.VolumeMount{Name: "inner", MountPath: "/" + strings.Repeat("a/", longestPath), SubPath: "s"})
+	looks := 0
+	left := withoutOverlays(podWith(), mounts, "outer", func(point string) bool {
+		looks++
+		return !strings.HasPrefix(point, "b/") && strings.HasSuffix(point, "7")
+	})
+	if looks != n || len(left) != len(mounts)-n/10 {
+		t.Errorf("%d looks, %d of %d are left", looks, len(left), len(mounts))
+	}
+}
+
 // f1 is a file.
 func f1(t *testing.T) string {
 	t.Helper()

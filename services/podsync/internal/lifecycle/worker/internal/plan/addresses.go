@@ -61,8 +61,8 @@ func (p *planner) awaitsAddress(v *view) bool {
 	if len(p.s.Node.IPs) > 0 {
 		return false
 	}
-	pods := !p.s.Node.IPsKnown && !p.s.Static &&
-		(p.s.Pod.Spec.HostNetwork || len(p.sandbox.IPs) > 1) // which comes first is the node's to say
+	known := p.s.Node.IPsKnown || p.s.Static && p.s.Node.IPsSought         // the apiserver may be a static pod
+	pods := !known && (p.s.Pod.Spec.HostNetwork || len(p.sandbox.IPs) > 1) // which comes first is the node's to say
 	if !slices.ContainsFunc(v.spec.Env, func(e v1.EnvVar) bool {
 		if e.ValueFrom == nil || e.ValueFrom.FieldRef == nil {
 			return false

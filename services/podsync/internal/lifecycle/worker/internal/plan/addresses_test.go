@@ -85,12 +85,17 @@ func TestAContainerIsNotGivenAnAddressThatIsNotKnownYet(t *testing.T) {
 }
 
 // The apiserver that has the Node's object may be a static pod.
-func TestAStaticPodDoesNotWaitForItsOwnAddress(t *testing.T) {
+func TestAStaticPodWaitsForItsAddressUntilItWasLookedForOnce(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	pod.Spec.HostNetwork = true
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "X", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}}}
 	w := newWorld(pod)
 	w.s.Node.IPs, w.s.Static = nil, true
+	w.settle(time.Minute)
+	if w.newest("a") != nil {
+		t.Error("it was started before anybody looked")
+	}
+	w.s.Node.IPsSought = true
 	w.settle(time.Minute)
 	if w.newest("a") == nil {
 		t.Errorf("it waits: %v", w.out.Waits)

@@ -110,10 +110,11 @@ type ContainerStop struct {
 
 // Node is what of the node a pod's status needs.
 type Node struct {
-	// IPs are the host's addresses, primary first; empty when not yet known. IPsKnown
-	// says that they were looked for where the node's object is known: there are no others.
-	IPs      []string
-	IPsKnown bool
+	// IPs are the host's addresses, primary first; empty when not yet known. IPsSought
+	// says that they were looked for once, IPsKnown that this went well where the node's
+	// object was known: there are no others.
+	IPs                 []string
+	IPsSought, IPsKnown bool
 	// RuntimeName is the prefix of container ids in the status, e.g. containerd.
 	RuntimeName string
 	// FirstContainerRestartPeriod is the first crash-loop back-off; zero means 10 s.
