@@ -231,9 +231,6 @@ func (e *Executor) startFailed(ctx context.Context, t Task, word string, err err
 	return reason.New(word, err)
 }
 
-// shortestStop is the least grace period that a container gets.
-const shortestStop = 2 * time.Second
-
 // killContainer stops a container within its grace period. It takes no place
 // among the stops: the signal is cheap, the rest is waiting for the process, and
 // what waited for a place would be missing from the grace period.
@@ -242,8 +239,7 @@ func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	if !a.Announced {
 		e.announceStop(t)
 	}
-	left := max(podutil.Seconds(a.GraceSeconds), shortestStop)
-	if err := e.deps.Runtime.StopContainer(ctx, a.ID, left); err != nil {
+	if err := e.deps.Runtime.StopContainer(ctx, a.ID, podutil.Seconds(a.GraceSeconds)); err != nil {
 		return e.killFailed(ctx, t, reasonKill, err)
 	}
 	if err := e.sawContainer(ctx, t.UID, a.ID, sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID), podstate.StateExited); err != nil {

@@ -545,14 +545,6 @@ func TestAnOrphansHookIsRunFromItsRecord(t *testing.T) {
 	}
 }
 
-func TestAStopHasTwoSecondsAtLeast(t *testing.T) {
-	h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}}}}
-	kill := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})
-	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r 2s") {
-		t.Errorf("error %v, log %q", err, h.log)
-	}
-}
-
 func TestAStopThatMayTakeForEverIsNotShort(t *testing.T) {
 	h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}}}}
 	kill := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: math.MaxInt64})

@@ -459,7 +459,7 @@ func TestAPreemptedPodWhoseContainersEndWellHasSucceeded(t *testing.T) {
 			if c.Name == "side" {
 				code = exitForAll
 			}
-			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, Cause: podstate.CauseEnd, GraceSeconds: 30, PreStopDone: true}
+			w.s.Stops[c.ID] = asked(w.s.Now, podstate.CauseEnd, 30)
 			w.end(c, code)
 		}
 	}

@@ -84,7 +84,9 @@ func TestAnOrphanRunsThePreStopHookThatItWasMadeWith(t *testing.T) {
 	if got := kinds(Plan(s).Actions); got[podstate.BeginStop] != 1 || got[podstate.KillContainer] != 0 {
 		t.Fatalf("actions %v", got)
 	}
-	s.Stops = map[string]ContainerStop{"c": {Began: start, PreStopDone: true}}
+	stop := asked(start, podstate.CauseEnd, 30)
+	stop.PreStopDone = true
+	s.Stops = map[string]ContainerStop{"c": stop}
 	if got := kinds(Plan(s).Actions); got[podstate.BeginStop] != 0 || got[podstate.KillContainer] != 1 {
 		t.Fatalf("after the hook: %v", got)
 	}

@@ -86,28 +86,6 @@ type State struct {
 	Now time.Time
 }
 
-// Period is a grace period that the pod has had.
-type Period struct {
-	Since   time.Time
-	Seconds int64
-}
-
-// ContainerStop is the stop of one container, under way.
-type ContainerStop struct {
-	// Began is when it was announced.
-	Began time.Time
-	// Cause is why.
-	Cause podstate.Cause
-	// GraceSeconds is the whole period that it was given, the shortest of all;
-	// zero when it was given none.
-	GraceSeconds int64
-	// Until is when the shortest of its periods is over, each from when it was given;
-	// zero: GraceSeconds after it began.
-	Until time.Time
-	// PreStopDone: BeginStop has returned, however the hook ended.
-	PreStopDone bool
-}
-
 // Node is what of the node a pod's status needs.
 type Node struct {
 	// IPs are the host's addresses, primary first; empty when not yet known. IPsSought

@@ -175,14 +175,11 @@ func (w *world) do(a podstate.Action) {
 	case podstate.KeepStop:
 		w.s.StopUnkept = false
 	case podstate.BeginStop:
-		w.s.Stops[a.ID] = ContainerStop{Began: w.s.Now, Cause: a.Cause, GraceSeconds: a.GraceTotalSeconds, PreStopDone: true}
-	case podstate.KillContainer:
-		stop, begun := w.s.Stops[a.ID]
-		if !begun {
-			stop.Began = w.s.Now
-		}
-		stop.Cause, stop.GraceSeconds = a.Cause, a.GraceTotalSeconds
+		stop := w.s.Stops[a.ID].Ask(a, w.s.Now)
+		stop.PreStopDone = true
 		w.s.Stops[a.ID] = stop
+	case podstate.KillContainer:
+		w.s.Stops[a.ID] = w.s.Stops[a.ID].Ask(a, w.s.Now)
 		w.end(w.container(a.ID), w.killCode)
 	case podstate.StopSandbox:
 		w.s.StoppedSandboxes[a.ID] = true
@@ -210,6 +207,11 @@ func (w *world) do(a podstate.Action) {
 	case podstate.DeleteObject:
 		w.s.Cleaned.API = true
 	}
+}
+
+// asked is the stop of a container that was asked to end then, within so many seconds.
+func asked(then time.Time, cause podstate.Cause, seconds int64) ContainerStop {
+	return ContainerStop{}.Ask(podstate.Action{Cause: cause, GraceTotalSeconds: seconds}, then)
 }
 
 func (w *world) drop(id string) {
