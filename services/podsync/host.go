@@ -110,8 +110,8 @@ func (c *cgroups) List() ([]types.UID, error) {
 // shownVolumes are the volumes, of which other services are told.
 type shownVolumes struct{ s *Service }
 
-func (v shownVolumes) Setup(ctx context.Context, pod *v1.Pod) error {
-	err := v.s.volumes.Setup(ctx, pod)
+func (v shownVolumes) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
+	err := v.s.volumes.Setup(ctx, pod, volumes...)
 	rows := podcache.Volumes{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
 	for _, i := range v.s.volumes.Volumes(pod.UID) {
 		rows.Volumes = append(rows.Volumes, podcache.Volume{

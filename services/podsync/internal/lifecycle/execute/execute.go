@@ -74,7 +74,8 @@ type Images interface {
 
 // Volumes makes and ends a pod's volumes; *volume.Set has it.
 type Volumes interface {
-	Setup(ctx context.Context, pod *v1.Pod) error
+	// Setup's error is podstate.VolumeErrors when it is of single volumes.
+	Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error
 	Teardown(ctx context.Context, uid types.UID) error
 	RemovePodDir(uid types.UID) error
 }
@@ -323,7 +324,7 @@ func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
 func (e *Executor) setupVolumes(ctx context.Context, t Task) error {
 	limited, cancel := context.WithTimeout(ctx, e.cfg.SetupTimeout)
 	defer cancel()
-	err := e.deps.Volumes.Setup(limited, t.Pod)
+	err := e.deps.Volumes.Setup(limited, t.Pod, t.Action.Volumes...)
 	if err == nil {
 		return nil
 	}

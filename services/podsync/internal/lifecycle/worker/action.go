@@ -176,13 +176,35 @@ func (w *worker) fail(a podstate.Action, reason string, err error) {
 	if a.Kind == podstate.StartContainer {
 		w.forgetImages(a.Container)
 	}
-	before := w.state.Failures[a.Key]
-	if before.Count == 0 || before.Message != err.Error() {
+	failure := plan.Failure{Reason: reason, Message: err.Error(), At: time.Now(), Away: cri.IsAway(err)}
+	news := false
+	if a.Kind == podstate.SetupVolumes {
+		failed, whole := failedVolumes(failure, err)
+		news = w.state.Volumes.Ended(w.state.Pod, a, failed, whole)
+	} else {
+		before := w.state.Failures[a.Key]
+		news = before.Count == 0 || before.Message != failure.Message
+		failure = failure.After(before, a)
+		w.uncollected(a, failure.Count, err)
+		w.state.Failures[a.Key] = failure
+	}
+	if news {
 		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", reason, "error", short(err.Error()))
 	}
-	failure := plan.Failure{Reason: reason, Message: err.Error(), At: time.Now(), Away: cri.IsAway(err)}.After(before, a)
-	w.uncollected(a, failure.Count, err)
-	w.state.Failures[a.Key] = failure
+}
+
+// failedVolumes are the failures of single volumes, or that of all of them.
+func failedVolumes(f plan.Failure, err error) (failed map[string]plan.Failure, whole *plan.Failure) {
+	var single podstate.VolumeErrors
+	if !errors.As(err, &single) {
+		return nil, &f
+	}
+	failed = make(map[string]plan.Failure, len(single))
+	for _, e := range single {
+		f.Message = e.Error()
+		failed[e.Volume] = f
+	}
+	return failed, nil
 }
 
 // uncollected tells of what is dead and cannot be removed: it takes the node's
@@ -220,9 +242,7 @@ func (w *worker) succeeded(o outcome) {
 	case podstate.PullImage:
 		w.state.Images[a.Object] = plan.Image{Spec: o.image, Ref: r.ImageRef, RestartCount: a.Attempt}
 	case podstate.SetupVolumes:
-		if w.state.Pod != nil {
-			w.state.Volumes.Done(w.state.Pod, a.Version)
-		}
+		w.state.Volumes.Ended(w.state.Pod, a, nil, nil)
 	case podstate.KeepStop:
 		w.state.StopUnkept = false
 	case podstate.StopSandbox:

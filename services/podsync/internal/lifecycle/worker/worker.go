@@ -274,6 +274,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 	if !equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
 		// What failed because of the old spec need not wait.
 		clear(w.state.Failures)
+		w.state.Volumes.ForgetFailures()
 		w.lacking(old, pod)
 	}
 }
@@ -334,11 +335,12 @@ func sameInVolumes(a, b *v1.Pod) bool {
 // retryNow lets what failed be tried at once.
 func (w *worker) retryNow() {
 	for k, f := range w.state.Failures {
-		if k.Kind == podstate.SetupVolumes || k.Kind == podstate.StartContainer || k.Kind == podstate.MakeSandbox {
+		if k.Kind == podstate.StartContainer || k.Kind == podstate.MakeSandbox {
 			f.At = time.Time{}
 			w.state.Failures[k] = f
 		}
 	}
+	w.state.Volumes.TryAgain()
 }
 
 // withHooks puts into the observation what only this process knows: how

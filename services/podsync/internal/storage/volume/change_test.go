@@ -1,12 +1,15 @@
 package volume
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestAChangedObjectReachesItsFileAtOnce(t *testing.T) {
@@ -73,6 +76,32 @@ func TestATokenIsRenewedWhenItIsDue(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// A volume that is tried again alone leaves the others, and when they are due, as
+// they are.
+func TestTheVolumesThatAreNamedAreSetUpAndNoOthers(t *testing.T) {
+	f := newFixture(t)
+	token := v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+	}}}}
+	pod := podWith(token, configMapVolume("late", "m"), configMapVolume("absent", "n"))
+	var failed podstate.VolumeErrors
+	if err := f.set.Setup(t.Context(), pod, "", "token", "late", "absent"); !errors.As(err, &failed) || len(failed) != 2 || failed[0].Volume != "late" || failed[1].Volume != "absent" {
+		t.Fatalf("error %v", err)
+	}
+	st := f.set.state(pod.UID)
+	due := st.next
+	f.objects.setMap("m", map[string]string{"k": "x"})
+	if err := f.set.Setup(t.Context(), pod, "", "late"); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.files(t, "token")["token"]; got != "token-1" || due.IsZero() || !st.next.Equal(due) {
+		t.Errorf("token %s, due %s, before %s", got, st.next, due)
+	}
+	if f.files(t, "late")["k"] != "x" || st.failed["late"] || !st.failed["absent"] {
+		t.Errorf("failed %v", st.failed)
+	}
 }
 
 // A machine that sleeps lets no timer run on, and its clock jumps when it wakes.

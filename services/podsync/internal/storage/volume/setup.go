@@ -2,16 +2,15 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
@@ -23,10 +22,10 @@ type result struct {
 	err     error
 }
 
-// Setup makes all volumes of pod, in parallel. It is idempotent, and also the
-// way to tell of a pod's new labels or annotations. The error names each
-// failing volume: `MountVolume.SetUp failed for volume "v" : …`.
-func (s *Set) Setup(ctx context.Context, pod *v1.Pod) error {
+// Setup makes volumes of pod, in parallel: those that are named, or all of them. It
+// is idempotent, and also the way to tell of a pod's new labels or annotations. The
+// error is podstate.VolumeErrors, unless it is of something before all volumes.
+func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 	if err := component("pod UID", string(pod.UID)); err != nil {
 		return err
 	}
@@ -36,8 +35,12 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod) error {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer leave()
-	results := s.setupAll(ctx, pod, func(*v1.Volume) bool { return true })
-	return s.record(st, pod, results)
+	chosen := make(map[string]bool, len(volumes))
+	for _, name := range volumes {
+		chosen[name] = true
+	}
+	results := s.setupAll(ctx, pod, func(v *v1.Volume) bool { return len(volumes) == 0 || chosen[v.Name] })
+	return s.record(st, pod, results, true)
 }
 
 // atOnce is how many volumes of a pod are set up at once: the files of each are held
@@ -72,27 +75,22 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 	return results
 }
 
-// record keeps what was set up and plans the next refresh.
-func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error {
-	var failures []error
+// record keeps what was set up and plans the next refresh. That of a volume which
+// stands, and could not be made anew, stays failed or not as Setup has left it.
+func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result, setup bool) error {
+	var failed podstate.VolumeErrors
 	var next time.Time
 	s.mu.Lock()
 	st.pod = pod
-	st.failed = false
 	for i := range pod.Spec.Volumes {
 		name := pod.Spec.Volumes[i].Name
-		r, done := results[name]
-		switch {
-		case !done:
-			continue
-		case r.err != nil:
-			st.failed = true
-			failures = append(failures, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", name, r.err))
-			continue
+		if r, done := results[name]; done {
+			if err := st.recorded(name, r, setup); err != nil {
+				failed = append(failed, err)
+			}
 		}
-		st.paths[name] = r.path
-		if !r.refresh.IsZero() && (next.IsZero() || r.refresh.Before(next)) {
-			next = r.refresh
+		if at := st.renewal[name]; !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
 		}
 	}
 	st.next = next
@@ -100,33 +98,28 @@ func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error
 	if !next.IsZero() {
 		s.refreshAt(pod.UID, time.Now().Add(max(time.Until(next), time.Second)))
 	}
-	return list(failures)
+	return failed.OrNil()
 }
 
-// list joins errors in one line, the first ones when they are many.
-func list(errs []error) error {
-	if len(errs) <= 1 {
-		return errors.Join(errs...)
+// recorded keeps how one volume was made. One that could not be is renewed by whoever
+// tries again, not by the clock.
+func (st *podState) recorded(name string, r result, setup bool) *podstate.VolumeError {
+	delete(st.renewal, name)
+	if setup {
+		delete(st.failed, name)
 	}
-	named := errs[:min(len(errs), mostFailed)]
-	texts := make([]string, len(named))
-	for i, err := range named {
-		texts[i] = err.Error()
+	if r.err != nil {
+		if setup {
+			st.failed[name] = true
+		}
+		return &podstate.VolumeError{Volume: name, Err: r.err}
 	}
-	text := strings.Join(texts, "; ")
-	if more := len(errs) - len(named); more > 0 {
-		text += fmt.Sprintf("; and %d more volumes failed", more)
+	st.paths[name] = r.path
+	if !r.refresh.IsZero() {
+		st.renewal[name] = r.refresh
 	}
-	return &failures{text: text, errs: named}
+	return nil
 }
-
-type failures struct {
-	text string
-	errs []error
-}
-
-func (f *failures) Error() string   { return f.text }
-func (f *failures) Unwrap() []error { return f.errs }
 
 // setup makes one volume.
 func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, time.Time, error) {

@@ -77,7 +77,7 @@ func (p *planner) asksForAll(v *view, c *podstate.Container) bool {
 // when starts are one pass that nothing interrupts. One that cannot start is
 // not waited for.
 func (p *planner) unfinishedStarts() bool {
-	if _, failed := p.s.Failures[podstate.Key{Kind: podstate.SetupVolumes}]; failed || p.sandbox == nil {
+	if p.s.Volumes.fails() || p.sandbox == nil {
 		return false
 	}
 	begun, missing := false, false

@@ -16,7 +16,7 @@ func crashing(pod *v1.Pod, more ...podstate.Container) State {
 	return State{
 		Pod: pod, UID: pod.UID, Now: start.Add(time.Hour), Admission: podstate.Admission{Decision: podstate.Admitted},
 		Node:    Node{NetworkReady: true, RuntimeName: "containerd"},
-		Volumes: Volumes{SetUp: map[string]int{"": 0}},
+		Volumes: Volumes{Of: map[string]Volume{"": {SetUp: true}}},
 		Observed: podstate.Observed{
 			Known:     true,
 			Sandboxes: []podstate.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, CreatedAt: start}},

@@ -43,21 +43,32 @@ func (p *planner) underWay() {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
 	})
 	for _, a := range actions {
+		if a.Kind == podstate.SetupVolumes {
+			p.settingUp(a)
+			continue
+		}
 		reason, todo := p.doing(a)
 		if f, failed := p.s.Failures[a.Key]; failed && reason != "" {
-			reason = fmt.Sprintf("%s (try %d); the last try failed: %s", reason, f.Count+1, f.Message)
-			todo = advice(a.Kind, f)
+			reason, todo = again(reason, f), advice(a.Kind, f)
 		}
 		if reason != "" {
-			p.out.Waits = append(p.out.Waits, podstate.Wait{
-				Kind: p.kindOf(a), Object: p.objectOf(a), Action: a.Key, Reason: reason, Advice: todo,
-			})
+			p.waitFor(a, p.objectOf(a), reason, todo)
 		}
 	}
 	if p.end == nil && p.s.Pod != nil {
 		p.waitInit()
 		p.waitGates()
 	}
+}
+
+// waitFor says that the pod waits for an action.
+func (p *planner) waitFor(a podstate.Action, object, reason, advice string) {
+	p.out.Waits = append(p.out.Waits, podstate.Wait{Kind: p.kindOf(a), Object: object, Action: a.Key, Reason: reason, Advice: advice})
+}
+
+// again is what is done once more after a failure.
+func again(what string, f Failure) string {
+	return fmt.Sprintf("%s (try %d); the last try failed: %s", what, f.Count+1, f.Message)
 }
 
 // kindOf is the class of a running action: a container that is killed to start

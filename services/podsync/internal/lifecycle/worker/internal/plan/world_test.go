@@ -27,6 +27,8 @@ type world struct {
 	runs time.Duration
 	// fail makes an action fail; nil never does.
 	fail func(podstate.Action) *Failure
+	// volumes says which volumes fail to be set up; nil for none.
+	volumes func(podstate.Action) map[string]Failure
 	// resize carries out what belongs to a resize; false for all else.
 	resize func(podstate.Action) bool
 	// killCode is the exit code of containers that are killed.
@@ -141,6 +143,10 @@ func (w *world) do(a podstate.Action) {
 	if w.fail != nil {
 		if f := w.fail(a); f != nil {
 			f.At = w.s.Now
+			if a.Kind == podstate.SetupVolumes {
+				w.s.Volumes.Ended(w.s.Pod, a, nil, f)
+				return
+			}
 			w.s.Failures[a.Key] = f.After(w.s.Failures[a.Key], a)
 			if a.Kind == podstate.StartContainer {
 				delete(w.s.Images, a.Container)
@@ -162,7 +168,11 @@ func (w *world) do(a podstate.Action) {
 		}
 		w.s.Images[a.Object] = img
 	case podstate.SetupVolumes:
-		w.s.Volumes.Done(w.s.Pod, a.Version)
+		var failed map[string]Failure
+		if w.volumes != nil {
+			failed = w.volumes(a)
+		}
+		w.s.Volumes.Ended(w.s.Pod, a, failed, nil)
 	case podstate.MakeSandbox:
 		w.next++
 		if w.ips == nil {
