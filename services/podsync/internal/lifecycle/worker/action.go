@@ -61,7 +61,7 @@ func (w *worker) launch(a podstate.Action) {
 		result, err := w.reg.deps.Executor.Do(life, timeline.Within(ctx, f.step), task)
 		o := outcome{action: a, image: image, result: result, err: err, cancelled: ctx.Err() != nil}
 		cancel()
-		w.tell(func(in *inbox) { in.done = append(in.done, o) })
+		w.inbox.tell(func(in *told) { in.done = append(in.done, o) })
 	})
 }
 
@@ -100,7 +100,7 @@ func aboutID(k podstate.Kind) bool {
 
 // hooked is told by actions how a postStart hook stands.
 func (w *worker) hooked(id string, h podstate.Hook) {
-	w.tell(func(in *inbox) {
+	w.inbox.tell(func(in *told) {
 		if in.hooks == nil {
 			in.hooks = map[string]podstate.Hook{}
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -54,7 +55,7 @@ func (w *worker) admit() {
 		return
 	}
 	if len(w.state.Observed.Sandboxes) > 0 || w.begun || podutil.TerminalPhase(w.state.Pod.Status.Phase) {
-		if had, ok := w.reg.accept(w, waitedSince(&w.state.Reported)); ok {
+		if had, ok := w.reg.accept(w.uid, waitedSince(&w.state.Reported)); ok {
 			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
 			w.state.Admission = podstate.Admission{Decision: podstate.Admitted}
 			w.resume(had)
@@ -67,7 +68,7 @@ func (w *worker) admit() {
 	if w.admitAt.IsZero() {
 		w.admitAt = time.Now()
 	}
-	a, asked := w.reg.admit(w, Question{Pod: w.desired, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
+	a, asked := w.reg.admit(w.uid, Question{Pod: w.desired, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
 	waited := time.Since(w.admitAt)
 	if !asked {
 		w.admitAt = time.Time{} // whoever holds it back wakes it
@@ -104,14 +105,15 @@ func (w *worker) admitAgain() time.Time {
 
 // admit asks admission for a worker's pod, with all others that count, and
 // stops those that must make room. asked is false while the pod is held back.
-func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked bool) {
+func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.holdLocked(w); w.held {
+	w := r.pods[uid]
+	if r.holdLocked(w); w.keptBack {
 		return podstate.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
 	}
 	q.Leaving, q.Gone = map[types.UID]bool{}, map[types.UID]bool{}
-	for uid, other := range r.workers {
+	for uid, other := range r.pods {
 		if other == w || other.pod == nil || other.stopped && !other.mayComeBackLocked(w) || !other.countsLocked() && !(other.claiming && !critical(w)) {
 			continue
 		}
@@ -130,11 +132,11 @@ func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked boo
 	}
 	w.claiming = answer.Decision == podstate.AdmissionPending && answer.Reason == reasonPreempting
 	for _, p := range answer.Preempt {
-		other := r.workers[p.UID]
+		other := r.pods[p.UID]
 		if other == nil || other.leaving || other.pod == nil {
 			continue
 		}
-		w.log.Info("Stopping a pod to make room for this one", "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
+		logr.FromContextOrDiscard(r.life).Info("Stopping a pod to make room for this one", "podUID", uid, "pod", q.Pod.Namespace+"/"+q.Pod.Name, "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
 		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
 		r.deps.Metrics.preempted(p.Signal)
 		other.preempted = true
@@ -147,7 +149,7 @@ func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked boo
 // again by the next podsync: the apiserver does not know its end yet, and nobody else
 // does. Its room is not given away until then. A static pod does not wait for that: it
 // may be the apiserver.
-func (w *worker) mayComeBackLocked(instead *worker) bool {
+func (w *held) mayComeBackLocked(instead *held) bool {
 	if !w.preempted || w.source != apiSource || instead.source != apiSource || !critical(instead) {
 		return false
 	}
@@ -158,7 +160,7 @@ func (w *worker) mayComeBackLocked(instead *worker) bool {
 // free is its own: no ordinary pod may take it meanwhile.
 const reasonPreempting = "Preempting"
 
-func critical(w *worker) bool {
+func critical(w *held) bool {
 	return w.source != apiSource || w.pod.Spec.Priority != nil && *w.pod.Spec.Priority >= systemCritical
 }
 
@@ -166,7 +168,7 @@ func critical(w *worker) bool {
 // in this life of the process or, as its status, the runtime or the checkpoint of
 // allocations shows, in an earlier one. One that has ended uses nothing, unless
 // somebody else has written that and it runs.
-func (w *worker) countsLocked() bool {
+func (w *held) countsLocked() bool {
 	o, there := w.reg.observed[w.uid]
 	if podutil.TerminalPhase(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
 		return false
@@ -186,10 +188,11 @@ func running(c podstate.Container) bool {
 // accept notes that a pod was admitted in a previous run, and
 // returns what it was allocated there: from here on it may be allocated something
 // else at any time.
-func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok bool) {
+func (r *Registry) accept(uid types.UID, since time.Time) (had resize.Allocation, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.held {
+	w := r.pods[uid]
+	if w.keptBack {
 		return resize.Allocation{}, false
 	}
 	w.admission = podstate.Admitted
@@ -204,7 +207,7 @@ func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok
 func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.workers[uid]
+	w := r.pods[uid]
 	if w == nil || w.pod == nil {
 		return false
 	}
@@ -213,15 +216,15 @@ func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 }
 
 // goOnEndingLocked goes on with what a previous run has decided.
-func (w *worker) goOnEndingLocked() {
+func (w *held) goOnEndingLocked() {
 	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !podutil.TerminalPhase(w.pod.Status.Phase) {
 		w.leaving = true
-		w.tell(func(in *inbox) { in.stop, in.stopKept = stop, true })
+		w.inbox.tell(func(in *told) { in.stop, in.stopKept = stop, true })
 	}
 }
 
 // stopLocked tells a worker to end its pod.
-func (w *worker) stopLocked(stop podstate.Stop) {
+func (w *held) stopLocked(stop podstate.Stop) {
 	w.leaving = true
-	w.tell(func(in *inbox) { in.stop = &stop })
+	w.inbox.tell(func(in *told) { in.stop = &stop })
 }

@@ -113,7 +113,7 @@ func TestAPodWhoseSandboxIsListedAndNotLookedAtYetCounts(t *testing.T) {
 		"it has ended":        {&podstate.Observed{}, v1.PodFailed, false},
 	} {
 		r := New(Config{}, Deps{})
-		w := newWorker(r, "u", 1)
+		w, _ := newHeld(r, "u", 1)
 		w.pod = newPod("p", v1.Container{})
 		w.pod.Status.Phase = tc.phase
 		if tc.observed != nil {
@@ -149,7 +149,7 @@ func TestAPodThatHasEndedIsNotCounted(t *testing.T) {
 				r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
 				r.reg.Ready("api")
 				synctest.Wait()
-				r.reg.begin = func(*worker) {} // the moment before a worker has told that its pod is stopped
+				r.reg.begin = func(*held) {} // the moment before a worker has told that its pod is stopped
 				other, fresh := newPod("other", v1.Container{Image: "app:1"}), newPod("fresh", v1.Container{Image: "app:1"})
 				other.Status = tc.status
 				r.reg.Set(other, "api")
@@ -165,9 +165,9 @@ func TestAPodThatHasEndedIsNotCounted(t *testing.T) {
 					return Answer{Admission: podstate.Admission{Decision: podstate.AdmissionPending}}
 				}
 				if taken {
-					r.reg.accept(r.reg.workers[other.UID], time.Time{})
+					r.reg.accept(other.UID, time.Time{})
 				}
-				r.reg.admit(r.reg.workers[fresh.UID], Question{Pod: fresh})
+				r.reg.admit(fresh.UID, Question{Pod: fresh})
 				if counted != tc.want {
 					t.Errorf("%s, taken over %v: counted %v, want %v", name, taken, counted, tc.want)
 				}

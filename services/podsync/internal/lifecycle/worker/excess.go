@@ -87,10 +87,10 @@ func (r *Registry) thinLocked() {
 		return
 	}
 	now := excess(r.observed, *r.cfg.MaxDead, r.excess)
-	for uid, w := range r.workers {
+	for uid, w := range r.pods {
 		ids := now[uid]
 		if !maps.Equal(ids, r.excess[uid]) {
-			w.tell(func(in *inbox) { in.excess = &ids })
+			w.inbox.tell(func(in *told) { in.excess = &ids })
 		}
 	}
 	r.excess = now

@@ -20,7 +20,7 @@ func (w *worker) publish(out plan.Output) {
 	w.keepSince(out.Waits)
 	if out.Stopped != w.ended {
 		w.ended = out.Stopped
-		w.reg.note(w, out.Stopped)
+		w.reg.note(w.uid, out.Stopped)
 	}
 	if w.state.Pod == nil {
 		return
@@ -71,9 +71,7 @@ func (w *worker) keepSince(waits []podstate.Wait) {
 		}
 	}
 	if !slices.Equal(w.waits, waits) {
-		w.mu.Lock()
-		w.shownWaits = waits
-		w.mu.Unlock()
+		w.inbox.show(waits)
 	}
 	w.waits = waits
 }

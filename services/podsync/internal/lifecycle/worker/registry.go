@@ -155,7 +155,7 @@ type Deps struct {
 	InDoubt func(pods []string)
 }
 
-// Registry keeps one worker per pod. It implements source.Sink and
+// Registry keeps what is held of each pod and lets its worker work. It implements source.Sink and
 // observe.Sink. Safe for concurrent use.
 type Registry struct {
 	cfg  Config
@@ -164,7 +164,7 @@ type Registry struct {
 	mu       sync.Mutex
 	life     context.Context // nil before Run
 	seq      uint64
-	workers  map[types.UID]*worker
+	pods     map[types.UID]*held
 	observed map[types.UID]podstate.Observed
 	// ended holds pods whose worker is done and whose source has not said yet
 	// that they are gone.
@@ -183,7 +183,7 @@ type Registry struct {
 	closed   bool
 
 	// begin lets a worker work; a test looks at what it begins with.
-	begin   func(*worker)
+	begin   func(*held)
 	running sync.WaitGroup
 }
 
@@ -209,13 +209,13 @@ func New(cfg Config, deps Deps) *Registry {
 	}
 	r := &Registry{
 		cfg: cfg, deps: deps,
-		workers:  map[types.UID]*worker{},
+		pods:     map[types.UID]*held{},
 		observed: map[types.UID]podstate.Observed{},
 		ended:    map[types.UID]bool{},
 		ready:    map[string]bool{},
 		doubts:   map[string]bool{},
 	}
-	r.begin = func(w *worker) {
+	r.begin = func(w *held) {
 		life := r.life
 		r.running.Go(func() { w.run(life) })
 	}
@@ -227,7 +227,7 @@ func New(cfg Config, deps Deps) *Registry {
 func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.life = ctx
-	for _, w := range r.workers {
+	for _, w := range r.pods {
 		r.startLocked(w)
 	}
 	r.mu.Unlock()
@@ -241,7 +241,7 @@ func (r *Registry) Run(ctx context.Context) error {
 }
 
 // startLocked lets a worker work.
-func (r *Registry) startLocked(w *worker) {
+func (r *Registry) startLocked(w *held) {
 	if r.life == nil || r.closed || w.working {
 		return
 	}
@@ -260,14 +260,13 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		}
 		delete(r.ended, pod.UID)
 	}
-	w := r.workers[pod.UID]
+	w := r.pods[pod.UID]
 	switch {
 	case w == nil:
 		w = r.addLocked(pod.UID)
 		w.pod, w.source = pod, src
 		r.holdLocked(w)
-		// Before it works: without a pod it would begin to end one.
-		w.tell(func(in *inbox) { in.pod = pod })
+		w.givePod(pod) // before it works: without a pod it would begin to end one
 		w.goOnEndingLocked()
 		r.startLocked(w)
 		return
@@ -285,7 +284,7 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 			r.askAgainLocked() // whoever needs its room may have waited for this
 		}
 	}
-	w.tell(func(in *inbox) { in.pod = pod })
+	w.givePod(pod)
 }
 
 // Remove implements source.Sink.
@@ -293,7 +292,7 @@ func (r *Registry) Remove(uid types.UID, src string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.ended, uid)
-	w := r.workers[uid]
+	w := r.pods[uid]
 	switch {
 	case w == nil:
 		return
@@ -304,7 +303,7 @@ func (r *Registry) Remove(uid types.UID, src string) {
 		return
 	}
 	w.gone = true
-	w.tell(func(in *inbox) { in.removed = true })
+	w.inbox.tell(func(in *told) { in.removed = true })
 }
 
 // Ready implements source.Sink.
@@ -333,8 +332,8 @@ func (r *Registry) Observe(uid types.UID, o podstate.Observed) {
 	} else {
 		r.observed[uid] = o
 	}
-	if w := r.workers[uid]; w != nil {
-		w.tell(func(in *inbox) { in.observed = &o })
+	if w := r.pods[uid]; w != nil {
+		w.inbox.tell(func(in *told) { in.observed = &o })
 	} else if r.sweeping {
 		r.unknownLocked(uid)
 	}
@@ -349,9 +348,9 @@ func (r *Registry) Observe(uid types.UID, o podstate.Observed) {
 func (r *Registry) RuntimeSeen() {
 	r.mu.Lock()
 	r.seen = true
-	for uid, w := range r.workers {
+	for uid, w := range r.pods {
 		o := r.currentLocked(uid)
-		w.tell(func(in *inbox) { in.observed = &o })
+		w.inbox.tell(func(in *told) { in.observed = &o })
 	}
 	r.mu.Unlock()
 	r.sweep()
@@ -373,8 +372,8 @@ func (r *Registry) Recheck() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settleLocked(nil, triggerNode)
-	for _, w := range r.workers {
-		w.tell(func(*inbox) {})
+	for _, w := range r.pods {
+		w.inbox.ring()
 	}
 }
 
@@ -396,22 +395,22 @@ func (r *Registry) sweep() {
 		return
 	}
 	r.sweeping = true
-	known := func(uid types.UID) bool { return r.workers[uid] != nil || r.doubtedLocked(uid) }
+	known := func(uid types.UID) bool { return r.pods[uid] != nil || r.doubtedLocked(uid) }
 	r.deps.Allocations.Prune(known)
 	r.deps.Ends.Prune(known)
 	r.deps.Standing.Prune(known)
 	if r.deps.AllKnown != nil {
 		r.deps.AllKnown(known)
 	}
-	pods, life := len(r.workers), r.life
+	pods, life := len(r.pods), r.life
 	for uid := range r.observed {
-		if r.workers[uid] == nil {
+		if r.pods[uid] == nil {
 			r.unknownLocked(uid)
 		}
 	}
 	r.deps.Mirrors.AllKnown()
 	r.sayDoubtedLocked()
-	logr.FromContextOrDiscard(life).Info("All sources and the runtime were seen", "pods", pods, "podsThatNoSourceKnows", len(r.workers)-pods)
+	logr.FromContextOrDiscard(life).Info("All sources and the runtime were seen", "pods", pods, "podsThatNoSourceKnows", len(r.pods)-pods)
 	if r.deps.OnDisk != nil {
 		r.running.Go(func() { r.sweepDisk(life) })
 	}
@@ -424,7 +423,7 @@ func (r *Registry) sweepDisk(life context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, uid := range disk {
-		if r.workers[uid] == nil && !r.doubtedLocked(uid) {
+		if r.pods[uid] == nil && !r.doubtedLocked(uid) {
 			r.orphanLocked(uid)
 		}
 	}
@@ -437,15 +436,17 @@ func (r *Registry) orphanLocked(uid types.UID) {
 	r.startLocked(r.addLocked(uid))
 }
 
-// addLocked makes a worker.
-func (r *Registry) addLocked(uid types.UID) *worker {
+// addLocked makes a pod's worker.
+func (r *Registry) addLocked(uid types.UID) *held {
 	r.seq++
-	w := newWorker(r, uid, r.seq)
-	r.workers[uid] = w
+	w, _ := newHeld(r, uid, r.seq)
+	r.pods[uid] = w
 	o := r.currentLocked(uid)
-	w.in.observed = &o
-	if ids, ok := r.excess[uid]; ok {
-		w.in.excess = &ids
-	}
+	ids, some := r.excess[uid]
+	w.inbox.tell(func(in *told) {
+		if in.observed = &o; some {
+			in.excess = &ids
+		}
+	})
 	return w
 }

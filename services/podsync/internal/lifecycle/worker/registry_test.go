@@ -285,7 +285,7 @@ func TestAPodThatComesBackWhileItsFormerLifeEndsRunsAfterIt(t *testing.T) {
 
 func TestWhatFailedOfAContainerIsForgottenWithIt(t *testing.T) {
 	r := &Registry{deps: Deps{Timelines: timeline.NewBook()}}
-	w := newWorker(r, "u", 1)
+	_, w := newHeld(r, "u", 1)
 	w.state.Observed = podstate.Observed{
 		Sandboxes: []podstate.Sandbox{{ID: "s"}}, Containers: []podstate.Container{{ID: "c"}},
 	}

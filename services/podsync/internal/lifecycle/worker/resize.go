@@ -54,27 +54,28 @@ type grant struct {
 }
 
 // allotLocked notes what a pod that is admitted has.
-func (w *worker) allotLocked(a resize.Allocation, generation int64) {
+func (w *held) allotLocked(a resize.Allocation, generation int64) {
 	w.grant = grant{known: true, allocated: a, generation: generation, pod: a.Apply(w.pod), since: w.pendingSince}
 }
 
 // regrantLocked keeps grant.pod at the newest pod.
-func (w *worker) regrantLocked() {
+func (w *held) regrantLocked() {
 	if w.grant.known && w.pod != nil {
 		w.grant.pod = w.grant.allocated.Apply(w.pod)
 	}
 }
 
 // resizingLocked says whether the pod is to have something else than it has.
-func (w *worker) resizingLocked() bool {
+func (w *held) resizingLocked() bool {
 	return w.grant.known && w.grant.pod != w.pod && w.admission == podstate.Admitted && !w.stopped && !w.gone &&
 		w.pod != nil && w.pod.DeletionTimestamp == nil
 }
 
-// resizeState is what has been decided of a worker's pod. The lock is not held.
-func (r *Registry) resizeState(w *worker, again bool) grant {
+// resizeState is what has been decided of a pod's resources.
+func (r *Registry) resizeState(uid types.UID, again bool) grant {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	w := r.pods[uid]
 	switch {
 	case !w.resizingLocked():
 		w.grant.pending, w.grant.asked, w.grant.since = nil, nil, time.Time{}
@@ -89,20 +90,20 @@ func (r *Registry) resizeState(w *worker, again bool) grant {
 // settleLocked decides on all resizes that wait, in their order, until none of them can
 // be allocated: one that is may make room for others. asking knows by itself that it
 // has been decided on; nil when nobody asks.
-func (r *Registry) settleLocked(asking *worker, trigger string) {
+func (r *Registry) settleLocked(asking *held, trigger string) {
 	for r.settleOne(asking, trigger) {
 		trigger = triggerResized
 	}
 }
 
-func (r *Registry) settleOne(asking *worker, trigger string) bool {
-	var waiting []*worker
-	for _, w := range r.workers {
+func (r *Registry) settleOne(asking *held, trigger string) bool {
+	var waiting []*held
+	for _, w := range r.pods {
 		if w.resizingLocked() {
 			waiting = append(waiting, w)
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *worker) int { return resize.Compare(a.turn(), b.turn()) })
+	slices.SortFunc(waiting, func(a, b *held) int { return resize.Compare(a.turn(), b.turn()) })
 	for _, w := range waiting {
 		pending := r.deps.Resize(ResizeQuestion{Pod: w.pod, Allocated: w.grant.pod, Static: w.source != apiSource, Active: r.activeLocked(w)})
 		if pending == nil {
@@ -110,7 +111,7 @@ func (r *Registry) settleOne(asking *worker, trigger string) bool {
 			w.allotLocked(resize.Of(w.pod), w.pod.Generation)
 			w.grant.since = time.Time{}
 			if w != asking {
-				w.tell(func(*inbox) {})
+				w.inbox.ring()
 			}
 			return true
 		}
@@ -123,7 +124,7 @@ func (r *Registry) settleOne(asking *worker, trigger string) bool {
 
 // defersLocked notes that a resize has to wait, or can never be, and says whether that
 // is news.
-func (w *worker) defersLocked(pending *podstate.ResizePending, tell bool) bool {
+func (w *held) defersLocked(pending *podstate.ResizePending, tell bool) bool {
 	pending.Generation = w.pod.Generation
 	if w.grant.since.IsZero() {
 		w.grant.since = time.Now()
@@ -131,20 +132,20 @@ func (w *worker) defersLocked(pending *podstate.ResizePending, tell bool) bool {
 	changed := w.grant.pending == nil || *w.grant.pending != *pending
 	w.grant.pending, w.grant.asked = pending, w.pod
 	if changed && tell {
-		w.tell(func(*inbox) {})
+		w.inbox.ring()
 	}
 	return changed
 }
 
-func (w *worker) turn() resize.Waiting {
+func (w *held) turn() resize.Waiting {
 	return resize.Waiting{Desired: w.pod, Allocated: w.grant.pod, Since: w.grant.since}
 }
 
 // activeLocked are the other pods that others must reckon with, with what they are
 // allocated.
-func (r *Registry) activeLocked(w *worker) []*v1.Pod {
+func (r *Registry) activeLocked(w *held) []*v1.Pod {
 	var pods []*v1.Pod
-	for _, other := range r.workers {
+	for _, other := range r.pods {
 		if other != w && other.pod != nil && !other.stopped && (other.countsLocked() || other.claiming) {
 			pods = append(pods, other.allocatedLocked())
 		}
@@ -153,7 +154,7 @@ func (r *Registry) activeLocked(w *worker) []*v1.Pod {
 }
 
 // allocatedLocked is the pod with what it is allocated.
-func (w *worker) allocatedLocked() *v1.Pod {
+func (w *held) allocatedLocked() *v1.Pod {
 	switch {
 	case w.grant.known:
 		return w.grant.pod
@@ -168,11 +169,11 @@ func (w *worker) allocatedLocked() *v1.Pod {
 // kept of it, or else what its sandbox was made with. Where the former was lost,
 // or the sandbox is, its status says it. A pod of which nothing says it has what its
 // spec asks for.
-func (w *worker) formerLocked() (a resize.Allocation, generation int64) {
+func (w *held) formerLocked() (a resize.Allocation, generation int64) {
 	if e, ok := w.reg.deps.Allocations.Get(w.uid); ok {
 		return e.Allocation, e.Generation
 	}
-	made, at, known := w.allocatedBySandboxLocked()
+	made, at, known := w.reg.allocatedBySandboxLocked(w.uid)
 	if known && !w.reg.deps.Allocations.Lost(at) {
 		return made, 0
 	}
@@ -187,20 +188,25 @@ func (w *worker) formerLocked() (a resize.Allocation, generation int64) {
 
 // allocatedBySandboxLocked is what the pod's newest sandbox was made for, and when; at
 // no time where there is none.
-func (w *worker) allocatedBySandboxLocked() (a resize.Allocation, made time.Time, known bool) {
-	if o := w.reg.currentLocked(w.uid); len(o.Sandboxes) > 0 {
+func (r *Registry) allocatedBySandboxLocked(uid types.UID) (a resize.Allocation, made time.Time, known bool) {
+	if o := r.currentLocked(uid); len(o.Sandboxes) > 0 {
 		a, known = resize.Decode(o.Sandboxes[0].Allocated)
 		return a, o.Sandboxes[0].CreatedAt, known
 	}
 	return resize.Allocation{}, time.Time{}, false
 }
 
+// allocatedBySandbox is the same.
+func (r *Registry) allocatedBySandbox(uid types.UID) (a resize.Allocation, made time.Time, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.allocatedBySandboxLocked(uid)
+}
+
 // resume takes up what a previous run had allocated, a. Whether
 // that was carried out to its end, the status says that it had told.
 func (w *worker) resume(a resize.Allocation) {
-	w.reg.mu.Lock()
-	made, at, known := w.allocatedBySandboxLocked()
-	w.reg.mu.Unlock()
+	made, at, known := w.reg.allocatedBySandbox(w.uid)
 	e, resized := w.reg.deps.Allocations.Get(w.uid)
 	switch {
 	case resized:
@@ -260,7 +266,7 @@ func (w *worker) takeGrant() {
 		return
 	}
 	now := time.Now()
-	g := w.reg.resizeState(w, !w.askResize.IsZero() && !now.Before(w.askResize))
+	g := w.reg.resizeState(w.uid, !w.askResize.IsZero() && !now.Before(w.askResize))
 	w.state.Resize.Pending, w.state.Resize.Next, w.state.Resize.NextGeneration = g.pending, nil, 0
 	if !g.allocated.Equal(*w.kept) {
 		w.state.Resize.Next, w.state.Resize.NextGeneration = &g.allocated, g.generation

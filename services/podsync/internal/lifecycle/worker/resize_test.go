@@ -204,11 +204,11 @@ func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.reg.mu.Lock()
-		w := newWorker(r.reg, pod.UID, 1)
-		r.reg.workers[pod.UID] = w
-		w.pod, w.source, w.desired = next, "api", next
+		h, w := newHeld(r.reg, pod.UID, 1)
+		r.reg.pods[pod.UID] = h
+		h.pod, h.source, w.desired = next, "api", next
 		r.reg.mu.Unlock()
-		had, ok := r.reg.accept(w, time.Time{})
+		had, ok := r.reg.accept(pod.UID, time.Time{})
 		r.reg.Recheck()
 		w.resume(had)
 		w.takeGrant()
@@ -219,7 +219,7 @@ func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
 			t.Errorf("it counts as carried out: %+v", w.state.Pod.Spec.Containers[0].Resources)
 		}
 		r.reg.mu.Lock()
-		delete(r.reg.workers, pod.UID) // nobody runs it
+		delete(r.reg.pods, pod.UID) // nobody runs it
 		r.reg.mu.Unlock()
 	})
 }

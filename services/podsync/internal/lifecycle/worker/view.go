@@ -25,10 +25,10 @@ func (r *Registry) Explain(uid types.UID) (podcache.Explanation, bool) {
 		Timeline: record.Entries, Running: record.Running, Dropped: record.Dropped,
 	}
 	r.mu.Lock()
-	w := r.workers[uid]
+	w := r.pods[uid]
 	r.mu.Unlock()
 	if w != nil {
-		out.Waits = w.waiting()
+		out.Waits = w.inbox.shown()
 	}
 	return out, true
 }
@@ -36,13 +36,6 @@ func (r *Registry) Explain(uid types.UID) (podcache.Explanation, bool) {
 // Gone returns the newest pod of this name that is gone, as long as it is known.
 func (r *Registry) Gone(namespace, name string) (types.UID, bool) {
 	return r.deps.Timelines.Gone(namespace, name)
-}
-
-// waiting is what the pod waits for now, for others than the worker.
-func (w *worker) waiting() []podstate.Wait {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.shownWaits)
 }
 
 // objectOf is what an action is about, as the timeline shows it.

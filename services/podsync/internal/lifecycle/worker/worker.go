@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,37 +17,15 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
 )
 
-// worker is one pod's. Fields of the first group belong to the Registry and its
-// lock; in has a lock of its own; the rest belongs to the worker's goroutine.
+// worker works on one pod: it takes in what its inbox holds, asks the planner and does
+// what that says. All of it belongs to its own goroutine: the Registry has what it keeps
+// of the pod in held, which a worker cannot reach, and the two meet in the inbox.
 type worker struct {
 	reg    *Registry
 	uid    types.UID
 	seq    uint64
-	pod    *v1.Pod // newest that the source gave; nil for an orphan
-	source string
-	// gone: the source does not want it any more.
-	gone bool
-	// again is set when the source wants the pod anew while it is being ended.
-	again       *v1.Pod
-	againSource string
-	// keptLogs: logs were left on the disk for the pod that comes back.
-	keptLogs  bool
-	held      bool
-	admission podstate.Decision
-	leaving   bool // it was told to stop
-	preempted bool // for another pod's sake
-	claiming  bool // others are being stopped to make room for it
-	stopped   bool // nothing of it runs any more
-	grant     grant
-	// pendingSince is since when its resize waited in a previous run.
-	pendingSince time.Time
-	working      bool
-
-	mu sync.Mutex
-	in inbox
-	// shownWaits is what the pod waits for, guarded by mu too.
-	shownWaits []podstate.Wait
-	wake       chan struct{}
+	inbox  *inbox
+	source string // of its pod; empty for an orphan
 
 	life    context.Context
 	state   plan.State
@@ -86,40 +63,15 @@ type flight struct {
 	step   *timeline.Step
 }
 
-// inbox is what was told and not yet looked at; the newest of each wins.
-type inbox struct {
-	pod      *v1.Pod
-	removed  bool
-	observed *podstate.Observed
-	probes   map[podstate.ProbeKey]podstate.ProbeResult
-	hooks    map[string]podstate.Hook
-	done     []outcome
-	stop     *podstate.Stop
-	stopKept bool // stop was kept by a previous run
-	objects  bool
-	excess   *map[string]bool
-}
-
-func newWorker(r *Registry, uid types.UID, seq uint64) *worker {
+func newWorker(r *Registry, uid types.UID, seq uint64, in *inbox) *worker {
 	return &worker{
 		line: r.deps.Timelines.Open(uid),
-		reg:  r, uid: uid, seq: seq, wake: make(chan struct{}, 1), first: firstStart{seen: time.Now()},
+		reg:  r, uid: uid, seq: seq, inbox: in, first: firstStart{seen: time.Now()},
 		state: plan.State{
 			UID: uid, Probes: map[podstate.ProbeKey]podstate.ProbeResult{}, Images: map[string]plan.Image{},
 			InFlight: map[podstate.Key]podstate.Action{}, Failures: map[podstate.Key]plan.Failure{},
 			Stops: map[string]plan.ContainerStop{}, StoppedSandboxes: map[string]bool{},
 		},
-	}
-}
-
-// tell puts something into the inbox; it never blocks.
-func (w *worker) tell(put func(*inbox)) {
-	w.mu.Lock()
-	put(&w.in)
-	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -136,7 +88,7 @@ func (w *worker) run(life context.Context) {
 		wakeAt, done := w.step()
 		w.reg.deps.Metrics.rounded(round, began)
 		if done {
-			w.reg.finished(w)
+			w.reg.finished(w.uid)
 			return
 		}
 		if alarm != nil {
@@ -148,7 +100,7 @@ func (w *worker) run(life context.Context) {
 			ring = alarm.C
 		}
 		select {
-		case <-w.wake:
+		case <-w.inbox.wake:
 		case <-ring:
 		case <-life.Done():
 			if alarm != nil {
@@ -204,11 +156,9 @@ func earlier(a, b time.Time) time.Time {
 
 // takeIn empties the inbox into the state.
 func (w *worker) takeIn() {
-	w.mu.Lock()
-	in := w.in
-	w.in = inbox{}
-	w.mu.Unlock()
+	in := w.inbox.take()
 	if in.pod != nil {
+		w.source = in.source
 		w.setPod(in.pod)
 	}
 	if in.removed {
