@@ -87,39 +87,45 @@ func (r *Registry) resizeState(uid types.UID, again bool) grant {
 	return w.grant
 }
 
-// settleLocked decides on all resizes that wait, in their order, until none of them can
-// be allocated: one that is may make room for others. asking knows by itself that it
-// has been decided on; nil when nobody asks.
+// settleLocked decides on all resizes that wait, in their order. One that is allocated
+// and gives something back may make room for those before it, which are asked again
+// then; one that gives nothing back cannot. asking knows by itself that it has been
+// decided on; nil when nobody asks.
+//
+// Each decision looks at all pods, so it costs the square of their number when all of
+// them want something else at once: about 5 ms for 110 pods and 0.1 s for 500, under the
+// Registry's lock, whether they can be allocated or have to wait
+// (BenchmarkResizesInABurst). So it is with the admission of pods that come at once.
 func (r *Registry) settleLocked(asking *held, trigger string) {
-	for r.settleOne(asking, trigger) {
-		trigger = triggerResized
-	}
-}
-
-func (r *Registry) settleOne(asking *held, trigger string) bool {
 	var waiting []*held
 	for _, w := range r.pods {
 		if w.resizingLocked() {
 			waiting = append(waiting, w)
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *held) int { return resize.Compare(a.turn(), b.turn()) })
-	for _, w := range waiting {
+	resize.Sort(waiting, (*held).turnLocked)
+	for i := 0; i < len(waiting); {
+		w := waiting[i]
 		pending := r.deps.Resize(ResizeQuestion{Pod: w.pod, Allocated: w.grant.pod, Static: w.source != apiSource, Active: r.activeLocked(w)})
-		if pending == nil {
-			r.deps.Metrics.allocated(w.grant.pending, trigger)
-			w.allotLocked(resize.Of(w.pod), w.pod.Generation)
-			w.grant.since = time.Time{}
-			if w != asking {
-				w.inbox.ring()
+		if pending != nil {
+			if w.defersLocked(pending, w != asking) {
+				r.deps.Metrics.pending(pending)
 			}
-			return true
+			i++
+			continue
 		}
-		if w.defersLocked(pending, w != asking) {
-			r.deps.Metrics.pending(pending)
+		frees := resize.Frees(w.pod, w.grant.pod)
+		r.deps.Metrics.allocated(w.grant.pending, trigger)
+		w.allotLocked(resize.Of(w.pod), w.pod.Generation)
+		w.grant.since = time.Time{}
+		if w != asking {
+			w.inbox.ring()
+		}
+		waiting, trigger = slices.Delete(waiting, i, i+1), triggerResized
+		if frees {
+			i = 0
 		}
 	}
-	return false
 }
 
 // defersLocked notes that a resize has to wait, or can never be, and says whether that
@@ -137,7 +143,8 @@ func (w *held) defersLocked(pending *podstate.ResizePending, tell bool) bool {
 	return changed
 }
 
-func (w *held) turn() resize.Waiting {
+// turnLocked is what the pod's turn depends on.
+func (w *held) turnLocked() resize.Waiting {
 	return resize.Waiting{Desired: w.pod, Allocated: w.grant.pod, Since: w.grant.since}
 }
 
