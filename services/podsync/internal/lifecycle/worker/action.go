@@ -124,7 +124,7 @@ func (w *worker) finish(o outcome) {
 		w.reg.deps.Ends.Forget(w.uid) // it was over before this was kept; see note
 	}
 	if o.err != nil {
-		w.resizeFailed(a)
+		w.state.ResizeFailed(a)
 	}
 	if a.Kind == podstate.PullImage {
 		w.first.pulling = max(w.first.pulling, now.Sub(f.began))

@@ -68,16 +68,17 @@ func (w *worker) admit() {
 	if w.admitAt.IsZero() {
 		w.admitAt = time.Now()
 	}
-	a, asked := w.reg.admit(w.uid, Question{Pod: w.desired, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
+	a, asked := w.reg.admit(w.uid, Question{Pod: w.state.Desired, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
 	waited := time.Since(w.admitAt)
+	w.state.AdmitAgain = w.reg.cfg.AdmitAgain
 	if !asked {
-		w.admitAt = time.Time{} // whoever holds it back wakes it
+		w.admitAt, w.state.AdmitAgain = time.Time{}, 0 // whoever holds it back wakes it
 	}
 	w.state.Admission = a
 	switch {
 	case a.Decision == podstate.Admitted:
 		w.line.Note(timeline.Entry{What: "admitted"})
-		w.keep(resize.Of(w.desired))
+		w.state.Keep(resize.Of(w.state.Desired))
 	case a.Decision == podstate.Rejected:
 		w.line.Note(timeline.Entry{What: "rejected", Error: a.Reason + ": " + a.Message})
 		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
@@ -93,14 +94,6 @@ func (w *worker) admit() {
 // ending says whether a pod that has not begun is wanted no more.
 func (w *worker) ending() bool {
 	return w.state.Removed || w.state.Stop != nil || w.state.Pod.DeletionTimestamp != nil
-}
-
-// admitAgain is when admission that could not decide is asked again.
-func (w *worker) admitAgain() time.Time {
-	if w.state.Pod == nil || w.state.Admission.Decision != podstate.AdmissionPending || w.admitAt.IsZero() {
-		return time.Time{}
-	}
-	return w.state.Now.Add(w.reg.cfg.AdmitAgain)
 }
 
 // admit asks admission for a worker's pod, with all others that count, and

@@ -13,7 +13,6 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
-	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
 )
 
@@ -29,17 +28,9 @@ type worker struct {
 
 	life    context.Context
 	state   plan.State
-	desired *v1.Pod            // as the source has it; state.Pod has what is allocated
-	kept    *resize.Allocation // what is allocated; nil before admission
-	stored  bool               // kept is in the checkpoint: it outlives a crash though there be no sandbox
-	// askResize is when a resize that waits is decided on again; zero for never.
-	askResize   time.Time
-	resizeBegan time.Time
-	started     bool // planned at least once
+	started bool // planned at least once
 	// begun: the pod was admitted in a previous run.
 	begun     bool
-	deleting  *v1.Pod // whose deletion was taken in last
-	versioned *v1.Pod // what State.Volumes.Version was counted for
 	published *v1.Pod // what the newest status was published for
 	shown     *v1.Pod // what the newest view shows
 	ended     bool    // what was last noted as stopped
@@ -117,11 +108,9 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	if w.state.Pod != nil && w.state.Admission.Decision == podstate.AdmissionPending {
 		w.admit()
 	}
-	w.takeGrant()
-	w.state.Now = time.Now()
-	w.state.DeletedAnew(w.deleting, w.state.Now)
-	w.deleting = w.state.Pod
-	w.noteVersion()
+	now := time.Now()
+	w.takeGrant(now)
+	w.state.Begin(now)
 	w.state.Node = w.reg.deps.Node()
 	w.withHooks()
 	out := plan.Plan(w.state)
@@ -143,15 +132,7 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 		w.launch(a)
 	}
 	w.publish(out)
-	return earlier(out.Wake, earlier(w.admitAgain(), w.askResize)), false
-}
-
-// earlier of two times, of which zero means never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
+	return out.Wake, false
 }
 
 // takeIn empties the inbox into the state.
@@ -197,11 +178,8 @@ func (w *worker) takeIn() {
 
 // setPod takes a new version of the pod in.
 func (w *worker) setPod(pod *v1.Pod) {
-	old := w.desired
-	w.desired, w.state.Pod = pod, pod
-	if w.kept != nil {
-		w.state.Pod = w.kept.Apply(pod)
-	}
+	old := w.state.Desired
+	w.state.Want(pod)
 	w.notePod(old, pod)
 	if old == nil {
 		w.state.Static = w.source != apiSource
@@ -209,8 +187,8 @@ func (w *worker) setPod(pod *v1.Pod) {
 		if w.state.Static {
 			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Standing.Of(w.uid)...)
 		}
-		_, w.stored = w.reg.deps.Allocations.Get(w.uid)
-		w.begun = w.stored || pod.Status.StartTime != nil
+		_, w.state.Resize.Stored = w.reg.deps.Allocations.Get(w.uid)
+		w.begun = w.state.Resize.Stored || pod.Status.StartTime != nil
 		w.state.LogCounts = w.reg.deps.Executor.LogCounts(pod)
 		for key, result := range w.reg.deps.Probes.Results(w.uid) {
 			if _, newer := w.state.Probes[key]; !newer {
@@ -246,40 +224,6 @@ func (w *worker) lacking(old, pod *v1.Pod) {
 		return
 	}
 	w.reg.deps.Events.Pod(pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck", message)
-}
-
-// noteVersion counts the versions of the pod that a volume may tell apart.
-func (w *worker) noteVersion() {
-	old, now := w.versioned, w.state.Pod
-	if old == now {
-		return
-	}
-	w.versioned = now
-	if old != nil && now != nil && !sameInVolumes(old, now) {
-		w.state.Volumes.Version++
-	}
-}
-
-// sameInVolumes says whether no volume can tell two versions of a pod apart:
-// what of a pod changes and files may show are labels, annotations, and the
-// cpu and memory of its containers and of the pod as a whole. A debug container
-// may mount one volume beneath another, which has a directory for it then.
-func sameInVolumes(a, b *v1.Pod) bool {
-	same := equality.Semantic.DeepEqual
-	if !same(a.Labels, b.Labels) || !same(a.Annotations, b.Annotations) || !same(a.Spec.Resources, b.Spec.Resources) || len(a.Spec.Containers) != len(b.Spec.Containers) || len(a.Spec.InitContainers) != len(b.Spec.InitContainers) || len(a.Spec.EphemeralContainers) != len(b.Spec.EphemeralContainers) {
-		return false
-	}
-	for i := range a.Spec.InitContainers {
-		if !same(a.Spec.InitContainers[i].Resources, b.Spec.InitContainers[i].Resources) {
-			return false
-		}
-	}
-	for i := range a.Spec.Containers {
-		if !same(a.Spec.Containers[i].Resources, b.Spec.Containers[i].Resources) {
-			return false
-		}
-	}
-	return true
 }
 
 // retryNow lets what failed be tried at once.

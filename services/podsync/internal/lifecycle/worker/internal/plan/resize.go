@@ -44,9 +44,9 @@ func (p *planner) resize() {
 	}
 }
 
-// OutOfStep says whether a container of the pod runs with other resources than
+// outOfStep says whether a container of the pod runs with other resources than
 // the pod was allocated.
-func OutOfStep(s State) bool {
+func outOfStep(s State) bool {
 	p := &planner{s: &s, views: views(&s)}
 	for _, v := range p.views {
 		if v.class == ephemeral || v.cur == nil || v.cur.State != podstate.StateRunning {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -109,6 +110,35 @@ func (v *Volumes) fails() bool {
 // current says whether all of the pod's volumes show its newest version.
 func (v *Volumes) current(pod *v1.Pod) bool {
 	return v.all(pod, v.shows)
+}
+
+// changed counts the versions of the pod that a volume may tell apart.
+func (v *Volumes) changed(old, now *v1.Pod) {
+	if old != now && old != nil && now != nil && !sameInVolumes(old, now) {
+		v.Version++
+	}
+}
+
+// sameInVolumes says whether no volume can tell two versions of a pod apart:
+// what of a pod changes and files may show are labels, annotations, and the
+// cpu and memory of its containers and of the pod as a whole. A debug container
+// may mount one volume beneath another, which has a directory for it then.
+func sameInVolumes(a, b *v1.Pod) bool {
+	same := equality.Semantic.DeepEqual
+	if !same(a.Labels, b.Labels) || !same(a.Annotations, b.Annotations) || !same(a.Spec.Resources, b.Spec.Resources) || len(a.Spec.Containers) != len(b.Spec.Containers) || len(a.Spec.InitContainers) != len(b.Spec.InitContainers) || len(a.Spec.EphemeralContainers) != len(b.Spec.EphemeralContainers) {
+		return false
+	}
+	for i := range a.Spec.InitContainers {
+		if !same(a.Spec.InitContainers[i].Resources, b.Spec.InitContainers[i].Resources) {
+			return false
+		}
+	}
+	for i := range a.Spec.Containers {
+		if !same(a.Spec.Containers[i].Resources, b.Spec.Containers[i].Resources) {
+			return false
+		}
+	}
+	return true
 }
 
 // shows says whether a volume shows the pod's newest version.
