@@ -277,6 +277,7 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		return
 	default:
 		w.pod = pod
+		w.leavesLocked()
 		if podutil.TerminalPhase(pod.Status.Phase) {
 			r.deps.Ends.Forget(pod.UID) // the apiserver knows
 		}
@@ -304,6 +305,7 @@ func (r *Registry) Remove(uid types.UID, src string) {
 		return
 	}
 	w.gone = true
+	w.leavesLocked()
 	w.tell(func(in *inbox) { in.removed = true })
 }
 

@@ -35,10 +35,11 @@ type worker struct {
 	keptLogs  bool
 	held      bool
 	admission podstate.Decision
-	leaving   bool // it was told to stop
-	preempted bool // for another pod's sake
-	claiming  bool // others are being stopped to make room for it
-	stopped   bool // nothing of it runs any more
+	leaving   bool      // it was told to stop
+	leaves    time.Time // since when it is being stopped, for whatever reason
+	preempted bool      // for another pod's sake
+	claiming  bool      // others are being stopped to make room for it
+	stopped   bool      // nothing of it runs any more
 	grant     grant
 	// pendingSince is since when its resize waited in a previous run.
 	pendingSince time.Time
