@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/polylet/polylet/internal/backoff"
@@ -30,6 +32,7 @@ func (s *Service) admit(q worker.Question) worker.Answer {
 		Waited: q.Waited, Deadline: s.cfg.NodeDeadline, Active: q.Active, Leaving: q.Leaving, Gone: q.Gone, Host: s.hostFacts(q.Pod, node),
 	}
 	read := s.nodeRead.Load()
+	s.runtimeAway.discount(in.Leaving, s.observer.Runtime().Err != nil, time.Now())
 	in.NodeOutdated = node != nil && s.deps.Client != nil && (read == nil || read.Before(q.Asked))
 	if in.Standalone {
 		in.Allocatable = s.allocatable()
@@ -44,6 +47,23 @@ func (s *Service) admit(q worker.Question) worker.Answer {
 		answer.Preempt = append(answer.Preempt, worker.Preemption{UID: v.Pod.UID, Signal: string(v.Signal), Stop: v.Stop})
 	}
 	return answer
+}
+
+// outage is when the runtime was last seen not to answer. Safe for concurrent use.
+type outage struct{ last atomic.Pointer[time.Time] }
+
+// discount takes the time until the end of the last outage from that in which pods
+// have been stopped: nobody could be told to end. Who waits for them asks every
+// second, so an outage is seen.
+func (o *outage) discount(leaving map[types.UID]time.Duration, away bool, now time.Time) {
+	if away {
+		o.last.Store(&now)
+	}
+	if last := o.last.Load(); last != nil {
+		for uid, long := range leaving {
+			leaving[uid] = min(long, now.Sub(*last))
+		}
+	}
 }
 
 // unmet names what an update of a pod needs and this node does not have.

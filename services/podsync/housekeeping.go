@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/logrotate"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
@@ -31,7 +33,7 @@ func (s *Service) housekeeping() {
 	s.collector = imagegc.New(imagegc.Config{
 		HighPercent: cfg.ImageGCHighPercent, LowPercent: cfg.ImageGCLowPercent, MinAge: cfg.ImageMinAge, MaxAge: cfg.ImageMaxAge,
 	}, imagegc.Deps{
-		Runtime: listing{s.runtime, s.cfg}, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics, Records: records,
+		Runtime: listing{s.runtime, s.cfg, s.pods}, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics, Records: records,
 		Ready: func() bool { return !s.registry.SourcesReady().IsZero() },
 	})
 }
@@ -39,7 +41,8 @@ func (s *Service) housekeeping() {
 // listing is the runtime whose containers are found however many they are.
 type listing struct {
 	*cri.Client
-	cfg Config
+	cfg  Config
+	pods *podcache.Pods
 }
 
 // ListContainers implements imagegc.Runtime.
@@ -47,9 +50,43 @@ func (l listing) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.
 	if uid != "" {
 		return l.Client.ListContainers(ctx, uid)
 	}
-	return inventory.Containers(ctx, l.Client, func() ([]types.UID, error) {
+	list, err := inventory.Containers(ctx, l.Client, func() ([]types.UID, error) {
 		return inventory.OnDisk(filepath.Join(l.cfg.RootDir, "pods"), l.cfg.PodLogsDir)
 	})
+	return append(list.Containers, l.standIns(list.TooLarge)...), err
+}
+
+// standIns stand for the containers of pods that are too large to be listed, by what
+// their specs say: the images are in use.
+func (l listing) standIns(pods map[types.UID]error) (out []*runtimeapi.Container) {
+	for uid := range pods {
+		pod, ok := l.pods.Get(uid)
+		if !ok {
+			continue
+		}
+		for _, name := range imagesOf(pod.Pod) {
+			out = append(out, &runtimeapi.Container{Image: &runtimeapi.ImageSpec{Image: name}})
+		}
+	}
+	return out
+}
+
+// imagesOf names the images that a pod's spec asks for.
+func imagesOf(pod *v1.Pod) (names []string) {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			names = append(names, list[i].Image)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		names = append(names, pod.Spec.EphemeralContainers[i].Image)
+	}
+	for i := range pod.Spec.Volumes {
+		if v := pod.Spec.Volumes[i].Image; v != nil {
+			names = append(names, v.Reference)
+		}
+	}
+	return names
 }
 
 // linksDir holds links to the containers' logs.

@@ -157,6 +157,8 @@ type Service struct {
 	// was done last.
 	nodeStale atomic.Bool
 	nodeRead  atomic.Pointer[time.Time]
+	// runtimeAway is what no victim of a critical pod is blamed for.
+	runtimeAway outage
 }
 
 // New wires podsync up. It starts nothing and touches nothing.

@@ -302,7 +302,10 @@ func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxI
 }
 
 func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
-	r := image.Request{Pod: t.Pod, Early: t.Action.Early}
+	r := image.Request{Pod: t.Pod, Early: t.Action.Early, Waits: func(what string) func() {
+		ended := timeline.Start(ctx, timeline.PullTurn, "", what)
+		return func() { ended(nil) }
+	}}
 	if v := podutil.ImageVolume(t.Pod, t.Action.Volume); v != nil {
 		r.Image, r.Policy = v.Reference, v.PullPolicy
 	} else if c, _ := podutil.Container(t.Pod, t.Action.Container); c != nil {

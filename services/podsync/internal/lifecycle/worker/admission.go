@@ -23,8 +23,9 @@ type Question struct {
 	Waited time.Duration
 	// Active are the admitted pods that have not ended.
 	Active []*v1.Pod
-	// Leaving are those of Active that are being stopped.
-	Leaving map[types.UID]bool
+	// Leaving are those of Active that are being stopped, and for how long they are
+	// though something of them runs.
+	Leaving map[types.UID]time.Duration
 	// Gone are those of Active that their source does not have any more.
 	Gone map[types.UID]bool
 }
@@ -105,14 +106,14 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 	if r.holdLocked(w); w.keptBack {
 		return podstate.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
 	}
-	q.Leaving, q.Gone = map[types.UID]bool{}, map[types.UID]bool{}
+	q.Leaving, q.Gone = map[types.UID]time.Duration{}, map[types.UID]bool{}
 	for uid, other := range r.pods {
 		if other == w || other.pod == nil || other.stopped && !other.mayComeBackLocked(w) || !other.countsLocked() && !(other.claiming && !critical(w)) {
 			continue
 		}
 		q.Active = append(q.Active, other.allocatedLocked())
-		if other.leaving || other.gone || other.pod.DeletionTimestamp != nil {
-			q.Leaving[uid] = true
+		if other.leavesLocked() {
+			q.Leaving[uid] = other.stoppedForLocked()
 		}
 		if other.gone {
 			q.Gone[uid] = true
@@ -136,6 +137,26 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 		other.stopLocked(p.Stop)
 	}
 	return answer.Admission, true
+}
+
+// leavesLocked says whether a pod is being stopped, and keeps since when.
+func (w *held) leavesLocked() bool {
+	if !w.leaving && !w.gone && (w.pod == nil || w.pod.DeletionTimestamp == nil) {
+		return false
+	}
+	if w.leaves.IsZero() {
+		w.leaves = time.Now()
+	}
+	return true
+}
+
+// stoppedForLocked is for how long a pod has been stopped without an end. Of one that
+// has ended only the apiserver does not know yet.
+func (w *held) stoppedForLocked() time.Duration {
+	if w.stopped {
+		return 0
+	}
+	return time.Since(w.leaves)
 }
 
 // mayComeBackLocked says whether a pod that was stopped to make room would be started
@@ -212,6 +233,7 @@ func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 func (w *held) goOnEndingLocked() {
 	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !podutil.TerminalPhase(w.pod.Status.Phase) {
 		w.leaving = true
+		w.leavesLocked()
 		w.inbox.tell(func(in *told) { in.stop, in.stopKept = stop, true })
 	}
 }
@@ -219,5 +241,6 @@ func (w *held) goOnEndingLocked() {
 // stopLocked tells a worker to end its pod.
 func (w *held) stopLocked(stop podstate.Stop) {
 	w.leaving = true
+	w.leavesLocked()
 	w.inbox.tell(func(in *told) { in.stop = &stop })
 }

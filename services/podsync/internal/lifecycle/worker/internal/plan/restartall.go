@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // A container whose exit of its own matches a rule with the action RestartAllContainers
@@ -56,7 +57,36 @@ func (p *planner) findRound() {
 // one that was started again alone does not: a later life knows no more of why than
 // its record.
 func (p *planner) causesRound(v *view, c *podstate.Container) bool {
-	return p.asksForAll(v, c) && (v.last == nil || v.last.ID == c.ID)
+	return p.asksForAll(v, c) && (v.last == nil || v.last.ID == c.ID) && !p.overBefore(v, c)
+}
+
+// overBefore says whether the pod had come to its end when a sidecar exited: nobody
+// looked, else the sidecar would have been stopped. Its exit restarts nothing then. A
+// round that was told to have begun goes on; the order of the exits tells the rest.
+func (p *planner) overBefore(sidecarView *view, c *podstate.Container) bool {
+	if sidecarView.class != sidecar || p.toldRestarting() {
+		return false
+	}
+	before, well := true, true
+	for _, v := range p.views {
+		if v.class != regular {
+			continue
+		}
+		last := v.last
+		if last == nil || last.State != podstate.StateExited || last.Round < c.Round || v.renew == last || p.owed(v, last) || p.byPolicy(v, last) {
+			return false
+		}
+		before = before && !last.FinishedAt.After(c.FinishedAt)
+		well = well && last.ExitCode == 0
+	}
+	// What was killed for a new round has not ended well.
+	return before || well
+}
+
+// toldRestarting says whether the world was told that all containers are restarted.
+func (p *planner) toldRestarting() bool {
+	c := podutil.Condition(p.s.Reported.Conditions, v1.AllContainersRestarting)
+	return c != nil && c.Status == v1.ConditionTrue
 }
 
 // asksForAll says whether a container exited of its own in a way that restarts all
