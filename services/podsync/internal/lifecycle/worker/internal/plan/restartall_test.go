@@ -469,3 +469,36 @@ func TestAPreemptedPodWhoseContainersEndWellHasSucceeded(t *testing.T) {
 		t.Errorf("phase %s, want Succeeded: all regular containers exited with 0", got)
 	}
 }
+
+// Who cleans dead containers away by hand takes the init container, and what has done
+// its work, out of what the runtime knows; the status still has them.
+func TestWhatTheRuntimeHasLostIsRestartedWithAllOthers(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"], w.exits["b"] = []int32{0}, []int32{0}
+	w.settle(time.Minute)
+	w.drop(w.newest("init").ID)
+	w.drop(w.newest("b").ID)
+	w.log = nil
+	w.settle(time.Minute)
+	if len(w.log) != 0 {
+		t.Fatalf("what has done its work is lost, and that alone did %v", w.log)
+	}
+	w.exits["init"] = []int32{0}
+	w.end(w.newest("a"), exitForAll)
+	w.settle(time.Minute)
+	var starts []string
+	for _, l := range w.log {
+		if l[:5] == "start" {
+			starts = append(starts, l)
+		}
+	}
+	if want := []string{"start container init", "start container side", "start container a", "start container b"}; !slices.Equal(starts, want) {
+		t.Fatalf("starts %v, want %v", starts, want)
+	}
+	w.drop(w.newest("init").ID)
+	w.log = nil
+	w.settle(time.Minute)
+	if len(w.log) != 0 || statusOf(w.out.Status, "init").RestartCount != 1 {
+		t.Errorf("of the new round: did %v, status %+v", w.log, statusOf(w.out.Status, "init"))
+	}
+}
