@@ -93,10 +93,15 @@ func (p *planner) asksForAll(v *view, c *podstate.Container) bool {
 // their first start to come after others of it have had theirs. A new round
 // waits for them: all begin a round, so that all are restarted by the next, as
 // when starts are one pass that nothing interrupts. One that cannot start is
-// not waited for.
+// not waited for, nor, once the others are being killed, one that can by then.
 func (p *planner) unfinishedStarts() bool {
 	if _, failed := p.s.Failures[podstate.Key{Kind: podstate.SetupVolumes}]; failed || p.sandbox == nil {
 		return false
+	}
+	for i := range p.s.Reported.Conditions {
+		if c := &p.s.Reported.Conditions[i]; c.Type == v1.AllContainersRestarting && c.Status == v1.ConditionTrue {
+			return false
+		}
 	}
 	begun, missing := false, false
 	for _, v := range p.views {

@@ -502,3 +502,29 @@ func TestWhatTheRuntimeHasLostIsRestartedWithAllOthers(t *testing.T) {
 		t.Errorf("of the new round: did %v, status %+v", w.log, statusOf(w.out.Status, "init"))
 	}
 }
+
+// The image of what could not start may come while the others are being killed.
+func TestARestartOfAllThatKillsIsNotTakenBackForAFirstStart(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"] = []int32{0, 0}
+	away := true
+	w.fail = func(a podstate.Action) *Failure {
+		if away && a.Container == "b" && a.Kind == podstate.PullImage {
+			return &Failure{Reason: "ErrImagePull", Message: "no"}
+		}
+		return nil
+	}
+	w.settle(time.Minute)
+	w.end(w.newest("a"), exitForAll)
+	w.step()
+	if w.newest("side").Live() || w.newest("b") != nil {
+		t.Fatalf("log %v", w.log)
+	}
+	away = false
+	w.do(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: "b"}, Container: "b"})
+	w.log = nil
+	w.settle(time.Minute)
+	if i := slices.Index(w.log, "start container b"); i < slices.Index(w.log, "start container side") || w.count("start container b") != 1 {
+		t.Errorf("log %v", w.log)
+	}
+}
