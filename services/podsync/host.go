@@ -127,6 +127,9 @@ func (v shownVolumes) Teardown(ctx context.Context, uid types.UID) error {
 	return v.s.volumes.Teardown(ctx, uid)
 }
 
+// Standing implements execute.Volumes.
+func (v shownVolumes) Standing(uid types.UID) []string { return v.s.volumes.Standing(uid) }
+
 // RemovePodDir implements execute.Volumes.
 func (v shownVolumes) RemovePodDir(uid types.UID) error { return v.s.volumes.RemovePodDir(uid) }
 

@@ -75,6 +75,8 @@ type Images interface {
 // Volumes makes and ends a pod's volumes; *volume.Set has it.
 type Volumes interface {
 	Setup(ctx context.Context, pod *v1.Pod) error
+	// Standing lists the volumes of a pod that are set up, in whatever version.
+	Standing(uid types.UID) []string
 	Teardown(ctx context.Context, uid types.UID) error
 	RemovePodDir(uid types.UID) error
 }
@@ -219,6 +221,9 @@ type Result struct {
 	ImageRef string
 	// AllocatedAt is set by KeepAllocation.
 	AllocatedAt time.Time
+	// VolumesStanding is set by a SetupVolumes that failed: the volumes that are set up
+	// all the same, perhaps by a previous run.
+	VolumesStanding []string
 }
 
 // Do carries one action out. ctx ends the action; life is the process's: until
@@ -229,7 +234,7 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 	case podstate.PullImage:
 		return e.pull(ctx, t)
 	case podstate.SetupVolumes:
-		return Result{}, e.setupVolumes(ctx, t)
+		return e.setupVolumes(ctx, t)
 	case podstate.MakeSandbox:
 		return Result{}, e.observed(life, t, e.makeSandbox(ctx, t))
 	case podstate.StartContainer:
@@ -320,15 +325,15 @@ func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
 	return Result{ImageRef: ref}, nil
 }
 
-func (e *Executor) setupVolumes(ctx context.Context, t Task) error {
+func (e *Executor) setupVolumes(ctx context.Context, t Task) (Result, error) {
 	limited, cancel := context.WithTimeout(ctx, e.cfg.SetupTimeout)
 	defer cancel()
 	err := e.deps.Volumes.Setup(limited, t.Pod)
 	if err == nil {
-		return nil
+		return Result{}, nil
 	}
 	if ctx.Err() == nil {
 		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedMount", err.Error())
 	}
-	return reason.New("FailedMount", err)
+	return Result{VolumesStanding: e.deps.Volumes.Standing(t.UID)}, reason.New("FailedMount", err)
 }

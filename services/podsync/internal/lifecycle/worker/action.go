@@ -126,6 +126,9 @@ func (w *worker) finish(o outcome) {
 	if o.err != nil {
 		w.resizeFailed(a)
 	}
+	if o.err != nil && a.Kind == podstate.SetupVolumes {
+		w.state.Volumes.Failed(o.result.VolumesStanding)
+	}
 	if a.Kind == podstate.PullImage {
 		w.first.pulling = max(w.first.pulling, now.Sub(f.began))
 	}

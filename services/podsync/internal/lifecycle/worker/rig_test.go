@@ -96,6 +96,7 @@ func (e *edges) Teardown(_ context.Context, uid types.UID) error {
 	return nil
 }
 func (e *edges) RemovePodDir(types.UID) error            { return nil }
+func (e *edges) Standing(types.UID) []string             { return nil }
 func (e *edges) Remove(context.Context, types.UID) error { return nil }
 func (e *edges) Raise(_ context.Context, pod *v1.Pod) error {
 	e.event("", "cgroup", "raise", pod.Spec.Containers[0].Resources.Limits.Memory().String())

@@ -1,12 +1,15 @@
 package volume
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 func TestAChangedObjectReachesItsFileAtOnce(t *testing.T) {
@@ -165,4 +168,58 @@ func TestAFailedRefreshKeepsTheOldFilesAndIsTriedAgain(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// podsync may be killed at any time, also after a ConfigMap was deleted whose pods run.
+func TestContentThatCannotBeMadeAnewStandsAfterARestart(t *testing.T) {
+	f := newFixture(t)
+	f.objects.setMap("cm", map[string]string{"k": "v"})
+	f.objects.secrets["ns/s"] = &v1.Secret{Data: map[string][]byte{"k": []byte("s")}}
+	pod := podWith(configMapVolume("v", "cm"), v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	where, _ := f.set.HostPath(pod.UID, "v")
+	f.set = f.restarted()
+	delete(f.objects.maps, "ns/cm")
+	delete(f.objects.secrets, "ns/s")
+	if got := f.set.Standing(pod.UID); len(got) != 0 {
+		t.Errorf("before it was looked: %v", got)
+	}
+	if err := f.set.Setup(t.Context(), pod); err == nil {
+		t.Fatal("set up without the objects")
+	}
+	if got := f.set.Standing(pod.UID); !slices.Equal(got, []string{"e", "s", "v"}) {
+		t.Errorf("standing: %v", got)
+	}
+	if now, ok := f.set.HostPath(pod.UID, "v"); !ok || now != where || f.files(t, "v")["k"] != "v" {
+		t.Errorf("at %q, %v", now, ok)
+	}
+	f.objects.setMap("cm", map[string]string{"k": "new"})
+	if err := f.set.Setup(t.Context(), pod); err == nil || f.files(t, "v")["k"] != "new" {
+		t.Errorf("when one is there again: %v, %v", err, f.files(t, "v"))
+	}
+
+	// The machine was booted: what was in memory is gone.
+	f.set, f.mounts = f.restarted(), mount.NewFake()
+	f.set.deps.Mounter = f.mounts
+	delete(f.objects.maps, "ns/cm")
+	if err := f.set.Setup(t.Context(), pod); err == nil {
+		t.Fatal("set up without the objects")
+	}
+	if got := f.set.Standing(pod.UID); !slices.Equal(got, []string{"e", "v"}) {
+		t.Errorf("standing after a reboot: %v", got)
+	}
+}
+
+func TestNothingStandsOfWhatNeverWasSetUp(t *testing.T) {
+	f := newFixture(t)
+	pod := podWith(configMapVolume("v", "cm"))
+	if err := f.set.Setup(t.Context(), pod); err == nil {
+		t.Fatal("set up without the object")
+	}
+	if got := f.set.Standing(pod.UID); len(got) != 0 {
+		t.Errorf("standing: %v", got)
+	}
 }

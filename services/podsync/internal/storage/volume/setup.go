@@ -17,6 +17,7 @@ import (
 
 // result is how the set-up of one volume went.
 type result struct {
+	// path of it; beside an error, where what was set up before stands.
 	path string
 	// refresh is when the content should be made again; zero for never.
 	refresh time.Time
@@ -88,6 +89,9 @@ func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error
 		case r.err != nil:
 			st.failed = true
 			failures = append(failures, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", name, r.err))
+			if _, stands := st.paths[name]; !stands && r.path != "" {
+				st.paths[name] = r.path
+			}
 			continue
 		}
 		st.paths[name] = r.path

@@ -8,6 +8,8 @@ package volume
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,6 +159,17 @@ func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {
 	}
 	path, ok := st.paths[volumeName]
 	return path, ok
+}
+
+// Standing lists the volumes of a pod that are set up, in whatever version.
+func (s *Set) Standing(uid types.UID) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	if st == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(st.paths))
 }
 
 // Volumes lists a pod's volumes that are set up, in spec order. A hostPath is

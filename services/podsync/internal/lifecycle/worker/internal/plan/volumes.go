@@ -15,20 +15,32 @@ type Volumes struct {
 	// SetUp is the Version that a volume was set up for last, by its name. One
 	// that is not in it is not set up. The empty name is what all lie in.
 	SetUp map[string]int
+	// Standing are those that are set up in some version, perhaps of a previous run,
+	// as the last attempt found that could not set up all; nil when none failed.
+	Standing map[string]bool
 	// Once: all were set up at the same time once in this process's life.
 	Once bool
 }
 
 // Done notes that all volumes of a pod were set up for a version of it.
 func (v *Volumes) Done(pod *v1.Pod, version int) {
-	v.SetUp, v.Once = map[string]int{"": version}, true
+	v.SetUp, v.Standing, v.Once = map[string]int{"": version}, nil, true
 	for i := range pod.Spec.Volumes {
 		v.SetUp[pod.Spec.Volumes[i].Name] = version
 	}
 }
 
+// Failed notes that not all volumes of a pod could be set up, and which of them stand
+// all the same.
+func (v *Volumes) Failed(standing []string) {
+	v.Standing = map[string]bool{}
+	for _, name := range standing {
+		v.Standing[name] = true
+	}
+}
+
 // Gone notes that they were torn down.
-func (v *Volumes) Gone() { v.SetUp = nil }
+func (v *Volumes) Gone() { v.SetUp, v.Standing = nil, nil }
 
 // current says whether all of the pod's volumes show its newest version.
 func (v *Volumes) current(pod *v1.Pod) bool {
@@ -40,6 +52,17 @@ func (v *Volumes) current(pod *v1.Pod) bool {
 // must not keep its containers from starting again.
 func (v *Volumes) ready(pod *v1.Pod) bool {
 	return v.all(pod, func(int) bool { return true })
+}
+
+// stand says whether all of the pod's volumes are set up, though those that a previous
+// run has set up cannot be made anew.
+func (v *Volumes) stand(pod *v1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if !v.Standing[pod.Spec.Volumes[i].Name] {
+			return false
+		}
+	}
+	return v.Standing != nil
 }
 
 func (v *Volumes) all(pod *v1.Pod, good func(version int) bool) bool {
@@ -62,6 +85,24 @@ func (p *planner) setUpVolumes() {
 	if !p.s.Volumes.current(p.s.Pod) && !p.anyRunning(podstate.TeardownVolumes) {
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}, Version: p.s.Volumes.Version})
 	}
+}
+
+// volumesReady says whether containers can start with the volumes as they are. One
+// that ran in the sandbox before starts again with what a previous run has set up: that
+// podsync was killed must not keep it from that when a ConfigMap is gone, or the
+// apiserver is away.
+func (p *planner) volumesReady() bool {
+	return p.s.Volumes.ready(p.s.Pod) || p.hasRunIn(p.usableID()) && p.s.Volumes.stand(p.s.Pod)
+}
+
+// hasRunIn says whether a container has run in the sandbox.
+func (p *planner) hasRunIn(sandbox string) bool {
+	for i := range p.s.Observed.Containers {
+		if c := &p.s.Observed.Containers[i]; c.SandboxID == sandbox && !c.StartedAt.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // volumesTried says whether the volumes are set up for the pod as it is now, or cannot

@@ -151,3 +151,44 @@ func TestADebugContainerStartsWhenTheVolumesAreSetUpForItOrCannotBe(t *testing.T
 		})
 	}
 }
+
+// Source: podsync may be killed at any time, and no pod notices.
+func TestAContainerStartsAgainWithTheVolumesOfAPreviousRunThatCannotBeMadeAnew(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	pod.Spec.Volumes = []v1.Volume{{Name: "v"}, {Name: "w"}}
+	for _, tc := range []struct {
+		name     string
+		standing []string
+		reboot   bool
+		want     bool
+	}{
+		{"all stand", []string{"v", "w"}, false, true},
+		{"one does not", []string{"v"}, false, false},
+		{"nothing is known of them", nil, false, false},
+		{"all stand, for a new sandbox", []string{"v", "w"}, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(pod.DeepCopy())
+			w.settle(time.Minute)
+			w.s.Volumes = Volumes{}
+			w.fail = func(a podstate.Action) *Failure {
+				f := failsToMount(a)
+				if f != nil && tc.standing != nil {
+					w.s.Volumes.Failed(tc.standing)
+				}
+				return f
+			}
+			if tc.reboot {
+				w.s.Observed.Sandboxes[0].Ready = false
+			}
+			w.end(w.newest("a"), 1)
+			w.settle(time.Minute)
+			if c := w.newest("a"); (c.RestartCount == 1) != tc.want {
+				t.Errorf("container %+v, log %v", c, w.log)
+			}
+			if tc.want && w.s.Volumes.current(w.s.Pod) {
+				t.Error("nobody tries to set them up any more")
+			}
+		})
+	}
+}
