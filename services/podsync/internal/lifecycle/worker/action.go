@@ -179,8 +179,9 @@ func (w *worker) fail(a podstate.Action, reason string, err error) {
 	failure := plan.Failure{Reason: reason, Message: err.Error(), At: time.Now(), Away: cri.IsAway(err)}
 	news := false
 	if a.Kind == podstate.SetupVolumes {
-		failed, whole := failedVolumes(failure, err)
+		failed, standing, whole := failedVolumes(failure, err)
 		news = w.state.Volumes.Ended(w.state.Pod, a, failed, whole)
+		w.state.Volumes.Stand(standing)
 	} else {
 		before := w.state.Failures[a.Key]
 		news = before.Count == 0 || before.Message != failure.Message
@@ -193,18 +194,19 @@ func (w *worker) fail(a podstate.Action, reason string, err error) {
 	}
 }
 
-// failedVolumes are the failures of single volumes, or that of all of them.
-func failedVolumes(f plan.Failure, err error) (failed map[string]plan.Failure, whole *plan.Failure) {
+// failedVolumes are the failures of single volumes, with those that stand all the
+// same, or that of all of them.
+func failedVolumes(f plan.Failure, err error) (failed map[string]plan.Failure, standing []string, whole *plan.Failure) {
 	var single podstate.VolumeErrors
 	if !errors.As(err, &single) {
-		return nil, &f
+		return nil, nil, &f
 	}
 	failed = make(map[string]plan.Failure, len(single))
 	for _, e := range single {
 		f.Message = e.Error()
 		failed[e.Volume] = f
 	}
-	return failed, nil
+	return failed, single.Standing(), nil
 }
 
 // uncollected tells of what is dead and cannot be removed: it takes the node's

@@ -16,6 +16,7 @@ import (
 
 // result is how the set-up of one volume went.
 type result struct {
+	// path of it; beside an error, where what was set up before stands.
 	path string
 	// refresh is when the content should be made again; zero for never.
 	refresh time.Time
@@ -112,7 +113,11 @@ func (st *podState) recorded(name string, r result, setup bool) *podstate.Volume
 		if setup {
 			st.failed[name] = true
 		}
-		return &podstate.VolumeError{Volume: name, Err: r.err}
+		if _, known := st.paths[name]; !known && r.path != "" {
+			st.paths[name] = r.path
+		}
+		_, stands := st.paths[name]
+		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: stands}
 	}
 	st.paths[name] = r.path
 	if !r.refresh.IsZero() {

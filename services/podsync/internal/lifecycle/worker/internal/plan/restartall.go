@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -45,12 +47,28 @@ func (p *planner) findRound() {
 	}
 	for _, v := range p.views {
 		if v.lost {
-			v.last.Round = p.round // what is known of it was told in this round
+			v.last.Round = p.lostRound(v.last)
 		}
 		if v.cur != nil && p.stale(v, v.cur) {
 			v.cur = nil
 		}
 	}
+}
+
+// lostRound is the round of a container of which the status alone is left. What began
+// before all of an earlier round had ended is of an earlier one; times of a status have
+// whole seconds.
+func (p *planner) lostRound(lost *podstate.Container) int {
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if v := p.viewOf(c.Name); v == nil || v.class == ephemeral || c.Round >= p.round || lost.StartedAt.IsZero() {
+			continue
+		}
+		if c.Live() || lost.StartedAt.Before(c.FinishedAt.Truncate(time.Second)) {
+			return p.round - 1
+		}
+	}
+	return p.round
 }
 
 // causesRound says whether the exit of a container restarts all of the pod. That of
@@ -105,10 +123,15 @@ func (p *planner) asksForAll(v *view, c *podstate.Container) bool {
 // their first start to come after others of it have had theirs. A new round
 // waits for them: all begin a round, so that all are restarted by the next, as
 // when starts are one pass that nothing interrupts. One that cannot start is
-// not waited for.
+// not waited for, nor, once the others are being killed, one that can by then.
 func (p *planner) unfinishedStarts() bool {
 	if p.s.Volumes.fails() || p.sandbox == nil {
 		return false
+	}
+	for i := range p.s.Reported.Conditions {
+		if c := &p.s.Reported.Conditions[i]; c.Type == v1.AllContainersRestarting && c.Status == v1.ConditionTrue {
+			return false
+		}
 	}
 	begun, missing := false, false
 	for _, v := range p.views {

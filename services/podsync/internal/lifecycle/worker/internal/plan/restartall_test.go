@@ -525,3 +525,62 @@ func TestWorkThatEndedWhileNobodyLookedIsNotRunAgainForItsSidecar(t *testing.T) 
 		})
 	}
 }
+
+// Who cleans dead containers away by hand takes the init container, and what has done
+// its work, out of what the runtime knows; the status still has them.
+func TestWhatTheRuntimeHasLostIsRestartedWithAllOthers(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"], w.exits["b"] = []int32{0}, []int32{0}
+	w.settle(time.Minute)
+	w.drop(w.newest("init").ID)
+	w.drop(w.newest("b").ID)
+	w.log = nil
+	w.settle(time.Minute)
+	if len(w.log) != 0 {
+		t.Fatalf("what has done its work is lost, and that alone did %v", w.log)
+	}
+	w.exits["init"] = []int32{0}
+	w.end(w.newest("a"), exitForAll)
+	w.settle(time.Minute)
+	var starts []string
+	for _, l := range w.log {
+		if l[:5] == "start" {
+			starts = append(starts, l)
+		}
+	}
+	if want := []string{"start container init", "start container side", "start container a", "start container b"}; !slices.Equal(starts, want) {
+		t.Fatalf("starts %v, want %v", starts, want)
+	}
+	w.drop(w.newest("init").ID)
+	w.log = nil
+	w.settle(time.Minute)
+	if len(w.log) != 0 || statusOf(w.out.Status, "init").RestartCount != 1 {
+		t.Errorf("of the new round: did %v, status %+v", w.log, statusOf(w.out.Status, "init"))
+	}
+}
+
+// The image of what could not start may come while the others are being killed.
+func TestARestartOfAllThatKillsIsNotTakenBackForAFirstStart(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"] = []int32{0, 0}
+	away := true
+	w.fail = func(a podstate.Action) *Failure {
+		if away && a.Container == "b" && a.Kind == podstate.PullImage {
+			return &Failure{Reason: "ErrImagePull", Message: "no"}
+		}
+		return nil
+	}
+	w.settle(time.Minute)
+	w.end(w.newest("a"), exitForAll)
+	w.step()
+	if w.newest("side").Live() || w.newest("b") != nil {
+		t.Fatalf("log %v", w.log)
+	}
+	away = false
+	w.do(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: "b"}, Container: "b"})
+	w.log = nil
+	w.settle(time.Minute)
+	if i := slices.Index(w.log, "start container b"); i < slices.Index(w.log, "start container side") || w.count("start container b") != 1 {
+		t.Errorf("log %v", w.log)
+	}
+}

@@ -29,6 +29,8 @@ type world struct {
 	fail func(podstate.Action) *Failure
 	// volumes says which volumes fail to be set up; nil for none.
 	volumes func(podstate.Action) map[string]Failure
+	// standing are those of them that stand all the same.
+	standing []string
 	// resize carries out what belongs to a resize; false for all else.
 	resize func(podstate.Action) bool
 	// killCode is the exit code of containers that are killed.
@@ -173,6 +175,7 @@ func (w *world) do(a podstate.Action) {
 			failed = w.volumes(a)
 		}
 		w.s.Volumes.Ended(w.s.Pod, a, failed, nil)
+		w.s.Volumes.Stand(w.standing)
 	case podstate.MakeSandbox:
 		w.next++
 		if w.ips == nil {
