@@ -36,6 +36,9 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod) error {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer leave()
+	if err := s.room(st, pod); err != nil {
+		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
 	results := s.setupAll(ctx, pod, func(*v1.Volume) bool { return true })
 	return s.record(st, pod, results)
 }

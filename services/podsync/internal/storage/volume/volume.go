@@ -93,6 +93,9 @@ type podState struct {
 	failed bool              // the last Setup failed
 	next   time.Time         // when to refresh because of a token's age; zero for never
 	gone   bool              // torn down; take a new state
+	// namespace is the pod's, and mounts is how many it needs; see room.
+	namespace string
+	mounts    int
 }
 
 // New makes a Set; it starts nothing and touches no file.
