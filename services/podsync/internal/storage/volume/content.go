@@ -24,7 +24,7 @@ const defaultFileMode = int32(0o644)
 const mostContent = 32 << 20
 
 // content makes a volume whose files podsync writes, or brings them up to date.
-func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, time.Time, error) {
+func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func() *mountIndex) (string, time.Time, error) {
 	files, refresh, err := s.files(ctx, pod, v)
 	written := false
 	defer func() { s.end(pod.UID, v.Name, written) }()
@@ -38,7 +38,7 @@ func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, t
 	if err := s.contentDir(pod, v, dir); err != nil {
 		return "", time.Time{}, err
 	}
-	nested, nestedErr := s.makeNested(pod, v, dir, files)
+	nested, nestedErr := s.makeNested(mounts(), v, dir, files)
 	w := atomicwriter.Writer{Dir: dir, Keep: nested}
 	if group := groupOf(pod); group != nil {
 		w.Finish = func(fresh string) error { return own(fresh, group, true) }

@@ -94,6 +94,9 @@ type podState struct {
 	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
 	next    time.Time            // the earliest of renewal; zero for never
 	gone    bool                 // torn down; take a new state
+	// namespace is the pod's, and mounts is how many it needs; see room.
+	namespace string
+	mounts    int
 }
 
 // New makes a Set; it starts nothing and touches no file.
