@@ -27,6 +27,7 @@ FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
+NODES   ?= 1
 SERVICES ?=
 GROUP   ?=
 SEED    ?= 1
@@ -45,8 +46,8 @@ help: ## Print every target
 # Built and then run: go run would call a Ctrl-C an error.
 run: ## A standalone node with a sample static pod; Ctrl-C stops it
 	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node run
-cluster: ## A one-node cluster (etcd, kube-apiserver, controllers, scheduler, polylet); Ctrl-C stops it
-	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node cluster
+cluster: ## A cluster (etcd, kube-apiserver, controllers, scheduler, polylet) of NODES=1; Ctrl-C stops it
+	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node -nodes '$(NODES)' cluster
 clean-node: ## Remove what run and cluster left: containers, mounts, directories, network
 	@go run ./test/cmd/node clean
 

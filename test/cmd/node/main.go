@@ -20,7 +20,7 @@ import (
 
 const usage = `usage: node [flags] COMMAND
   run      a standalone node with a sample static pod
-  cluster  a one-node cluster: etcd, kube-apiserver, controllers, scheduler, polylet
+  cluster  a cluster: etcd, kube-apiserver, controllers, scheduler, polylet on each node
   clean    remove what run and cluster have left
   install  install the Debian packages that a node needs, where they are missing
 flags:
@@ -30,6 +30,7 @@ flags:
 type options struct {
 	containerd containerd.Version
 	once       bool
+	nodes      int
 }
 
 func main() {
@@ -37,6 +38,7 @@ func main() {
 	flags := flag.NewFlagSet("node", flag.ExitOnError)
 	runtime := flags.String("containerd", string(containerd.Built), `"2" builds containerd 2.x, "debian" takes the machine's`)
 	flags.BoolVar(&o.once, "once", false, "stop as soon as everything is up, for trying it out in scripts")
+	flags.IntVar(&o.nodes, "nodes", 1, "how many nodes a cluster has; those after the first have namespaces of their own")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
