@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -46,19 +46,26 @@ func TestANodeAsksForNothingThatItMayNot(t *testing.T) {
 	h.delete("dependent")
 	h.waitGone("dependent", time.Minute)
 	wanted := map[string]bool{
-		"create nodes": false, "patch nodes/status": false, "create leases": false, "list pods": false, "patch pods/status": false, "create pods": false,
-		"get secrets": false, "get configmaps": false, "get persistentvolumeclaims": false, "get persistentvolumes": false,
+		"create nodes": false, "patch nodes/status": false, "create leases": false, "read pods": false, "patch pods/status": false, "create pods": false,
+		"read secrets": false, "read configmaps": false,
 		"create serviceaccounts/token": false, "create tokenreviews": false, "create subjectaccessreviews": false, "create events": false,
 	}
-	for _, r := range h.requests() {
-		what := strings.TrimSuffix(r.Verb+" "+r.ObjectRef.Resource+"/"+r.ObjectRef.Subresource, "/")
-		if what == "list secrets" || what == "list configmaps" { // of one, by name, before it is watched
-			what = "get" + strings.TrimPrefix(what, "list")
+	all := h.requests()
+	for n, r := range all {
+		verb := r.Verb
+		if slices.Contains([]string{"get", "list", "watch"}, verb) {
+			verb = "read"
 		}
+		what := strings.TrimSuffix(verb+" "+r.ObjectRef.Resource+"/"+r.ObjectRef.Subresource, "/")
 		if _, ok := wanted[what]; ok {
 			wanted[what] = true
 		}
-		if r.ResponseStatus.Code == 401 || r.ResponseStatus.Code == 403 {
+		refused := r.ResponseStatus.Code == http.StatusUnauthorized || r.ResponseStatus.Code == http.StatusForbidden
+		// A node may hear of a pod before the authorizer does, and asks again.
+		early := strings.Contains(r.ResponseStatus.Message, "no relationship found between node") && slices.ContainsFunc(all[n+1:], func(later request) bool {
+			return later.Verb == r.Verb && later.RequestURI == r.RequestURI && later.ResponseStatus.Code < http.StatusMultipleChoices
+		})
+		if refused && !early {
 			t.Errorf("refused: %s %s: %s", r.Verb, r.RequestURI, r.ResponseStatus.Message)
 		}
 	}
@@ -94,23 +101,6 @@ func (h *house) createDependencies() {
 	h.must(err)
 	_, err = core.ConfigMaps(ns).Create(h.ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"key": "value"}}, metav1.CreateOptions{})
 	h.must(err)
-	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	dir, err := h.inst.Mkdir("volume")
-	h.must(err)
-	_, err = core.PersistentVolumes().Create(h.ctx, &corev1.PersistentVolume{ObjectMeta: meta, Spec: corev1.PersistentVolumeSpec{
-		Capacity: size, AccessModes: modes, ClaimRef: &corev1.ObjectReference{Namespace: ns, Name: "needed"},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}},
-	}}, metav1.CreateOptions{})
-	h.must(err)
-	claim, err := core.PersistentVolumeClaims(ns).Create(h.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: meta, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: modes, VolumeName: "needed", StorageClassName: ptr(""), Resources: corev1.VolumeResourceRequirements{Requests: size},
-	}}, metav1.CreateOptions{})
-	h.must(err)
-	// No controller runs that would bind it.
-	claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, AccessModes: modes, Capacity: size}
-	_, err = core.PersistentVolumeClaims(ns).UpdateStatus(h.ctx, claim, metav1.UpdateOptions{})
-	h.must(err)
 }
 
 // dependent is a pod that needs objects of every kind that a node may read.
@@ -121,7 +111,6 @@ func dependent(name string) *corev1.Pod {
 	c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "needed"}}}}
 	p.Spec.Volumes = []corev1.Volume{
 		{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "needed"}}},
-		{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "needed"}}},
 	}
 	for _, v := range p.Spec.Volumes {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})

@@ -148,6 +148,9 @@ func (s *Space) over(point, kind string) string {
 	return s.cfg.Instance.Path("space", "over", point, kind)
 }
 
+// Path is where the machine has a private directory of the space.
+func (s *Space) Path(point string) string { return s.own(point) }
+
 func (s *Space) own(point string) string { return s.cfg.Instance.Path("space", "own", point) }
 
 // script is what the first process of the namespaces does. Nothing of the machine
