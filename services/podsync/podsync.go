@@ -18,7 +18,7 @@ import (
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/node"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/nodeinfo"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/host/alone"
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
@@ -92,7 +92,7 @@ type Service struct {
 	events   *event.Recorder
 	pods     *podcache.Pods
 	mirrors  *mirror.Keeper
-	node     *node.Node
+	node     *nodeinfo.Node
 	observer *observe.Observer
 	server   *server.Server
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/admission/gate"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/node"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/nodeinfo"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
@@ -58,7 +58,7 @@ type wiring struct {
 	runtime     *cri.Client
 	sessions    *execreaper.Book
 	objects     *objects.Store
-	node        *node.Node
+	node        *nodeinfo.Node
 	events      *event.Recorder
 	idle        *idle.Gate
 	lines       *timeline.Book
@@ -157,10 +157,10 @@ func (w *wiring) followCluster() {
 	cfg := w.cfg
 	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name}, objects.Deps{Client: w.deps.Client})
 	w.objects.Subscribe(w.objectChanged)
-	w.node = node.New(node.Config{
+	w.node = nodeinfo.New(nodeinfo.Config{
 		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,
 		ReservedMilliCPU: cfg.Cgroups.ReservedMilliCPU, ReservedMemoryBytes: cfg.Cgroups.ReservedMemoryBytes,
-	}, node.Deps{Client: w.deps.Client, Objects: w.objects, Pods: w.pods, Health: w.deps.Health, HostIPs: w.deps.HostIPs})
+	}, nodeinfo.Deps{Client: w.deps.Client, Objects: w.objects, Pods: w.pods, Health: w.deps.Health, HostIPs: w.deps.HostIPs})
 	var requester serviceaccount.Requester
 	if w.deps.Client != nil {
 		requester = serviceaccount.FromClient(w.deps.Client)

@@ -35,7 +35,7 @@ type Config struct {
 	Resize resize.Policies
 }
 
-// Node is what is known of this node; *node.Node has it.
+// Node is what is known of this node; *nodeinfo.Node has it.
 type Node interface {
 	Object() *v1.Node
 	Allocatable() v1.ResourceList

@@ -1,10 +1,10 @@
-// Package node follows the Node object of this machine and the machine's
+// Package nodeinfo follows the Node object of this machine and the machine's
 // addresses, and says what pods may use of it.
 //
 // It owns the newest Node that is known, whether the watch brought it or a read
 // of its own. It must never write to the apiserver, and never decide about a pod:
 // whoever does asks here, and is told when the answer may be another.
-package node
+package nodeinfo
 
 import (
 	"context"
