@@ -23,7 +23,8 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
-	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/report/notice"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
@@ -53,10 +54,10 @@ func startInClusterWith(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Se
 		t.Fatal(err)
 	}
 	deps := Deps{
-		Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
+		Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(),
 		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	}
-	cfg := Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"), RuntimeEndpoint: "unix:///run/test.sock"}
+	cfg := bare(dir)
 	change(&cfg, &deps)
 	s, err := New(cfg, deps)
 	if err != nil {
@@ -193,12 +194,13 @@ func TestARefusalToShowThatAnEndedContainerRunsAgainReplacesTheMirror(t *testing
 		refusal := func(text string) error {
 			return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web-n1", field.ErrorList{field.Forbidden(field.NewPath("status"), text)})
 		}
-		s.refused("static", refusal("may not be changed"))
+		said := notice.Notices{Events: s.events, Lines: timeline.NewBook(), Mirrors: s.mirrors}
+		said.Refused("static", refusal("may not be changed"))
 		synctest.Wait()
 		if now := api.Pod("default", "web-n1").UID; now != first {
 			t.Fatal("any refusal replaces the mirror")
 		}
-		s.refused("static", refusal("may not be transitioned to non-terminated state"))
+		said.Refused("static", refusal("may not be transitioned to non-terminated state"))
 		synctest.Wait()
 		if now := api.Pod("default", "web-n1"); now == nil || now.UID == first {
 			t.Fatalf("the mirror is %v still", now)
@@ -221,9 +223,9 @@ func TestAPullThatWaitsForItsTurnIsNamed(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"one by one": {func(c *Config) { c.MaxParallelPulls = 1 }, "its pull waits for its turn: images are pulled one after the other (serializeImagePulls)"},
-		"few":        {func(c *Config) { c.MaxParallelPulls = 2 }, "its pull waits for its turn: no more than 2 images are pulled at once (maxParallelImagePulls)"},
-		"rate":       {func(c *Config) { c.PullQPS, c.PullBurst = 0.001, 2 }, "its pull waits for its turn: no more than 0.001 pulls begin in a second, after 2 at once (registryPullQPS, registryBurst)"},
+		"one by one": {func(c *Config) { c.Images.MaxParallelPulls = 1 }, "its pull waits for its turn: images are pulled one after the other (serializeImagePulls)"},
+		"few":        {func(c *Config) { c.Images.MaxParallelPulls = 2 }, "its pull waits for its turn: no more than 2 images are pulled at once (maxParallelImagePulls)"},
+		"rate":       {func(c *Config) { c.Images.PullQPS, c.Images.PullBurst = 0.001, 2 }, "its pull waits for its turn: no more than 0.001 pulls begin in a second, after 2 at once (registryPullQPS, registryBurst)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

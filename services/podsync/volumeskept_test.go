@@ -33,7 +33,7 @@ func TestAContainerStartsAgainAfterARestartThoughItsConfigMapIsGone(t *testing.T
 			t.Fatal(err)
 		}
 		l := &lives{T: t, dir: t.TempDir(), rt: rt}
-		with := func(c *Config, d *Deps) { c.StaticPodPath, d.Client = "", api.Client() }
+		with := func(c *Config, d *Deps) { c.StaticPods.Path, d.Client = "", api.Client() }
 		container := func() v1.ContainerStatus { return api.Pod("default", "p").Status.ContainerStatuses[0] }
 		l.live(with, func(*Service) {
 			time.Sleep(time.Second)

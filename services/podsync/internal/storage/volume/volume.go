@@ -42,6 +42,14 @@ type Config struct {
 	Workers int
 }
 
+// Pods are worked on anew; *worker.Registry has it.
+type Pods interface {
+	// ObjectsChanged tells that an object appeared or changed which these pods wait
+	// for, whose last Setup failed: setting up again may work now. It must return at
+	// once.
+	ObjectsChanged(uids []types.UID)
+}
+
 // Deps are what a Set needs.
 type Deps struct {
 	Objects Objects
@@ -49,10 +57,8 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Allocatable is the node's; nil or an empty list when not known.
 	Allocatable func() v1.ResourceList
-	// Changed is called when an object appeared or changed that a pod waits
-	// for whose last Setup failed: setting up again may work now. May be nil;
-	// must return at once.
-	Changed func(uid types.UID)
+	// Pods may be nil.
+	Pods Pods
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
 }

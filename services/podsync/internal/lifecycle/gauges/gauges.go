@@ -1,4 +1,8 @@
-package podsync
+// Package gauges counts the node's pods, containers and volumes when somebody asks
+// for the series that show them.
+//
+// It owns the names and labels of those series. It must never keep a count.
+package gauges
 
 import (
 	"strings"
@@ -6,12 +10,44 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 )
 
-// gauges counts pods and containers when somebody asks.
-type gauges struct{ s *Service }
+// Runtime knows what runs; *observe.Observer has it.
+type Runtime interface {
+	Count() (pods int, containers map[podstate.ContainerState]int)
+	Runtime() observe.Runtime
+}
+
+// Workers know what is to be done; *worker.Registry has it.
+type Workers interface {
+	Count() map[worker.Work]int
+}
+
+// Volumes are counted by plugin; *volume.Set has it.
+type Volumes interface {
+	Wanted() map[string]int
+	Present() map[string]int
+}
+
+// Pods are what is shown to others; *podcache.Pods has it.
+type Pods interface {
+	List() []podcache.Pod
+}
+
+// Gauges count. It implements prometheus.Collector.
+type Gauges struct {
+	Runtime Runtime
+	Workers Workers
+	Volumes Volumes
+	Pods    Pods
+	// Mirrored is false where nobody is shown static pods.
+	Mirrored bool
+}
 
 var (
 	runningPods       = prometheus.NewDesc("kubelet_running_pods", "Number of pods that have a running pod sandbox", nil, nil)
@@ -28,18 +64,18 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (gauges) Describe(c chan<- *prometheus.Desc) {
+func (Gauges) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{runningPods, runningContainers, desiredPods, activePods, workingPods, ephemeral, lastRelist, volumes, mirrorPods, pendingResizes, resizesInProgress} {
 		c <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (g gauges) Collect(c chan<- prometheus.Metric) {
+func (g Gauges) Collect(c chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
-	sandboxes, states := g.s.observer.Count()
+	sandboxes, states := g.Runtime.Count()
 	gauge(runningPods, sandboxes)
 	for state, name := range map[podstate.ContainerState]string{
 		podstate.StateCreated: "created", podstate.StateRunning: "running", podstate.StateExited: "exited", podstate.StateUnknown: "unknown",
@@ -47,23 +83,23 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		gauge(runningContainers, states[state], name)
 	}
 	seen := 0. // before the first: alerts look at how long ago it was
-	if at := g.s.observer.Runtime().LastRelist; !at.IsZero() {
+	if at := g.Runtime.Runtime().LastRelist; !at.IsZero() {
 		seen = float64(at.UnixNano()) / 1e9
 	}
 	c <- prometheus.MustNewConstMetric(lastRelist, prometheus.GaugeValue, seen)
-	for work, n := range g.s.registry.Count() {
+	for work, n := range g.Workers.Count() {
 		gauge(workingPods, n, work.Config, work.Lifecycle, label(work.Static))
 	}
 	for _, state := range []struct {
 		name    string
 		volumes map[string]int
-	}{{"desired_state_of_world", g.s.volumes.Wanted()}, {"actual_state_of_world", g.s.volumes.Present()}} {
+	}{{"desired_state_of_world", g.Volumes.Wanted()}, {"actual_state_of_world", g.Volumes.Present()}} {
 		for plugin, n := range state.volumes {
 			gauge(volumes, n, plugin, state.name)
 		}
 	}
 	desired, active, static, debugging := map[bool]int{}, map[bool]int{}, 0, 0
-	for _, p := range g.s.pods.List() {
+	for _, p := range g.Pods.List() {
 		debugging += len(p.Pod.Spec.EphemeralContainers)
 		desired[p.Static]++
 		if p.Static {
@@ -79,16 +115,16 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		gauge(desiredPods, desired[is], label(is))
 		gauge(activePods, active[is], label(is))
 	}
-	if g.s.deps.Client == nil {
+	if !g.Mirrored {
 		static = 0 // nobody to show a mirror to
 	}
 	gauge(mirrorPods, static)
 }
 
 // resizes counts the pods whose resize waits or is under way.
-func (g gauges) resizes(gauge func(d *prometheus.Desc, n int, labels ...string)) {
+func (g Gauges) resizes(gauge func(d *prometheus.Desc, n int, labels ...string)) {
 	waiting, under := map[string]int{v1.PodReasonDeferred: 0, v1.PodReasonInfeasible: 0}, 0
-	for _, p := range g.s.pods.List() {
+	for _, p := range g.Pods.List() {
 		for _, c := range p.Status.Conditions {
 			switch c.Type {
 			case v1.PodResizePending:
