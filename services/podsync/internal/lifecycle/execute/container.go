@@ -139,7 +139,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 		return "", "", e.notStarted(ctx, t, id, reasonRun, err)
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
-	if err := e.sawContainer(ctx, t.UID, id, t.Action.SandboxID, podstate.StateRunning); err != nil {
+	if err := e.sawContainer(ctx, t, id, t.Action.SandboxID, podstate.StateRunning); err != nil {
 		return id, ip, reason.New(reasonRun, err)
 	}
 	return id, ip, nil
@@ -213,12 +213,19 @@ func (e *Executor) hasRun(ctx context.Context, t Task, id string) (bool, error) 
 	if err := e.deps.Observer.SawContainer(ctx, id, t.Action.SandboxID); err != nil {
 		return false, fmt.Errorf("look whether container %s has run: %w", id, err)
 	}
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == id {
-			return c.State == podstate.StateRunning || c.State == podstate.StateExited && !c.StartedAt.IsZero(), nil
-		}
-	}
-	return false, nil
+	return e.container(t, id).Ran(), nil
+}
+
+// container is what is observed of a container of the task's pod; nil when nothing is.
+func (e *Executor) container(t Task, id string) *podstate.Container {
+	o := e.deps.Observer.Current(t.UID)
+	return o.Container(id)
+}
+
+// sandbox is the same of a sandbox.
+func (e *Executor) sandbox(t Task, id string) *podstate.Sandbox {
+	o := e.deps.Observer.Current(t.UID)
+	return o.Sandbox(id)
 }
 
 // startFailed tells of a start that failed, in the runtime's own words: its gRPC
@@ -242,13 +249,11 @@ func (e *Executor) killContainer(ctx context.Context, t Task) error {
 	if err := e.deps.Runtime.StopContainer(ctx, a.ID, podutil.Seconds(a.GraceSeconds)); err != nil {
 		return e.killFailed(ctx, t, reasonKill, err)
 	}
-	if err := e.sawContainer(ctx, t.UID, a.ID, sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID), podstate.StateExited); err != nil {
+	if err := e.sawContainer(ctx, t, a.ID, e.sandboxIDOf(t, a.ID), podstate.StateExited); err != nil {
 		return reason.New(reasonKill, err)
 	}
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == a.ID && c.State == podstate.StateRunning {
-			return reason.New(reasonKill, fmt.Errorf("the runtime says that container %s was stopped, but it runs", a.ID))
-		}
+	if c := e.container(t, a.ID); c != nil && c.State == podstate.StateRunning {
+		return reason.New(reasonKill, fmt.Errorf("the runtime says that container %s was stopped, but it runs", a.ID))
 	}
 	return nil
 }
@@ -302,10 +307,8 @@ func (e *Executor) stopping(t Task) *v1.Container {
 		c, _ := podutil.Container(t.Pod, t.Action.Container)
 		return c
 	}
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == t.Action.ID {
-			return &v1.Container{Name: c.Name, Lifecycle: &v1.Lifecycle{PreStop: c.PreStop}}
-		}
+	if c := e.container(t, t.Action.ID); c != nil {
+		return &v1.Container{Name: c.Name, Lifecycle: &v1.Lifecycle{PreStop: c.PreStop}}
 	}
 	return nil
 }
@@ -331,11 +334,9 @@ func (e *Executor) killFailed(ctx context.Context, t Task, word string, err erro
 	return reason.New(word, err)
 }
 
-func sandboxIDOf(o podstate.Observed, id string) string {
-	for _, c := range o.Containers {
-		if c.ID == id {
-			return c.SandboxID
-		}
+func (e *Executor) sandboxIDOf(t Task, id string) string {
+	if c := e.container(t, id); c != nil {
+		return c.SandboxID
 	}
 	return ""
 }
@@ -352,10 +353,8 @@ func (e *Executor) removeContainer(ctx context.Context, t Task) error {
 	}
 	defer release()
 	count := -1
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == t.Action.ID {
-			count = c.RestartCount
-		}
+	if c := e.container(t, t.Action.ID); c != nil {
+		count = c.RestartCount
 	}
 	if err := e.deps.Runtime.RemoveContainer(ctx, t.Action.ID); err != nil {
 		return reason.New("FailedRemoveContainer", err)

@@ -292,11 +292,9 @@ func (e *Executor) observed(life context.Context, t Task, err error) error {
 
 // sawContainer looks at a container after something was done to it, unless an
 // event has told already that it came as far as that.
-func (e *Executor) sawContainer(ctx context.Context, uid types.UID, id, sandboxID string, least podstate.ContainerState) error {
-	for _, c := range e.deps.Observer.Current(uid).Containers {
-		if c.ID == id && c.State >= least {
-			return nil
-		}
+func (e *Executor) sawContainer(ctx context.Context, t Task, id, sandboxID string, least podstate.ContainerState) error {
+	if c := e.container(t, id); c != nil && c.State >= least {
+		return nil
 	}
 	return e.deps.Observer.SawContainer(ctx, id, sandboxID)
 }

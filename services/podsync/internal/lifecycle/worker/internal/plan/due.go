@@ -28,7 +28,7 @@ func (p *planner) due() []*view {
 	// Debug containers start whenever there is a sandbox to start them in.
 	if p.sandbox != nil {
 		for _, v := range p.views {
-			if v.class == ephemeral && (v.last == nil || v.last.State == podstate.StateCreated) {
+			if v.class == ephemeral && (v.newest() == nil || v.newest().Created()) {
 				due = append(due, v)
 			}
 		}
@@ -39,34 +39,34 @@ func (p *planner) due() []*view {
 // wanted says whether the container is to start (now or after a back-off):
 // nothing of it lives, and policy lets it start.
 func (p *planner) wanted(v *view) bool {
-	if v.cur != nil {
-		switch v.cur.State {
+	if v.here() != nil {
+		switch v.here().State {
 		case podstate.StateCreated:
 			return true
 		case podstate.StateExited:
-			return p.restarts(v, v.cur)
+			return p.restarts(v, v.here())
 		default:
 			return false
 		}
 	}
 	switch {
-	case v.last == nil:
+	case v.newest() == nil:
 		return true
-	case v.last.Live():
+	case v.newest().Live():
 		return true // in a sandbox that is on its way out
-	case v.last.State == podstate.StateCreated:
+	case v.newest().Created():
 		return true
 	case v.class == ordinaryInit:
 		return true // a new sandbox begins with the init containers
 	default:
-		return p.restarts(v, v.last)
+		return p.restarts(v, v.newest())
 	}
 }
 
 // startable says whether a wanted container may start now as far as its own
 // past goes.
 func (p *planner) startable(v *view) bool {
-	if v.last != nil && (v.last.Live() || p.startsFirst) {
+	if v.newest() != nil && (v.newest().Live() || p.startsFirst) {
 		return false
 	}
 	at, _ := p.restartTime(v)
@@ -86,14 +86,11 @@ func (p *planner) startable(v *view) bool {
 
 // restartTime is when the container may start, and the back-off that it then carries.
 func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
-	c := v.last
-	if c != nil && c.State == podstate.StateCreated {
-		if v.previous == nil && !p.redefined(v, c) {
-			return time.Time{}, c.Backoff // the one before it is lost, what it earned is written on this one
-		}
-		c = v.previous // a start that came to nothing leaves the back-off as it is
+	if c := v.newest(); c.Created() && v.before() == nil && !p.redefined(v, c) {
+		return time.Time{}, c.Backoff // the one before it is lost, what it earned is written on this one
 	}
-	if c == nil || c.State != podstate.StateExited || p.redefined(v, c) {
+	c := v.followed() // a start that came to nothing leaves the back-off as it is
+	if !c.Ended() || p.redefined(v, c) {
 		return time.Time{}, 0
 	}
 	if p.endedByRound(c) {
@@ -136,11 +133,11 @@ func (p *planner) initDone() bool {
 			if i < furthest {
 				continue // it has done its work, whether its record is still there or not
 			}
-			if v.cur == nil || v.cur.State != podstate.StateExited || v.cur.ExitCode != 0 {
+			if v.here() == nil || !v.here().Ended() || v.here().ExitCode != 0 {
 				return false
 			}
 		case sidecar:
-			if v.cur == nil || !p.started(v) {
+			if v.here() == nil || !p.started(v) {
 				return false
 			}
 		}
@@ -176,7 +173,7 @@ func (p *planner) hasInit() bool {
 // regularSeen says whether a regular container was made in the usable sandbox.
 func (p *planner) regularSeen() bool {
 	for _, v := range p.views {
-		if v.class == regular && v.cur != nil {
+		if v.class == regular && v.here() != nil {
 			return true
 		}
 	}
@@ -197,20 +194,20 @@ func (p *planner) initDue() []*view {
 		}
 		switch {
 		case v.class == sidecar:
-			if v.cur == nil || v.cur.State == podstate.StateExited || v.cur.State == podstate.StateCreated {
+			if v.here() == nil || v.here().Ended() || v.here().Created() {
 				due = append(due, v)
 			}
-			if !seen && i >= furthest && (v.cur == nil || !p.started(v)) {
+			if !seen && i >= furthest && (v.here() == nil || !p.started(v)) {
 				return due
 			}
 		case seen || i < furthest:
 			// It has done its work, whether its record is still there or not.
-		case v.cur == nil, v.cur.State == podstate.StateCreated:
+		case v.here() == nil, v.here().Created():
 			return append(due, v)
-		case v.cur.State != podstate.StateExited:
+		case !v.here().Ended():
 			return due
-		case v.cur.ExitCode != 0:
-			if p.restarts(v, v.cur) {
+		case v.here().ExitCode != 0:
+			if p.restarts(v, v.here()) {
 				due = append(due, v)
 			}
 			return due
@@ -230,7 +227,7 @@ func (p *planner) firstInit() []*view {
 		return nil
 	}
 	v := p.views[0]
-	if v.class == ordinaryInit && v.last != nil && v.last.State == podstate.StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) {
+	if v.class == ordinaryInit && v.newest().Ended() && v.newest().ExitCode != 0 && !p.restarts(v, v.newest()) {
 		return nil
 	}
 	return []*view{v}
@@ -238,7 +235,7 @@ func (p *planner) firstInit() []*view {
 
 func (p *planner) regularWanted() bool {
 	for _, v := range p.views {
-		if v.class == regular && (v.last == nil || v.last.Live() || v.last.State == podstate.StateCreated || p.restarts(v, v.last)) {
+		if v.class == regular && (v.newest() == nil || v.newest().Live() || v.newest().Created() || p.restarts(v, v.newest())) {
 			return true
 		}
 	}
@@ -250,7 +247,7 @@ func (p *planner) regularWanted() bool {
 func (p *planner) furthestInit() int {
 	furthest := 0
 	for i, v := range p.views {
-		if (v.class == ordinaryInit || v.class == sidecar) && v.cur != nil {
+		if (v.class == ordinaryInit || v.class == sidecar) && v.here() != nil {
 			furthest = i
 		}
 	}

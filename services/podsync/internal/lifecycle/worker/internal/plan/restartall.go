@@ -43,12 +43,7 @@ func (p *planner) findRound() {
 		p.round = max(p.round, next)
 	}
 	for _, v := range p.views {
-		if v.lost {
-			v.last.Round = p.round // what is known of it was told in this round
-		}
-		if v.cur != nil && p.stale(v, v.cur) {
-			v.cur = nil
-		}
+		v.enter(p.round)
 	}
 }
 
@@ -56,7 +51,7 @@ func (p *planner) findRound() {
 // one that was started again alone does not: a later life knows no more of why than
 // its record.
 func (p *planner) causesRound(v *view, c *podstate.Container) bool {
-	return p.asksForAll(v, c) && (v.last == nil || v.last.ID == c.ID)
+	return p.asksForAll(v, c) && (v.newest() == nil || v.newest().ID == c.ID)
 }
 
 // asksForAll says whether a container exited of its own in a way that restarts all
@@ -86,15 +81,10 @@ func (p *planner) unfinishedStarts() bool {
 			continue
 		}
 		_, failed := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]
-		begun = begun || v.cur != nil && v.cur.Round == p.round
-		missing = missing || v.last == nil && !failed && !p.pullFailed(v)
+		begun = begun || v.here() != nil && v.here().Round == p.round
+		missing = missing || v.newest() == nil && !failed && !p.pullFailed(v)
 	}
 	return begun && missing
-}
-
-// stale says whether the container is of an earlier round.
-func (p *planner) stale(v *view, c *podstate.Container) bool {
-	return v.class != ephemeral && c.Round < p.round
 }
 
 // restartingAll says whether the pod is between two rounds: something of the
@@ -105,13 +95,13 @@ func (p *planner) restartingAll() bool {
 	}
 	begun := false
 	for _, v := range p.views {
-		if v.last == nil || v.class == ephemeral {
+		if v.newest() == nil || v.class == ephemeral {
 			continue
 		}
-		if p.stale(v, v.last) && v.last.Live() {
+		if v.stale(v.newest()) && v.newest().Live() {
 			return true
 		}
-		begun = begun || !p.stale(v, v.last)
+		begun = begun || !v.stale(v.newest())
 	}
 	return !begun || p.staleStarts()
 }
@@ -138,7 +128,7 @@ func (p *planner) betweenRounds() bool {
 		if a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]; ok && a.Round < p.round {
 			between = true
 		}
-		between = between || v.last != nil && v.last.Live() && p.stale(v, v.last)
+		between = between || v.newest().Live() && v.stale(v.newest())
 	}
 	return between
 }
@@ -177,5 +167,5 @@ func (p *planner) mayRestartAll() bool {
 // caused it.
 func (p *planner) endedByRound(c *podstate.Container) bool {
 	v := p.viewOf(c.Name)
-	return v != nil && p.stale(v, c) && !p.asksForAll(v, c)
+	return v != nil && v.stale(c) && !p.asksForAll(v, c)
 }

@@ -34,7 +34,7 @@ func (p *planner) run() {
 func (p *planner) killUnwanted() {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
-		if p.starting(c) {
+		if p.s.starting(c) {
 			p.watchHook(c)
 			continue
 		}
@@ -65,7 +65,7 @@ type kill struct {
 func (p *planner) unwanted(v *view, c *podstate.Container) kill {
 	grace := p.specGrace()
 	switch {
-	case p.stale(v, c):
+	case v.stale(c):
 		return kill{fmt.Sprintf("Container %s is restarted with all containers of the pod", c.Name), 0, podstate.CauseRound}
 	case p.sandbox == nil || c.SandboxID != p.sandbox.ID:
 		return kill{"Stopping container " + c.Name, grace, podstate.CauseSandbox}
@@ -132,8 +132,8 @@ func (p *planner) failed(c *podstate.Container, t podstate.ProbeType) bool {
 }
 
 // starting says whether the container belongs to a start that is not over.
-func (p *planner) starting(c *podstate.Container) bool {
-	a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: c.Name}]
+func (s *State) starting(c *podstate.Container) bool {
+	a, ok := s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: c.Name}]
 	return ok && a.Attempt == c.RestartCount && a.SandboxID == c.SandboxID
 }
 
@@ -174,11 +174,11 @@ func (p *planner) anythingLeft() bool {
 	for _, v := range p.views {
 		switch v.class {
 		case ordinaryInit:
-			if v.last != nil && v.last.Live() {
+			if v.newest().Live() {
 				return true
 			}
 		case regular:
-			if v.last != nil && v.last.Live() {
+			if v.newest().Live() {
 				return true
 			}
 			if !failed && p.wanted(v) {
@@ -192,7 +192,7 @@ func (p *planner) anythingLeft() bool {
 // initFailed says whether an init container has failed for good.
 func (p *planner) initFailed() bool {
 	for _, v := range p.views {
-		if v.class == ordinaryInit && v.last != nil && v.last.State == podstate.StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) && !p.initDone() {
+		if v.class == ordinaryInit && v.newest().Ended() && v.newest().ExitCode != 0 && !p.restarts(v, v.newest()) && !p.initDone() {
 			return true
 		}
 	}
@@ -215,7 +215,7 @@ func (p *planner) prepare(due []*view) {
 // first says whether the container will start for the first time later on, so
 // that its image can be pulled while others run.
 func (p *planner) first(v *view) bool {
-	return v.last == nil && v.class != ephemeral
+	return v.newest() == nil && v.class != ephemeral
 }
 
 func isDue(due []*view, v *view) bool {
@@ -324,7 +324,7 @@ func (p *planner) cameToRun(a podstate.Action) bool {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		if c.Name == a.Container && c.RestartCount == a.Attempt && c.SandboxID == a.SandboxID {
-			return c.State == podstate.StateRunning || c.State == podstate.StateExited && !c.StartedAt.IsZero()
+			return c.Ran()
 		}
 	}
 	return false
