@@ -231,7 +231,7 @@ func isDue(due []*view, v *view) bool {
 // says that the container is not due yet.
 func (p *planner) pull(v *view, early bool) {
 	if !p.imageReady(v) {
-		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Attempt: v.nextCount(p.s), Early: early})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Image: v.spec.Image, Attempt: v.nextCount(p.s), Early: early})
 	}
 }
 
