@@ -1,9 +1,10 @@
 // Package execute carries the planner's actions out: against the runtime, the
 // images, the volumes, the cgroups and the files of a pod's logs.
 //
-// It owns how an action is done and that what it did is observed before it
-// counts as done. It must never decide that something is to be done, nor when
-// it is tried again.
+// It owns how an action is done, that there are never two containers of one start,
+// and that what an action did is observed before it counts as done. It must never
+// decide that something is to be done, nor try anything again: an action succeeds or
+// fails once, and the planner says what follows.
 package execute
 
 import (
@@ -12,13 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -62,6 +61,8 @@ type Ends interface {
 type Observer interface {
 	Current(uid types.UID) podstate.Observed
 	Refresh(ctx context.Context, uid types.UID) error
+	// RefreshUntilSeen tries until it has seen the pod or ctx is done.
+	RefreshUntilSeen(ctx context.Context, uid types.UID)
 	SawContainer(ctx context.Context, id, sandboxID string) error
 	SawSandbox(ctx context.Context, id string) error
 	Gone(id string)
@@ -272,20 +273,8 @@ func (e *Executor) keepStop(ctx context.Context, t Task) error {
 // observed makes sure, after a failure that may have had an effect all the
 // same, that the pod is looked at before the action counts as done.
 func (e *Executor) observed(life context.Context, t Task, err error) error {
-	if err == nil {
-		return nil
-	}
-	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: .2})
-	for n := 0; life.Err() == nil; n++ {
-		lookErr := e.deps.Observer.Refresh(life, t.UID)
-		if lookErr == nil {
-			break
-		}
-		if n == 2 {
-			logr.FromContextOrDiscard(life).Error(lookErr, "Could not look at a pod after a failed action; trying until it works",
-				"action", t.Action.Kind, "podUID", t.UID)
-		}
-		_ = retry.Wait(life)
+	if err != nil {
+		e.deps.Observer.RefreshUntilSeen(life, t.UID)
 	}
 	return err
 }
