@@ -32,7 +32,7 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	if c == nil {
 		return reason.New(reasonConfig, fmt.Errorf("container %q is not in the pod's spec", t.Action.Container))
 	}
-	if busy, err := e.clear(ctx, t); busy || err != nil {
+	if settled, err := e.clear(ctx, t); settled || err != nil {
 		return err
 	}
 	id, ip, unseen := e.createAndStart(ctx, t, c)
@@ -55,28 +55,17 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	return reason.New(reasonPostStart, fmt.Errorf("postStart hook: %w", err))
 }
 
-// clear removes what an earlier start left half made, and says whether
-// something of this name lives after all; then there is nothing to start.
-func (e *Executor) clear(ctx context.Context, t Task) (busy bool, err error) {
-	for _, old := range e.deps.Observer.Current(t.UID).Containers {
-		if old.Name != t.Action.Container {
-			continue
+// clear removes what an earlier start left half made, and says whether there is nothing
+// to start.
+func (e *Executor) clear(ctx context.Context, t Task) (settled bool, err error) {
+	halfMade, settled := inTheWay(e.deps.Observer.Current(t.UID), t.Action)
+	for _, id := range halfMade {
+		if err := e.deps.Runtime.RemoveContainer(ctx, id); err != nil {
+			return false, reason.New(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", id, err))
 		}
-		switch old.State {
-		case podstate.StateRunning, podstate.StateUnknown:
-			return true, nil
-		case podstate.StateCreated:
-			if err := e.deps.Runtime.RemoveContainer(ctx, old.ID); err != nil {
-				return false, reason.New(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", old.ID, err))
-			}
-			e.deps.Observer.Gone(old.ID)
-		case podstate.StateExited:
-			if old.RestartCount == t.Action.Attempt && old.SandboxID == t.Action.SandboxID {
-				return true, nil // this very start has come and gone meanwhile
-			}
-		}
+		e.deps.Observer.Gone(id)
 	}
-	return false, nil
+	return settled, nil
 }
 
 // createAndStart makes and starts the container within a place among the
@@ -173,30 +162,28 @@ func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) erro
 	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
 		return reason.New(reasonCreate, err)
 	}
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.Name == t.Action.Container && c.RestartCount == t.Action.Attempt {
-			return nil
-		}
+	if containerMade(e.deps.Observer.Current(t.UID), t.Action) {
+		return nil
 	}
 	return reason.New(reasonCreate, fmt.Errorf("the runtime is still making this container: %w", cause))
 }
 
-// notStarted is for what the runtime did not make or start: a failure, unless
-// the sandbox went down meanwhile. That was no attempt, and what was made for
-// it (id, may be empty) is removed, so that it is not counted. A container that
-// ran all the same, though the runtime's answer says otherwise, stays: its end
-// counts like any other.
+// notStarted is for what the runtime did not make or start: a failure, unless the
+// sandbox went down meanwhile. What was made for it has this id, which may be empty.
 func (e *Executor) notStarted(ctx context.Context, t Task, id, word string, err error) error {
-	if ctx.Err() != nil || !e.sandboxDown(ctx, t) {
+	down := ctx.Err() == nil && e.sandboxDown(ctx, t)
+	looked := true
+	if down && id != "" {
+		looked = e.deps.Observer.SawContainer(ctx, id, t.Action.SandboxID) == nil
+	}
+	switch counts(down, looked, e.container(t, id)) {
+	case failed:
 		return e.startFailed(ctx, t, word, err)
+	case ran:
+		return nil
+	case none:
 	}
 	if id != "" {
-		switch ran, lookErr := e.hasRun(ctx, t, id); {
-		case lookErr != nil:
-			return e.startFailed(ctx, t, word, err)
-		case ran:
-			return nil
-		}
 		if rmErr := e.deps.Runtime.RemoveContainer(ctx, id); rmErr != nil {
 			return e.startFailed(ctx, t, word, err)
 		}
@@ -204,14 +191,6 @@ func (e *Executor) notStarted(ctx context.Context, t Task, id, word string, err 
 	}
 	logr.FromContextOrDiscard(ctx).V(1).Info("A container was not started, for its sandbox went down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "error", err.Error())
 	return nil
-}
-
-// hasRun asks the runtime whether the container has run, and lets it be observed.
-func (e *Executor) hasRun(ctx context.Context, t Task, id string) (bool, error) {
-	if err := e.deps.Observer.SawContainer(ctx, id, t.Action.SandboxID); err != nil {
-		return false, fmt.Errorf("look whether container %s has run: %w", id, err)
-	}
-	return e.container(t, id).Ran(), nil
 }
 
 // container is what is observed of a container of the task's pod; nil when nothing is.

@@ -65,10 +65,8 @@ func (e *Executor) adoptSandbox(ctx context.Context, t Task, cause error) error 
 	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
 		return reason.New("CreatePodSandboxError", err)
 	}
-	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
-		if s.Attempt == uint32(t.Action.Attempt) {
-			return nil
-		}
+	if sandboxMade(e.deps.Observer.Current(t.UID), t.Action) {
+		return nil
 	}
 	return reason.New("CreatePodSandboxError", fmt.Errorf("the runtime is still making this sandbox: %w", cause))
 }
