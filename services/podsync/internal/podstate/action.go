@@ -13,7 +13,7 @@ type Kind string
 // The kinds, in the order of a pod's life.
 const (
 	// PullImage makes an image present: a container's (Container), or that of an
-	// image volume (Volume).
+	// image volume (Volume), by its name (Image).
 	PullImage Kind = "pull image"
 	// SetupVolumes sets volumes up, side by side (Volumes, Version).
 	SetupVolumes Kind = "set up volumes"
@@ -74,6 +74,8 @@ type Action struct {
 	Container string
 	// Volume is the name of an image volume in the spec.
 	Volume string
+	// Image is what the spec names, of a PullImage.
+	Image string
 	// Early: the image is of a container that is not due yet.
 	Early bool
 	// ID is a CRI id.

@@ -163,11 +163,11 @@ func (w *held) stoppedForLocked() time.Duration {
 // again by the next podsync: the apiserver does not know its end yet, and nobody else
 // does. Its room is not given away until then. A static pod does not wait for that: it
 // may be the apiserver.
-func (w *held) mayComeBackLocked(instead *held) bool {
-	if !w.preempted || w.source != apiSource || instead.source != apiSource || !critical(instead) {
+func (h *held) mayComeBackLocked(instead *held) bool {
+	if !h.preempted || h.source != apiSource || instead.source != apiSource || !critical(instead) {
 		return false
 	}
-	return !podutil.TerminalPhase(w.pod.Status.Phase)
+	return !podutil.TerminalPhase(h.pod.Status.Phase)
 }
 
 // reasonPreempting is why a critical pod waits for others to end. What comes
@@ -182,17 +182,17 @@ func critical(w *held) bool {
 // in this life of the process or, as its status, the runtime or the checkpoint of
 // allocations shows, in an earlier one. One that has ended uses nothing, unless
 // somebody else has written that and it runs.
-func (w *held) countsLocked() bool {
-	o, there := w.reg.observed[w.uid]
-	if podutil.TerminalPhase(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
+func (h *held) countsLocked() bool {
+	o, there := h.reg.observed[h.uid]
+	if podutil.TerminalPhase(h.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
 		return false
 	}
-	if w.admission != podstate.AdmissionPending {
-		return w.admission == podstate.Admitted
+	if h.admission != podstate.AdmissionPending {
+		return h.admission == podstate.Admitted
 	}
 	// What a list has named and nobody has looked at yet is a sandbox, too.
-	_, kept := w.reg.deps.Allocations.Get(w.uid)
-	return kept || w.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
+	_, kept := h.reg.deps.Allocations.Get(h.uid)
+	return kept || h.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
 }
 
 func running(c podstate.Container) bool {
@@ -230,17 +230,17 @@ func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 }
 
 // goOnEndingLocked goes on with what a previous run has decided.
-func (w *held) goOnEndingLocked() {
-	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !podutil.TerminalPhase(w.pod.Status.Phase) {
-		w.leaving = true
-		w.leavesLocked()
-		w.inbox.tell(func(in *told) { in.stop, in.stopKept = stop, true })
+func (h *held) goOnEndingLocked() {
+	if stop := h.reg.deps.Ends.Of(h.uid); stop != nil && !podutil.TerminalPhase(h.pod.Status.Phase) {
+		h.leaving = true
+		h.leavesLocked()
+		h.inbox.tell(func(in *told) { in.stop, in.stopKept = stop, true })
 	}
 }
 
 // stopLocked tells a worker to end its pod.
-func (w *held) stopLocked(stop podstate.Stop) {
-	w.leaving = true
-	w.leavesLocked()
-	w.inbox.tell(func(in *told) { in.stop = &stop })
+func (h *held) stopLocked(stop podstate.Stop) {
+	h.leaving = true
+	h.leavesLocked()
+	h.inbox.tell(func(in *told) { in.stop = &stop })
 }

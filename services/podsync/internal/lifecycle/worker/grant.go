@@ -47,21 +47,21 @@ type grant struct {
 }
 
 // allotLocked notes what a pod that is admitted has.
-func (w *held) allotLocked(a resize.Allocation, generation int64) {
-	w.grant = grant{known: true, allocated: a, generation: generation, pod: a.Apply(w.pod), since: w.pendingSince}
+func (h *held) allotLocked(a resize.Allocation, generation int64) {
+	h.grant = grant{known: true, allocated: a, generation: generation, pod: a.Apply(h.pod), since: h.pendingSince}
 }
 
 // regrantLocked keeps grant.pod at the newest pod.
-func (w *held) regrantLocked() {
-	if w.grant.known && w.pod != nil {
-		w.grant.pod = w.grant.allocated.Apply(w.pod)
+func (h *held) regrantLocked() {
+	if h.grant.known && h.pod != nil {
+		h.grant.pod = h.grant.allocated.Apply(h.pod)
 	}
 }
 
 // resizingLocked says whether the pod is to have something else than it has.
-func (w *held) resizingLocked() bool {
-	return w.grant.known && w.grant.pod != w.pod && w.admission == podstate.Admitted && !w.stopped && !w.gone &&
-		w.pod != nil && w.pod.DeletionTimestamp == nil
+func (h *held) resizingLocked() bool {
+	return h.grant.known && h.grant.pod != h.pod && h.admission == podstate.Admitted && !h.stopped && !h.gone &&
+		h.pod != nil && h.pod.DeletionTimestamp == nil
 }
 
 // resizeState is what has been decided of a pod's resources.
@@ -123,22 +123,22 @@ func (r *Registry) settleLocked(asking *held, trigger string) {
 
 // defersLocked notes that a resize has to wait, or can never be, and says whether that
 // is news.
-func (w *held) defersLocked(pending *podstate.ResizePending, tell bool) bool {
-	pending.Generation = w.pod.Generation
-	if w.grant.since.IsZero() {
-		w.grant.since = time.Now()
+func (h *held) defersLocked(pending *podstate.ResizePending, tell bool) bool {
+	pending.Generation = h.pod.Generation
+	if h.grant.since.IsZero() {
+		h.grant.since = time.Now()
 	}
-	changed := w.grant.pending == nil || *w.grant.pending != *pending
-	w.grant.pending, w.grant.asked = pending, w.pod
+	changed := h.grant.pending == nil || *h.grant.pending != *pending
+	h.grant.pending, h.grant.asked = pending, h.pod
 	if changed && tell {
-		w.inbox.ring()
+		h.inbox.ring()
 	}
 	return changed
 }
 
 // turnLocked is what the pod's turn depends on.
-func (w *held) turnLocked() resize.Waiting {
-	return resize.Waiting{Desired: w.pod, Allocated: w.grant.pod, Since: w.grant.since}
+func (h *held) turnLocked() resize.Waiting {
+	return resize.Waiting{Desired: h.pod, Allocated: h.grant.pod, Since: h.grant.since}
 }
 
 // activeLocked are the other pods that others must reckon with, with what they are
@@ -154,36 +154,36 @@ func (r *Registry) activeLocked(w *held) []*v1.Pod {
 }
 
 // allocatedLocked is the pod with what it is allocated.
-func (w *held) allocatedLocked() *v1.Pod {
+func (h *held) allocatedLocked() *v1.Pod {
 	switch {
-	case w.grant.known:
-		return w.grant.pod
-	case w.admission == podstate.AdmissionPending && !w.claiming: // of a previous run, not taken up yet
-		a, _ := w.formerLocked()
-		return a.Apply(w.pod)
+	case h.grant.known:
+		return h.grant.pod
+	case h.admission == podstate.AdmissionPending && !h.claiming: // of a previous run, not taken up yet
+		a, _ := h.formerLocked()
+		return a.Apply(h.pod)
 	}
-	return w.pod
+	return h.pod
 }
 
 // formerLocked is what a pod was allocated in a previous run: what is
 // kept of it, or else what its sandbox was made with. Where the former was lost,
 // or the sandbox is, its status says it. A pod of which nothing says it has what its
 // spec asks for.
-func (w *held) formerLocked() (a resize.Allocation, generation int64) {
-	if e, ok := w.reg.deps.Allocations.Get(w.uid); ok {
+func (h *held) formerLocked() (a resize.Allocation, generation int64) {
+	if e, ok := h.reg.deps.Allocations.Get(h.uid); ok {
 		return e.Allocation, e.Generation
 	}
-	made, at, known := w.reg.allocatedBySandboxLocked(w.uid)
-	if known && !w.reg.deps.Allocations.Lost(at) {
+	made, at, known := h.reg.allocatedBySandboxLocked(h.uid)
+	if known && !h.reg.deps.Allocations.Lost(at) {
 		return made, 0
 	}
-	if told, ok := resize.Shown(w.pod); ok {
+	if told, ok := resize.Shown(h.pod); ok {
 		return told, 0
 	}
 	if known {
 		return made, 0
 	}
-	return resize.Of(w.pod), 0
+	return resize.Of(h.pod), 0
 }
 
 // allocatedBySandboxLocked is what the pod's newest sandbox was made for, and when; at

@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
@@ -46,11 +45,4 @@ func (w *worker) takeGrant(now time.Time) {
 	again := w.state.Resize.Due(now)
 	g := w.reg.resizeState(w.uid, again)
 	w.state.Granted(g.allocated, g.generation, g.pending, now)
-}
-
-// resizeActed notes what an action of a resize that went well has changed.
-func (w *worker) resizeActed(a podstate.Action, at time.Time) {
-	if began, inEffect := w.state.ResizeActed(a, at); !began.IsZero() {
-		w.reg.deps.Metrics.resized(began, inEffect)
-	}
 }

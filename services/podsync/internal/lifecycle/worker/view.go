@@ -78,8 +78,8 @@ func (l remains) wait() podstate.Wait {
 // objectOf is what an action is about, as the timeline shows it.
 func (w *worker) objectOf(a podstate.Action) string {
 	switch {
-	case a.Kind == podstate.PullImage:
-		return w.imageOf(a.Container)
+	case a.Kind == podstate.PullImage && a.Volume == "":
+		return a.Image
 	case a.Container != "":
 		return a.Container
 	case len(a.Object) > shortID:

@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
@@ -36,14 +35,12 @@ type worker struct {
 	ended     bool    // what was last noted as stopped
 	overdue   bool    // it was told that the pod's end takes too long
 	cancels   map[podstate.Key]*flight
-	hooks     map[string]podstate.Hook
 	targets   []podstate.Target
 	waits     []podstate.Wait
 	admitAt   time.Time // when admission was first asked
 	waitSaid  string    // the reason to wait of which an event was recorded
 	line      *timeline.Line
 	first     firstStart
-	repeats   repeats
 	log       logr.Logger
 }
 
@@ -58,11 +55,7 @@ func newWorker(r *Registry, uid types.UID, seq uint64, in *inbox) *worker {
 	return &worker{
 		line: r.deps.Timelines.Open(uid),
 		reg:  r, uid: uid, seq: seq, inbox: in, first: firstStart{seen: time.Now()},
-		state: plan.State{
-			UID: uid, Probes: map[podstate.ProbeKey]podstate.ProbeResult{}, Images: map[string]plan.Image{},
-			InFlight: map[podstate.Key]podstate.Action{}, Failures: map[podstate.Key]plan.Failure{},
-			Stops: map[string]plan.ContainerStop{}, StoppedSandboxes: map[string]bool{},
-		},
+		state: plan.NewState(uid),
 	}
 }
 
@@ -112,7 +105,6 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	w.takeGrant(now)
 	w.state.Begin(now)
 	w.state.Node = w.reg.deps.Node()
-	w.withHooks()
 	out := plan.Plan(w.state)
 	if out.Done && len(w.cancels) == 0 {
 		return time.Time{}, true
@@ -152,8 +144,7 @@ func (w *worker) takeIn() {
 	}
 	if in.observed != nil {
 		w.noteObserved(&w.state.Observed, in.observed)
-		w.state.Observed = *in.observed
-		w.forgetGone()
+		w.state.Observe(*in.observed)
 	}
 	if in.excess != nil {
 		w.state.Excess = *in.excess
@@ -163,23 +154,20 @@ func (w *worker) takeIn() {
 		w.state.Probes[k] = v
 	}
 	for id, h := range in.hooks {
-		if w.hooks == nil {
-			w.hooks = map[string]podstate.Hook{}
-		}
-		w.hooks[id] = h
+		w.state.Hooks[id] = h
 	}
 	for _, o := range in.done {
 		w.finish(o)
 	}
 	if in.objects {
-		w.retryNow()
+		w.state.ObjectsChanged()
 	}
 }
 
 // setPod takes a new version of the pod in.
 func (w *worker) setPod(pod *v1.Pod) {
 	old := w.state.Desired
-	w.state.Want(pod)
+	changed := w.state.Want(pod)
 	w.notePod(old, pod)
 	if old == nil {
 		w.state.Static = w.source != apiSource
@@ -199,10 +187,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 		return
 	}
 	w.reg.deps.Metrics.requested(old, pod)
-	if !equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
-		// What failed because of the old spec need not wait.
-		clear(w.state.Failures)
-		w.state.Volumes.ForgetFailures()
+	if changed {
 		w.lacking(old, pod)
 	}
 }
@@ -224,40 +209,6 @@ func (w *worker) lacking(old, pod *v1.Pod) {
 		return
 	}
 	w.reg.deps.Events.Pod(pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck", message)
-}
-
-// retryNow lets what failed be tried at once.
-func (w *worker) retryNow() {
-	for k, f := range w.state.Failures {
-		if k.Kind == podstate.StartContainer || k.Kind == podstate.MakeSandbox {
-			f.At = time.Time{}
-			w.state.Failures[k] = f
-		}
-	}
-	w.state.Volumes.TryAgain()
-}
-
-// withHooks puts into the observation what only this process knows: how
-// postStart hooks stand.
-func (w *worker) withHooks() {
-	if len(w.hooks) == 0 {
-		return
-	}
-	containers := make([]podstate.Container, len(w.state.Observed.Containers))
-	copy(containers, w.state.Observed.Containers)
-	present := map[string]bool{}
-	for i := range containers {
-		present[containers[i].ID] = true
-		if h, ok := w.hooks[containers[i].ID]; ok {
-			containers[i].Hook = h
-		}
-	}
-	w.state.Observed.Containers = containers
-	for id, h := range w.hooks {
-		if h == podstate.HookDone || !present[id] && len(w.cancels) == 0 {
-			delete(w.hooks, id)
-		}
-	}
 }
 
 func (w *worker) order() limiter.Order {

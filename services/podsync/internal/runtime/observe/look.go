@@ -218,20 +218,38 @@ func (o *Observer) lookAgain(uid types.UID) bool {
 	return false
 }
 
-func (o *Observer) lookUntilSeen(ctx context.Context, uid types.UID, look func(context.Context) error) {
+// RefreshUntilSeen looks at one pod until that works or ctx is done, however long the
+// runtime takes to say: of what an action may have done all the same, though it failed,
+// nothing is known before.
+func (o *Observer) RefreshUntilSeen(ctx context.Context, uid types.UID) {
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: .2})
+	untilSeen(ctx, uid, retry, 2, func(int) error { return o.Refresh(ctx, uid) })
+}
+
+// lookUntilSeen looks at a pod, with first and then at all of it, until that works or
+// ctx is done.
+func (o *Observer) lookUntilSeen(ctx context.Context, uid types.UID, first func(context.Context) error) {
 	retry := backoff.New(backoff.Config{Initial: 200 * time.Millisecond, Max: 10 * time.Second, Jitter: .2})
-	for n := 0; ; n++ {
-		err := o.inPlace(ctx, look)
+	untilSeen(ctx, uid, retry, 0, func(n int) error {
+		if n == 0 {
+			return o.inPlace(ctx, first)
+		}
+		return o.inPlace(ctx, func(ctx context.Context) error { return o.Refresh(ctx, uid) })
+	})
+}
+
+// untilSeen tries until that works or ctx is done; it tells of the failure that comes
+// after so many others.
+func untilSeen(ctx context.Context, uid types.UID, retry *backoff.Backoff, told int, try func(n int) error) {
+	for n := 0; ctx.Err() == nil; n++ {
+		err := try(n)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if n == 0 {
+		if n == told {
 			logr.FromContextOrDiscard(ctx).Error(err, "Could not look at a pod in the runtime; trying again until it works", "podUID", uid)
 		}
-		if retry.Wait(ctx) != nil {
-			return
-		}
-		look = func(ctx context.Context) error { return o.Refresh(ctx, uid) }
+		_ = retry.Wait(ctx) // of its end the loop knows by itself
 	}
 }
 

@@ -418,6 +418,44 @@ func TestAPodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
 	})
 }
 
+// What an action that failed has done all the same is not known before the pod was
+// looked at.
+func TestAPodIsLookedAtUntilItIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refused atomic.Int32
+		refused.Store(1 << 30)
+		r := newRig(t, fakecri.Config{NoEvents: true, Faults: func(_ context.Context, m string, _ any) fakecri.Fault {
+			if strings.Contains(m, "ListPodSandbox") && refused.Add(-1) >= 0 {
+				return fakecri.Fault{Err: status.Error(codes.Internal, "not now")}
+			}
+			return fakecri.Fault{}
+		}})
+		time.Sleep(time.Second)
+		_, id := r.start("u", nil)
+		seen := make(chan struct{})
+		go func() {
+			defer close(seen)
+			r.obs.RefreshUntilSeen(t.Context(), "u")
+		}()
+		time.Sleep(30 * time.Second)
+		select {
+		case <-seen:
+			t.Fatal("it counts as seen though nothing can be listed")
+		default:
+		}
+		refused.Store(0)
+		began := time.Now()
+		<-seen
+		if o := r.obs.Current("u"); o.Container(id) == nil || time.Since(began) > 6*time.Second {
+			t.Errorf("after %s: %+v", time.Since(began), o)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		refused.Store(1 << 30)
+		r.obs.RefreshUntilSeen(ended, "u") // returns
+	})
+}
+
 func TestARuntimeThatComesLateAndGoesIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{})

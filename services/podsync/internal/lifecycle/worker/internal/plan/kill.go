@@ -14,7 +14,7 @@ import (
 func (p *planner) killAll() {
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
-		if c.Live() && !p.starting(c) {
+		if c.Live() && !p.s.starting(c) {
 			g := p.graceInEnd(c)
 			p.stopContainer(c, g, kill{"Stopping container " + c.Name, g.whole, podstate.CauseEnd}, p.needed(c))
 		}
@@ -61,19 +61,10 @@ func (p *planner) stopContainer(c *podstate.Container, g grace, k kill, held boo
 // request or a sleep does not end with them.
 func (p *planner) endHooks() {
 	for key := range p.s.InFlight {
-		if key.Kind == podstate.BeginStop && !p.isLive(key.Object) {
+		if key.Kind == podstate.BeginStop && !p.s.Observed.Container(key.Object).Live() {
 			p.out.Cancel = append(p.out.Cancel, key)
 		}
 	}
-}
-
-func (p *planner) isLive(id string) bool {
-	for i := range p.s.Observed.Containers {
-		if c := &p.s.Observed.Containers[i]; c.ID == id {
-			return c.Live()
-		}
-	}
-	return false
 }
 
 func (p *planner) hasPreStop(c *podstate.Container) bool {
@@ -97,7 +88,7 @@ func (p *planner) needed(c *podstate.Container) bool {
 		return false
 	}
 	for i, v := range p.views {
-		if (v.class == regular || v.class == sidecar && i > mine) && v.last != nil && v.last.Live() {
+		if (v.class == regular || v.class == sidecar && i > mine) && v.newest().Live() {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -55,12 +56,17 @@ type Resize struct {
 	Unsure map[string]int64
 }
 
-// Want takes in a new version of the pod.
-func (s *State) Want(pod *v1.Pod) {
+// Want takes in a new version of the pod, and says whether its spec is another.
+func (s *State) Want(pod *v1.Pod) (changed bool) {
+	old := s.Desired
 	s.Desired, s.Pod = pod, pod
 	if s.Resize.Kept != nil {
 		s.Pod = s.Resize.Kept.Apply(pod)
 	}
+	if changed = old != nil && !equality.Semantic.DeepEqual(old.Spec, pod.Spec); changed {
+		s.forgetFailures()
+	}
+	return changed
 }
 
 // Keep is that the pod has this allocation from now on.

@@ -46,12 +46,10 @@ func (p *planner) findRound() {
 		p.round = max(p.round, next)
 	}
 	for _, v := range p.views {
-		if v.lost {
-			v.last.Round = p.lostRound(v.last)
+		if v.remembered() {
+			v.ranIn(p.lostRound(v.newest()))
 		}
-		if v.cur != nil && p.stale(v, v.cur) {
-			v.cur = nil
-		}
+		v.enter(p.round)
 	}
 }
 
@@ -75,7 +73,7 @@ func (p *planner) lostRound(lost *podstate.Container) int {
 // one that was started again alone does not: a later life knows no more of why than
 // its record.
 func (p *planner) causesRound(v *view, c *podstate.Container) bool {
-	return p.asksForAll(v, c) && (v.last == nil || v.last.ID == c.ID) && !p.overBefore(v, c)
+	return p.asksForAll(v, c) && (v.newest() == nil || v.newest().ID == c.ID) && !p.overBefore(v, c)
 }
 
 // overBefore says whether the pod had come to its end when a sidecar exited: nobody
@@ -90,8 +88,8 @@ func (p *planner) overBefore(sidecarView *view, c *podstate.Container) bool {
 		if v.class != regular {
 			continue
 		}
-		last := v.last
-		if last == nil || last.State != podstate.StateExited || last.Round < c.Round || v.renew == last || p.owed(v, last) || p.byPolicy(v, last) {
+		last := v.newest()
+		if last == nil || !last.Ended() || last.Round < c.Round || v.renewed(last) || p.owed(v, last) || p.byPolicy(v, last) {
 			return false
 		}
 		before = before && !last.FinishedAt.After(c.FinishedAt)
@@ -125,13 +123,8 @@ func (p *planner) asksForAll(v *view, c *podstate.Container) bool {
 // when starts are one pass that nothing interrupts. One that cannot start is
 // not waited for, nor, once the others are being killed, one that can by then.
 func (p *planner) unfinishedStarts() bool {
-	if p.s.Volumes.fails() || p.sandbox == nil {
+	if p.s.Volumes.fails() || p.sandbox == nil || p.toldRestarting() {
 		return false
-	}
-	for i := range p.s.Reported.Conditions {
-		if c := &p.s.Reported.Conditions[i]; c.Type == v1.AllContainersRestarting && c.Status == v1.ConditionTrue {
-			return false
-		}
 	}
 	begun, missing := false, false
 	for _, v := range p.views {
@@ -139,15 +132,10 @@ func (p *planner) unfinishedStarts() bool {
 			continue
 		}
 		_, failed := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]
-		begun = begun || v.cur != nil && v.cur.Round == p.round
-		missing = missing || v.last == nil && !failed && !p.pullFailed(v)
+		begun = begun || v.here() != nil && v.here().Round == p.round
+		missing = missing || v.newest() == nil && !failed && !p.pullFailed(v)
 	}
 	return begun && missing
-}
-
-// stale says whether the container is of an earlier round.
-func (p *planner) stale(v *view, c *podstate.Container) bool {
-	return v.class != ephemeral && c.Round < p.round
 }
 
 // restartingAll says whether the pod is between two rounds: something of the
@@ -158,13 +146,13 @@ func (p *planner) restartingAll() bool {
 	}
 	begun := false
 	for _, v := range p.views {
-		if v.last == nil || v.class == ephemeral {
+		if v.newest() == nil || v.class == ephemeral {
 			continue
 		}
-		if p.stale(v, v.last) && v.last.Live() {
+		if v.stale(v.newest()) && v.newest().Live() {
 			return true
 		}
-		begun = begun || !p.stale(v, v.last)
+		begun = begun || !v.stale(v.newest())
 	}
 	return !begun || p.staleStarts()
 }
@@ -191,7 +179,7 @@ func (p *planner) betweenRounds() bool {
 		if a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]; ok && a.Round < p.round {
 			between = true
 		}
-		between = between || v.last != nil && v.last.Live() && p.stale(v, v.last)
+		between = between || v.newest().Live() && v.stale(v.newest())
 	}
 	return between
 }
@@ -230,5 +218,5 @@ func (p *planner) mayRestartAll() bool {
 // caused it.
 func (p *planner) endedByRound(c *podstate.Container) bool {
 	v := p.viewOf(c.Name)
-	return v != nil && p.stale(v, c) && !p.asksForAll(v, c)
+	return v != nil && v.stale(c) && !p.asksForAll(v, c)
 }

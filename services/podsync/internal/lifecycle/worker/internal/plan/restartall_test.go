@@ -304,7 +304,7 @@ func TestAChangeOfImageOrResourcesForgetsTheBackoff(t *testing.T) {
 		ended := c.made
 		ended.State, ended.ExitCode, ended.FinishedAt, ended.Backoff = podstate.StateExited, 1, start, 40*time.Second
 		p := &planner{s: &State{Now: start, Pod: testPod(v1.RestartPolicyAlways)}}
-		at, _ := p.restartTime(&view{spec: spec, class: regular, last: &ended})
+		at, _ := p.restartTime(&view{spec: spec, class: regular, found: found{newest: &ended}})
 		if kept := at.Equal(start.Add(40 * time.Second)); kept != c.kept {
 			t.Errorf("%s: it starts at %v", name, at)
 		}

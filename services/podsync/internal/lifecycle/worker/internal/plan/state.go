@@ -84,8 +84,20 @@ type State struct {
 	Shortened []Period
 	// Now is the time to plan for.
 	Now time.Time
+	// Hooks is how postStart hooks stand that this process has run, by container id.
+	Hooks map[string]podstate.Hook
 	// begun is what Begin took in last.
-	begun *v1.Pod
+	begun   *v1.Pod
+	repeats repeats
+}
+
+// NewState is the state of a pod of which nothing is known.
+func NewState(uid types.UID) State {
+	return State{
+		UID: uid, Probes: map[podstate.ProbeKey]podstate.ProbeResult{}, Images: map[string]Image{},
+		InFlight: map[podstate.Key]podstate.Action{}, Failures: map[podstate.Key]Failure{},
+		Stops: map[string]ContainerStop{}, StoppedSandboxes: map[string]bool{}, Hooks: map[string]podstate.Hook{},
+	}
 }
 
 // Begin takes in the time, and what has changed of the pod since it was last called.
@@ -94,6 +106,7 @@ func (s *State) Begin(now time.Time) {
 	s.DeletedAnew(s.begun, now)
 	s.Volumes.changed(s.begun, s.Pod)
 	s.begun = s.Pod
+	s.takeHooks()
 }
 
 // Node is what of the node a pod's status needs.

@@ -141,10 +141,7 @@ func (p *planner) waitForEnd() {
 
 // waitBackoff is for a container that ended and may start again only later.
 func (p *planner) waitBackoff(v *view, at time.Time) {
-	c := v.last
-	if c.State == podstate.StateCreated && v.previous != nil {
-		c = v.previous
-	}
+	c := v.shown()
 	reason := fmt.Sprintf("container %s ended with exit code %d", v.spec.Name, c.ExitCode)
 	if v.class == ordinaryInit {
 		reason = "init " + reason
@@ -183,7 +180,7 @@ func exitAdvice(c *podstate.Container) string {
 // waitProbe is for a container that runs and is not ready.
 func (p *planner) waitProbe(v *view) {
 	for _, t := range []podstate.ProbeType{podstate.Startup, podstate.Readiness} {
-		if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: t}]; ok && v.last != nil && r.ContainerID == v.last.ID && !r.Success && r.Message != "" {
+		if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: t}]; ok && v.newest() != nil && r.ContainerID == v.newest().ID && !r.Success && r.Message != "" {
 			p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe fails: %s", t, r.Message), probeAdvice, time.Time{})
 			return
 		}
@@ -225,7 +222,7 @@ func (p *planner) waitInit() {
 		return
 	}
 	for _, v := range p.views {
-		if v.class == ordinaryInit && v.cur != nil && v.cur.Live() {
+		if v.class == ordinaryInit && v.here().Live() {
 			p.wait("container", v.spec.Name, "init container "+v.spec.Name+" runs; what comes after it starts when it has ended with exit code 0",
 				"if it does not end, polylet logs shows what it does", time.Time{})
 			return

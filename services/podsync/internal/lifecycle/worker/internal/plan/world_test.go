@@ -142,40 +142,27 @@ func (w *world) newest(name string) *podstate.Container {
 
 func (w *world) do(a podstate.Action) {
 	w.log = append(w.log, fmt.Sprintf("%s %s", a.Kind, a.Container))
+	out := Outcome{Action: a, ImageRef: "sha256:1"}
 	if w.fail != nil {
-		if f := w.fail(a); f != nil {
-			f.At = w.s.Now
-			if a.Kind == podstate.SetupVolumes {
-				w.s.Volumes.Ended(w.s.Pod, a, nil, f)
-				return
-			}
-			w.s.Failures[a.Key] = f.After(w.s.Failures[a.Key], a)
-			if a.Kind == podstate.StartContainer {
-				delete(w.s.Images, a.Container)
-			}
+		if out.Failure = w.fail(a); out.Failure != nil {
+			out.Failure.At = w.s.Now
+			w.s.Ended(out)
 			return
 		}
 	}
-	delete(w.s.Failures, a.Key)
 	if w.resize != nil && w.resize(a) {
+		delete(w.s.Failures, a.Key)
 		return
 	}
+	if a.Kind == podstate.SetupVolumes && w.volumes != nil {
+		if out.Volumes = w.volumes(a); len(out.Volumes) > 0 {
+			out.Failure, out.Standing = &Failure{}, w.standing
+		}
+	}
+	if a.Volume != "" {
+		out.ImageRef = "sha256:" + a.Volume
+	}
 	switch a.Kind {
-	case podstate.PullImage:
-		img := Image{Ref: "sha256:1", RestartCount: a.Attempt}
-		if v := podutil.ImageVolume(w.s.Pod, a.Volume); v != nil {
-			img.Spec, img.Ref = v.Reference, "sha256:"+a.Volume
-		} else {
-			img.Spec = w.specOf(a.Container).Image
-		}
-		w.s.Images[a.Object] = img
-	case podstate.SetupVolumes:
-		var failed map[string]Failure
-		if w.volumes != nil {
-			failed = w.volumes(a)
-		}
-		w.s.Volumes.Ended(w.s.Pod, a, failed, nil)
-		w.s.Volumes.Stand(w.standing)
 	case podstate.MakeSandbox:
 		w.next++
 		if w.ips == nil {
@@ -185,17 +172,12 @@ func (w *world) do(a podstate.Action) {
 		w.s.Observed.Sandboxes = append([]podstate.Sandbox{sb}, w.s.Observed.Sandboxes...)
 	case podstate.StartContainer:
 		w.start(a)
-	case podstate.KeepStop:
-		w.s.StopUnkept = false
 	case podstate.BeginStop:
-		stop := w.s.Stops[a.ID].Ask(a, w.s.Now)
-		stop.PreStopDone = true
-		w.s.Stops[a.ID] = stop
+		w.s.Stops[a.ID] = w.s.Stops[a.ID].Ask(a, w.s.Now)
 	case podstate.KillContainer:
 		w.s.Stops[a.ID] = w.s.Stops[a.ID].Ask(a, w.s.Now)
 		w.end(w.container(a.ID), w.killCode)
 	case podstate.StopSandbox:
-		w.s.StoppedSandboxes[a.ID] = true
 		for i := range w.s.Observed.Sandboxes {
 			if w.s.Observed.Sandboxes[i].ID == a.ID {
 				w.s.Observed.Sandboxes[i].Ready = false
@@ -210,16 +192,8 @@ func (w *world) do(a podstate.Action) {
 				break
 			}
 		}
-	case podstate.TeardownVolumes:
-		w.s.Cleaned.Volumes = true
-		w.s.Volumes.Gone()
-	case podstate.RemoveCgroup:
-		w.s.Cleaned.Cgroup = true
-	case podstate.RemoveDirectories:
-		w.s.Cleaned.Directories = true
-	case podstate.DeleteObject:
-		w.s.Cleaned.API = true
 	}
+	w.s.Ended(out)
 }
 
 // asked is the stop of a container that was asked to end then, within so many seconds.
