@@ -81,8 +81,9 @@ type Deps struct {
 	// OnResult is told of each result that is new or changed and meant for a
 	// target of the board; must not block.
 	OnResult func(uid types.UID, key podstate.ProbeKey, result podstate.ProbeResult)
-	// Memory is the file that keeps the results of static pods over a restart
-	// of this process; for other pods the apiserver's status does. Empty keeps none.
+	// Memory is the file that keeps the results of static pods over a restart of this
+	// process, and those for which a container is killed; the others of other pods the
+	// apiserver's status does. Empty keeps none.
 	Memory string
 	// Health may be nil; "probe results" is reported.
 	Health health.Reporter
