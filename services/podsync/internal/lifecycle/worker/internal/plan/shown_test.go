@@ -211,3 +211,24 @@ func TestARestartCountOutlivesTheRuntimesRecordAndAStartThatCameToNothing(t *tes
 		s.Reported = out.Status
 	}
 }
+
+func TestAnInitContainerThatIsToRunAgainIsNotReady(t *testing.T) {
+	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
+	w.exits["i"] = []int32{0, 0}
+	w.settle(time.Minute)
+	if st := w.out.Status.InitContainerStatuses[0]; !st.Ready || st.State.Terminated == nil {
+		t.Fatalf("status %+v", st)
+	}
+	w.s.Observed.Sandboxes[0].Ready = false
+	w.end(w.newest("a"), 137)
+	for range 20 {
+		w.step()
+		if st := w.out.Status.InitContainerStatuses[0]; st.Ready && st.State.Terminated == nil {
+			t.Fatalf("status %+v", st)
+		}
+	}
+	w.settle(time.Minute)
+	if st := w.out.Status.InitContainerStatuses[0]; !st.Ready || w.out.Status.Phase != v1.PodRunning {
+		t.Errorf("status %+v", st)
+	}
+}
