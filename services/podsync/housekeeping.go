@@ -30,10 +30,11 @@ func (s *Service) housekeeping() {
 	if s.pulls != nil {
 		records = s.pulls
 	}
+	s.images = &imageList{client: s.runtime, names: s.imageNames, health: s.deps.Health}
 	s.collector = imagegc.New(imagegc.Config{
 		HighPercent: cfg.ImageGCHighPercent, LowPercent: cfg.ImageGCLowPercent, MinAge: cfg.ImageMinAge, MaxAge: cfg.ImageMaxAge,
 	}, imagegc.Deps{
-		Runtime: listing{s.runtime, s.cfg, s.pods}, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics, Records: records,
+		Runtime: listing{s.runtime, s.cfg, s.pods, s.images}, Pods: s.pods, Containers: s.table, Events: s.events, Metrics: s.deps.Metrics, Records: records,
 		Ready: func() bool { return !s.registry.SourcesReady().IsZero() },
 	})
 }
@@ -41,8 +42,14 @@ func (s *Service) housekeeping() {
 // listing is the runtime whose containers are found however many they are.
 type listing struct {
 	*cri.Client
-	cfg  Config
-	pods *podcache.Pods
+	cfg    Config
+	pods   *podcache.Pods
+	images *imageList
+}
+
+// ListImages implements imagegc.Runtime.
+func (l listing) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	return l.images.list(ctx)
 }
 
 // ListContainers implements imagegc.Runtime.

@@ -139,6 +139,7 @@ type Service struct {
 
 	rotator   *logrotate.Rotator
 	collector *imagegc.Collector
+	images    *imageList
 
 	node      atomic.Pointer[v1.Node]
 	addresses atomic.Pointer[[]string]
@@ -209,7 +210,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.housekeeping()
 	s.server, err = server.New(server.Deps{
 		Pods: s.pods, Table: s.table, Probes: s.probes, Explain: s.registry, Trouble: s.trouble, Events: s.events,
-		Runtime: heldRuntime{s.runtime.Raw(), s.sessions}, Sessions: s.sessions, ContainerRuns: s.containerRuns, State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
+		Runtime: listedImages{heldRuntime{s.runtime.Raw(), s.sessions}, s.images}, Sessions: s.sessions, ContainerRuns: s.containerRuns, State: s.runtimeState, LogPath: s.logPath, Mirrors: s.mirrors,
 		CheckpointDir: filepath.Join(cfg.RootDir, "checkpoints"),
 		SandboxImage:  s.runtime.SandboxImage, FreePercent: deps.FreePercent,
 		Logs: logs.New(logs.Config{Root: cfg.PodLogsDir}, logs.Deps{Notifier: deps.LogNotifier}),

@@ -35,6 +35,7 @@ import (
 
 // Runtime has the images; *cri.Client has it. Its calls must have deadlines.
 type Runtime interface {
+	// ListImages lists the images; its error is a *Partial when some are missing.
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	// ListContainers lists all containers when uid is empty.
 	ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error)
@@ -45,6 +46,15 @@ type Runtime interface {
 	// SandboxImage names the image of sandboxes; empty when it is not known.
 	SandboxImage(ctx context.Context) (string, error)
 }
+
+// Partial says that a list is not of all images, and why.
+type Partial struct{ Err error }
+
+// Error implements error.
+func (p *Partial) Error() string { return "some images are missing: " + p.Err.Error() }
+
+// Unwrap returns why.
+func (p *Partial) Unwrap() error { return p.Err }
 
 // Pods are the pods of this node; *podcache.Pods has it.
 type Pods interface{ List() []podcache.Pod }
