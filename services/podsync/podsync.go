@@ -332,6 +332,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
+	s.shareRoot(logr.FromContextOrDiscard(ctx)) // before anything below it is open
 	s.probes.Load(logr.FromContextOrDiscard(ctx))
 	s.ends.Load(logr.FromContextOrDiscard(ctx))
 	s.standing.Load(logr.FromContextOrDiscard(ctx))
