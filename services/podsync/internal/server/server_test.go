@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,7 +141,7 @@ func (f *fakeRuntime) ListContainerStats(context.Context, *runtimeapi.ListContai
 }
 
 func (f *fakeRuntime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "small", Size: 1}, {Id: "big", Size: 2, Pinned: true, RepoTags: []string{"pause:3"}}}}, nil
+	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "small", Size: 1, RepoTags: slices.Repeat([]string{"of-many:1"}, 5000)}, {Id: "big", Size: 2, Pinned: true, RepoTags: []string{"pause:3"}}}}, nil
 }
 
 func (f *fakeRuntime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
@@ -517,7 +518,7 @@ func TestTheRuntimeIsDescribed(t *testing.T) {
 			t.Fatalf("response %v, error %v", resp, err)
 		}
 		images, err := r.client.ListImages(t.Context(), &podsyncv1.ListImagesRequest{})
-		if err != nil || images.GetImages()[0].GetId() != "big" {
+		if err != nil || images.GetImages()[0].GetId() != "big" || len(images.GetImages()[1].GetRepoTags()) != mostImageNames {
 			t.Fatalf("images %v, error %v", images, err)
 		}
 		usage, err := r.client.ListFilesystemUsage(t.Context(), &podsyncv1.ListFilesystemUsageRequest{})

@@ -37,6 +37,15 @@ import (
 // adds to a record: namespaces that come and go must not fill it without end.
 const mostGrants = 100
 
+// mostNames bounds the names, without tag or digest, of one image of which a record
+// says who may use it, and mostPulledWith the secrets, and service accounts, that have
+// pulled it by one name: whoever makes pods may give one image names without end. What
+// is left out is pulled again before it is used.
+const (
+	mostNames      = 256
+	mostPulledWith = 1000
+)
+
 // Config of a Ledger.
 type Config struct {
 	// RootDir is the node agent's root; the files lie below image_manager.
@@ -138,6 +147,9 @@ func (l *Ledger) end(image string, keep bool) error {
 // add merges a grant into the record of an image, or begins one.
 func (l *Ledger) add(image, ref string, by Grant) error {
 	rec, err := l.read(ref)
+	if unread(err) {
+		return err
+	}
 	if err != nil || rec == nil { // a damaged record is replaced by a fresh one
 		rec = &kubeletv1beta1.ImagePulledRecord{ImageRef: ref}
 	}
@@ -150,7 +162,8 @@ func (l *Ledger) add(image, ref string, by Grant) error {
 	if had && equal(old, merged) {
 		return nil
 	}
-	rec.CredentialMapping[name] = merged
+	rec.CredentialMapping[name] = bound(merged, by)
+	leaveOut(rec.CredentialMapping, name)
 	rec.TypeMeta, rec.LastUpdatedTime = typeMeta(kindPulled), metav1.Now()
 	return l.write(l.pulled, ref, rec)
 }
@@ -325,6 +338,10 @@ func (l *Ledger) mendLocked(refs []string) error {
 		if cause == nil {
 			continue
 		}
+		if unread(cause) {
+			errs = append(errs, fmt.Errorf("the record of an image's pull cannot be read now, and stays: %w", cause))
+			continue
+		}
 		aside := fsatomic.AsideOf(path)
 		if ref := of[path]; ref != "" {
 			err = l.swap(path, aside, ref)
@@ -351,6 +368,20 @@ func (l *Ledger) swap(path, aside, ref string) error {
 		return err
 	}
 	return unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+}
+
+// Refs are the references of the images that there are records of; records that cannot
+// be read are left out.
+func (l *Ledger) Refs() ([]string, error) {
+	records, err := list[kubeletv1beta1.ImagePulledRecord](l.pulled, kindPulled)
+	if len(records) == 0 && err != nil {
+		return nil, err
+	}
+	refs := make([]string, 0, len(records))
+	for i := range records {
+		refs = append(refs, records[i].ImageRef)
+	}
+	return refs, nil
 }
 
 // Count is how many intents and records are on the disk.
