@@ -172,15 +172,15 @@ func short(text string) string {
 }
 
 // fail notes a failure; the planner says when the action is tried again.
-func (w *worker) fail(a podstate.Action, reason string, err error) {
+func (w *worker) fail(a podstate.Action, word string, err error) {
 	if a.Kind == podstate.StartContainer {
 		w.forgetImages(a.Container)
 	}
 	before := w.state.Failures[a.Key]
-	if before.Count == 0 || before.Message != err.Error() {
-		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", reason, "error", short(err.Error()))
+	if before.Count == 0 || !reason.Alike(before.Message, err.Error()) {
+		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", word, "error", short(err.Error()))
 	}
-	failure := plan.Failure{Reason: reason, Message: err.Error(), At: time.Now(), Away: cri.IsAway(err)}.After(before, a)
+	failure := plan.Failure{Reason: word, Message: err.Error(), At: time.Now(), Away: cri.IsAway(err)}.After(before, a)
 	w.uncollected(a, failure.Count, err)
 	w.state.Failures[a.Key] = failure
 }

@@ -23,3 +23,21 @@ func TestALineOfTheLogIsShortWhateverFailed(t *testing.T) {
 		t.Errorf("%d lines, the first of %d bytes: %.200q", len(logged), len(logged[0]), logged)
 	}
 }
+
+// A sandbox that cannot be made has a new id at each try, every quarter of a minute.
+func TestAFailureThatNamesAnotherSandboxEachTimeIsLoggedOnce(t *testing.T) {
+	var logged []string
+	w := &worker{log: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})}
+	w.state.Failures = map[podstate.Key]plan.Failure{}
+	sandbox := podstate.Action{Key: podstate.Key{Kind: podstate.MakeSandbox}}
+	for _, id := range []string{"445fb914df7c0593", "25662432f6abd14f", "144302396e28cf8a"} {
+		w.fail(sandbox, "CreatePodSandboxError", errors.New("network for sandbox "+id+": no address left"))
+	}
+	w.fail(sandbox, "CreatePodSandboxError", errors.New("network for sandbox 6fc340a0051bf12d: no plugin"))
+	if len(logged) != 2 || !strings.Contains(logged[0], "445fb914df7c0593") || !strings.Contains(logged[1], "no plugin") {
+		t.Errorf("logged: %q", logged)
+	}
+	if got := w.state.Failures[sandbox.Key]; !strings.Contains(got.Message, "6fc340a0051bf12d") {
+		t.Errorf("the newest is kept as %+v", got)
+	}
+}
