@@ -52,7 +52,7 @@ func dial(dir, service string) (*grpc.ClientConn, error) {
 	path := uds.Path(dir, service)
 	switch _, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("no socket %s: start the node (polylet run, or systemctl start polylet-%s.socket), or pass --socket-dir; if it runs, its sockets were removed: restart it (polylet run, or systemctl restart polylet-%s.socket polylet-%s.service)", path, service, service, service)
+		return nil, fmt.Errorf("no socket %s: start the node (polylet run, or systemctl start polylet-%s.socket), or pass --socket-dir; if it runs, its sockets were removed: polylet run makes them anew within a minute, systemd when it is told to (systemctl restart polylet-%s.socket polylet-%s.service)", path, service, service, service)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%s may not be opened: become root or a member of group polylet", path)
 	case err != nil:
