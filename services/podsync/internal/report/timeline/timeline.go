@@ -71,9 +71,9 @@ type Entry struct {
 }
 
 // same says whether the same happened. What a runtime says of a failure names what it
-// could not make, which is another one each time.
+// could not make, a sandbox or a probe's exec session, which is another one each time.
 func (e *Entry) same(o *Entry) bool {
-	return e.What == o.What && e.Object == o.Object && reason.Alike(e.Error, o.Error) && e.Detail == o.Detail
+	return e.What == o.What && e.Object == o.Object && reason.Alike(e.Error, o.Error) && reason.Alike(e.Detail, o.Detail)
 }
 
 func (e *Entry) bytes() int {
