@@ -61,7 +61,7 @@ func dial(dir, service string) (*grpc.ClientConn, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("no socket %s: start the node (polylet run, or systemctl start polylet-%s.socket), or pass --socket-dir; if it runs, its sockets were removed: restart it (polylet run, or systemctl restart polylet-%s.socket polylet-%s.service)", path, service, service, service)
+		return nil, fmt.Errorf("no socket %s: start the node (polylet run, or systemctl start polylet-%s.socket), or pass --socket-dir; if it runs, its sockets were removed: polylet run makes them anew within a minute, systemd when it is told to (systemctl restart polylet-%s.socket polylet-%s.service)", path, service, service, service)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, &noAccess{path: path, group: groupOf(filepath.Dir(path))}
 	case err != nil:

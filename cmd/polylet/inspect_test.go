@@ -243,5 +243,5 @@ func TestAServiceThatDoesNotAnswerIsSaidToHaveALog(t *testing.T) {
 // A node whose sockets somebody has removed runs, and starting it would not help.
 func TestASocketThatIsGoneIsSaidToHaveBeenRemovedPerhaps(t *testing.T) {
 	_, err := dial(t.TempDir(), "podsync")
-	has(t, fmt.Sprint(err), "podsync.sock", "start the node", "--socket-dir", "its sockets were removed: restart it")
+	has(t, fmt.Sprint(err), "podsync.sock", "start the node", "--socket-dir", "its sockets were removed: polylet run makes them anew", "systemctl restart polylet-podsync.socket polylet-podsync.service")
 }

@@ -174,6 +174,7 @@ func run(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{dir: t.TempDir(), pods: podcache.NewPods(7), table: podcache.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
+		r.state.SourcesReady = time.Now()
 		r.board = probestore.NewBoard(probestore.Deps{Epoch: 7, Results: r})
 		s, err := New(Deps{
 			Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
@@ -528,6 +529,24 @@ func TestTheRuntimeIsDescribed(t *testing.T) {
 		running, err := r.client.ListRuntimePods(t.Context(), &podsyncv1.ListRuntimePodsRequest{})
 		if err != nil || len(running.GetPods()) != 0 {
 			t.Fatalf("running %v, error %v", running, err)
+		}
+	})
+}
+
+// After a restart while the apiserver is away no pod of it is known, and all run.
+func TestAPodIsNotSaidToBeMissingBeforeAllSourcesWereHeard(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		ask := func() error {
+			_, err := r.client.ExplainPod(t.Context(), &podsyncv1.ExplainPodRequest{Pod: &podsyncv1.PodRef{Namespace: "ns", Name: "p"}})
+			return err
+		}
+		r.state.SourcesReady = time.Time{}
+		if err := ask(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "not known yet") || !strings.Contains(err.Error(), "polylet status") {
+			t.Errorf("before: %v", err)
+		}
+		r.state.SourcesReady = time.Now()
+		if err := ask(); status.Code(err) != codes.NotFound {
+			t.Errorf("after: %v", err)
 		}
 	})
 }
