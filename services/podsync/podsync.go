@@ -257,13 +257,13 @@ func (s *Service) sourcesOf() (err error) {
 
 // host makes what lies on the node: volumes and cgroups.
 func (s *Service) host() {
+	if s.deps.Mounter == nil {
+		s.deps.Mounter = mount.New()
+	}
 	cfg, deps := s.cfg, s.deps
 	var requester serviceaccount.Requester
 	if deps.Client != nil {
 		requester = serviceaccount.FromClient(deps.Client)
-	}
-	if deps.Mounter == nil {
-		deps.Mounter = mount.New()
 	}
 	s.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.UserNamespaceIDs, Host: func() (userns.Range, error) {
 		return userns.HostIDs(cfg.MaxPods, max(cfg.UserNamespaceIDs, userns.DefaultIDs))
@@ -332,6 +332,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
+	s.shareRoot(logr.FromContextOrDiscard(ctx)) // before anything below it is open
 	s.probes.Load(logr.FromContextOrDiscard(ctx))
 	s.ends.Load(logr.FromContextOrDiscard(ctx))
 	s.standing.Load(logr.FromContextOrDiscard(ctx))

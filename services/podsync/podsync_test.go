@@ -66,6 +66,12 @@ func (h *healths) get(name string) string {
 // start runs a standalone podsync with one static pod on a fake runtime.
 func start(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h health.Reporter) *Service {
 	t.Helper()
+	return startWith(t, rt, reg, h, mount.NewFake())
+}
+
+// startWith is start with these mounts.
+func startWith(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h health.Reporter, mounter mount.Mounter) *Service {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "manifests"), 0o755); err != nil {
 		t.Fatal(err)
@@ -81,7 +87,7 @@ func start(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h healt
 		NodeName: "n1", Standalone: true, RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"),
 		StaticPodPath: filepath.Join(dir, "manifests"), RuntimeEndpoint: "unix:///run/test.sock",
 	}, Deps{
-		Metrics: reg, Health: h, Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
+		Metrics: reg, Health: h, Epoch: 1, Runtime: conn, Images: conn, Mounter: mounter, Cgroups: cgroup.Off{},
 		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	})
 	if err != nil {
