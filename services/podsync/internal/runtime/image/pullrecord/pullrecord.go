@@ -145,6 +145,9 @@ func (l *Ledger) end(image string, keep bool) error {
 // add merges a grant into the record of an image, or begins one.
 func (l *Ledger) add(image, ref string, by Grant) error {
 	rec, err := l.read(ref)
+	if unread(err) {
+		return err
+	}
 	if err != nil || rec == nil { // a damaged record is replaced by a fresh one
 		rec = &kubeletv1beta1.ImagePulledRecord{ImageRef: ref}
 	}
@@ -308,6 +311,10 @@ func (l *Ledger) mendLocked(refs []string) error {
 		}
 		_, cause := decode[kubeletv1beta1.ImagePulledRecord](path, kindPulled)
 		if cause == nil {
+			continue
+		}
+		if unread(cause) {
+			errs = append(errs, fmt.Errorf("the record of an image's pull cannot be read now, and stays: %w", cause))
 			continue
 		}
 		aside := fsatomic.AsideOf(path)

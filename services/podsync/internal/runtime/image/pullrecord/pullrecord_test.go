@@ -356,3 +356,24 @@ func TestARecordIsBoundedHoweverManyNamesAndSecretsAnImageHas(t *testing.T) {
 		t.Errorf("references %v, %v", refs, err)
 	}
 }
+
+// What the system says when it cannot read says nothing of the record.
+func TestARecordThatCannotBeReadIsToldFromADamagedOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	if err := os.WriteFile(path, []byte("no JSON"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, damaged := decode[kubeletv1beta1.ImagePulledRecord](path, kindPulled)
+	_, odd := decode[kubeletv1beta1.ImagePulledRecord](filepath.Dir(path), kindPulled)
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no JSON": {damaged, false}, "a directory": {odd, false}, "none": {nil, false},
+		"the disk": {&os.PathError{Op: "read", Path: path, Err: unix.EIO}, true}, "no descriptors": {fmt.Errorf("read: %w", unix.EMFILE), true},
+	} {
+		if got := unread(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
