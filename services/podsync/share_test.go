@@ -10,8 +10,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
+
+// As the executable makes it, which says nothing of mounts.
+func TestTheKernelsMountsAreTheUsualOnes(t *testing.T) {
+	conn, err := fakecri.New(fakecri.Config{}).Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	cfg := bare(t.TempDir())
+	cfg.Node.Standalone = true
+	s, err := New(cfg, Deps{Runtime: conn, Images: conn, HostsGuard: smallfiles.Off{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := s.deps.Mounter.Share(s.cfg.RootDir); err == nil || changed {
+		t.Errorf("a directory that is not there: changed %v, %v", changed, err)
+	}
+}
 
 func TestThatMountsCannotBeSharedIsSaidAndStopsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
