@@ -198,9 +198,14 @@ func (s *stage) certificate(file string) *x509.Certificate {
 	s.Helper()
 	data, err := os.ReadFile(file)
 	s.must(err)
+	return s.parse(data)
+}
+
+func (s *stage) parse(data []byte) *x509.Certificate {
+	s.Helper()
 	block, _ := pem.Decode(data)
 	if block == nil {
-		s.Fatalf("%s holds no certificate", file)
+		s.Fatalf("no certificate in %d bytes", len(data))
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	s.must(err)
