@@ -268,3 +268,29 @@ func TestOnlyADirectoryOfAKubeletsOwnIsGivenAway(t *testing.T) {
 		t.Error("a link is followed")
 	}
 }
+
+func TestAReaderSeesEachChange(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	r := NewReader(s)
+	if _, err := r.Read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("none: %v", err)
+	}
+	start := time.Now()
+	for i, name := range []string{"first", "second"} {
+		if err := s.Write(pair(t, name, start.Add(time.Hour)), start.Add(time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if got, err := r.Read(); err != nil || got.Leaf.Subject.CommonName != name {
+				t.Errorf("%v, %v; want %s", got, err, name)
+			}
+		}
+	}
+	target, _ := os.Readlink(s.CurrentPath())
+	if err := os.Truncate(target, 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("damaged: %v", err)
+	}
+}
