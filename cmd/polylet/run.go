@@ -94,6 +94,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	go polyletdaemon.LeanMemory(ctx, polyletdaemon.LeanGCPercent)
 	go node.credentials.follow(ctx)
+	go keepKubeconfig(ctx, loaded, log)
 	supervisor := supervise.New(supervise.Config{
 		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log, Watchdog: time.Minute,
 	}, children)
@@ -197,6 +198,9 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	}
 	identities, err := identitiesOf(n.loaded, gid, func(string) bool { return true })
 	if err != nil {
+		return nil, err
+	}
+	if err := prepareCertificates(n.loaded, identities["nodestatus"]); err != nil {
 		return nil, err
 	}
 	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), identities["gateway"])

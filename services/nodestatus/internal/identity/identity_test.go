@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
 
 // said is what a Reporter was told last, "well" for what is ready.
@@ -39,10 +41,10 @@ func TestAClientCertificateThatIsNotValidIsToldUntilItIs(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = Watch(ctx, func() (time.Time, time.Time) {
+			_ = Watch(ctx, Certificate{Name: "client certificate", Text: "the client certificate", Refused: "it is refused", Renewed: "renew it", Valid: func() (time.Time, time.Time) {
 				c, _ := now.Load().(certificate)
 				return c.begin, c.end
-			}, &told)
+			}}, &told, func(context.Context, node.Event) {})
 		}()
 		last := func(after time.Duration) string {
 			time.Sleep(after)
@@ -68,6 +70,39 @@ func TestAClientCertificateThatIsNotValidIsToldUntilItIs(t *testing.T) {
 		now.Store(certificate{})
 		if got := last(lookAgain); got != "client certificate: well" {
 			t.Errorf("a token instead of it: %q", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestOfACertificateThatEndsSoonIsWarnedOnceADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		end := start.Add(100 * 24 * time.Hour)
+		var sent []string
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c := Certificate{Name: "x", Text: "the serving certificate", Renewed: "renew it", Valid: func() (time.Time, time.Time) { return start, end }}
+			_ = Watch(ctx, c, &said{}, func(_ context.Context, e node.Event) { sent = append(sent, e.Reason+" "+e.Message) })
+		}()
+		time.Sleep(90*24*time.Hour - time.Minute)
+		if synctest.Wait(); len(sent) != 0 {
+			t.Errorf("too early: %v", sent)
+		}
+		time.Sleep(2 * time.Minute)
+		if synctest.Wait(); len(sent) != 1 || !strings.HasPrefix(sent[0], "CertificateExpiresSoon the serving certificate ends at "+end.UTC().Format(time.RFC3339)) || !strings.HasSuffix(sent[0], "renew it") {
+			t.Errorf("at the end of its life: %v", sent)
+		}
+		time.Sleep(36 * time.Hour)
+		if synctest.Wait(); len(sent) != 2 {
+			t.Errorf("a day later: %v", sent)
+		}
+		time.Sleep(9 * 24 * time.Hour)
+		if synctest.Wait(); !strings.HasPrefix(sent[len(sent)-1], "CertificateExpired ") {
+			t.Errorf("after its end: %v", sent)
 		}
 		cancel()
 		<-done
