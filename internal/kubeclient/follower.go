@@ -1,6 +1,7 @@
 package kubeclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -56,6 +57,9 @@ type generation struct {
 	base      *url.URL
 	transport http.RoundTripper
 	requests
+	// refused is since when the apiserver has answered nothing but 401, in
+	// nanoseconds; 0 is not.
+	refused atomic.Int64
 }
 
 // Follow reads the files of a source. What is missing may come later: see Run.
@@ -88,6 +92,42 @@ func (f *Follower) Valid() (begin, end time.Time) {
 	return time.Time{}, time.Time{}
 }
 
+// refusedFor is how long an apiserver has to refuse a certificate until that is told: one
+// that has just been issued it may not know yet.
+const refusedFor = time.Minute
+
+// Refused says that the apiserver refuses the certificate of now, and has for a while.
+func (f *Follower) Refused() bool {
+	g, _ := f.now()
+	return g != nil && g.isRefused()
+}
+
+// answered notes whether the apiserver knows who asks.
+func (g *generation) answered(code int) {
+	if code != http.StatusUnauthorized {
+		g.refused.Store(0)
+		return
+	}
+	g.refused.CompareAndSwap(0, time.Now().UnixNano())
+}
+
+func (g *generation) isRefused() bool {
+	since := g.refused.Load()
+	return since != 0 && time.Since(time.Unix(0, since)) > refusedFor
+}
+
+// refusal says what to do about an apiserver that refuses; empty when it does not.
+func (g *generation) refusal() string {
+	if g == nil || !g.isRefused() {
+		return ""
+	}
+	if g.Pair == nil {
+		return fmt.Sprintf("apiserver %s refuses the credential of kubeconfig %s (Unauthorized): renew it, or join the node to the cluster again (kubeadm join)", g.base.Host, g.From)
+	}
+	return fmt.Sprintf("apiserver %s refuses the client certificate %s (Unauthorized), which is good until %s: its authority of clients (--client-ca-file) is another now, or its clock differs: "+
+		"correct that, or join the node to the cluster again (kubeadm join)", g.base.Host, g.From, g.Pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+}
+
 func (f *Follower) now() (*generation, string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +141,8 @@ func (f *Follower) Run(ctx context.Context, h health.Reporter) error {
 	defer again.Stop()
 	for bad := false; ; {
 		f.Look()
-		_, problem := f.now()
+		g, problem := f.now()
+		problem = cmp.Or(problem, g.refusal())
 		if problem != "" || bad {
 			h.Set("credential", problem == "", problem)
 		}
@@ -193,6 +234,9 @@ func (f *Follower) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := g.send(req)
+	if err == nil {
+		g.answered(resp.StatusCode)
+	}
 	if next, _ := f.now(); err != nil && isWatch(req) && next != g && req.Context().Err() == nil {
 		return next.send(req) // it was ended before it began
 	}

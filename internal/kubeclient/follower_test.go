@@ -290,6 +290,34 @@ func TestRequestsWaitForACredentialAndGoOutWhenItComes(t *testing.T) {
 	}
 }
 
+func TestAnApiserverThatRefusesAGoodCertificateIsNamedAfterAWhile(t *testing.T) {
+	a := serve(t)
+	dir := t.TempDir()
+	store := nodecert.Store{Dir: dir, Prefix: nodecert.Client}
+	path := filepath.Join(dir, "kubelet.conf")
+	a.write(t, path, api.AuthInfo{ClientCertificate: store.CurrentPath(), ClientKey: store.CurrentPath()})
+	if err := store.Write(made(t, "first", time.Now().Add(time.Hour)), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	f := Follow(Source{Kubeconfig: path, Store: store}, logr.Discard())
+	c := client(t, f)
+	a.refused = "first"
+	_ = ask(t, c, "https://whatever/x")
+	if f.Refused() {
+		t.Error("the first refusal counts")
+	}
+	g, _ := f.now()
+	g.refused.Store(time.Now().Add(-2 * refusedFor).UnixNano()) // as if it had gone on
+	_ = ask(t, c, "https://whatever/x")
+	if text := g.refusal(); !f.Refused() || !strings.Contains(text, store.CurrentPath()) || !strings.Contains(text, "--client-ca-file") {
+		t.Errorf("refused: %v, %q", f.Refused(), text)
+	}
+	a.refused = ""
+	if got := ask(t, c, "https://whatever/x"); got != "first" || f.Refused() || g.refusal() != "" {
+		t.Errorf("asked as %q; still refused: %q", got, g.refusal())
+	}
+}
+
 func TestTheServersPathIsKept(t *testing.T) {
 	a := serve(t)
 	path := filepath.Join(t.TempDir(), "kubelet.conf")

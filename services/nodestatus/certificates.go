@@ -115,6 +115,10 @@ func validOf(store *nodecert.Reader) func() (begin, end time.Time) {
 
 func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics) *certificate.Keeper {
 	want := certificate.ClientRequest(cfg.NodeName)
+	var refused func() bool
+	if deps.Bootstrap != nil { // whoever is refused cannot ask by himself
+		refused = deps.Credential.Refused
+	}
 	return certificate.New(certificate.ClientConfig(cfg.CertDir, cfg.RotateCertificates), certificate.Deps{
 		Want: func() (*x509.CertificateRequest, string) { return want, "" },
 		Current: func() (*nodecert.Pair, bool) {
@@ -125,6 +129,7 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 			c := deps.Credential.Credential()
 			return c.Config != nil && c.Pair == nil // a token, say
 		},
+		Refused: refused,
 		Clients: func(current *nodecert.Pair) []certificate.Client { return clientsFor(current, want, deps) },
 		Written: func(ctx context.Context) {
 			deps.Credential.Look()

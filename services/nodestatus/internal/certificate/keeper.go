@@ -36,6 +36,8 @@ const (
 	// another there.
 	lookAgain  = 10 * time.Second
 	lookSeldom = 30 * time.Minute
+	// lookRefused is the longest where it may be refused at any time.
+	lookRefused = time.Minute
 	// soonest and slowest are between two requests that could not be made.
 	soonest = 2 * time.Second
 	slowest = 32 * time.Second
@@ -86,6 +88,9 @@ type Deps struct {
 	Current func() (pair *nodecert.Pair, borrowed bool)
 	// Idle says that no certificate is needed; nil is always one.
 	Idle func() bool
+	// Refused says that the apiserver refuses the certificate of now, so that another is
+	// asked for, once in a while; nil never does.
+	Refused func() bool
 	// Clients are those to ask with, the best first.
 	Clients func(current *nodecert.Pair) []Client
 	// Written is called after there is another certificate.
@@ -107,6 +112,8 @@ type Keeper struct {
 	store *nodecert.Reader
 	bell  chan struct{}
 	bad   bool
+	// replaced is when the last certificate was replaced that was refused.
+	replaced time.Time
 	// told is the last event's text.
 	told string
 }
@@ -187,20 +194,35 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 		k.adopt(ctx, current)
 	}
 	at, why := due(leafOf(current), want, k.cfg.Rotate, borrowed)
-	now := time.Now()
-	if left := at.Sub(now); left > 0 {
+	if k.isRefused() {
+		at, why = time.Time{}, "the apiserver refuses it"
+	}
+	if left := time.Until(at); left > 0 {
 		k.say("")
 		if err := k.cfg.Store.DropPendingKey(); err != nil {
 			klog.FromContext(ctx).V(1).Info("A key that is of no more use stays", "err", err)
 		}
-		return min(left, max(lookAgain, min(left/10, lookSeldom))), nil
+		return min(left, k.pauseFor(left)), nil
 	}
 	klog.FromContext(ctx).V(1).Info("A certificate is asked for", "certificate", k.cfg.Name, "reason", why)
+	refused := k.isRefused()
 	pair, err := k.ask(ctx, want, k.deps.Clients(current))
 	if err != nil {
 		return 0, err
 	}
+	if refused {
+		k.replaced = time.Now()
+	}
 	return 0, k.put(ctx, pair, current)
+}
+
+// pauseFor is until the next look at a certificate that is not due yet.
+func (k *Keeper) pauseFor(left time.Duration) time.Duration {
+	seldom := lookSeldom
+	if k.deps.Refused != nil {
+		seldom = lookRefused
+	}
+	return max(lookAgain, min(left/10, seldom))
 }
 
 func leafOf(p *nodecert.Pair) *x509.Certificate {
@@ -227,7 +249,13 @@ func (k *Keeper) adopt(ctx context.Context, pair *nodecert.Pair) {
 func (k *Keeper) isDue(want *x509.CertificateRequest) bool {
 	current, borrowed := k.deps.Current()
 	at, _ := due(leafOf(current), want, k.cfg.Rotate, borrowed)
-	return !time.Now().Before(at)
+	return !time.Now().Before(at) || k.isRefused()
+}
+
+// isRefused says whether the certificate has to be replaced since it is refused. One that
+// has just been for that reason is not: the fault is not the certificate's.
+func (k *Keeper) isRefused() bool {
+	return k.deps.Refused != nil && k.deps.Refused() && time.Since(k.replaced).Abs() > patientTo
 }
 
 // mend sets damaged files aside.
@@ -289,7 +317,7 @@ func (k *Keeper) unwritable(err error) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return "make --cert-dir " + dir + " (polylet run and polylet handout do)"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return "give --cert-dir " + dir + " to the user of nodestatus (polylet run and polylet handout do; under systemd its unit needs ReadWritePaths=)"
+		return "give --cert-dir " + dir + " to the user of nodestatus (polylet run and polylet handout do, or log why not; under systemd its unit needs ReadWritePaths=)"
 	}
 	return "look at --cert-dir " + dir
 }

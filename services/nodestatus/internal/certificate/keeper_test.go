@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,7 @@ type world struct {
 	borrowed bool
 	clients  func(*world) []Client
 	rotate   bool
+	refused  func() bool
 	lived    []float64
 	keeper   *Keeper
 	stop     func()
@@ -157,6 +159,7 @@ func (w *world) start() {
 			return pair, w.borrowed
 		},
 		Clients: func(*nodecert.Pair) []Client { return w.clients(w) },
+		Refused: w.refused,
 		Written: func(context.Context) { w.written++ },
 		Send:    func(_ context.Context, e node.Event) { w.events = append(w.events, e.Reason) },
 		Health:  w.health, Lived: observer(func(v float64) { w.lived = append(w.lived, v) }),
@@ -496,6 +499,28 @@ func TestAClockThatIsAheadOfEachNewCertificateIsNamedAndAsksSeldom(t *testing.T)
 		time.Sleep(20 * time.Minute)
 		if w.waits() != "" {
 			t.Errorf("waits for %q", w.waits())
+		}
+	})
+}
+
+func TestACertificateThatTheApiserverRefusesIsReplacedOnceInAWhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var refused atomic.Bool
+		w.refused = refused.Load
+		w.start()
+		first := w.now()
+		time.Sleep(time.Hour)
+		if !w.now().Equal(first) {
+			t.Fatal("it was replaced before it was refused")
+		}
+		refused.Store(true) // the authority of clients is another
+		time.Sleep(2 * time.Minute)
+		if w.now().Equal(first) {
+			t.Error("it was not replaced")
+		}
+		time.Sleep(time.Hour) // and the fault is another one
+		if w.signer.issued < 4 || w.signer.issued > 7 {
+			t.Errorf("%d certificates in an hour", w.signer.issued)
 		}
 	})
 }
