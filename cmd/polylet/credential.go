@@ -106,14 +106,17 @@ func keepKubeconfig(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.
 }
 
 // prepareCertificates makes --cert-dir nodestatus' own where it asks for certificates:
-// it has no right to write to what is root's.
-func prepareCertificates(loaded *kubeletconfig.Loaded, nodestatus supervise.Identity) error {
+// it has no right to write to what is root's. Where that cannot be, all else goes on, and
+// nodestatus says that it cannot write.
+func prepareCertificates(loaded *kubeletconfig.Loaded, nodestatus supervise.Identity, log klog.Logger) {
 	if !loaded.AsksForClientCertificate() && !loaded.WaitsForServing() || loaded.Standalone {
-		return nil
+		return
 	}
 	uid := -1
 	if nodestatus.Drop {
 		uid = nodestatus.UID
 	}
-	return nodecert.Prepare(loaded.Flags.CertDir, uid)
+	if err := nodecert.Prepare(loaded.Flags.CertDir, uid); err != nil {
+		log.Error(err, "The node's certificates cannot be renewed", "directory", loaded.Flags.CertDir)
+	}
 }

@@ -106,7 +106,8 @@ func (n *nodeRun) prepareFor(gid int) error {
 			return err
 		}
 	}
-	return prepareCertificates(n.loaded, nodestatus)
+	prepareCertificates(n.loaded, nodestatus, n.log)
+	return nil
 }
 
 func (n *nodeRun) handOutTo(ctx context.Context, service string, gid int) error {

@@ -200,9 +200,7 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := prepareCertificates(n.loaded, identities["nodestatus"]); err != nil {
-		return nil, err
-	}
+	prepareCertificates(n.loaded, identities["nodestatus"], n.log)
 	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), identities["gateway"])
 	var children []supervise.Child
 	for _, service := range n.services {

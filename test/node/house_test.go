@@ -145,7 +145,7 @@ func (h *house) prepareNode(p plan) {
 	}
 	h.must(h.stack.MakeNode(h.ctx, agent, node.Config{
 		Bootstrap: h.bootstrap,
-		Binary: h.binary, Name: nodeName, Split: !p.supervised, Overrides: p.overrides, Flags: p.flags, PageAddress: p.pageAddress,
+		Binary:    h.binary, Name: nodeName, Split: !p.supervised, Overrides: p.overrides, Flags: p.flags, PageAddress: p.pageAddress,
 	}))
 	h.node = h.stack.Node
 	h.Cleanup(h.node.Stop)
