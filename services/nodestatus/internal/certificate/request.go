@@ -150,8 +150,8 @@ func refused(c Client, err error) error {
 	case apierrors.IsForbidden(err):
 		return &problem{error: fmt.Errorf("%s may not ask for a certificate: %w: let it (kubeadm binds group system:bootstrappers:kubeadm:default-node-token to ClusterRole system:node-bootstrapper)", c.Name, err), reason: "CertificateNotRequested"}
 	}
-	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &unknown) {
+	// The library keeps the text of an error only.
+	if strings.Contains(err.Error(), x509.UnknownAuthorityError{}.Error()) {
 		return &problem{error: fmt.Errorf("%s: %w: correct its certificate-authority-data or its server", c.Name, err), reason: "CertificateNotRequested"}
 	}
 	return fmt.Errorf("%s: %w", c.Name, err)
@@ -232,11 +232,15 @@ func judge(r *certificatesv1.CertificateSigningRequest, uid types.UID) answer {
 	for _, c := range r.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateDenied:
-			return answer{err: &problem{error: fmt.Errorf("certificate signing request %s was denied (%s: %s): correct what denies the requests of this node; another is made within minutes, or approve the next by hand", r.Name, c.Reason, c.Message),
-				reason: "CertificateRequestDenied", spent: true, patient: true}}
+			return answer{err: &problem{
+				error:  fmt.Errorf("certificate signing request %s was denied (%s: %s): correct what denies the requests of this node; another is made within minutes, or approve the next by hand", r.Name, c.Reason, c.Message),
+				reason: "CertificateRequestDenied", spent: true, patient: true,
+			}}
 		case certificatesv1.CertificateFailed:
-			return answer{err: &problem{error: fmt.Errorf("certificate signing request %s failed (%s: %s): look at what signs requests of signer %s; another is made within minutes", r.Name, c.Reason, c.Message, r.Spec.SignerName),
-				reason: "CertificateRequestFailed", spent: true, patient: true}}
+			return answer{err: &problem{
+				error:  fmt.Errorf("certificate signing request %s failed (%s: %s): look at what signs requests of signer %s; another is made within minutes", r.Name, c.Reason, c.Message, r.Spec.SignerName),
+				reason: "CertificateRequestFailed", spent: true, patient: true,
+			}}
 		case certificatesv1.CertificateApproved:
 			out.state = approved
 		}
