@@ -66,8 +66,11 @@ type generation struct {
 func Follow(source Source, log logr.Logger) *Follower {
 	f := &Follower{source: source, log: log, host: nowhere, bell: make(chan struct{}, 1), arrived: make(chan struct{})}
 	f.Look()
-	if g, _ := f.now(); g != nil {
-		f.host = (&url.URL{Scheme: g.base.Scheme, Host: g.base.Host}).String()
+	r := source.read()
+	if server := cmp.Or(r.kubeconfig, r.bootstrap); server != nil {
+		if base, _, err := rest.DefaultServerUrlFor(server); err == nil {
+			f.host = (&url.URL{Scheme: base.Scheme, Host: base.Host}).String()
+		}
 	}
 	return f
 }

@@ -252,6 +252,9 @@ func TestRequestsWaitForACredentialAndGoOutWhenItComes(t *testing.T) {
 	}()
 	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
 	f.Look()
+	if host := Follow(s, logr.Discard()).Config(0, 0, "test").Host; host != a.URL {
+		t.Errorf("errors and metrics name %s", host)
+	}
 	if p := f.Credential().Problem; !strings.Contains(p, "nodestatus asks for one with bootstrap kubeconfig "+s.Bootstrap) || strings.Contains(p, "secret") {
 		t.Errorf("with a bootstrap kubeconfig: %s", p)
 	}

@@ -68,11 +68,13 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	if deps.Credential == nil {
 		return nil
 	}
+	var ended func()
 	if cfg.RotateCertificates || deps.Bootstrap != nil {
-		s.certificates = append(s.certificates, s.clientKeeper(cfg, deps, metrics).Run)
+		keeper := s.clientKeeper(cfg, deps, metrics)
+		s.certificates, ended = append(s.certificates, keeper.Run), keeper.Changed
 	}
 	s.certificates = append(s.certificates, s.tell(deps, identity.Certificate{
-		Name: "client certificate", Text: "the client certificate of the kubeconfig", Valid: deps.Credential.Valid,
+		Name: "client certificate", Text: "the client certificate of the kubeconfig", Valid: deps.Credential.Valid, Ended: ended,
 		Refused: "the apiserver refuses it (Unauthorized), and with it all that this node asks for", Renewed: clientRenewal(cfg, deps),
 	}))
 	if !cfg.ServerTLSBootstrap {
@@ -82,7 +84,7 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	keeper := s.servingKeeper(cfg, deps, facts, metrics, store)
 	s.addresses.Changed = keeper.Changed
 	s.certificates = append(s.certificates, keeper.Run, s.tell(deps, identity.Certificate{
-		Name: "serving certificate", Text: "the serving certificate of the node's API", Valid: validOf(store),
+		Name: "serving certificate", Text: "the serving certificate of the node's API", Valid: validOf(store), Ended: keeper.Changed,
 		Refused: "kubectl logs, exec and whoever else verifies it is refused", Renewed: "its renewal has failed so far: see the dependency \"serving CSR\" in polylet status",
 	}))
 	return nil

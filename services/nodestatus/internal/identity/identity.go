@@ -33,6 +33,9 @@ type Certificate struct {
 	Refused string
 	// Renewed says what renews it, or should.
 	Renewed string
+	// Ended is called when it is not valid any more, at its end or since the clock was
+	// set; nil calls nothing.
+	Ended func()
 	// Valid says from when to when it is; both zero when there is none, of which
 	// nothing is told.
 	Valid func() (begin, end time.Time)
@@ -50,6 +53,9 @@ func Watch(ctx context.Context, c Certificate, h health.Reporter, send func(cont
 		why := c.wrong(begin, end, now)
 		if why != "" || bad {
 			h.Set(c.Name, why == "", why)
+		}
+		if why != "" && !bad && c.Ended != nil {
+			c.Ended()
 		}
 		bad = why != ""
 		if event := c.warn(begin, end, now); warned.due(event.Reason, end, now) {

@@ -37,11 +37,12 @@ func TestAClientCertificateThatIsNotValidIsToldUntilItIs(t *testing.T) {
 		end := start.Add(time.Minute)
 		now.Store(certificate{start.Add(-time.Hour), end})
 		var told said
+		var ends atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = Watch(ctx, Certificate{Name: "client certificate", Text: "the client certificate", Refused: "it is refused", Renewed: "renew it", Valid: func() (time.Time, time.Time) {
+			_ = Watch(ctx, Certificate{Name: "client certificate", Text: "the client certificate", Refused: "it is refused", Renewed: "renew it", Ended: func() { ends.Add(1) }, Valid: func() (time.Time, time.Time) {
 				c, _ := now.Load().(certificate)
 				return c.begin, c.end
 			}}, &told, func(context.Context, node.Event) {})
@@ -58,6 +59,9 @@ func TestAClientCertificateThatIsNotValidIsToldUntilItIs(t *testing.T) {
 		}
 		if got := last(30 * time.Second); !strings.Contains(got, "client certificate: ") || !strings.Contains(got, end.UTC().Format(time.RFC3339)) || !strings.Contains(got, "renew") {
 			t.Errorf("when it has ended: %q", got)
+		}
+		if got := last(time.Minute); ends.Load() != 1 {
+			t.Errorf("its end is told %d times, %s", ends.Load(), got)
 		}
 		now.Store(certificate{start.Add(-time.Hour), end.Add(time.Hour)})
 		if got := last(lookAgain); got != "client certificate: well" {
