@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -86,37 +89,72 @@ func writeKubeconfig(source kubeclient.Source, log klog.Logger) error {
 	return err
 }
 
-// keepKubeconfig writes the kubeconfig for nodestatus, which may not, whenever there is a
-// certificate for it, until ctx is done.
-func keepKubeconfig(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Logger) {
-	source := credentialSource(loaded)
-	if source.Bootstrap == "" || source.Kubeconfig == "" {
-		return
-	}
-	said := "" // of what went wrong
-	_ = watchSource(ctx, source, func() {
-		switch err := writeKubeconfig(source, log); {
-		case err == nil:
-			said = ""
-		case err.Error() != said:
-			said = err.Error()
-			log.Error(err, "The node has a client certificate, and its kubeconfig cannot be written; it is tried again", "kubeconfig", source.Kubeconfig)
-		}
-	})
+// rootsPart is what root does for the node's certificates, which nodestatus may not: it
+// gives it their directory and writes the kubeconfig. For use by one goroutine.
+type rootsPart struct {
+	source kubeclient.Source
+	dir    string
+	uid    int
+	log    klog.Logger
+	// missing is since when there is no directory.
+	missing time.Time
+	said    string // of what went wrong
 }
 
-// prepareCertificates makes --cert-dir nodestatus' own where it asks for certificates:
-// it has no right to write to what is root's. Where that cannot be, all else goes on, and
-// nodestatus says that it cannot write.
-func prepareCertificates(loaded *kubeletconfig.Loaded, nodestatus supervise.Identity, log klog.Logger) {
-	if !loaded.AsksForClientCertificate() && !loaded.WaitsForServing() || loaded.Standalone {
+// anewAfter is when a directory that somebody has removed is made anew: who has may be
+// about to put another there.
+const anewAfter = 30 * time.Second
+
+// newRootsPart returns nil where nobody asks for certificates.
+func newRootsPart(loaded *kubeletconfig.Loaded, nodestatus supervise.Identity, log klog.Logger) *rootsPart {
+	if loaded.Standalone || !loaded.AsksForClientCertificate() && !loaded.WaitsForServing() {
+		return nil
+	}
+	part := &rootsPart{source: credentialSource(loaded), dir: loaded.Flags.CertDir, uid: -1, log: log}
+	if nodestatus.Drop {
+		part.uid = nodestatus.UID
+	}
+	return part
+}
+
+// prepare makes the directory nodestatus' own. Where that cannot be, all else goes on,
+// and nodestatus says that it cannot write.
+func (r *rootsPart) prepare() {
+	if r != nil {
+		r.tell(nodecert.Prepare(r.dir, r.uid))
+	}
+}
+
+// follow does what is to be done whenever something changes, until ctx is done.
+func (r *rootsPart) follow(ctx context.Context) {
+	if r == nil {
 		return
 	}
-	uid := -1
-	if nodestatus.Drop {
-		uid = nodestatus.UID
+	watched := r.source
+	watched.Store = nodecert.Store{Dir: r.dir, Prefix: nodecert.Client}
+	_ = watchSource(ctx, watched, func() { r.look(time.Now()) })
+}
+
+func (r *rootsPart) look(now time.Time) {
+	if _, err := os.Stat(r.dir); errors.Is(err, fs.ErrNotExist) {
+		if r.missing.IsZero() {
+			r.missing = now
+		}
+		if now.Sub(r.missing) < anewAfter {
+			return
+		}
 	}
-	if err := nodecert.Prepare(loaded.Flags.CertDir, uid); err != nil {
-		log.Error(err, "The node's certificates cannot be renewed", "directory", loaded.Flags.CertDir)
+	r.missing = time.Time{}
+	r.tell(errors.Join(nodecert.Prepare(r.dir, r.uid), writeKubeconfig(r.source, r.log)))
+}
+
+// tell logs an error once.
+func (r *rootsPart) tell(err error) {
+	switch {
+	case err == nil:
+		r.said = ""
+	case err.Error() != r.said:
+		r.said = err.Error()
+		r.log.Error(err, "The node's certificates cannot be kept: nodestatus says of which, in polylet status", "directory", r.dir, "kubeconfig", r.source.Kubeconfig)
 	}
 }

@@ -64,7 +64,7 @@ func handOut(ctx context.Context, loaded *kubeletconfig.Loaded, follow bool) err
 		if node.credentials != nil {
 			group.Go(func() { node.credentials.follow(following) })
 		}
-		group.Go(func() { keepKubeconfig(following, loaded, log) })
+		group.Go(func() { node.roots.follow(following) })
 		next, err := nextConfiguration(ctx, loaded, log)
 		stop()
 		group.Wait()
@@ -106,7 +106,8 @@ func (n *nodeRun) prepareFor(gid int) error {
 			return err
 		}
 	}
-	prepareCertificates(n.loaded, nodestatus, n.log)
+	n.roots = newRootsPart(n.loaded, nodestatus, n.log)
+	n.roots.prepare()
 	return nil
 }
 
