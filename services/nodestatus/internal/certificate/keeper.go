@@ -35,7 +35,7 @@ const (
 	// the sooner it is due: the clock may have been set, and somebody may have put
 	// another there.
 	lookAgain  = 10 * time.Second
-	lookSeldom = 30 * time.Minute
+	lookSeldom = 6 * time.Hour
 	// lookRefused is the longest where it may be refused at any time.
 	lookRefused = time.Minute
 	// soonest and slowest are between two requests that could not be made.

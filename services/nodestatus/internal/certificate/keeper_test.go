@@ -92,6 +92,7 @@ func (s *signer) sign(text []byte) ([]byte, error) {
 // world is a keeper with an apiserver.
 type world struct {
 	*testing.T
+	mu     sync.Mutex // guards what the test changes while the keeper runs
 	api    *fakeapiserver.Server
 	signer *signer
 	store  nodecert.Store
@@ -119,16 +120,19 @@ func inBubble(t *testing.T, f func(*testing.T, *world)) {
 		w.api = fakeapiserver.New(fakeapiserver.Config{
 			Seed: 1,
 			SignCSR: func(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
-				if !w.signer.approves {
+				if !w.approves() {
 					return nil, nil
 				}
 				return w.signer.sign(r.Spec.Request)
 			},
 			Faults: func(r fakeapiserver.Request) fakeapiserver.Fault {
-				if w.fault == nil {
+				w.mu.Lock()
+				fault := w.fault
+				w.mu.Unlock()
+				if fault == nil {
 					return fakeapiserver.Fault{}
 				}
-				return w.fault(r)
+				return fault(r)
 			},
 		})
 		w.clients = func(w *world) []Client {
@@ -150,7 +154,11 @@ func (w *world) start() {
 	}
 	reader := nodecert.NewReader(w.store)
 	w.keeper = New(cfg, Deps{
-		Want: func() (*x509.CertificateRequest, string) { return w.want, "it is not known for what" },
+		Want: func() (*x509.CertificateRequest, string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.want, "it is not known for what"
+		},
 		Current: func() (*nodecert.Pair, bool) {
 			pair, err := reader.Read()
 			if err != nil {
@@ -160,14 +168,48 @@ func (w *world) start() {
 		},
 		Clients: func(*nodecert.Pair) []Client { return w.clients(w) },
 		Refused: w.refused,
-		Written: func(context.Context) { w.written++ },
-		Send:    func(_ context.Context, e node.Event) { w.events = append(w.events, e.Reason) },
-		Health:  w.health, Lived: observer(func(v float64) { w.lived = append(w.lived, v) }),
+		Written: func(context.Context) { w.set(func() { w.written++ }) },
+		Send:    func(_ context.Context, e node.Event) { w.set(func() { w.events = append(w.events, e.Reason) }) },
+		Health:  w.health, Lived: observer(func(v float64) { w.set(func() { w.lived = append(w.lived, v) }) }),
 	})
 	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), logr.Discard()))
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.keeper.Run(ctx) }()
 	w.stop = func() { cancel(); <-done; w.stop = nil }
+}
+
+// set changes what the keeper may be looking at.
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+func (w *world) approves() bool {
+	w.signer.mu.Lock()
+	defer w.signer.mu.Unlock()
+	return w.signer.approves
+}
+
+// approve has the signer answer requests at once, or not.
+func (w *world) approve(at bool) {
+	w.signer.mu.Lock()
+	defer w.signer.mu.Unlock()
+	w.signer.approves = at
+}
+
+// count is how many certificates the signer has issued.
+func (w *world) count() int {
+	w.signer.mu.Lock()
+	defer w.signer.mu.Unlock()
+	return w.signer.issued
+}
+
+// seen are the reasons of the events that were sent.
+func (w *world) seen() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events)
 }
 
 type observer func(float64)
@@ -243,7 +285,7 @@ func (w *world) answer(kind certificatesv1.RequestConditionType) {
 
 func TestAFirstCertificateIsAskedForAndWaitedForByName(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.signer.approves = false
+		w.approve(false)
 		w.start()
 		time.Sleep(quiet + time.Second)
 		requests := w.requests()
@@ -263,15 +305,15 @@ func TestAFirstCertificateIsAskedForAndWaitedForByName(t *testing.T) {
 		if leaf := w.now(); leaf == nil || leaf.Subject.CommonName != "system:node:n1" || leaf.Subject.Organization[0] != "system:nodes" {
 			t.Errorf("got %v", leaf)
 		}
-		if got := w.waits(); got != "" || w.written != 1 || len(w.events) != 0 {
-			t.Errorf("still waits for %q, %d written, events %v", got, w.written, w.events)
+		if got := w.waits(); got != "" || w.written != 1 || len(w.seen()) != 0 {
+			t.Errorf("still waits for %q, %d written, events %v", got, w.written, w.seen())
 		}
 	})
 }
 
 func TestARequestThatIsApprovedAfterAKillIsNotMadeAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.signer.approves = false
+		w.approve(false)
 		for range 5 {
 			w.start()
 			time.Sleep(10 * time.Second)
@@ -320,13 +362,13 @@ func TestADeniedRequestIsToldAndAnotherMadeAfterAWhile(t *testing.T) {
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				w.signer.approves = false
+				w.approve(false)
 				w.start()
 				time.Sleep(time.Second)
 				w.answer(kind)
 				w.wantWaits(want[0], w.requests()[0].Name)
-				if !slices.Equal(w.events, want[1:]) {
-					t.Errorf("events %v", w.events)
+				if !slices.Equal(w.seen(), want[1:]) {
+					t.Errorf("events %v", w.seen())
 				}
 				time.Sleep(50 * time.Second)
 				if got := w.requests(); len(got) != 1 {
@@ -348,14 +390,16 @@ func TestADeniedRequestIsToldAndAnotherMadeAfterAWhile(t *testing.T) {
 func TestARefusalNamesWhoIsRefusedAndWhatToDo(t *testing.T) {
 	for status, want := range map[int]string{401: "the bootstrap kubeconfig is refused (Unauthorized): make another token", 403: "system:node-bootstrapper", 503: "the bootstrap kubeconfig: "} {
 		inBubble(t, func(t *testing.T, w *world) {
-			w.fault = func(fakeapiserver.Request) fakeapiserver.Fault { return fakeapiserver.Fault{Status: status} }
+			w.set(func() {
+				w.fault = func(fakeapiserver.Request) fakeapiserver.Fault { return fakeapiserver.Fault{Status: status} }
+			})
 			w.start()
 			time.Sleep(10 * time.Second)
 			w.wantWaits("no new client certificate: ", want)
-			if told := len(w.events) == 1 && w.events[0] == "CertificateNotRequested"; told != (status != 503) {
-				t.Errorf("%d: events %v", status, w.events)
+			if told := len(w.seen()) == 1 && w.seen()[0] == "CertificateNotRequested"; told != (status != 503) {
+				t.Errorf("%d: events %v", status, w.seen())
 			}
-			w.fault = nil
+			w.set(func() { w.fault = nil })
 			time.Sleep(time.Minute)
 			if w.now() == nil || w.waits() != "" {
 				t.Errorf("%d: waits for %q after it was corrected", status, w.waits())
@@ -381,7 +425,7 @@ func TestTheNextClientIsAskedWhereTheFirstIsRefused(t *testing.T) {
 
 func TestARequestThatIsDeletedIsMadeAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.signer.approves = false
+		w.approve(false)
 		w.start()
 		time.Sleep(time.Second)
 		name := w.requests()[0].Name
@@ -401,21 +445,21 @@ func TestACertificateThatIsNotWhatWasAskedForIsNotTaken(t *testing.T) {
 		w.start()
 		time.Sleep(10 * time.Second)
 		w.wantWaits("is not what was asked for", `"system:node:other"`)
-		if w.now() != nil || !slices.Contains(w.events, "CertificateNotUsable") {
-			t.Errorf("events %v", w.events)
+		if w.now() != nil || !slices.Contains(w.seen(), "CertificateNotUsable") {
+			t.Errorf("events %v", w.seen())
 		}
 	})
 }
 
 func TestACertificateForAnotherNodeIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.want = ClientRequest("old-name")
+		w.set(func() { w.want = ClientRequest("old-name") })
 		w.start()
 		if w.now() == nil {
 			t.Fatal("no certificate")
 		}
 		w.stop()
-		w.want = ClientRequest("n1")
+		w.set(func() { w.want = ClientRequest("n1") })
 		w.start()
 		if leaf := w.now(); leaf.Subject.CommonName != "system:node:n1" {
 			t.Errorf("the certificate is for %s", leaf.Subject)
@@ -439,8 +483,8 @@ func TestADamagedCertificateIsSetAsideAndAnotherAskedFor(t *testing.T) {
 		if leaf := w.now(); leaf == nil || leaf.Equal(first) {
 			t.Error("there is no other certificate")
 		}
-		if asides, _ := filepath.Glob(target + ".damaged-*"); len(asides) != 1 || !slices.Contains(w.events, "CertificateDamaged") {
-			t.Errorf("set aside: %v, events %v", asides, w.events)
+		if asides, _ := filepath.Glob(target + ".damaged-*"); len(asides) != 1 || !slices.Contains(w.seen(), "CertificateDamaged") {
+			t.Errorf("set aside: %v, events %v", asides, w.seen())
 		}
 	})
 }
@@ -454,15 +498,15 @@ func TestACertificateThatCannotBeWrittenIsKeptUntilItCan(t *testing.T) {
 		w.start()
 		time.Sleep(time.Minute)
 		w.wantWaits("a new client certificate cannot be written", w.store.Dir)
-		if w.now() != nil || !slices.Equal(w.events, []string{"CertificateNotWritten"}) {
-			t.Errorf("events %v", w.events)
+		if w.now() != nil || !slices.Equal(w.seen(), []string{"CertificateNotWritten"}) {
+			t.Errorf("events %v", w.seen())
 		}
 		if err := os.RemoveAll(filepath.Join(w.store.Dir, "kubelet-client-updated.pem")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if w.now() == nil || w.waits() != "" || w.signer.issued != 1 {
-			t.Errorf("waits for %q, %d issued", w.waits(), w.signer.issued)
+		if w.now() == nil || w.waits() != "" || w.count() != 1 {
+			t.Errorf("waits for %q, %d issued", w.waits(), w.count())
 		}
 	})
 }
@@ -492,10 +536,12 @@ func TestAClockThatIsAheadOfEachNewCertificateIsNamedAndAsksSeldom(t *testing.T)
 		w.start()
 		time.Sleep(30 * time.Minute)
 		w.wantWaits("set this machine's clock")
-		if w.signer.issued < 2 || w.signer.issued > 6 {
-			t.Errorf("%d certificates in half an hour", w.signer.issued)
+		if w.count() < 2 || w.count() > 6 {
+			t.Errorf("%d certificates in half an hour", w.count())
 		}
+		w.signer.mu.Lock()
 		w.signer.change = nil // the clock is set
+		w.signer.mu.Unlock()
 		time.Sleep(20 * time.Minute)
 		if w.waits() != "" {
 			t.Errorf("waits for %q", w.waits())
@@ -519,8 +565,8 @@ func TestACertificateThatTheApiserverRefusesIsReplacedOnceInAWhile(t *testing.T)
 			t.Error("it was not replaced")
 		}
 		time.Sleep(time.Hour) // and the fault is another one
-		if w.signer.issued < 4 || w.signer.issued > 7 {
-			t.Errorf("%d certificates in an hour", w.signer.issued)
+		if w.count() < 4 || w.count() > 7 {
+			t.Errorf("%d certificates in an hour", w.count())
 		}
 	})
 }
@@ -541,12 +587,14 @@ func TestWhatTheKubeconfigCameWithIsTakenOverAndReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.fault = func(fakeapiserver.Request) fakeapiserver.Fault { return fakeapiserver.Fault{Drop: true} } // the control plane is not up yet
+		w.set(func() {
+			w.fault = func(fakeapiserver.Request) fakeapiserver.Fault { return fakeapiserver.Fault{Drop: true} }
+		}) // the control plane is not up yet
 		w.borrowed = true
 		w.keeper = New(ClientConfig(w.store.Dir, true), Deps{
 			Want:    func() (*x509.CertificateRequest, string) { return w.want, "" },
 			Current: func() (*nodecert.Pair, bool) { return w.pick(kubeadms) },
-			Clients: func(*nodecert.Pair) []Client { return w.clients(w) }, Written: func(context.Context) { w.written++ },
+			Clients: func(*nodecert.Pair) []Client { return w.clients(w) }, Written: func(context.Context) {},
 			Send: func(context.Context, node.Event) {}, Health: w.health,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -556,10 +604,10 @@ func TestWhatTheKubeconfigCameWithIsTakenOverAndReplaced(t *testing.T) {
 		if leaf := w.now(); leaf == nil || !leaf.Equal(kubeadms.Leaf) {
 			t.Error("kubeadm's certificate is not in the store")
 		}
-		w.fault = nil
+		w.set(func() { w.fault = nil })
 		time.Sleep(time.Minute)
-		if leaf := w.now(); leaf.Equal(kubeadms.Leaf) || w.signer.issued != 1 {
-			t.Errorf("kubeadm's certificate stays, %d issued", w.signer.issued)
+		if leaf := w.now(); leaf.Equal(kubeadms.Leaf) || w.count() != 1 {
+			t.Errorf("kubeadm's certificate stays, %d issued", w.count())
 		}
 		cancel()
 		<-done
@@ -601,17 +649,17 @@ func TestNewAddressesAreANewServingCertificate(t *testing.T) {
 			r, _ := ServingRequest("n1", []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: ip}, {Type: v1.NodeHostName, Address: "n1"}}, false)
 			return r
 		}
-		w.want = address("10.0.0.1")
+		w.set(func() { w.want = address("10.0.0.1") })
 		w.keeper.Changed()
 		if leaf := w.now(); leaf == nil || leaf.IPAddresses[0].String() != "10.0.0.1" || leaf.DNSNames[0] != "n1" {
 			t.Fatalf("%v, waits for %q", leaf, w.waits())
 		}
 		time.Sleep(time.Hour)
-		w.signer.approves = false
-		w.want = address("10.0.0.2")
+		w.approve(false)
+		w.set(func() { w.want = address("10.0.0.2") })
 		w.keeper.Changed()
 		time.Sleep(time.Minute)
-		w.want = address("10.0.0.3") // while nobody approves
+		w.set(func() { w.want = address("10.0.0.3") }) // while nobody approves
 		w.keeper.Changed()
 		time.Sleep(time.Minute)
 		if leaf := w.now(); leaf.IPAddresses[0].String() != "10.0.0.1" {
@@ -630,7 +678,7 @@ func TestNewAddressesAreANewServingCertificate(t *testing.T) {
 		if !slices.Equal(asked, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}) {
 			t.Errorf("asked for %v", asked)
 		}
-		w.want = address("10.0.0.1") // it has come back
+		w.set(func() { w.want = address("10.0.0.1") }) // it has come back
 		w.keeper.Changed()
 		time.Sleep(20 * time.Second)
 		if got := w.waits(); got != "" || len(w.lived) != 0 {
@@ -655,10 +703,12 @@ func TestInTenYearsNoRenewalIsMissedThoughTheApiserverIsAwayForDays(t *testing.T
 					w.api.Partition(fakeapiserver.Refuse)
 					if month%3 == 1 {
 						w.api.Heal()
-						w.fault = func(fakeapiserver.Request) fakeapiserver.Fault { return fakeapiserver.Fault{Status: 503} }
+						w.set(func() {
+							w.fault = func(fakeapiserver.Request) fakeapiserver.Fault { return fakeapiserver.Fault{Status: 503} }
+						})
 					}
 					time.Sleep(48 * time.Hour)
-					w.fault = nil
+					w.set(func() { w.fault = nil })
 					w.api.Heal()
 					if month%5 == 4 { // it is killed now and then
 						w.stop()
@@ -673,11 +723,11 @@ func TestInTenYearsNoRenewalIsMissedThoughTheApiserverIsAwayForDays(t *testing.T
 				}
 				most := int(10*365*24*time.Hour/time.Duration(float64(life)*earliest)) + 2
 				least := int(10 * 365 * 24 * time.Hour / life)
-				if w.signer.issued < least || w.signer.issued > most {
-					t.Errorf("%d certificates in ten years; want %d to %d", w.signer.issued, least, most)
+				if w.count() < least || w.count() > most {
+					t.Errorf("%d certificates in ten years; want %d to %d", w.count(), least, most)
 				}
-				if len(w.lived) != w.signer.issued-1 {
-					t.Errorf("%d ages of %d certificates", len(w.lived), w.signer.issued)
+				if len(w.lived) != w.count()-1 {
+					t.Errorf("%d ages of %d certificates", len(w.lived), w.count())
 				}
 				for _, age := range w.lived {
 					if part := age / (life + 5*time.Minute).Seconds(); part < earliest-0.001 || part > latest+0.001+(48*time.Hour+time.Minute).Seconds()/life.Seconds() {

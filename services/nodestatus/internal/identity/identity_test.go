@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,28 +85,39 @@ func TestOfACertificateThatEndsSoonIsWarnedOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		end := start.Add(100 * 24 * time.Hour)
-		var sent []string
+		var mu sync.Mutex
+		var all []string
+		seen := func() []string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			c := Certificate{Name: "x", Text: "the serving certificate", Renewed: "renew it", Valid: func() (time.Time, time.Time) { return start, end }}
-			_ = Watch(ctx, c, &said{}, func(_ context.Context, e node.Event) { sent = append(sent, e.Reason+" "+e.Message) })
+			_ = Watch(ctx, c, &said{}, func(_ context.Context, e node.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, e.Reason+" "+e.Message)
+			})
 		}()
 		time.Sleep(90*24*time.Hour - time.Minute)
-		if synctest.Wait(); len(sent) != 0 {
+		if sent := seen(); len(sent) != 0 {
 			t.Errorf("too early: %v", sent)
 		}
 		time.Sleep(2 * time.Minute)
-		if synctest.Wait(); len(sent) != 1 || !strings.HasPrefix(sent[0], "CertificateExpiresSoon the serving certificate ends at "+end.UTC().Format(time.RFC3339)) || !strings.HasSuffix(sent[0], "renew it") {
+		if sent := seen(); len(sent) != 1 || !strings.HasPrefix(sent[0], "CertificateExpiresSoon the serving certificate ends at "+end.UTC().Format(time.RFC3339)) || !strings.HasSuffix(sent[0], "renew it") {
 			t.Errorf("at the end of its life: %v", sent)
 		}
 		time.Sleep(36 * time.Hour)
-		if synctest.Wait(); len(sent) != 2 {
+		if sent := seen(); len(sent) != 2 {
 			t.Errorf("a day later: %v", sent)
 		}
 		time.Sleep(9 * 24 * time.Hour)
-		if synctest.Wait(); !strings.HasPrefix(sent[len(sent)-1], "CertificateExpired ") {
+		if sent := seen(); !strings.HasPrefix(sent[len(sent)-1], "CertificateExpired ") {
 			t.Errorf("after its end: %v", sent)
 		}
 		cancel()
