@@ -2,12 +2,10 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/user"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -93,24 +91,6 @@ func (d *Daemon) runOn(parent context.Context, listener net.Listener, parts []fu
 func (d *Daemon) allReady() bool {
 	ok, _ := d.tracker.Ready()
 	return ok
-}
-
-// runPart turns every end of a part before ctx's into an error.
-func runPart(ctx context.Context, part func(context.Context) error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
-	err = part(ctx)
-	switch {
-	case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)):
-		return nil
-	case err == nil:
-		return errors.New("it returned though nobody asked it to stop")
-	default:
-		return err
-	}
 }
 
 func (d *Daemon) shutDown() {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +22,7 @@ import (
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
 	"github.com/polylet/polylet/internal/clientmetrics"
+	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
@@ -178,18 +178,19 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 // Run keeps Node and Lease until ctx is done; then it returns nil. It returns
 // an error only when the configuration cannot work on this machine.
 func (s *Service) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	parts := []func(context.Context) error{
-		s.podsync.RunRuntime, s.podsync.RunImages, s.stats.RunMachine, s.stats.RunSignals, s.addresses.Run, s.keeper.Run, s.events.Run,
-	}
+	group := daemon.NewGroup(ctx, "nodestatus")
+	group.Go("runtime", s.podsync.RunRuntime)
+	group.Go("images", s.podsync.RunImages)
+	group.Go("machine", s.stats.RunMachine)
+	group.Go("eviction signals", s.stats.RunSignals)
+	group.Go("addresses", s.addresses.Run)
+	group.Go("node", s.keeper.Run)
+	group.Go("events", s.events.Run)
 	if s.lease != nil {
-		parts = append(parts, s.lease.Run)
+		group.Go("lease", s.lease.Run)
 	}
 	if s.identity != nil {
-		parts = append(parts, s.identity)
-	}
-	for _, part := range parts {
-		group.Go(func() error { return part(ctx) })
+		group.Go("client certificate", s.identity)
 	}
 	return group.Wait()
 }

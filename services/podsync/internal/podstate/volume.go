@@ -10,6 +10,8 @@ type VolumeError struct {
 	// Volume is its name in the spec.
 	Volume string
 	Err    error
+	// Stands: what was set up before, perhaps by a previous run, is there all the same.
+	Stands bool
 }
 
 // Error implements error, in the words that people know.
@@ -45,6 +47,17 @@ func (e VolumeErrors) Error() string {
 		text += fmt.Sprintf("; and %d more volumes failed", more)
 	}
 	return text
+}
+
+// Standing lists those that stand all the same.
+func (e VolumeErrors) Standing() []string {
+	var names []string
+	for _, one := range e {
+		if one.Stands {
+			names = append(names, one.Volume)
+		}
+	}
+	return names
 }
 
 // Unwrap returns them all.

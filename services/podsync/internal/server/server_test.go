@@ -164,11 +164,16 @@ func (f *fakeLogs) Read(ctx context.Context, req logs.Request, w io.Writer) erro
 	return err
 }
 
+// ProbeResult implements probestore.Results.
+func (r *rig) ProbeResult(_ types.UID, _ podstate.ProbeKey, result podstate.ProbeResult) {
+	r.results = append(r.results, result)
+}
+
 func run(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{dir: t.TempDir(), pods: podcache.NewPods(7), table: podcache.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
-		r.board = probestore.NewBoard(probestore.Deps{Epoch: 7, OnResult: func(_ types.UID, _ podstate.ProbeKey, res podstate.ProbeResult) { r.results = append(r.results, res) }})
+		r.board = probestore.NewBoard(probestore.Deps{Epoch: 7, Results: r})
 		s, err := New(Deps{
 			Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
 			State: func() RuntimeState { return r.state }, CheckpointDir: filepath.Join(r.dir, "checkpoints"),

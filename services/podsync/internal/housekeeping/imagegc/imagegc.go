@@ -46,6 +46,15 @@ type Runtime interface {
 	SandboxImage(ctx context.Context) (string, error)
 }
 
+// Sources tell when all of them were heard, so that all pods of the node are known;
+// *worker.Registry has it.
+type Sources interface {
+	// SourcesReady is zero before; it must not block.
+	SourcesReady() time.Time
+}
+
+func (d *Deps) known() bool { return !d.Sources.SourcesReady().IsZero() }
+
 // Pods are the pods of this node; *podcache.Pods has it.
 type Pods interface{ List() []podcache.Pod }
 
@@ -95,8 +104,7 @@ type Deps struct {
 	Pods       Pods
 	Containers Containers
 	Events     Events
-	// Ready tells that all pods of the node are known; it must not block.
-	Ready func() bool
+	Sources    Sources
 	// Disk describes the disk on which a path lies; statfs when nil.
 	Disk    func(path string) (Disk, error)
 	Metrics prometheus.Registerer

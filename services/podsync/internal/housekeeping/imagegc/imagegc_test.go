@@ -28,6 +28,13 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
+func (r *rig) SourcesReady() time.Time {
+	if r.ready.Load() {
+		return time.Now()
+	}
+	return time.Time{}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a Collector on the fake runtime, on a disk that has room for ten
@@ -80,7 +87,7 @@ func start(t *testing.T, cfg Config, fake fakecri.Config, images int, records ..
 	records = append(records, nil)
 	r.c = New(cfg, Deps{
 		Records: records[0],
-		Runtime: r.cri, Pods: r.pods, Containers: r.table, Events: r, Ready: r.ready.Load, Disk: r.disk, Metrics: r.reg,
+		Runtime: r.cri, Pods: r.pods, Containers: r.table, Events: r, Sources: r, Disk: r.disk, Metrics: r.reg,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -453,7 +460,7 @@ func TestAnImageWithoutAnIDIsToldOnceAndLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, Config{}, fakecri.Config{}, 1)
 		images := &nameless{Client: r.cri}
-		c := New(Config{MaxAge: time.Hour}, Deps{Runtime: images, Pods: r.pods, Containers: r.table, Events: r, Ready: r.ready.Load, Disk: r.disk})
+		c := New(Config{MaxAge: time.Hour}, Deps{Runtime: images, Pods: r.pods, Containers: r.table, Events: r, Sources: r, Disk: r.disk})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()

@@ -144,7 +144,7 @@ func (p *pass) prune(ctx context.Context, before time.Time, known map[string]*re
 // collect removes images that are too old, and then as many as the disk needs.
 func (p *pass) collect(ctx context.Context) error {
 	unused, err := p.look(ctx)
-	if err != nil || !p.c.deps.Ready() {
+	if err != nil || !p.c.deps.known() {
 		return err
 	}
 	unused, err = p.byAge(ctx, unused)
@@ -217,7 +217,7 @@ func (p *pass) reclaim(ctx context.Context) (freed uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if !p.c.deps.Ready() {
+	if !p.c.deps.known() {
 		return 0, errors.New("remove unused images: not all pods of the node are known yet; try again")
 	}
 	return p.free(ctx, unused, math.MaxUint64, func() uint64 { return 0 })

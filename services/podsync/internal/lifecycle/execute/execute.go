@@ -20,6 +20,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/reason"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
 )
@@ -142,7 +143,10 @@ func (e *Executor) sawContainer(ctx context.Context, t Task, id, sandboxID strin
 }
 
 func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
-	r := image.Request{Pod: t.Pod, Early: t.Action.Early}
+	r := image.Request{Pod: t.Pod, Early: t.Action.Early, Waits: func(what string) func() {
+		ended := timeline.Start(ctx, timeline.PullTurn, "", what)
+		return func() { ended(nil) }
+	}}
 	if v := podutil.ImageVolume(t.Pod, t.Action.Volume); v != nil {
 		r.Image, r.Policy = v.Reference, v.PullPolicy
 	} else if c, _ := podutil.Container(t.Pod, t.Action.Container); c != nil {

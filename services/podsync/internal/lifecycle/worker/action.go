@@ -102,7 +102,7 @@ func (w *worker) planned(o outcome, now time.Time) plan.Outcome {
 	out.Failure = &f
 	var single podstate.VolumeErrors
 	if errors.As(o.err, &single) {
-		out.Volumes = make(map[string]plan.Failure, len(single))
+		out.Volumes, out.Standing = make(map[string]plan.Failure, len(single)), single.Standing()
 		for _, e := range single {
 			of := f
 			of.Message = e.Error()

@@ -23,8 +23,9 @@ type Question struct {
 	Waited time.Duration
 	// Active are the admitted pods that have not ended.
 	Active []*v1.Pod
-	// Leaving are those of Active that are being stopped.
-	Leaving map[types.UID]bool
+	// Leaving are those of Active that are being stopped, and for how long they are
+	// though something of them runs.
+	Leaving map[types.UID]time.Duration
 	// Gone are those of Active that their source does not have any more.
 	Gone map[types.UID]bool
 }
@@ -105,14 +106,14 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 	if r.holdLocked(w); w.keptBack {
 		return podstate.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
 	}
-	q.Leaving, q.Gone = map[types.UID]bool{}, map[types.UID]bool{}
+	q.Leaving, q.Gone = map[types.UID]time.Duration{}, map[types.UID]bool{}
 	for uid, other := range r.pods {
 		if other == w || other.pod == nil || other.stopped && !other.mayComeBackLocked(w) || !other.countsLocked() && !(other.claiming && !critical(w)) {
 			continue
 		}
 		q.Active = append(q.Active, other.allocatedLocked())
-		if other.leaving || other.gone || other.pod.DeletionTimestamp != nil {
-			q.Leaving[uid] = true
+		if other.leavesLocked() {
+			q.Leaving[uid] = other.stoppedForLocked()
 		}
 		if other.gone {
 			q.Gone[uid] = true
@@ -136,6 +137,26 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 		other.stopLocked(p.Stop)
 	}
 	return answer.Admission, true
+}
+
+// leavesLocked says whether a pod is being stopped, and keeps since when.
+func (h *held) leavesLocked() bool {
+	if !h.leaving && !h.gone && (h.pod == nil || h.pod.DeletionTimestamp == nil) {
+		return false
+	}
+	if h.leaves.IsZero() {
+		h.leaves = time.Now()
+	}
+	return true
+}
+
+// stoppedForLocked is for how long a pod has been stopped without an end. Of one that
+// has ended only the apiserver does not know yet.
+func (h *held) stoppedForLocked() time.Duration {
+	if h.stopped {
+		return 0
+	}
+	return time.Since(h.leaves)
 }
 
 // mayComeBackLocked says whether a pod that was stopped to make room would be started
@@ -212,6 +233,7 @@ func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 func (h *held) goOnEndingLocked() {
 	if stop := h.reg.deps.Ends.Of(h.uid); stop != nil && !podutil.TerminalPhase(h.pod.Status.Phase) {
 		h.leaving = true
+		h.leavesLocked()
 		h.inbox.tell(func(in *told) { in.stop, in.stopKept = stop, true })
 	}
 }
@@ -219,5 +241,6 @@ func (h *held) goOnEndingLocked() {
 // stopLocked tells a worker to end its pod.
 func (h *held) stopLocked(stop podstate.Stop) {
 	h.leaving = true
+	h.leavesLocked()
 	h.inbox.tell(func(in *told) { in.stop = &stop })
 }

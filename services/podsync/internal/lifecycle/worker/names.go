@@ -2,6 +2,7 @@ package worker
 
 import (
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -85,7 +86,7 @@ func (r *Registry) finished(uid types.UID) {
 	r.deps.Mirrors.Ended(w.uid)
 	r.deps.Timelines.Close(w.uid)
 	if w.pod != nil && !w.gone {
-		r.ended[w.uid] = true
+		r.ended[w.uid] = remains{w.pod, time.Now()}
 	}
 	r.deps.Status.Forget(w.uid)
 	r.deps.Probes.Remove(w.uid)

@@ -39,7 +39,7 @@ type Registry struct {
 	observed map[types.UID]podstate.Observed
 	// ended holds pods whose worker is done and whose source has not said yet
 	// that they are gone.
-	ended map[types.UID]bool
+	ended map[types.UID]remains
 	ready map[string]bool
 	// doubts holds the sources of which something could not be read, and inDoubt what
 	// was told of last.
@@ -82,7 +82,7 @@ func New(cfg Config, deps Deps) *Registry {
 		cfg: cfg, deps: deps,
 		pods:     map[types.UID]*held{},
 		observed: map[types.UID]podstate.Observed{},
-		ended:    map[types.UID]bool{},
+		ended:    map[types.UID]remains{},
 		ready:    map[string]bool{},
 		doubts:   map[string]bool{},
 	}
@@ -125,9 +125,10 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.sayDoubtedLocked()
-	if r.ended[pod.UID] {
+	if left, ended := r.ended[pod.UID]; ended {
 		if pod.DeletionTimestamp != nil {
-			return // what is left of a pod that we have ended ourselves
+			r.ended[pod.UID] = remains{pod, left.since} // of a pod that we have ended ourselves
+			return
 		}
 		delete(r.ended, pod.UID)
 	}
@@ -147,6 +148,7 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 		return
 	default:
 		w.pod = pod
+		w.leavesLocked()
 		if podutil.TerminalPhase(pod.Status.Phase) {
 			r.deps.Ends.Forget(pod.UID) // the apiserver knows
 		}
@@ -174,6 +176,7 @@ func (r *Registry) Remove(uid types.UID, src string) {
 		return
 	}
 	w.gone = true
+	w.leavesLocked()
 	w.inbox.tell(func(in *told) { in.removed = true })
 }
 

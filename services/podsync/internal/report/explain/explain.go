@@ -144,6 +144,9 @@ func refine(w podstate.Wait, s timeline.Running) podstate.Wait {
 	case timeline.Place:
 		w.Reason = "it waits for its turn: the runtime is given only so many pods at once; " + w.Reason
 		w.Advice = "if it does not end, other pods' starts or stops hang in the runtime: look at its log"
+	case timeline.PullTurn:
+		w.Reason = "its pull waits for its turn: " + s.Detail
+		w.Advice = "it goes on by itself; if that takes too long, look which pulls hang (polylet explain of other pods, the registry), or change what the reason names in the kubelet's configuration"
 	default:
 		w.Reason = strings.TrimSpace(s.What+" "+s.Object) + " has not ended; " + w.Reason
 	}

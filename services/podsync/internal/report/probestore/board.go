@@ -195,8 +195,8 @@ func (b *Board) Subscribe(ctx context.Context) *watch.Subscription[Key, Target] 
 func (b *Board) Report(results []Result, events []Event) {
 	for _, r := range results {
 		r.Message = short(r.Message, mostMessage)
-		if b.take(r) && b.deps.OnResult != nil {
-			b.deps.OnResult(r.UID, r.ProbeKey, r.ProbeResult)
+		if b.take(r) && b.deps.Results != nil {
+			b.deps.Results.ProbeResult(r.UID, r.ProbeKey, r.ProbeResult)
 		}
 	}
 	if b.deps.Events == nil {

@@ -3,7 +3,10 @@ package observe
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -97,7 +100,7 @@ func (o *Observer) relist(ctx context.Context) error {
 	defer func() { o.metrics.Relisted(time.Since(began), o.sinceRelist(began)) }() // one that fails, too
 	seq := o.table.begin()
 	byPods := false
-	sandboxes, containers, err := inventory.All(ctx, o.client, func() ([]types.UID, error) {
+	list, err := inventory.All(ctx, o.client, func() ([]types.UID, error) {
 		byPods = true
 		return o.pods()
 	})
@@ -105,7 +108,8 @@ func (o *Observer) relist(ctx context.Context) error {
 		return err
 	}
 	o.listedBy(ctx, byPods)
-	todo := o.table.takeList(seq, "", sandboxes, containers)
+	o.listedWithout(ctx, list.TooLarge)
+	todo := o.table.takeAll(seq, list)
 	for uid, w := range todo {
 		o.lookLater(ctx, uid, w)
 	}
@@ -140,6 +144,36 @@ func (o *Observer) listedBy(ctx context.Context, pods bool) {
 	default:
 		log.Info("What the runtime has fits into one of its messages again")
 	}
+}
+
+// mostTooLarge is how many pods are named that are too large to be listed.
+const mostTooLarge = 5
+
+// listedWithout says of which pods there is too much for one message of the runtime:
+// what they have is not looked after until there is less of it.
+func (o *Observer) listedWithout(ctx context.Context, pods map[types.UID]error) {
+	uids := slices.Sorted(maps.Keys(pods))
+	o.mu.Lock()
+	changed := !slices.Equal(o.tooLarge, uids)
+	o.tooLarge = uids
+	o.mu.Unlock()
+	if !changed {
+		return
+	}
+	if len(uids) == 0 {
+		o.health.Set("large pods", true, "")
+		return
+	}
+	var named []string
+	for _, uid := range uids[:min(len(uids), mostTooLarge)] {
+		named = append(named, o.table.nameOf(uid))
+	}
+	text := fmt.Sprintf("what the container runtime has of %s does not fit into one of its messages, and is not looked after; other pods are not affected. Remove its dead containers (crictl rm), or delete the pod: large annotations and labels, and many dead containers of a pod, make it large", strings.Join(named, ", "))
+	if more := len(uids) - len(named); more > 0 {
+		text += fmt.Sprintf(" (and of %d other pods)", more)
+	}
+	o.health.Set("large pods", false, text)
+	logr.FromContextOrDiscard(ctx).Error(pods[uids[0]], "Pods are too large to be listed; the others are not affected", "pods", strings.Join(named, ", "), "count", len(uids))
 }
 
 // pods are those that the runtime may have something of.

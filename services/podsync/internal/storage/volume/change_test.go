@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 func TestAChangedObjectReachesItsFileAtOnce(t *testing.T) {
@@ -194,4 +196,56 @@ func TestAFailedRefreshKeepsTheOldFilesAndIsTriedAgain(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// podsync may be killed at any time, also after a ConfigMap was deleted whose pods run.
+func TestContentThatCannotBeMadeAnewStandsAfterARestart(t *testing.T) {
+	f := newFixture(t)
+	f.objects.setMap("cm", map[string]string{"k": "v"})
+	f.objects.secrets["ns/s"] = &v1.Secret{Data: map[string][]byte{"k": []byte("s")}}
+	pod := podWith(configMapVolume("v", "cm"), v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	where, _ := f.set.HostPath(pod.UID, "v")
+	f.set = f.restarted()
+	delete(f.objects.maps, "ns/cm")
+	delete(f.objects.secrets, "ns/s")
+	if got := standing(t, f.set.Setup(t.Context(), pod)); !slices.Equal(got, []string{"v", "s"}) {
+		t.Errorf("standing: %v", got)
+	}
+	if now, ok := f.set.HostPath(pod.UID, "v"); !ok || now != where || f.files(t, "v")["k"] != "v" {
+		t.Errorf("at %q, %v", now, ok)
+	}
+	f.objects.setMap("cm", map[string]string{"k": "new"})
+	if err := f.set.Setup(t.Context(), pod); err == nil || f.files(t, "v")["k"] != "new" {
+		t.Errorf("when one is there again: %v, %v", err, f.files(t, "v"))
+	}
+
+	// The machine was booted: what was in memory is gone.
+	f.set, f.mounts = f.restarted(), mount.NewFake()
+	f.set.deps.Mounter = f.mounts
+	delete(f.objects.maps, "ns/cm")
+	if got := standing(t, f.set.Setup(t.Context(), pod)); !slices.Equal(got, []string{"v"}) {
+		t.Errorf("standing after a reboot: %v", got)
+	}
+}
+
+// standing lists the volumes that stand though they could not be set up.
+func standing(t *testing.T, err error) []string {
+	t.Helper()
+	var failed podstate.VolumeErrors
+	if !errors.As(err, &failed) {
+		t.Fatalf("set up without the objects: %v", err)
+	}
+	return failed.Standing()
+}
+
+func TestNothingStandsOfWhatNeverWasSetUp(t *testing.T) {
+	f := newFixture(t)
+	pod := podWith(configMapVolume("v", "cm"))
+	if got := standing(t, f.set.Setup(t.Context(), pod)); len(got) != 0 {
+		t.Errorf("standing: %v", got)
+	}
 }

@@ -109,8 +109,8 @@ func (s *Set) ObjectChanged(holders []types.UID) {
 			continue
 		}
 		s.refreshAt(uid, now)
-		if waits && s.deps.Changed != nil {
-			s.deps.Changed(uid)
+		if waits && s.deps.Pods != nil {
+			s.deps.Pods.ObjectsChanged([]types.UID{uid})
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 // result is how the set-up of one volume went.
 type result struct {
+	// path of it; beside an error, where what was set up before stands.
 	path string
 	// refresh is when the content should be made again; zero for never.
 	refresh time.Time
@@ -35,6 +36,9 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer leave()
+	if err := s.room(st, pod); err != nil {
+		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
 	chosen := make(map[string]bool, len(volumes))
 	for _, name := range volumes {
 		chosen[name] = true
@@ -53,6 +57,7 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	places := make(chan struct{}, atOnce)
+	mounts := sync.OnceValue(func() *mountIndex { return indexMounts(pod) })
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if !chosen(v) {
@@ -63,7 +68,7 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 			defer func() { <-places }()
 			began := time.Now()
 			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
-			path, refresh, err := s.setup(ctx, pod, v)
+			path, refresh, err := s.setup(ctx, pod, v, mounts)
 			ended(err)
 			s.deps.Metrics.Volume("volume_mount", shownPlugin(v), began, err)
 			mu.Lock()
@@ -112,7 +117,11 @@ func (st *podState) recorded(name string, r result, setup bool) *podstate.Volume
 		if setup {
 			st.failed[name] = true
 		}
-		return &podstate.VolumeError{Volume: name, Err: r.err}
+		if _, known := st.paths[name]; !known && r.path != "" {
+			st.paths[name] = r.path
+		}
+		_, stands := st.paths[name]
+		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: stands}
 	}
 	st.paths[name] = r.path
 	if !r.refresh.IsZero() {
@@ -121,8 +130,8 @@ func (st *podState) recorded(name string, r result, setup bool) *podstate.Volume
 	return nil
 }
 
-// setup makes one volume.
-func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, time.Time, error) {
+// setup makes one volume. mounts are the pod's.
+func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func() *mountIndex) (string, time.Time, error) {
 	if err := component("volume name", v.Name); err != nil {
 		return "", time.Time{}, err
 	}
@@ -135,7 +144,7 @@ func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, tim
 	case v.Image != nil:
 		return "", time.Time{}, nil // the runtime mounts it; its image is pulled beside
 	case isContent(v):
-		return s.content(ctx, pod, v)
+		return s.content(ctx, pod, v, mounts)
 	}
 	return "", time.Time{}, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI or projected", typeName(v))
 }

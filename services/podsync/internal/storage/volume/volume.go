@@ -42,6 +42,14 @@ type Config struct {
 	Workers int
 }
 
+// Pods are worked on anew; *worker.Registry has it.
+type Pods interface {
+	// ObjectsChanged tells that an object appeared or changed which these pods wait
+	// for, whose last Setup failed: setting up again may work now. It must return at
+	// once.
+	ObjectsChanged(uids []types.UID)
+}
+
 // Deps are what a Set needs.
 type Deps struct {
 	Objects Objects
@@ -49,10 +57,8 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Allocatable is the node's; nil or an empty list when not known.
 	Allocatable func() v1.ResourceList
-	// Changed is called when an object appeared or changed that a pod waits
-	// for whose last Setup failed: setting up again may work now. May be nil;
-	// must return at once.
-	Changed func(uid types.UID)
+	// Pods may be nil.
+	Pods Pods
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
 }
@@ -94,6 +100,9 @@ type podState struct {
 	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
 	next    time.Time            // the earliest of renewal; zero for never
 	gone    bool                 // torn down; take a new state
+	// namespace is the pod's, and mounts is how many it needs; see room.
+	namespace string
+	mounts    int
 }
 
 // New makes a Set; it starts nothing and touches no file.

@@ -9,6 +9,7 @@
 package pullrecord
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -27,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
 )
@@ -213,6 +215,29 @@ func (l *Ledger) exempt(image string, ours bool) bool {
 func (l *Ledger) intended(image string) bool {
 	_, err := os.Lstat(file(l.pulling, image))
 	return !errors.Is(err, fs.ErrNotExist) // what cannot be looked at counts as there
+}
+
+// Run deals with the pulls of a previous run, see Recover, as soon as the runtime
+// answers; it returns when that is done or ctx is. Until then their images count as
+// pulled, so that nobody may use them unverified.
+func (l *Ledger) Run(ctx context.Context, present func(ctx context.Context, image string) (ref string, err error)) {
+	log := logr.FromContextOrDiscard(ctx)
+	retry := backoff.New(backoff.Config{Initial: time.Second, Max: time.Minute, Jitter: .2})
+	for ctx.Err() == nil {
+		var away error
+		err := l.Recover(log, func(image string) (string, error) {
+			ref, err := present(ctx, image)
+			away = err
+			return ref, err
+		})
+		if away == nil {
+			if err != nil {
+				log.Error(err, "Some records of image pulls could not be read or written; their images are verified when they are used")
+			}
+			return
+		}
+		_ = retry.Wait(ctx)
+	}
 }
 
 // Recover deals with the pulls that were under way when the last process

@@ -32,6 +32,7 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 		if c != nil {
 			cs.RestartCount = int32(c.RestartCount)
 		}
+		cs.RestartCount = toldCount(p.s, v, cs.RestartCount)
 		cs.Ready, cs.Started = true, &no
 		cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
 		return cs
@@ -46,16 +47,14 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	if c == nil {
 		cs.State.Waiting = p.waiting(v)
 		no := false
-		cs.Started = &no
+		cs.Started, cs.RestartCount = &no, toldCount(p.s, v, 0)
 		return cs
 	}
 	cs.RestartCount = int32(c.RestartCount)
 	if c.State == podstate.StateCreated {
 		cs.RestartCount = max(0, cs.RestartCount-1) // made, but not started: no restart yet
 	}
-	if r := reportedStatus(p.s, v.spec.Name); r != nil {
-		cs.RestartCount = max(cs.RestartCount, r.RestartCount) // a start that came to nothing was counted already
-	}
+	cs.RestartCount = toldCount(p.s, v, cs.RestartCount) // a start that came to nothing was counted already
 	if c.State != podstate.StateCreated {
 		cs.ContainerID, cs.ImageID = p.fullID(c.ID), c.ImageID
 		if c.Image != "" {
@@ -68,6 +67,14 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs.Started = &started
 	cs.Ready = p.ready(v)
 	return cs
+}
+
+// toldCount is a container's restart count, or what was told of it if that is more.
+func toldCount(s *State, v *view, count int32) int32 {
+	if r := reportedStatus(s, v.spec.Name); r != nil {
+		return max(count, r.RestartCount)
+	}
+	return count
 }
 
 // keepEnd keeps the end that a container was told to have come to where the API

@@ -13,9 +13,11 @@ type Outcome struct {
 	Action podstate.Action
 	// Failure is how it failed, with Reason, Message, At and Away; nil when it went
 	// well. Of SetupVolumes, Volumes are the failures of single volumes, while the
-	// others are set up; nil when Failure is of all of them.
-	Failure *Failure
-	Volumes map[string]Failure
+	// others are set up, and Standing are those that stand all the same; nil when
+	// Failure is of all of them.
+	Failure  *Failure
+	Volumes  map[string]Failure
+	Standing []string
 	// Cancelled: it was cut short on purpose.
 	Cancelled bool
 	// ImageRef is what PullImage found, AllocatedAt when KeepAllocation kept.
@@ -87,6 +89,7 @@ func (s *State) fail(o Outcome) Noted {
 			whole = nil
 		}
 		news := s.Volumes.Ended(s.Pod, a, o.Volumes, whole)
+		s.Volumes.Stand(o.Standing)
 		f.Count = 1
 		return Noted{Failure: f, News: news}
 	}

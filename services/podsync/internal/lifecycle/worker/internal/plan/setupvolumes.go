@@ -86,6 +86,24 @@ func (p *planner) settingUp(a podstate.Action) {
 	}
 }
 
+// volumesReady says whether containers can start with the volumes as they are. One
+// that ran in the sandbox before starts again with what a previous run has set up: that
+// podsync was killed must not keep it from that when a ConfigMap is gone, or the
+// apiserver is away.
+func (p *planner) volumesReady() bool {
+	return p.s.Volumes.ready(p.s.Pod) || p.hasRunIn(p.usableID()) && p.s.Volumes.stand(p.s.Pod)
+}
+
+// hasRunIn says whether a container has run in the sandbox.
+func (p *planner) hasRunIn(sandbox string) bool {
+	for i := range p.s.Observed.Containers {
+		if c := &p.s.Observed.Containers[i]; c.SandboxID == sandbox && !c.StartedAt.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
 // volumesTried says whether the volumes are set up for the pod as it is now, or cannot
 // be: a debug container, which starts once and never again, may be the first to mount
 // one of them beneath another.

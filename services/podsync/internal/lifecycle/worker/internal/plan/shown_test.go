@@ -65,6 +65,24 @@ func TestARestartCountNeverFalls(t *testing.T) {
 	}
 }
 
+func TestARestartCountNeverFallsThoughTheNewestRecordIsLost(t *testing.T) {
+	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
+	w.exits["i"] = []int32{0, 0}
+	w.settle(time.Minute)
+	w.s.Observed.Sandboxes[0].Ready = false // and all start again in another one
+	w.end(w.newest("a"), 137)
+	w.settle(time.Minute)
+	w.drop(w.newest("i").ID)
+	if st := Plan(w.s).Status.InitContainerStatuses[0]; st.RestartCount != 1 || w.newest("i") == nil {
+		t.Errorf("restart count %d, want 1", st.RestartCount)
+	}
+	w.s.Reported = Plan(w.s).Status
+	w.s.Observed.Containers, w.s.Observed.Sandboxes = nil, nil
+	if st := Plan(w.s).Status.InitContainerStatuses[0]; st.RestartCount != 1 || st.State.Waiting == nil {
+		t.Errorf("when nothing is left: restart count %d, want 1", st.RestartCount)
+	}
+}
+
 func TestAnOrphanHasTheGracePeriodThatItsContainersWereMadeWith(t *testing.T) {
 	for _, tc := range []struct{ annotated, want int64 }{{0, 2}, {30, 30}} {
 		s := State{UID: "u", Now: start, Observed: podstate.Observed{Known: true, Containers: []podstate.Container{

@@ -34,6 +34,9 @@ type Volume struct {
 	// SetUp: it is there, and shows Version of its pod.
 	SetUp   bool
 	Version int
+	// Stands: it could not be made anew, and what was set up before is there all the
+	// same, perhaps of a previous run.
+	Stands bool
 	// Failure is how its set-up failed since it last went well; Count is zero when
 	// it did not.
 	Failure Failure
@@ -65,6 +68,15 @@ func (v *Volumes) Ended(pod *v1.Pod, a podstate.Action, failed map[string]Failur
 	}
 	v.Once = v.Once || pod != nil && v.ready(pod)
 	return news
+}
+
+// Stand notes which of the volumes that could not be set up stand all the same.
+func (v *Volumes) Stand(names []string) {
+	for _, name := range names {
+		e := v.Of[name]
+		e.Stands = true
+		v.Of[name] = e
+	}
 }
 
 // fail notes that a volume could not be set up; what is there of it stays.
@@ -147,6 +159,12 @@ func (v *Volumes) shows(e Volume) bool { return e.SetUp && e.Version == v.Versio
 // must not keep its containers from starting again.
 func (v *Volumes) ready(pod *v1.Pod) bool {
 	return v.all(pod, func(e Volume) bool { return e.SetUp })
+}
+
+// stand says whether all of the pod's volumes are set up, though those that a previous
+// run has set up cannot be made anew.
+func (v *Volumes) stand(pod *v1.Pod) bool {
+	return v.all(pod, func(e Volume) bool { return e.SetUp || e.Stands })
 }
 
 func (v *Volumes) all(pod *v1.Pod, good func(Volume) bool) bool {

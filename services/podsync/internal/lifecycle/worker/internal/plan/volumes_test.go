@@ -223,3 +223,45 @@ func TestOfThousandsOfVolumesThatFailAFewAreNamed(t *testing.T) {
 		t.Errorf("%d waits: %+v", len(waits), waits)
 	}
 }
+
+// Source: podsync may be killed at any time, and no pod notices.
+func TestAContainerStartsAgainWithTheVolumesOfAPreviousRunThatCannotBeMadeAnew(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	pod.Spec.Volumes = []v1.Volume{{Name: "v"}, {Name: "w"}}
+	for _, tc := range []struct {
+		name     string
+		standing []string
+		reboot   bool
+		want     bool
+	}{
+		{"all stand", []string{"v", "w"}, false, true},
+		{"one does not", []string{"v"}, false, false},
+		{"nothing is known of them", nil, false, false},
+		{"all stand, for a new sandbox", []string{"v", "w"}, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(pod.DeepCopy())
+			w.settle(time.Minute)
+			w.s.Volumes = Volumes{}
+			w.standing = tc.standing
+			w.volumes = func(a podstate.Action) map[string]Failure {
+				out := map[string]Failure{}
+				for _, name := range a.Volumes[1:] {
+					out[name] = Failure{Reason: "FailedMount", Message: name + " not found", At: w.s.Now}
+				}
+				return out
+			}
+			if tc.reboot {
+				w.s.Observed.Sandboxes[0].Ready = false
+			}
+			w.end(w.newest("a"), 1)
+			w.settle(time.Minute)
+			if c := w.newest("a"); (c.RestartCount == 1) != tc.want {
+				t.Errorf("container %+v, log %v", c, w.log)
+			}
+			if tc.want && w.s.Volumes.current(w.s.Pod) {
+				t.Error("nobody tries to set them up any more")
+			}
+		})
+	}
+}

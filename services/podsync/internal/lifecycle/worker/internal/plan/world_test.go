@@ -29,6 +29,8 @@ type world struct {
 	fail func(podstate.Action) *Failure
 	// volumes says which volumes fail to be set up; nil for none.
 	volumes func(podstate.Action) map[string]Failure
+	// standing are those of them that stand all the same.
+	standing []string
 	// resize carries out what belongs to a resize; false for all else.
 	resize func(podstate.Action) bool
 	// killCode is the exit code of containers that are killed.
@@ -154,7 +156,7 @@ func (w *world) do(a podstate.Action) {
 	}
 	if a.Kind == podstate.SetupVolumes && w.volumes != nil {
 		if out.Volumes = w.volumes(a); len(out.Volumes) > 0 {
-			out.Failure = &Failure{}
+			out.Failure, out.Standing = &Failure{}, w.standing
 		}
 	}
 	if a.Volume != "" {
