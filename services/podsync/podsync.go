@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
@@ -143,7 +144,7 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		}
 		defer release()
-		if err := (kernel.Machine{}).MakeReady(logr.FromContextOrDiscard(ctx), policy.kernel(), s.events, s.deps.Health); err != nil {
+		if err := (kernel.Machine{}).MakeReady(klog.FromContext(ctx), policy.kernel(), s.events, s.deps.Health); err != nil {
 			return err
 		}
 	}
@@ -151,7 +152,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	for _, load := range s.loads {
-		load(logr.FromContextOrDiscard(ctx))
+		load(klog.FromContext(ctx))
 	}
 	group := daemon.NewGroup(ctx, "podsync")
 	for _, p := range s.parts {

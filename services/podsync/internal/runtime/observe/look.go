@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
@@ -133,7 +133,7 @@ func (o *Observer) listedBy(ctx context.Context, pods bool) {
 	changed := o.byPods != pods
 	o.byPods = pods
 	o.mu.Unlock()
-	switch log := logr.FromContextOrDiscard(ctx); {
+	switch log := klog.FromContext(ctx); {
 	case !changed:
 	case pods:
 		log.Info("What the runtime has does not fit into one of its messages; it is listed pod by pod, which takes longer and costs more. Delete pods that have ended, or set --maximum-dead-containers")
@@ -192,7 +192,7 @@ func (o *Observer) lookUntilSeen(ctx context.Context, uid types.UID, look func(c
 			return
 		}
 		if n == 0 {
-			logr.FromContextOrDiscard(ctx).Error(err, "Could not look at a pod in the runtime; trying again until it works", "podUID", uid)
+			klog.FromContext(ctx).Error(err, "Could not look at a pod in the runtime; trying again until it works", "podUID", uid)
 		}
 		if retry.Wait(ctx) != nil {
 			return

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/polylet/polylet/internal/backoff"
@@ -24,7 +25,7 @@ import (
 // answers; it returns when that is done or ctx is. Until then their images count as
 // pulled, so that nobody may use them unverified.
 func (l *Ledger) Run(ctx context.Context, present func(ctx context.Context, image string) (ref string, err error)) {
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	retry := backoff.New(backoff.Config{Initial: time.Second, Max: time.Minute, Jitter: .2})
 	for ctx.Err() == nil {
 		var away error
