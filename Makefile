@@ -27,6 +27,7 @@ FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
 PROCS   ?= 4
 AGENT   ?= polylet
+NODES   ?= 1
 SERVICES ?=
 GROUP   ?=
 SEED    ?= 1
@@ -41,12 +42,14 @@ help: ## Print every target
 
 ##@ Run
 
-.PHONY: run cluster clean-node
+.PHONY: run cluster kubeadm clean-node
 # Built and then run: go run would call a Ctrl-C an error.
 run: ## A standalone node with a sample static pod; Ctrl-C stops it
 	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node run
-cluster: ## A one-node cluster (etcd, kube-apiserver, controllers, scheduler, polylet); Ctrl-C stops it
-	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node cluster
+cluster: ## A cluster (etcd, kube-apiserver, controllers, scheduler, polylet) of NODES=1; Ctrl-C stops it
+	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node -nodes '$(NODES)' cluster
+kubeadm: ## A cluster of NODES=2 that kubeadm 1.36.3 makes and joins, each node in namespaces of its own; Ctrl-C ends it
+	@mkdir -p bin && go build -o bin/node ./test/cmd/node && exec bin/node -nodes '$(if $(filter-out file,$(origin NODES)),$(NODES),2)' kubeadm
 clean-node: ## Remove what run and cluster left: containers, mounts, directories, network
 	@go run ./test/cmd/node clean
 

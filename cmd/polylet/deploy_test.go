@@ -44,12 +44,12 @@ func TestTheUnitsAreValidForSystemd(t *testing.T) {
 	}
 	dir, units := t.TempDir(), []string{}
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		switch filepath.Ext(file) {
 		case ".slice", ".socket", ".service":
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
 			copied := filepath.Join(dir, filepath.Base(file))
 			text := strings.ReplaceAll(string(raw), "/usr/bin/polylet ", self+" ")
 			if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
@@ -92,7 +92,7 @@ func TestAServiceThatCannotStartIsStartedAgainEverLater(t *testing.T) {
 
 // TestEveryUnitStartsACommandThatExists reads the command lines.
 func TestEveryUnitStartsACommandThatExists(t *testing.T) {
-	files, err := filepath.Glob("../../deploy/systemd/*.service")
+	files, err := filepath.Glob("../../deploy/systemd/polylet-*.service")
 	if err != nil || len(files) != 6 {
 		t.Fatalf("%d services, %v", len(files), err)
 	}
@@ -185,9 +185,19 @@ func (u unit) one(name string) string {
 
 func unitOf(t *testing.T, service string) unit {
 	t.Helper()
-	raw, err := os.ReadFile("../../deploy/systemd/polylet-" + service + ".service")
-	if err != nil {
-		t.Fatal(err)
+	return readUnit(t, "polylet-"+service+".service")
+}
+
+// readUnit reads files of units, a unit and its drop-ins, say.
+func readUnit(t *testing.T, files ...string) unit {
+	t.Helper()
+	var raw []byte
+	for _, file := range files {
+		text, err := os.ReadFile("../../deploy/systemd/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = append(append(raw, text...), '\n')
 	}
 	out := unit{}
 	for line := range strings.Lines(string(raw)) {
@@ -196,6 +206,65 @@ func unitOf(t *testing.T, service string) unit {
 		}
 	}
 	return out
+}
+
+// TestTheUnitKubeletStandsForAllServices: kubeadm starts, stops and restarts one
+// unit, and asks whether that is active.
+func TestTheUnitKubeletStandsForAllServices(t *testing.T) {
+	kubelet := readUnit(t, "kubelet.service")
+	for _, service := range append(services(), "handout") {
+		name, own := "polylet-"+service+".service", unitOf(t, service)
+		if !slices.Contains(strings.Fields(kubelet.one("Wants")), name) {
+			t.Errorf("a start of kubelet.service does not start %s", name)
+		}
+		if !slices.Contains(own["PartOf"], "kubelet.service") {
+			t.Errorf("a stop or restart of kubelet.service does not stop or restart %s", name)
+		}
+		if !slices.Contains(strings.Fields(kubelet.one("Before")), name) {
+			t.Errorf("a stop of kubelet.service does not wait for that of %s", name)
+		}
+	}
+	if kubelet.one("RemainAfterExit") != "yes" || kubelet.one("Type") != "oneshot" {
+		t.Error("kubelet.service is not active while the services are")
+	}
+}
+
+// kubeadmsDropIn is what kubeadm's package puts beside kubelet.service.
+const kubeadmsDropIn = `[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+`
+
+// TestTheUnitsReadWhatKubeadmWrites: with kubeadm's drop-in or without it, the
+// services have the flags and files, and no second agent is started.
+func TestTheUnitsReadWhatKubeadmWrites(t *testing.T) {
+	dir := "../../deploy/systemd/kubelet.service.d"
+	drops, err := os.ReadDir(dir)
+	if err != nil || len(drops) != 1 || drops[0].Name() <= "10-kubeadm.conf" {
+		t.Fatalf("%v, %v: ours comes after kubeadm's", drops, err)
+	}
+	ours := readUnit(t, "kubelet.service.d/"+drops[0].Name())
+	if !slices.Equal(ours["ExecStart"], []string{"", "/usr/bin/true"}) {
+		t.Errorf("kubeadm's command is not taken back: %q", ours["ExecStart"])
+	}
+	for _, service := range []string{"podsync", "stats", "nodestatus", "handout"} {
+		own := unitOf(t, service)
+		for _, line := range strings.Split(kubeadmsDropIn, "\n") {
+			name, value, _ := strings.Cut(line, "=")
+			if name == "EnvironmentFile" && !slices.Contains(own[name], value) {
+				t.Errorf("the unit of %s does not read %s", service, value)
+			}
+		}
+		for _, variable := range []string{"$KUBELET_KUBECONFIG_ARGS", "$KUBELET_CONFIG_ARGS", "$KUBELET_KUBEADM_ARGS", "$KUBELET_EXTRA_ARGS"} {
+			if !slices.Contains(strings.Fields(own.one("ExecStart")), variable) {
+				t.Errorf("the unit of %s does not pass %s on", service, variable)
+			}
+		}
+	}
 }
 
 // container is what compose.yaml says of a service, as far as it is looked at.

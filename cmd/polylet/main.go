@@ -16,7 +16,11 @@ import (
 )
 
 func main() {
-	os.Exit(daemon.Main(func(ctx context.Context) error { return newRootCommand().ExecuteContext(ctx) }))
+	os.Exit(daemon.Main(func(ctx context.Context) error {
+		root := newRootCommand()
+		root.SetArgs(arguments(os.Args))
+		return root.ExecuteContext(ctx)
+	}))
 }
 
 func newRootCommand() *cobra.Command {

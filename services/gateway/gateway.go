@@ -141,7 +141,7 @@ func (s *Service) listen(cfg Config, r *routes, meter *httpmetrics.Meter) error 
 		if err != nil {
 			return err
 		}
-		add("secure", cfg.SecureAddress, filter.Wrap(traced(s.deps, meter.Count(true, r.secure()))), secured)
+		add("secure", cfg.SecureAddress, inflight.NewHeaders(headers()).Wrap(filter.Wrap(traced(s.deps, meter.Count(true, r.secure())))), secured)
 	}
 	if cfg.ReadOnlyAddress != "" {
 		add("read-only", cfg.ReadOnlyAddress, plain(cfg.ReadOnlyAddress, meter.Count(false, r.readOnly())), nil)
@@ -170,6 +170,12 @@ func onLoopback(address string) bool {
 // reviews is how many questions to the apiserver may be under way at once.
 func reviews() inflight.ReviewsConfig {
 	return inflight.ReviewsConfig{Most: 128, MostOfOne: 32, KnownOnly: 32}
+}
+
+// headers is what the requests of the secure port may hold: all the long ones of streams
+// that one apiserver may have open, and as much besides.
+func headers() inflight.HeadersConfig {
+	return inflight.HeadersConfig{Most: 128 << 20, MostOfOne: 96 << 20, Each: 16 << 10}
 }
 
 // serverTTL is the series that alerts on the serving certificate look at.

@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -26,6 +27,14 @@ func (r runtimeSink) RuntimeChanged(now observe.Runtime) {
 		r.wiring.nodeCgroups.Check()
 	}
 	r.pods.RuntimeChanged(now)
+}
+
+// spec is a pod that is known; nil when it is not.
+func (w *wiring) spec(uid types.UID) *v1.Pod {
+	if pod, ok := w.shown.Get(uid); ok {
+		return pod.Pod
+	}
+	return nil
 }
 
 func (w *wiring) runtimeReady() bool { return w.observer.Runtime().Ready }

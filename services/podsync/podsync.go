@@ -25,6 +25,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/report/event"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
@@ -92,6 +93,7 @@ type Service struct {
 	loads    []func(logr.Logger)
 	events   *event.Recorder
 	pods     *podcache.Pods
+	probes   *probestore.Board
 	mirrors  *mirror.Keeper
 	node     *nodeinfo.Node
 	observer *observe.Observer
@@ -122,7 +124,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	return &Service{
-		cfg: cfg, deps: deps, parts: w.parts, loads: w.loads, events: w.events, pods: w.shown, mirrors: w.mirrors, node: w.node, observer: w.observer, server: w.server,
+		cfg: cfg, deps: deps, parts: w.parts, loads: w.loads, events: w.events, pods: w.shown, probes: w.probes, mirrors: w.mirrors, node: w.node, observer: w.observer, server: w.server,
 	}, nil
 }
 

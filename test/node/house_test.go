@@ -50,6 +50,7 @@ type plan struct {
 	pageAddress string
 
 	standalone  bool
+	audit       bool // the apiserver writes down what nodes ask for
 	controllers bool
 	supervised  bool
 	noRuntime   bool // containerd is prepared and not started
@@ -79,7 +80,7 @@ func build(t *testing.T, p plan) *house {
 	t.Cleanup(cancel)
 	h.buildRuntime(p)
 	if !p.standalone {
-		h.must(h.stack.StartCluster(h.ctx, cluster.Config{Controllers: p.controllers}))
+		h.must(h.stack.StartCluster(h.ctx, cluster.Config{Controllers: p.controllers, Audit: p.audit}))
 		h.cluster = h.stack.Cluster
 		t.Cleanup(h.cluster.Stop)
 	}

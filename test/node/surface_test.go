@@ -67,38 +67,47 @@ func TestTheNodeAPIServesItsDocuments(t *testing.T) {
 
 func TestTheNodeAPIRefusesStrangers(t *testing.T) {
 	h := build(t, plan{})
-	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // the refusal is what is tested
-	res, err := stranger.Get(h.node.URL + "/pods")
-	h.must(err)
-	res.Body.Close()
-	if res.StatusCode != http.StatusUnauthorized {
-		t.Errorf("/pods without credentials answers %s, want 401", res.Status)
+	if code, err := h.asks("/pods", ""); err != nil || code != http.StatusUnauthorized {
+		t.Errorf("/pods without credentials answers %d, want 401; %v", code, err)
 	}
 	// A token that is good but may not use the node's API.
 	token, err := h.kubectl("create", "token", "default")
 	h.must(err)
 	h.eventually(time.Minute, "a token without rights is refused", func() error {
-		req, err := http.NewRequestWithContext(h.ctx, http.MethodGet, h.node.URL+"/pods", nil)
+		code, err := h.asks("/pods", strings.TrimSpace(token))
 		if err != nil {
 			return err
 		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
-		res, err := stranger.Do(req)
-		if err != nil {
-			return err
-		}
-		res.Body.Close()
-		return boolError(res.StatusCode == http.StatusForbidden, "it answers %s, want 403", res.Status)
+		return boolError(code == http.StatusForbidden, "it answers %d, want 403", code)
 	})
 	if body := h.get(h.node.ReadOnlyURL + "/healthz"); !strings.Contains(body, "ok") {
 		t.Errorf("the read-only healthz says %q", body)
 	}
-	res, err = http.Post(h.node.ReadOnlyURL+"/run/default/web/app?cmd=true", "", nil)
+	res, err := http.Post(h.node.ReadOnlyURL+"/run/default/web/app?cmd=true", "", nil)
 	h.must(err)
 	res.Body.Close()
 	if res.StatusCode < 400 {
 		t.Errorf("the read-only port runs commands: %s", res.Status)
 	}
+}
+
+// asks has somebody with this token, or none, ask the node's API, and returns the
+// status of the answer.
+func (h *house) asks(path, token string) (int, error) {
+	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // the refusal is what is tested
+	req, err := http.NewRequestWithContext(h.ctx, http.MethodGet, h.node.URL+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := stranger.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	res.Body.Close()
+	return res.StatusCode, nil
 }
 
 func TestTheProcessesThatFaceTheNetworkHaveNoPrivileges(t *testing.T) {

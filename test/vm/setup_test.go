@@ -136,6 +136,10 @@ func install() error {
 			to = "/usr/lib/sysusers.d/polylet.conf"
 		case strings.HasSuffix(name, ".tmpfiles.conf"):
 			to = "/usr/lib/tmpfiles.d/polylet.conf"
+		case name == "kubelet.service":
+			to = "/etc/systemd/system/" + name
+		case name == "kubelet.service.d":
+			from, to = from+"/20-polylet.conf", "/etc/systemd/system/"+name+"/20-polylet.conf"
 		case name == "README.md":
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,6 +37,51 @@ func TestTheFiveUnitsRunInTheirSliceAndTheNodeIsHealthy(t *testing.T) {
 			t.Errorf("%s was restarted %s times", unit, got)
 		}
 	}
+}
+
+// TestTheUnitKubeletStartsAndStopsAllServices does what kubeadm does, with
+// kubeadm's drop-in beside.
+func TestTheUnitKubeletStartsAndStopsAllServices(t *testing.T) {
+	const dropIn = "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf"
+	if err := write(dropIn, "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet --no-such-flag\n"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(dropIn)) })
+	states := func(want string) error {
+		for _, unit := range append(slices.Clone(services), "handout") {
+			if got := property(t, "polylet-"+unit+".service", "ActiveState"); got != want {
+				return fmt.Errorf("%s is %s", unit, got)
+			}
+		}
+		return nil
+	}
+	for _, command := range [][]string{{"daemon-reload"}, {"start", "kubelet"}, {"is-active", "kubelet"}} {
+		if err := run("systemctl", command...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pid := property(t, "polylet-podsync.service", "MainPID")
+	if err := run("systemctl", "restart", "kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are active after a restart", func() error { return states("active") })
+	if now := property(t, "polylet-podsync.service", "MainPID"); now == pid {
+		t.Errorf("podsync was not restarted")
+	}
+	if err := run("systemctl", "stop", "kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	if err := states("inactive"); err != nil {
+		t.Errorf("after the stop %v", err)
+	}
+	if err := run("systemctl", "is-active", "kubelet"); err == nil {
+		t.Error("the unit is active after its stop")
+	}
+	if err := run("systemctl", "start", "kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are active again", func() error { return states("active") })
+	eventually(t, "healthz", func() error { _, err := get(healthz); return err })
 }
 
 // TestWhatReadsTheHostCannotReachTheRuntime tries it as the processes of stats

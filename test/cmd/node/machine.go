@@ -17,6 +17,8 @@ import (
 // machine is what a node needs below it, and the node.
 type machine struct {
 	*stack.Stack
+	// others are the machines of further nodes; nothing of them is kept.
+	others  []*stack.Stack
 	polylet string
 	options options
 }
@@ -72,8 +74,14 @@ func (m *machine) startNode(ctx context.Context, cfg node.Config) error {
 	return m.Node.Start(ctx)
 }
 
-// stop ends every process; the pods' containers stay.
+// stop ends every process; the pods' containers of the first node stay.
 func (m *machine) stop() {
+	for _, other := range m.others {
+		if err := other.Remove(); err != nil {
+			say("%v", err)
+		}
+	}
+	m.others = nil
 	m.Stop()
 	m.Instance.Release()
 }

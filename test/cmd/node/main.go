@@ -1,5 +1,5 @@
-// Command node is behind `make run`, `make cluster` and `make clean-node`: it
-// brings up a development node, or one with a control plane, and takes it away.
+// Command node is behind `make run`, `make cluster`, `make kubeadm` and `make
+// clean-node`: it brings up a development node, or a cluster, and takes it away.
 // It must touch nothing of the machine but its own instance and Debian packages
 // that are missing.
 package main
@@ -20,7 +20,8 @@ import (
 
 const usage = `usage: node [flags] COMMAND
   run      a standalone node with a sample static pod
-  cluster  a one-node cluster: etcd, kube-apiserver, controllers, scheduler, polylet
+  cluster  a cluster: etcd, kube-apiserver, controllers, scheduler, polylet on each node
+  kubeadm  a cluster that kubeadm makes, its control plane in static pods
   clean    remove what run and cluster have left
   install  install the Debian packages that a node needs, where they are missing
 flags:
@@ -30,6 +31,7 @@ flags:
 type options struct {
 	containerd containerd.Version
 	once       bool
+	nodes      int
 }
 
 func main() {
@@ -37,6 +39,7 @@ func main() {
 	flags := flag.NewFlagSet("node", flag.ExitOnError)
 	runtime := flags.String("containerd", string(containerd.Built), `"2" builds containerd 2.x, "debian" takes the machine's`)
 	flags.BoolVar(&o.once, "once", false, "stop as soon as everything is up, for trying it out in scripts")
+	flags.IntVar(&o.nodes, "nodes", 1, "how many nodes a cluster has; those after the first have namespaces of their own")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
@@ -57,12 +60,14 @@ func dispatch(ctx context.Context, command string, o options) error {
 		return runNode(ctx, o)
 	case "cluster":
 		return runCluster(ctx, o)
+	case "kubeadm":
+		return runKubeadm(ctx, o)
 	case "clean":
 		return clean()
 	case "install":
 		return install.Packages(ctx, os.Stdout)
 	}
-	return fmt.Errorf("no command %q; use run, cluster, clean or install", command)
+	return fmt.Errorf("no command %q; use run, cluster, kubeadm, clean or install", command)
 }
 
 func clean() error {

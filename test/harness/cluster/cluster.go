@@ -1,7 +1,7 @@
 // Package cluster runs a real control plane on loopback: etcd, kube-apiserver
 // and, when asked for, kube-controller-manager and kube-scheduler, with keys of
-// its own. It must never listen on another address or use a cluster that it did
-// not start.
+// its own. It must never listen on an address that is neither loopback nor the
+// instance's, or use a cluster that it did not start.
 package cluster
 
 import (
@@ -36,6 +36,9 @@ type Config struct {
 	// Controllers starts kube-controller-manager and kube-scheduler too.
 	// Without them the cluster makes the default service account itself.
 	Controllers bool
+	// Address of the apiserver; empty is loopback. Nodes with a network of their own
+	// need one that is the instance's.
+	Address string
 	// Port of the apiserver; zero takes a free one.
 	Port int
 	// Audit has the apiserver write down every request of nodes, to AuditLog.
@@ -127,12 +130,15 @@ func (c *Cluster) prepare() error {
 			return err
 		}
 	}
-	c.Server = "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	if c.cfg.Address == "" {
+		c.cfg.Address = "127.0.0.1"
+	}
+	c.Server = "https://" + net.JoinHostPort(c.cfg.Address, strconv.Itoa(port))
 	dir, err := c.cfg.Instance.Mkdir("cluster")
 	if err != nil {
 		return err
 	}
-	if c.keys, err = newKeys(dir, c.cfg.Instance.ServiceCIDR()); err != nil {
+	if c.keys, err = newKeys(dir, c.cfg.Instance.ServiceCIDR(), c.cfg.Address); err != nil {
 		return err
 	}
 	admin, err := c.keys.ca.issue("admin", subject{name: "polylet-admin", group: []string{"system:masters"}})
@@ -153,7 +159,7 @@ func (c *Cluster) prepare() error {
 	return nil
 }
 
-func newKeys(dir, serviceCIDR string) (*keys, error) {
+func newKeys(dir, serviceCIDR, address string) (*keys, error) {
 	prefix, err := netip.ParsePrefix(serviceCIDR)
 	if err != nil {
 		return nil, fmt.Errorf("services' network: %w", err)
@@ -167,7 +173,7 @@ func newKeys(dir, serviceCIDR string) (*keys, error) {
 		return nil, err
 	}
 	k.serving, err = k.ca.issue("apiserver", subject{
-		name: "kube-apiserver", ips: []net.IP{net.IPv4(127, 0, 0, 1), first},
+		name: "kube-apiserver", ips: []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(address), first},
 		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 	})
 	if err != nil {

@@ -86,9 +86,10 @@ func (c *Cluster) startAPIServer(ctx context.Context, binary, etcdURL string) er
 	c.APIServer = process.New(process.Config{
 		Name: "kube-apiserver", Path: binary, LogFile: c.path("kube-apiserver.log"),
 		Args: append(audit,
-			"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+server.Port(),
+			"--bind-address="+c.cfg.Address, "--advertise-address="+c.cfg.Address, "--secure-port="+server.Port(),
 			"--etcd-servers="+etcdURL, "--service-cluster-ip-range="+c.cfg.Instance.ServiceCIDR(),
 			"--endpoint-reconciler-type=none", "--allow-privileged=true",
+			// A node may do what a kubelet does to what is its own, and no more.
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 			"--enable-bootstrap-token-auth=true", "--anonymous-auth=true",
 			"--client-ca-file="+k.ca.file, "--tls-cert-file="+k.serving.cert, "--tls-private-key-file="+k.serving.key,

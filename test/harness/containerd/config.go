@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/polylet/polylet/test/harness/instance"
 )
@@ -116,10 +117,20 @@ state = %[2]q
 		cfg.PauseImage, i.Path("hosts"), pluginDir, i.Path("cni"), i.Path("opt"), i.Path("runc"), cfg.Runc)
 }
 
+// WriteNetwork writes what a network add-on would: the pods' network, with the
+// bridge's address.
+func WriteNetwork(i *instance.Instance, cidr, gateway string) error {
+	fresh := i.Path("cni", ".fresh")
+	if err := os.WriteFile(fresh, []byte(network(i, cidr, gateway)), 0o644); err != nil {
+		return fmt.Errorf("write the CNI configuration: %w", err)
+	}
+	return os.Rename(fresh, i.Path("cni", "10-polylet.conflist"))
+}
+
 // network is the pods' network: a bridge of the instance's own. The bridge gets
 // the gateway's address with isGateway; the default route is written out, and
 // isDefaultGateway would add it a second time and fail.
-func network(i *instance.Instance) string {
+func network(i *instance.Instance, cidr, gateway string) string {
 	return fmt.Sprintf(`{
   "cniVersion": "1.0.0",
   "name": %q,
@@ -140,5 +151,5 @@ func network(i *instance.Instance) string {
     {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true}
   ]
 }
-`, i.Network(), i.Bridge(), i.Path("ipam"), i.PodCIDR(), i.PodGateway())
+`, i.Network(), i.Bridge(), i.Path("ipam"), cidr, gateway)
 }

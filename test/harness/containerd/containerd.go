@@ -21,6 +21,7 @@ import (
 	"github.com/polylet/polylet/test/harness/process"
 	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/registry"
+	"github.com/polylet/polylet/test/harness/space"
 )
 
 // Version chooses the containerd.
@@ -45,6 +46,11 @@ type Config struct {
 	PauseImage string
 	// Runc is the program that runs containers; the machine's runc when empty.
 	Runc string
+	// Space is where it runs; nil is the machine itself.
+	Space *space.Space
+	// NoNetwork leaves out the pods' network: the runtime says that it has none until
+	// WriteNetwork.
+	NoNetwork bool
 	// Metrics has a built containerd serve its metrics, at MetricsURL.
 	Metrics bool
 	// Progress receives lines about builds.
@@ -60,7 +66,8 @@ type Containerd struct {
 	// MetricsURL is empty without Config.Metrics.
 	MetricsURL string
 
-	conn *grpc.ClientConn
+	conn      *grpc.ClientConn
+	noNetwork bool
 }
 
 // Start writes the configuration and starts containerd. It returns when its CRI
@@ -98,12 +105,16 @@ func Prepare(ctx context.Context, cfg Config) (*Containerd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", socket, err)
 	}
-	c := &Containerd{Socket: socket, conn: conn}
+	c := &Containerd{Socket: socket, conn: conn, noNetwork: cfg.NoNetwork}
+	var prefix []string
+	if cfg.Space != nil {
+		prefix = cfg.Space.Prefix()
+	}
 	if metrics != "" {
 		c.MetricsURL = "http://" + metrics + "/v1/metrics"
 	}
 	c.Process = process.New(process.Config{
-		Name: "containerd", Path: binary, Args: []string{"--config", configFile},
+		Name: "containerd", Path: binary, Args: []string{"--config", configFile}, Prefix: prefix,
 		Env:         []string{"PATH=" + path},
 		LogFile:     cfg.Instance.Path("containerd.log"),
 		Ready:       c.ready,
@@ -153,7 +164,7 @@ func (c *Containerd) ready(ctx context.Context) error {
 	}
 	for _, condition := range status.GetStatus().GetConditions() {
 		// Others are advice, such as containerd 2.4's about cgroup v1.
-		needed := condition.Type == runtimeapi.RuntimeReady || condition.Type == runtimeapi.NetworkReady
+		needed := condition.Type == runtimeapi.RuntimeReady || condition.Type == runtimeapi.NetworkReady && !c.noNetwork
 		if needed && !condition.Status {
 			return fmt.Errorf("%s is false: %s: %s", condition.Type, condition.Reason, condition.Message)
 		}
@@ -206,8 +217,10 @@ func writeConfig(cfg Config, metrics string) (string, error) {
 	if err := cfg.Registry.WriteHosts(inst.Path("hosts")); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(inst.Path("cni", "10-polylet.conflist"), []byte(network(inst)), 0o644); err != nil {
-		return "", fmt.Errorf("write the CNI configuration: %w", err)
+	if !cfg.NoNetwork {
+		if err := WriteNetwork(inst, inst.PodCIDR(), inst.PodGateway()); err != nil {
+			return "", err
+		}
 	}
 	text := config2(cfg)
 	switch {

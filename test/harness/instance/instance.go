@@ -37,6 +37,9 @@ type Instance struct {
 	Keep bool `json:"keep"`
 
 	release func()
+	// inside enters the namespaces that the instance's network is in; empty for
+	// the machine's own.
+	inside []string
 }
 
 // New makes an instance with a directory of its own, after removing what
@@ -114,6 +117,17 @@ func (i *Instance) PodCIDR() string { return fmt.Sprintf("10.210.%d.0/24", i.Sub
 
 // PodGateway is the bridge's address.
 func (i *Instance) PodGateway() string { return fmt.Sprintf("10.210.%d.1", i.Subnet) }
+
+// LAN is the bridge between the machine and the nodes that have a network of
+// their own.
+func (i *Instance) LAN() string { return "pl-" + i.ID + "-n" }
+
+// LANAddress is an address on the bridge between nodes: the machine's is number 1.
+func (i *Instance) LANAddress(n int) string { return fmt.Sprintf("10.212.%d.%d", i.Subnet, n) }
+
+// Inside has the instance's network be in other namespaces from now on: prefix is
+// a program with its arguments that enters them.
+func (i *Instance) Inside(prefix []string) { i.inside = prefix }
 
 // ServiceCIDR is the services' network. The cluster routes it nowhere.
 func (i *Instance) ServiceCIDR() string { return fmt.Sprintf("10.211.%d.0/24", i.Subnet) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -19,26 +20,35 @@ const cniState = "/var/lib/cni"
 // are mounts below the instance's directory), the port mappings, libcni's files
 // and the route of the services' network.
 func (i *Instance) removeNetwork() error {
-	return errors.Join(i.removeBridge(), i.removePortMappings(), i.removeCNIState(), i.UnrouteServices())
+	if len(i.inside) > 0 {
+		// What is in namespaces goes with them, and they with their processes.
+		return i.removeCNIState()
+	}
+	return errors.Join(i.removeBridge(i.Bridge()), i.removeBridge(i.LAN()), i.removePortMappings(), i.removeCNIState(), i.UnrouteServices())
 }
 
 // HasBridge tells whether the instance's bridge exists.
-func (i *Instance) HasBridge() bool {
-	_, err := net.InterfaceByName(i.Bridge())
+func (i *Instance) HasBridge() bool { return i.has(i.Bridge()) }
+
+func (i *Instance) has(link string) bool {
+	if len(i.inside) > 0 {
+		return i.ip("link", "show", link) == nil
+	}
+	_, err := net.InterfaceByName(link)
 	return err == nil
 }
 
-func (i *Instance) removeBridge() error {
-	if !i.HasBridge() {
+func (i *Instance) removeBridge(name string) error {
+	if !i.has(name) {
 		return nil
 	}
-	return ip("link", "delete", i.Bridge())
+	return i.ip("link", "delete", name)
 }
 
 // RouteServices makes the services' network unreachable, so that a connection to
 // a service that nothing serves fails here and never leaves the machine.
 func (i *Instance) RouteServices() error {
-	return ip("route", "replace", "unreachable", i.ServiceCIDR())
+	return i.ip("route", "replace", "unreachable", i.ServiceCIDR())
 }
 
 // RouteServicesToPods is RouteServices for a cluster with a kube-proxy: the host
@@ -48,19 +58,20 @@ func (i *Instance) RouteServicesToPods() error {
 	if err := i.UnrouteServices(); err != nil {
 		return err
 	}
-	return ip("route", "replace", i.ServiceCIDR(), "dev", i.Bridge())
+	return i.ip("route", "replace", i.ServiceCIDR(), "dev", i.Bridge())
 }
 
 // UnrouteServices takes back what RouteServices did.
 func (i *Instance) UnrouteServices() error {
-	out, err := exec.Command("ip", "route", "show", "type", "unreachable").Output()
+	argv := slices.Concat(i.inside, []string{"ip", "route", "show", "type", "unreachable"})
+	out, err := exec.Command(argv[0], argv[1:]...).Output()
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
 	if !strings.Contains(string(out), i.ServiceCIDR()) {
 		return nil
 	}
-	return ip("route", "delete", "unreachable", i.ServiceCIDR())
+	return i.ip("route", "delete", "unreachable", i.ServiceCIDR())
 }
 
 // removePortMappings deletes the portmap plugin's rules of this network; they
@@ -132,8 +143,10 @@ func (i *Instance) removeCNIState() error {
 	return nil
 }
 
-func ip(args ...string) error {
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+// ip runs ip where the instance's network is.
+func (i *Instance) ip(args ...string) error {
+	argv := slices.Concat(i.inside, []string{"ip"}, args)
+	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return nil
@@ -143,14 +156,27 @@ func ip(args ...string) error {
 // address that is the instance's own and that pods can reach. It is not an error
 // when the bridge is there.
 func (i *Instance) AddBridge() error {
-	if i.HasBridge() {
+	return i.addBridge(i.Bridge(), i.PodGateway())
+}
+
+// AddLAN makes the bridge between nodes, unless it is there.
+func (i *Instance) AddLAN() error { return i.addBridge(i.LAN(), i.LANAddress(1)) }
+
+func (i *Instance) addBridge(name, address string) error {
+	if i.has(name) {
 		return nil
 	}
-	if err := ip("link", "add", i.Bridge(), "type", "bridge"); err != nil {
+	if err := i.ip("link", "add", name, "type", "bridge"); err != nil {
 		return err
 	}
-	if err := ip("address", "add", i.PodGateway()+"/24", "dev", i.Bridge()); err != nil {
+	if err := i.ip("address", "add", address+"/24", "dev", name); err != nil {
 		return err
 	}
-	return ip("link", "set", i.Bridge(), "up")
+	return i.ip("link", "set", name, "up")
+}
+
+// Route has a network reached by way of an address. The route goes with the link
+// that it leads to.
+func (i *Instance) Route(network, by string) error {
+	return i.ip("route", "replace", network, "via", by)
 }

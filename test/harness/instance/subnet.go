@@ -62,7 +62,7 @@ func usedSubnets() (map[int]bool, error) {
 		if err != nil || !prefix.Addr().Is4() {
 			continue
 		}
-		if b := prefix.Addr().As4(); b[0] == 10 && (b[1] == 210 || b[1] == 211) {
+		if b := prefix.Addr().As4(); b[0] == 10 && (b[1] == 210 || b[1] == 211 || b[1] == 212) {
 			used[int(b[2])] = true
 		}
 	}

@@ -12,7 +12,7 @@ func (n *Node) configuration() map[string]any {
 		"port":                     n.cfg.Port,
 		"readOnlyPort":             n.cfg.ReadOnlyPort,
 		"healthzPort":              n.cfg.HealthzPort,
-		"healthzBindAddress":       "127.0.0.1",
+		"healthzBindAddress":       n.healthzAddress(),
 		"containerRuntimeEndpoint": n.cfg.RuntimeEndpoint,
 		"staticPodPath":            n.StaticPods,
 		"podLogsDir":               n.PodLogs,

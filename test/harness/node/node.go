@@ -19,6 +19,7 @@ import (
 	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/space"
 )
 
 // Names of the five processes, in an order in which they can be started.
@@ -44,6 +45,8 @@ type Config struct {
 	RuntimeEndpoint string
 	// Cluster is nil for a standalone node.
 	Cluster *cluster.Cluster
+	// Space is where the node runs; nil is the machine itself.
+	Space *space.Space
 	// Kubelet says that Binary is the upstream kubelet, run with the same
 	// configuration, to compare with.
 	Kubelet bool
@@ -201,13 +204,17 @@ func (n *Node) otherLogs() string {
 }
 
 func (n *Node) makeProcesses() {
+	var prefix []string
+	if n.cfg.Space != nil {
+		prefix = n.cfg.Space.Prefix()
+	}
 	for _, name := range n.order() {
 		args := n.Flags()
 		if !n.cfg.Kubelet {
 			args = append([]string{name}, args...)
 		}
 		n.Processes[name] = process.New(process.Config{
-			Name: "polylet " + name, Path: n.cfg.Binary, Args: args,
+			Name: "polylet " + name, Path: n.cfg.Binary, Args: args, Prefix: prefix,
 			LogFile: n.cfg.Instance.Path("node", name+".log"),
 			Ready:   n.Healthy, ReadyWithin: time.Minute, StopWithin: 20 * time.Second,
 		})
@@ -229,8 +236,16 @@ func (n *Node) choosePorts() error {
 	}
 	n.URL = "https://" + net.JoinHostPort(n.cfg.ServeOn, strconv.Itoa(n.cfg.Port))
 	n.ReadOnlyURL = "http://" + net.JoinHostPort(n.cfg.ServeOn, strconv.Itoa(n.cfg.ReadOnlyPort))
-	n.HealthzURL = "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(n.cfg.HealthzPort))
+	n.HealthzURL = "http://" + net.JoinHostPort(n.healthzAddress(), strconv.Itoa(n.cfg.HealthzPort))
 	return nil
+}
+
+// healthzAddress is loopback, unless that is another machine's.
+func (n *Node) healthzAddress() string {
+	if n.cfg.Space != nil {
+		return n.Address
+	}
+	return "127.0.0.1"
 }
 
 func (n *Node) writeConfig() error {

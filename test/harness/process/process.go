@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +24,9 @@ type Config struct {
 	Path string
 	// Args are the arguments without the program name.
 	Args []string
+	// Prefix is a program and its arguments that become Path with Args, the same
+	// process going on: what enters namespaces, say.
+	Prefix []string
 	// Env is added to the harness's own environment.
 	Env []string
 	// LogFile receives stdout and stderr, appended.
@@ -103,7 +107,8 @@ func (p *Process) live(r *run, started chan<- error) {
 		return
 	}
 	defer out.Close()
-	cmd := exec.Command(p.cfg.Path, p.cfg.Args...)
+	argv := slices.Concat(p.cfg.Prefix, []string{p.cfg.Path}, p.cfg.Args)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), p.cfg.Env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

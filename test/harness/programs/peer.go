@@ -37,6 +37,7 @@ const (
 	e2eNodeDir     = "test/e2enode"
 	kubeProxyDir   = "test/controlplane/kubeproxy"
 	coreDNSDir     = "test/controlplane/coredns"
+	kubeadmDir     = "test/controlplane/kubeadm"
 
 	metricsServerDir = "test/controlplane/metricsserver"
 
@@ -67,6 +68,17 @@ func KubeProxy() Peer {
 	p.dir = kubeProxyDir
 	return p
 }
+
+// Kubeadm makes clusters and joins nodes to them.
+func Kubeadm() Peer {
+	p := kubernetes("kubeadm", "1 min")
+	p.dir = kubeadmDir
+	return p
+}
+
+// KubeadmCluster lists what a cluster that kubeadm makes is built of, besides a
+// runtime and the agent.
+func KubeadmCluster() []Peer { return append(ControlPlane(), KubeProxy(), CoreDNS(), Kubeadm()) }
 
 // CoreDNS answers for the cluster's names, for tests of the upstream suite.
 func CoreDNS() Peer {

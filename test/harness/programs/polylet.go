@@ -27,6 +27,12 @@ func (b *Builder) FakeRuntime(ctx context.Context) (string, error) {
 	return b.own(ctx, "fakeruntime", filepath.Join("test", "cmd", "fakeruntime"))
 }
 
+// Systemctl builds test/cmd/systemctl of this checkout into bin/systemctl, the
+// stand-in of systemd's, and returns its path.
+func (b *Builder) Systemctl(ctx context.Context) (string, error) {
+	return b.own(ctx, "systemctl", filepath.Join("test", "cmd", "systemctl"))
+}
+
 // own builds a program of this checkout.
 func (b *Builder) own(ctx context.Context, name, dir string) (string, error) {
 	path := filepath.Join(b.root, "bin", name)

@@ -62,6 +62,18 @@ func Start(dir string) (*Registry, error) {
 	return r, nil
 }
 
+// At serves the same images at a further address of the machine, for a runtime
+// that cannot reach loopback: what it returns is the registry as seen there. It
+// ends with the registry.
+func (r *Registry) At(host string) (*Registry, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, fmt.Errorf("serve images at %s: %w", host, err)
+	}
+	go r.server.Serve(listener) // ends with ErrServerClosed in Close
+	return &Registry{addr: listener.Addr().String(), server: r.server}, nil
+}
+
 // Addr is the host and port.
 func (r *Registry) Addr() string { return r.addr }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/polylet/polylet/test/harness/node"
 	"github.com/polylet/polylet/test/harness/programs"
 	"github.com/polylet/polylet/test/harness/registry"
+	"github.com/polylet/polylet/test/harness/space"
 )
 
 // The agents by name.
@@ -33,12 +34,17 @@ const nodeWithin = time.Minute
 // Stack is what was started so far; the rest is nil.
 type Stack struct {
 	Instance *instance.Instance
-	Images   *registry.Registry
-	Runtime  *containerd.Containerd
-	Cluster  *cluster.Cluster
-	Node     *node.Node
+	// Space is where the node and its runtime run; nil is the machine itself.
+	Space   *space.Space
+	Images  *registry.Registry
+	Runtime *containerd.Containerd
+	Cluster *cluster.Cluster
+	Node    *node.Node
 
 	progress io.Writer
+	// lan is the stack whose images, cluster and bridge between nodes these are; nil
+	// when they are its own.
+	lan *Stack
 }
 
 // New returns a Stack of nothing but the instance. Lines about builds and starts
@@ -61,6 +67,14 @@ func (s *Stack) StartRuntime(ctx context.Context, cfg containerd.Config, more ..
 
 // PrepareRuntime is StartRuntime with a containerd that is not started.
 func (s *Stack) PrepareRuntime(ctx context.Context, cfg containerd.Config, more ...More) error {
+	if err := s.StartImages(ctx, more...); err != nil {
+		return err
+	}
+	return s.prepareRuntime(ctx, cfg)
+}
+
+// StartImages starts the registry with the test images.
+func (s *Stack) StartImages(ctx context.Context, more ...More) error {
 	var err error
 	if s.Images, err = registry.Start(""); err != nil {
 		return err
@@ -70,7 +84,15 @@ func (s *Stack) PrepareRuntime(ctx context.Context, cfg containerd.Config, more 
 			return err
 		}
 	}
-	cfg.Instance, cfg.Registry, cfg.PauseImage, cfg.Progress = s.Instance, s.Images, images.Pause, s.progress
+	return nil
+}
+
+func (s *Stack) prepareRuntime(ctx context.Context, cfg containerd.Config) error {
+	cfg.Instance, cfg.Registry, cfg.Progress, cfg.Space = s.Instance, s.Images, s.progress, s.Space
+	if cfg.PauseImage == "" {
+		cfg.PauseImage = images.Pause
+	}
+	var err error
 	s.Runtime, err = containerd.Prepare(ctx, cfg)
 	return err
 }
@@ -87,7 +109,7 @@ func (s *Stack) StartCluster(ctx context.Context, cfg cluster.Config) error {
 // stands; it is told the instance, the runtime and the cluster, and without a
 // program one is built.
 func (s *Stack) MakeNode(ctx context.Context, agent string, cfg node.Config) error {
-	cfg.Instance, cfg.Cluster, cfg.Kubelet = s.Instance, s.Cluster, agent == Kubelet
+	cfg.Instance, cfg.Cluster, cfg.Kubelet, cfg.Space = s.Instance, s.Cluster, agent == Kubelet, s.Space
 	if s.Runtime != nil {
 		cfg.RuntimeEndpoint = s.Runtime.Endpoint()
 	}
@@ -158,14 +180,17 @@ func (s *Stack) Stop() {
 	if s.Node != nil {
 		s.Node.Stop()
 	}
-	if s.Cluster != nil {
+	if s.Cluster != nil && s.lan == nil {
 		s.Cluster.Stop()
 	}
 	if s.Runtime != nil {
 		s.Runtime.Close() // the connection only
 		s.Runtime.Stop()
 	}
-	if s.Images != nil {
+	if s.Space != nil {
+		s.Space.Stop()
+	}
+	if s.Images != nil && s.lan == nil {
 		s.Images.Close() // ends with the process
 	}
 }

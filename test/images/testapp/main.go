@@ -28,6 +28,7 @@ const usage = `usage: testapp COMMAND [name=value ...]
   stat        path=                              print type, mode, owner and content length, for exec
   cat                                            copy stdin to stdout, for exec and attach
   write       path= text=                        write a file, for exec
+  get         url=                               print what an HTTP server answers, for exec
   call        socket= method=                    call a gRPC method, its code goes to the termination log
   true, false                                    end at once, for exec
 `
@@ -69,6 +70,8 @@ func dispatch(ctx context.Context, command string, f flags) error {
 		return nil
 	case "sleep":
 		return sleep(ctx, f)
+	case "get":
+		return get(ctx, f)
 	case "call":
 		return call(ctx, f)
 	case "true":

@@ -70,7 +70,7 @@ func (s *Server) explainGone(ref *podsyncv1.PodRef, missing error) (*podsyncv1.E
 	if !ok || why.Namespace != ref.GetNamespace() || why.Name != ref.GetName() {
 		return nil, missing
 	}
-	resp := &podsyncv1.ExplainPodResponse{Pod: refOf(uid, why.Namespace, why.Name), GoneTime: stamp(why.Gone)}
+	resp := &podsyncv1.ExplainPodResponse{Pod: refOf(uid, why.Namespace, why.Name), GoneTime: stamp(why.Gone), Waits: waitMessages(explain.Waits(why, nil))}
 	addTimeline(resp, why)
 	return resp, nil
 }

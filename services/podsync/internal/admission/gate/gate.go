@@ -56,10 +56,14 @@ type Gate struct {
 	cfg     Config
 	node    Node
 	runtime Runtime
+	// away is what no victim of a critical pod is blamed for.
+	away outage
 }
 
 // New returns a Gate.
-func New(cfg Config, node Node, runtime Runtime) *Gate { return &Gate{cfg, node, runtime} }
+func New(cfg Config, node Node, runtime Runtime) *Gate {
+	return &Gate{cfg: cfg, node: node, runtime: runtime}
+}
 
 // Question is which pod asks, and beside which others.
 type Question struct {
@@ -70,8 +74,9 @@ type Question struct {
 	Waited time.Duration
 	// Active are the admitted pods that have not ended.
 	Active []*v1.Pod
-	// Leaving are those of Active that are being stopped.
-	Leaving map[types.UID]bool
+	// Leaving are those of Active that are being stopped, and for how long they are
+	// though something of them runs.
+	Leaving map[types.UID]time.Duration
 	// Gone are those of Active that their source does not have any more.
 	Gone map[types.UID]bool
 }
@@ -80,6 +85,7 @@ type Question struct {
 // the apiserver that has it may be one of them.
 func (g *Gate) Admit(q Question) admission.Answer {
 	node := g.node.Object()
+	g.away.discount(q.Leaving, g.runtime.Runtime().Err != nil, time.Now())
 	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: g.cfg.Standalone || q.Static && node == nil, Node: node,
 		Waited: q.Waited, Deadline: g.cfg.Deadline, Active: q.Active, Leaving: q.Leaving, Gone: q.Gone, Host: g.host(q.Pod),

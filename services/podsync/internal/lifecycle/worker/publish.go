@@ -20,7 +20,7 @@ func (w *worker) publish(out plan.Output) {
 	w.keepSince(out.Waits)
 	if out.Stopped != w.ended {
 		w.ended = out.Stopped
-		w.reg.note(w, out.Stopped)
+		w.reg.note(w.uid, out.Stopped)
 	}
 	if w.state.Pod == nil {
 		return
@@ -51,8 +51,14 @@ func (w *worker) publish(out plan.Output) {
 	}
 	if changed || w.shown != w.state.Pod {
 		w.shown = w.state.Pod
-		w.reg.deps.Pods.Set(podcache.Pod{Pod: w.desired, Status: out.Status, Static: w.state.Static})
+		w.reg.deps.Pods.Set(podcache.Pod{Pod: w.state.Desired, Status: out.Status, Static: w.state.Static})
 	}
+}
+
+// keepsFirst says whether nobody is to be told of the pod's admission yet. Of one that
+// ends nobody asks any more, and its object goes once its end was told.
+func (w *worker) keepsFirst() bool {
+	return !w.begun && w.published == nil && w.state.KeepsFirst()
 }
 
 // keepSince carries over since when the pod waits for each thing.
@@ -71,9 +77,7 @@ func (w *worker) keepSince(waits []podstate.Wait) {
 		}
 	}
 	if !slices.Equal(w.waits, waits) {
-		w.mu.Lock()
-		w.shownWaits = waits
-		w.mu.Unlock()
+		w.inbox.show(waits)
 	}
 	w.waits = waits
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -16,9 +15,9 @@ import (
 func TestALineOfTheLogIsShortWhateverFailed(t *testing.T) {
 	var logged []string
 	w := &worker{log: funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})}
-	w.state.Failures = map[podstate.Key]plan.Failure{}
-	w.fail(podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}, "FailedMount", errors.New("first "+strings.Repeat("é", 1<<20)))
-	w.fail(podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}, "FailedMount", errors.New("no such directory"))
+	for _, message := range []string{"first " + strings.Repeat("é", 1<<20), "no such directory"} {
+		w.failed(podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}, plan.Noted{News: true, Failure: plan.Failure{Reason: "FailedMount", Message: message}})
+	}
 	if len(logged) != 2 || len(logged[0]) > 2*mostLogged || !strings.Contains(logged[0], "first é") || !strings.Contains(logged[1], "no such directory") {
 		t.Errorf("%d lines, the first of %d bytes: %.200q", len(logged), len(logged[0]), logged)
 	}

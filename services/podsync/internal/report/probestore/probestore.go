@@ -87,8 +87,9 @@ type Deps struct {
 	Events Events
 	// Results may be nil.
 	Results Results
-	// Memory is the file that keeps the results of static pods over a restart
-	// of this process; for other pods the apiserver's status does. Empty keeps none.
+	// Memory is the file that keeps the results of static pods over a restart of this
+	// process, and those for which a container is killed; the others of other pods the
+	// apiserver's status does. Empty keeps none.
 	Memory string
 	// Health may be nil; "probe results" is reported.
 	Health health.Reporter

@@ -41,6 +41,9 @@ const (
 	Volume = "set up volume"
 	// Place is the step that waits for a place among the parallel starts or stops.
 	Place = "wait for a place"
+	// PullTurn is the step that waits until an image's pull may begin; its detail says
+	// for what.
+	PullTurn = "wait for the pull's turn"
 	// ProbeAttempt is a failed attempt of a probe of a container.
 	ProbeAttempt = "probe attempt failed"
 )

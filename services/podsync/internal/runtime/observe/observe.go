@@ -154,6 +154,7 @@ type Observer struct {
 	relistBegan time.Time          // the last one, whatever became of it
 	looking     map[types.UID]bool // being looked at; true: look again after
 	byPods      bool               // everything is too much to be listed at once
+	tooLarge    []types.UID        // even by itself
 	trust       trust
 
 	background sync.WaitGroup

@@ -15,9 +15,9 @@ type Shown struct {
 	Table *podcache.Table
 }
 
-// Setup sets a pod's volumes up and shows what there is of them, also when some failed.
-func (s Shown) Setup(ctx context.Context, pod *v1.Pod) error {
-	err := s.Set.Setup(ctx, pod)
+// Setup sets volumes of a pod up and shows what there is of them, also when some failed.
+func (s Shown) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
+	err := s.Set.Setup(ctx, pod, volumes...)
 	rows := podcache.Volumes{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
 	for _, i := range s.Volumes(pod.UID) {
 		rows.Volumes = append(rows.Volumes, podcache.Volume{

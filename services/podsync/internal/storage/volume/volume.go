@@ -93,12 +93,16 @@ type podState struct {
 	turn chan struct{}
 
 	// The rest is guarded by Set.mu.
-	pod    *v1.Pod           // as last set up; nil before
-	paths  map[string]string // volume name -> host path
-	shares shares            // of the files that podsync writes
-	failed bool              // the last Setup failed
-	next   time.Time         // when to refresh because of a token's age; zero for never
-	gone   bool              // torn down; take a new state
+	pod     *v1.Pod              // as last set up; nil before
+	paths   map[string]string    // volume name -> host path
+	shares  shares               // of the files that podsync writes
+	failed  map[string]bool      // volumes whose last Setup failed
+	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
+	next    time.Time            // the earliest of renewal; zero for never
+	gone    bool                 // torn down; take a new state
+	// namespace is the pod's, and mounts is how many it needs; see room.
+	namespace string
+	mounts    int
 }
 
 // New makes a Set; it starts nothing and touches no file.
@@ -137,10 +141,17 @@ func (s *Set) state(uid types.UID) *podState {
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil {
-		st = &podState{turn: make(chan struct{}, 1), paths: map[string]string{}, shares: newShares()}
+		st = &podState{turn: make(chan struct{}, 1)}
+		st.clear()
 		s.pods[uid] = st
 	}
 	return st
+}
+
+// clear forgets all volumes.
+func (st *podState) clear() {
+	st.pod, st.paths, st.shares = nil, map[string]string{}, newShares()
+	st.failed, st.renewal, st.next = map[string]bool{}, map[string]time.Time{}, time.Time{}
 }
 
 // dropLocked forgets the state of a pod that has no volumes, whose turn the caller has:

@@ -43,21 +43,32 @@ func (p *planner) underWay() {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
 	})
 	for _, a := range actions {
+		if a.Kind == podstate.SetupVolumes {
+			p.settingUp(a)
+			continue
+		}
 		reason, todo := p.doing(a)
 		if f, failed := p.s.Failures[a.Key]; failed && reason != "" {
-			reason = fmt.Sprintf("%s (try %d); the last try failed: %s", reason, f.Count+1, f.Message)
-			todo = advice(a.Kind, f)
+			reason, todo = again(reason, f), advice(a.Kind, f)
 		}
 		if reason != "" {
-			p.out.Waits = append(p.out.Waits, podstate.Wait{
-				Kind: p.kindOf(a), Object: p.objectOf(a), Action: a.Key, Reason: reason, Advice: todo,
-			})
+			p.waitFor(a, p.objectOf(a), reason, todo)
 		}
 	}
 	if p.end == nil && p.s.Pod != nil {
 		p.waitInit()
 		p.waitGates()
 	}
+}
+
+// waitFor says that the pod waits for an action.
+func (p *planner) waitFor(a podstate.Action, object, reason, advice string) {
+	p.out.Waits = append(p.out.Waits, podstate.Wait{Kind: p.kindOf(a), Object: object, Action: a.Key, Reason: reason, Advice: advice})
+}
+
+// again is what is done once more after a failure.
+func again(what string, f Failure) string {
+	return fmt.Sprintf("%s (try %d); the last try failed: %s", what, f.Count+1, f.Message)
 }
 
 // kindOf is the class of a running action: a container that is killed to start
@@ -130,10 +141,7 @@ func (p *planner) waitForEnd() {
 
 // waitBackoff is for a container that ended and may start again only later.
 func (p *planner) waitBackoff(v *view, at time.Time) {
-	c := v.last
-	if c.State == podstate.StateCreated && v.previous != nil {
-		c = v.previous
-	}
+	c := v.shown()
 	reason := fmt.Sprintf("container %s ended with exit code %d", v.spec.Name, c.ExitCode)
 	if v.class == ordinaryInit {
 		reason = "init " + reason
@@ -172,7 +180,7 @@ func exitAdvice(c *podstate.Container) string {
 // waitProbe is for a container that runs and is not ready.
 func (p *planner) waitProbe(v *view) {
 	for _, t := range []podstate.ProbeType{podstate.Startup, podstate.Readiness} {
-		if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: t}]; ok && v.last != nil && r.ContainerID == v.last.ID && !r.Success && r.Message != "" {
+		if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: t}]; ok && v.newest() != nil && r.ContainerID == v.newest().ID && !r.Success && r.Message != "" {
 			p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe fails: %s", t, r.Message), probeAdvice, time.Time{})
 			return
 		}
@@ -214,7 +222,7 @@ func (p *planner) waitInit() {
 		return
 	}
 	for _, v := range p.views {
-		if v.class == ordinaryInit && v.cur != nil && v.cur.Live() {
+		if v.class == ordinaryInit && v.here().Live() {
 			p.wait("container", v.spec.Name, "init container "+v.spec.Name+" runs; what comes after it starts when it has ended with exit code 0",
 				"if it does not end, polylet logs shows what it does", time.Time{})
 			return

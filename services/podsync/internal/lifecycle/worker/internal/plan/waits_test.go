@@ -27,6 +27,21 @@ func running(edit func(*world)) func(*world) {
 	}
 }
 
+func withVolumes(names ...string) *v1.Pod {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	for _, name := range names {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name})
+	}
+	return pod
+}
+
+func failingVolume(name, message string) func(*world) {
+	return func(w *world) {
+		a := podstate.Action{Volumes: []string{"", name}}
+		w.s.Volumes.Ended(w.s.Pod, a, map[string]Failure{name: {Reason: "FailedMount", Message: message, At: w.s.Now}}, nil)
+	}
+}
+
 func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 	pull := podstate.Key{Kind: podstate.PullImage, Object: "a"}
 	for name, c := range map[string]struct {
@@ -59,12 +74,27 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			kind: "image", object: "image-a", reason: "(try 2); the last try failed: i/o timeout", advice: "can be reached",
 		},
 		"a secret that is missing": {
-			state: failing(podstate.Key{Kind: podstate.SetupVolumes}, Failure{Message: `MountVolume.SetUp failed for volume "v" : secret "s" not found`}),
-			kind:  "volume", reason: `secret "s" not found`, advice: "create what the error names",
+			pod:   withVolumes("v"),
+			state: failingVolume("v", `MountVolume.SetUp failed for volume "v" : secret "s" not found`),
+			kind:  "volume", object: "v", reason: `secret "s" not found`, advice: "create what the error names",
+		},
+		"a volume that is tried again": {
+			pod: withVolumes("v", "w"),
+			state: func(w *world) {
+				failingVolume("v", `MountVolume.SetUp failed for volume "v" : secret "s" not found`)(w)
+				key := podstate.Key{Kind: podstate.SetupVolumes}
+				w.s.InFlight[key] = podstate.Action{Key: key, Volumes: []string{"", "v"}}
+			},
+			kind: "volume", object: "v", reason: `(try 2); the last try failed: MountVolume.SetUp failed for volume "v"`, advice: "create what the error names",
+		},
+		"all that the volumes lie in": {
+			pod:   withVolumes("v", "w"),
+			state: failingVolume("", "mkdir: no space left on device"),
+			kind:  "volume", reason: "no space left", advice: "make room",
 		},
 		"volumes that take long": {
 			state: func(w *world) {
-				w.s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}] = podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}
+				w.s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}] = podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}, Volumes: []string{""}}
 			},
 			kind: "volume", reason: "being set up", advice: "node's mounts",
 		},
