@@ -1,7 +1,7 @@
 // Package podsync makes what runs on the node equal to what is wanted: it takes
 // pods from the apiserver and from files, runs them through a container
 // runtime, and reports their state. It is the only service that changes the
-// host. It knows no other service; they ask it.
+// host. It must never know another service; they ask it.
 package podsync
 
 import (
