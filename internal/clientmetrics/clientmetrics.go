@@ -1,7 +1,7 @@
 // Package clientmetrics counts what client-go does, in the series that every
 // Kubernetes component has: rest_client_* for requests to the apiserver and
 // workqueue_* for its queues. It owns their names, labels and buckets, and puts
-// them on the process's own registry.
+// them on the process's own registry. It must never change a request or a queue.
 //
 // component-base has the same for its global registry, which every process
 // would link and fill at import.
@@ -21,7 +21,7 @@ import (
 )
 
 // Buckets of the histograms, in seconds, bytes and seconds.
-// Source: shared kubelet surface 7.3.
+// Source: https://kubernetes.io/docs/reference/instrumentation/metrics/
 var (
 	resolving = []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30}
 	waiting   = []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}

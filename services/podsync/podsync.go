@@ -1,7 +1,7 @@
 // Package podsync makes what runs on the node equal to what is wanted: it takes
 // pods from the apiserver and from files, runs them through a container
 // runtime, and reports their state. It is the only service that changes the
-// host. It knows no other service; they ask it.
+// host. It must never know another service; they ask it.
 package podsync
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
@@ -152,7 +153,7 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		}
 		defer release()
-		if err := (kernel.Machine{}).MakeReady(logr.FromContextOrDiscard(ctx), policy.kernel(), s.events, s.deps.Health); err != nil {
+		if err := (kernel.Machine{}).MakeReady(klog.FromContext(ctx), policy.kernel(), s.events, s.deps.Health); err != nil {
 			return err
 		}
 	}
@@ -161,7 +162,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	s.shareRoot(logr.FromContextOrDiscard(ctx)) // before anything below it is open
 	for _, load := range s.loads {
-		load(logr.FromContextOrDiscard(ctx))
+		load(klog.FromContext(ctx))
 	}
 	group := daemon.NewGroup(ctx, "podsync")
 	for _, p := range s.parts {

@@ -37,7 +37,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.focus, "focus", nodeFocus, "`regexp` of the tests to run; the default's result goes into the README too")
+	flag.StringVar(&o.focus, "focus", nodeFocus, "`regexp` of the tests to run; the default's result goes into docs/results/conformance.md and the README too")
 	flag.StringVar(&o.skipFile, "skip-file", "test/conformance/skip.txt", "`file` with what is left out, and why; relative to the checkout")
 	flag.StringVar(&o.agent, "agent", "polylet", `"polylet", or "kubelet" to see what the upstream agent does on this machine`)
 	flag.IntVar(&o.procs, "procs", 4, "`number` of tests that run at once")
@@ -106,7 +106,7 @@ func (m *machine) runAll(ctx context.Context, o options, skips []suite.Skip) err
 		}
 	}
 	if o.agent == "polylet" && o.focus == nodeFocus {
-		if err := writeTable(filepath.Join(o.root, "README.md"), records); err != nil {
+		if err := writeTables(o.root, records); err != nil {
 			return errors.Join(failed, err)
 		}
 	}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,7 +13,7 @@ import (
 	"github.com/polylet/polylet/test/harness/suite"
 )
 
-// The README's lines between these are written by this command, and by nobody else.
+// The lines between these are written by this command, and by nobody else.
 const (
 	tableBegin = "<!-- conformance: written by make conformance -->"
 	tableEnd   = "<!-- /conformance -->"
@@ -20,22 +22,39 @@ const (
 // groupName is the group that a test's name begins with: "[sig-node] Pods".
 var groupName = regexp.MustCompile(`^\[sig-[a-z-]+\] (\[[^\]]*\] )*[A-Za-z]+( [A-Z][A-Za-z]*)*`)
 
-// writeTable puts the outcome of the runs into the README, atomically.
-func writeTable(readme string, records []record) error {
-	text, err := os.ReadFile(readme)
+// writeTables puts the outcome of the runs into docs/results/conformance.md of a
+// checkout, and one line of it into its README.
+func writeTables(root string, records []record) error {
+	return errors.Join(
+		between(filepath.Join(root, "docs", "results", "conformance.md"), table(records)),
+		between(filepath.Join(root, "README.md"), oneLine(records)),
+	)
+}
+
+// between puts text between the marks of a page, atomically.
+func between(page, text string) error {
+	old, err := os.ReadFile(page)
 	if err != nil {
-		return fmt.Errorf("write the README's table of conformance: %w", err)
+		return fmt.Errorf("write the outcome of the conformance tests: %w", err)
 	}
-	before, rest, found := bytes.Cut(text, []byte(tableBegin))
+	before, rest, found := bytes.Cut(old, []byte(tableBegin))
 	_, after, closed := bytes.Cut(rest, []byte(tableEnd))
 	if !found || !closed {
-		return fmt.Errorf("write the README's table of conformance: %s has no lines %q and %q to put it between", readme, tableBegin, tableEnd)
+		return fmt.Errorf("write the outcome of the conformance tests: %s has no lines %q and %q to put it between", page, tableBegin, tableEnd)
 	}
-	text = slices.Concat(before, []byte(tableBegin+"\n"), []byte(table(records)), []byte(tableEnd), after)
-	if err := os.WriteFile(readme+".new", text, 0o644); err != nil {
-		return fmt.Errorf("write the README's table of conformance: %w", err)
+	data := slices.Concat(before, []byte(tableBegin+"\n"+text+tableEnd), after)
+	if err := os.WriteFile(page+".new", data, 0o644); err != nil {
+		return fmt.Errorf("write the outcome of the conformance tests: %w", err)
 	}
-	return os.Rename(readme+".new", readme)
+	return os.Rename(page+".new", page)
+}
+
+func oneLine(records []record) string {
+	passed, tests := 0, 0
+	for _, r := range rowsOf(records) {
+		passed, tests = passed+r.passed, tests+r.tests
+	}
+	return fmt.Sprintf("Of the upstream suite's tests of [sig-node], %d of %d pass ([which, when and where](docs/results/conformance.md)).\n", passed, tests)
 }
 
 // row counts one group of tests over all runs: a test counts as passed when it

@@ -19,14 +19,11 @@ func TestTheTableCountsATestAsPassedOnlyWhenItPassedInEveryRun(t *testing.T) {
 		}
 		return r
 	}
-	readme := filepath.Join(t.TempDir(), "README.md")
-	if err := os.WriteFile(readme, []byte("before\n"+tableBegin+"\nold\n"+tableEnd+"\nafter\n"), 0o600); err != nil {
+	root := checkout(t, "before\n"+tableBegin+"\nold\n"+tableEnd+"\nafter\n")
+	if err := writeTables(root, []record{run("passed", "passed", "skipped"), run("failed", "passed", "skipped")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeTable(readme, []record{run("passed", "passed", "skipped"), run("failed", "passed", "skipped")}); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(readme)
+	data, err := os.ReadFile(filepath.Join(root, "docs", "results", "conformance.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,14 +41,29 @@ func TestTheTableCountsATestAsPassedOnlyWhenItPassedInEveryRun(t *testing.T) {
 	if strings.Contains(text, "old") {
 		t.Errorf("what stood there before is still there:\n%s", text)
 	}
+	line, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if want := "before\n" + tableBegin + "\nOf the upstream suite's tests of [sig-node], 1 of 2 pass "; err != nil || !strings.HasPrefix(string(line), want) || !strings.HasSuffix(string(line), "\n"+tableEnd+"\nafter\n") {
+		t.Errorf("the README says %q, %v", line, err)
+	}
 }
 
-func TestATableWithoutAPlaceInTheReadmeIsRefused(t *testing.T) {
-	readme := filepath.Join(t.TempDir(), "README.md")
-	if err := os.WriteFile(readme, []byte("no place\n"), 0o600); err != nil {
+// checkout is one whose pages have this text.
+func checkout(t *testing.T, text string) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "docs", "results"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeTable(readme, []record{{}}); err == nil || !strings.Contains(err.Error(), tableBegin) {
+	for _, page := range []string{"README.md", "docs/results/conformance.md"} {
+		if err := os.WriteFile(filepath.Join(root, page), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestATableWithoutAPlaceInThePageIsRefused(t *testing.T) {
+	if err := writeTables(checkout(t, "no place\n"), []record{{}}); err == nil || !strings.Contains(err.Error(), tableBegin) {
 		t.Errorf("got %v, want an error that names the line that is missing", err)
 	}
 }

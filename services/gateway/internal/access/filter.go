@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
@@ -54,7 +54,7 @@ func busy(w http.ResponseWriter) {
 func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool {
 	ctx, cancel := context.WithTimeout(withAddress(r), reviewTimeout)
 	defer cancel()
-	log := logr.FromContextOrDiscard(r.Context())
+	log := klog.FromContext(r.Context())
 	info, ok, err := f.Authenticator.AuthenticateRequest(r.WithContext(ctx))
 	if errors.Is(err, errTooMany) {
 		busy(w)

@@ -1,7 +1,8 @@
 // Package componentmetrics shows in metrics which release the node behaves as and which
 // features are on, in the series of every Kubernetes component. The gateway has
 // them for all five processes: they are one executable with one configuration,
-// and where the gateway does not answer, nobody scrapes.
+// and where the gateway does not answer, nobody scrapes. It must never decide whether a
+// feature is on.
 package componentmetrics
 
 import (

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sync/singleflight"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
@@ -80,7 +80,7 @@ func Healthz(to Observer, checks ...Check) http.Handler {
 			to.ObserveCheck(c.Name, err == nil)
 			if err != nil {
 				failed = true
-				logr.FromContextOrDiscard(r.Context()).Info("Health check failed", "check", c.Name, "reason", err.Error())
+				klog.FromContext(r.Context()).Info("Health check failed", "check", c.Name, "reason", err.Error())
 				// Why is for the log: anybody may ask for /healthz.
 				fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 				continue

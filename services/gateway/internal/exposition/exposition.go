@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
@@ -46,7 +46,7 @@ func Merged(sources ...Source) http.Handler {
 			wait.Go(func() {
 				families, err := s.Gather(ctx)
 				if err != nil {
-					logr.FromContextOrDiscard(ctx).V(2).Info("Scraping without a process", "service", s.Service, "reason", err.Error())
+					klog.FromContext(ctx).V(2).Info("Scraping without a process", "service", s.Service, "reason", err.Error())
 				}
 				parts[i] = part{service: s.Service, families: families, up: err == nil}
 			})
@@ -80,7 +80,7 @@ func encode(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily
 	encoder := expfmt.NewEncoder(out, format)
 	for _, f := range families {
 		if err := encoder.Encode(f); err != nil {
-			logr.FromContextOrDiscard(r.Context()).V(2).Info("Metrics were not sent to the end", "family", f.GetName(), "reason", err.Error())
+			klog.FromContext(r.Context()).V(2).Info("Metrics were not sent to the end", "family", f.GetName(), "reason", err.Error())
 			return
 		}
 	}

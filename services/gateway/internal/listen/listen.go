@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/gateway/internal/pki"
 )
@@ -154,7 +155,7 @@ func (l *Listener) CertificateNotAfter() time.Time {
 
 // Run serves until ctx is done; nil then. A port that cannot be opened is an error.
 func (l *Listener) Run(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx).WithValues("listener", l.Name)
+	log := klog.FromContext(ctx).WithValues("listener", l.Name)
 	sock, err := l.open(ctx)
 	if sock == nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
@@ -132,7 +132,7 @@ func stream(ctx context.Context, w http.ResponseWriter, next func() (io.WriterTo
 		p.data, p.err = next()
 	}
 	if p.err != io.EOF && ctx.Err() == nil {
-		logr.FromContextOrDiscard(ctx).Info("A log ended early", "reason", p.err.Error())
+		klog.FromContext(ctx).Info("A log ended early", "reason", p.err.Error())
 		if !follow {
 			panic(http.ErrAbortHandler) // so that the client sees that it is not whole
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
@@ -86,7 +86,7 @@ func services(w http.ResponseWriter, r *http.Request, node Node, q *Query) {
 		}
 	}
 	if !errors.Is(err, io.EOF) && ctx.Err() == nil {
-		logr.FromContextOrDiscard(ctx).Info("A node log ended early", "services", q.Services, "reason", err.Error())
+		klog.FromContext(ctx).Info("A node log ended early", "services", q.Services, "reason", err.Error())
 		panic(http.ErrAbortHandler) // so that the client sees that it is not whole
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
@@ -139,7 +139,7 @@ func (p *page) pod(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := json.Marshal(out)
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Could not encode a pod for the page", "pod", ref.GetNamespace()+"/"+ref.GetName())
+		klog.FromContext(ctx).Error(err, "Could not encode a pod for the page", "pod", ref.GetNamespace()+"/"+ref.GetName())
 		httperror.Text(w, http.StatusInternalServerError, "encoding the pod failed")
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/backoff"
@@ -56,7 +57,7 @@ type hold struct {
 
 func (p *Podsync) holdExec(ctx context.Context, open *podsyncv1.OpenExecRequest) (*hold, string, error) {
 	h := &hold{client: p.client}
-	h.ctx, h.cancel = context.WithCancel(logr.NewContext(context.Background(), logr.FromContextOrDiscard(ctx)))
+	h.ctx, h.cancel = context.WithCancel(logr.NewContext(context.Background(), klog.FromContext(ctx)))
 	tied := context.AfterFunc(ctx, h.cancel)
 	res, err := h.begin(&podsyncv1.HoldExecRequest{Step: &podsyncv1.HoldExecRequest_Open{Open: open}})
 	if !tied() {
@@ -189,7 +190,7 @@ func (h *hold) keep() {
 		}
 	}
 	if !errors.Is(err, io.EOF) && h.ctx.Err() == nil && h.pending() {
-		logr.FromContextOrDiscard(h.ctx).Error(err, "A command whose client has left may be left in its container",
+		klog.FromContext(h.ctx).Error(err, "A command whose client has left may be left in its container",
 			"containerID", h.named.containerID, "program", h.named.program)
 	}
 }

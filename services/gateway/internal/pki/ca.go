@@ -3,7 +3,7 @@ package pki
 import (
 	"crypto/x509"
 	"fmt"
-	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -15,18 +15,24 @@ type ClientCA struct {
 	file string
 	log  logr.Logger
 
-	mu     sync.Mutex
-	stamp  stamp
-	bundle []byte
-	pool   *x509.CertPool
+	loaded atomic.Pointer[bundle]
+	// look is taken by who looks at the file; failed is theirs.
+	look   chan struct{}
 	failed string
+}
+
+// bundle is a file as it was read.
+type bundle struct {
+	stamp stamp
+	pem   []byte
+	pool  *x509.CertPool
 }
 
 var _ dynamiccertificates.CAContentProvider = (*ClientCA)(nil)
 
 // LoadClientCA reads a bundle; the file must be there and good.
 func LoadClientCA(file string, log logr.Logger) (*ClientCA, error) {
-	c := &ClientCA{file: file, log: log}
+	c := &ClientCA{file: file, log: log, look: make(chan struct{}, 1)}
 	if err := c.refresh(); err != nil {
 		return nil, fmt.Errorf("%w: correct authentication.x509.clientCAFile, or let the gateway's user read it", err)
 	}
@@ -37,28 +43,28 @@ func LoadClientCA(file string, log logr.Logger) (*ClientCA, error) {
 func (c *ClientCA) Name() string { return "client-ca::" + c.file }
 
 // CurrentCABundleContent is the bundle as it is now.
-func (c *ClientCA) CurrentCABundleContent() []byte {
-	c.current()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.bundle
-}
+func (c *ClientCA) CurrentCABundleContent() []byte { return c.current().pem }
 
 // VerifyOptions are those for client certificates with the bundle as it is now.
 func (c *ClientCA) VerifyOptions() (x509.VerifyOptions, bool) {
-	pool := c.current()
-	return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, pool != nil
+	return x509.VerifyOptions{Roots: c.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }
 
 // AddListener does nothing: the bundle is looked at when it is needed.
 func (c *ClientCA) AddListener(dynamiccertificates.Listener) {}
 
 // Pool is the bundle as it is now.
-func (c *ClientCA) Pool() *x509.CertPool { return c.current() }
+func (c *ClientCA) Pool() *x509.CertPool { return c.current().pool }
 
-func (c *ClientCA) current() *x509.CertPool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// current looks at the file, unless somebody does already: a slow disk keeps one
+// caller waiting, and the others have what was read before.
+func (c *ClientCA) current() *bundle {
+	select {
+	case c.look <- struct{}{}:
+	default:
+		return c.loaded.Load()
+	}
+	defer func() { <-c.look }()
 	err := c.refresh()
 	if err == nil {
 		c.failed = ""
@@ -66,7 +72,7 @@ func (c *ClientCA) current() *x509.CertPool {
 		c.failed = err.Error()
 		c.log.Error(err, "Client CA cannot be loaded; what was loaded before is used", "file", c.file)
 	}
-	return c.pool
+	return c.loaded.Load()
 }
 
 func (c *ClientCA) refresh() error {
@@ -74,20 +80,21 @@ func (c *ClientCA) refresh() error {
 	if err != nil {
 		return fmt.Errorf("reading client CA: %w", err)
 	}
-	if now.same(c.stamp) {
+	before := c.loaded.Load()
+	if before != nil && now.same(before.stamp) {
 		return nil
 	}
-	bundle, err := read("client CA", c.file)
+	pem, err := read("client CA", c.file)
 	if err != nil {
 		return err
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(bundle) {
+	if !pool.AppendCertsFromPEM(pem) {
 		return fmt.Errorf("client CA %s holds no PEM certificate", c.file)
 	}
-	if c.pool != nil {
+	if before != nil {
 		c.log.Info("Client CA was replaced", "file", c.file)
 	}
-	c.bundle, c.pool, c.stamp = bundle, pool, now
+	c.loaded.Store(&bundle{stamp: now, pem: pem, pool: pool})
 	return nil
 }

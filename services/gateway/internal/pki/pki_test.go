@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -143,4 +144,54 @@ func TestAReplacedClientCACountsFromTheNextRequestOn(t *testing.T) {
 	if _, err := LoadClientCA(file, logr.Discard()); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("error %v does not name the file", err)
 	}
+}
+
+// A disk that hangs keeps whoever looks at it, and nobody else.
+func TestWhileAFileIsBeingLookedAtOthersHaveWhatWasReadBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		cert, key := writePair(t, dir, "one")
+		ca, err := LoadClientCA(cert, logr.Discard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Load(Config{CertFile: cert, KeyFile: key}, logr.Discard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ca.look <- struct{}{} // somebody looks, and the disk does not answer
+		s.look <- struct{}{}
+		writePair(t, dir, "two")
+		if _, ok := ca.VerifyOptions(); !ok || len(ca.CurrentCABundleContent()) == 0 {
+			t.Error("there is no bundle meanwhile")
+		}
+		if got := shown(t, s); got != "one" {
+			t.Errorf("meanwhile it shows %q", got)
+		}
+		<-ca.look
+		<-s.look
+		if got := shown(t, s); got != "two" {
+			t.Errorf("afterwards it shows %q", got)
+		}
+	})
+}
+
+func TestTheFirstLookAtAServingPairIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cert, key := writePair(t, t.TempDir(), "one")
+		s := NewServing(cert, key, logr.Discard())
+		s.look <- struct{}{}
+		got := make(chan string, 1)
+		go func() { got <- shown(t, s) }()
+		synctest.Wait()
+		select {
+		case host := <-got:
+			t.Fatalf("before anybody has looked it shows %q", host)
+		default:
+		}
+		<-s.look
+		if host := <-got; host != "one" {
+			t.Errorf("it shows %q", host)
+		}
+	})
 }

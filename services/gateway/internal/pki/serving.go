@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,22 +18,33 @@ type Serving struct {
 	certFile, keyFile string
 	log               logr.Logger
 
-	mu        sync.Mutex
+	loaded atomic.Pointer[served]
+	// look is taken by who looks at the files; failed is theirs.
+	look   chan struct{}
+	failed string
+	// meanwhile is shown until there is a pair; nil shows none. It is set before others
+	// have the Serving.
+	meanwhile *tls.Certificate
+}
+
+// served is a pair as it was read.
+type served struct {
 	cert, key stamp
 	pair      *tls.Certificate
-	failed    string
-	// meanwhile is shown until there is a pair; nil shows none.
-	meanwhile *tls.Certificate
 }
 
 // NewServing returns the pair in two files, which may be one and the same. It
 // reads nothing yet.
 func NewServing(certFile, keyFile string, log logr.Logger) *Serving {
-	return &Serving{certFile: certFile, keyFile: keyFile, log: log}
+	return &Serving{certFile: certFile, keyFile: keyFile, log: log, look: make(chan struct{}, 1)}
 }
 
 // Fixed returns a pair that does not change.
-func Fixed(pair *tls.Certificate) *Serving { return &Serving{pair: pair} }
+func Fixed(pair *tls.Certificate) *Serving {
+	s := &Serving{}
+	s.loaded.Store(&served{pair: pair})
+	return s
+}
 
 // GetCertificate is for tls.Config. A pair that cannot be read is logged once,
 // and the one before goes on being shown.
@@ -54,12 +65,24 @@ func (s *Serving) NotAfter() time.Time {
 	return pair.Leaf.NotAfter
 }
 
+// current looks at the files, unless somebody does already: a slow disk keeps one
+// handshake waiting, and the others show what was read before.
 func (s *Serving) current() (*tls.Certificate, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.certFile == "" {
-		return s.pair, nil
+		return s.loaded.Load().pair, nil
 	}
+	select {
+	case s.look <- struct{}{}:
+	default:
+		if now := s.loaded.Load(); now != nil {
+			return now.pair, nil
+		}
+		if s.meanwhile != nil {
+			return s.meanwhile, nil
+		}
+		s.look <- struct{}{} // there is nothing to show until somebody has looked
+	}
+	defer func() { <-s.look }()
 	err := s.refresh()
 	if err == nil {
 		s.failed = ""
@@ -67,10 +90,10 @@ func (s *Serving) current() (*tls.Certificate, error) {
 		s.failed = err.Error()
 		s.log.Error(err, "Serving certificate cannot be loaded; what was loaded before is used", "cert", s.certFile, "key", s.keyFile)
 	}
-	if s.pair == nil {
-		return s.meanwhile, err
+	if now := s.loaded.Load(); now != nil {
+		return now.pair, err
 	}
-	return s.pair, err
+	return s.meanwhile, err
 }
 
 func (s *Serving) refresh() error {
@@ -82,17 +105,18 @@ func (s *Serving) refresh() error {
 	if err != nil {
 		return err
 	}
-	if s.pair != nil && cert.same(s.cert) && key.same(s.key) {
+	before := s.loaded.Load()
+	if before != nil && cert.same(before.cert) && key.same(before.key) {
 		return nil
 	}
 	pair, err := loadPair(s.certFile, s.keyFile)
 	if err != nil {
 		return err
 	}
-	if s.pair != nil {
+	if before != nil {
 		s.log.Info("Serving certificate was replaced", "cert", s.certFile, "notAfter", pair.Leaf.NotAfter)
 	}
-	s.pair, s.cert, s.key = pair, cert, key
+	s.loaded.Store(&served{cert: cert, key: key, pair: pair})
 	return nil
 }
 

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	proxyutil "k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
@@ -233,7 +233,7 @@ type responder struct{}
 
 // Error implements proxyutil.ErrorResponder.
 func (responder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	logr.FromContextOrDiscard(r.Context()).Error(err, "Stream could not be proxied to the runtime", "path", r.URL.Path)
+	klog.FromContext(r.Context()).Error(err, "Stream could not be proxied to the runtime", "path", r.URL.Path)
 	httperror.Text(w, http.StatusInternalServerError, err.Error())
 }
 

@@ -1,5 +1,5 @@
 // Package event sends Events about the Node. It owns their form, and holds a bounded
-// number of them while the apiserver is away; nothing ever waits for one.
+// number of them while the apiserver is away; nothing ever waits for one. It must never decide what is worth an Event.
 package event
 
 import (

@@ -1,6 +1,7 @@
 // Package pressure judges whether the node is under pressure, from the
 // eviction signals and the thresholds. It is pure: a step takes the state, the
-// signals and the time, and returns the new state.
+// signals and the time, and returns the new state. It must never read a clock, measure,
+// or write a condition.
 package pressure
 
 import (

@@ -1,4 +1,5 @@
-// Package server is the gRPC face of nodestatus. It only shows what the parts hold.
+// Package server is the gRPC face of nodestatus. It only shows what the parts hold,
+// and must never ask the apiserver or another service by itself.
 package server
 
 import (

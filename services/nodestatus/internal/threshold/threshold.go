@@ -1,5 +1,5 @@
 // Package threshold reads eviction thresholds, and says what of the node's
-// capacity they keep back. It is pure.
+// capacity they keep back. It is pure, and must never measure what is left.
 // Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 package threshold
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/health"
@@ -84,7 +85,7 @@ const again = 30 * time.Second
 
 // Run writes after each change until ctx is done.
 func (k *Keeper[T]) Run(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	var retry <-chan time.Time
 	for {
 		select {

@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
@@ -22,7 +22,7 @@ func (s *Server) ServePods(ctx context.Context, socket string, h health.Reporter
 	if listener == nil {
 		return nil
 	}
-	srv := rpc.NewServer(rpc.ServerConfig{Log: logr.FromContextOrDiscard(ctx), Stopping: ctx, Public: true})
+	srv := rpc.NewServer(rpc.ServerConfig{Log: klog.FromContext(ctx), Stopping: ctx, Public: true})
 	s.RegisterPods(srv)
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()

@@ -1,7 +1,8 @@
 // Package collector brings together what a document or a frame of signals is
 // made of: measured rows, filesystems, the runtime's account, process numbers.
 // It decides what is asked of whom and how long it may take; the documents
-// themselves are made by pure packages.
+// themselves are made by pure packages. It must never keep what it was told longer than
+// the answer takes.
 package collector
 
 import (

@@ -11,7 +11,7 @@ import (
 
 // cadvisorFamilies are the families of a cgroup, in the order of the document.
 // Names, types, labels and units are cAdvisor's, as the kubelet serves them.
-// Source: shared kubelet surface 7.2.
+// Source: https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md
 var cadvisorFamilies = []family{
 	{name: "container_last_seen", help: "Last time the container was seen, Unix time.", kind: gauge, one: func(r *sampler.Row) float64 { return float64(r.Stats.Timestamp.Unix()) }},
 	{name: "container_health_state", help: "Result of the container's health check; -1 when it has none.", kind: gauge, one: func(r *sampler.Row) float64 { return -1 }},

@@ -9,7 +9,7 @@ import (
 
 // Resource returns the /metrics/resource document: CPU, memory and swap of
 // the node, of the pods that run and of their containers.
-// Source: shared kubelet surface 7.3.
+// Source: https://kubernetes.io/docs/reference/instrumentation/node-metrics/
 func Resource(rows []sampler.Row, pods []inventory.PresentPod, err error) Document {
 	return func(emit func(*dto.MetricFamily) error) error {
 		node, podRows, containers := resourceRows(rows, pods)

@@ -5,7 +5,7 @@
 // needs two of: one small file per cgroup, every 15 s while somebody asks and
 // every 60 s while nobody does. That is why cAdvisor's manager is not used: it
 // reads everything of every cgroup all the time, keeps two minutes of it, and
-// takes names from a runtime socket that this process must not have.
+// takes names from a runtime socket that this process must never have.
 package sampler
 
 import (

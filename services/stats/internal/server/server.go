@@ -1,5 +1,5 @@
 // Package server is the gRPC face of stats: it turns requests into questions
-// to the collector and documents into bytes. It must not measure by itself.
+// to the collector and documents into bytes. It must never measure by itself.
 package server
 
 import (

@@ -1,6 +1,6 @@
 // Package signal computes the eviction signals and says when they moved. It is
-// pure: what they are measured with is passed in.
-// Source: shared kubelet surface 7.5.
+// pure: what they are measured with is passed in. It must never decide about pressure.
+// Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#eviction-signals
 package signal
 
 import (

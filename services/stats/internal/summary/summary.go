@@ -1,6 +1,6 @@
 // Package summary builds the kubelet's /stats/summary document from what was
-// measured. It is pure: no I/O, no clock.
-// Source: k8s.io/kubelet/pkg/apis/stats/v1alpha1, shared kubelet surface 7.1.
+// measured. It is pure: it must never do I/O or read a clock.
+// Source: k8s.io/kubelet/pkg/apis/stats/v1alpha1
 package summary
 
 import (

@@ -11,12 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
@@ -132,7 +132,7 @@ func (n *Node) FollowObject(ctx context.Context) error {
 // it newer than the watch may have it. Who asks in the meantime waits with it:
 // each try wakes every pod that asks, and they would ask again at once.
 func (n *Node) ReadAnew(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
 	for ctx.Err() == nil {
 		if !n.stale.Swap(false) || n.deps.Client == nil {
@@ -143,7 +143,7 @@ func (n *Node) ReadAnew(ctx context.Context) error {
 			continue
 		}
 		if err := n.readOnce(ctx); err != nil && ctx.Err() == nil {
-			log.Info("Could not read this node's object anew; a pod that does not match it waits", "error", err.Error())
+			log.Info("Could not read this node's object anew; a pod that does not match it waits", "err", err.Error())
 			n.stale.Store(true)
 			_ = retry.Wait(ctx)
 			continue

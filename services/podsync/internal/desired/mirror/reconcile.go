@@ -193,7 +193,7 @@ func (k *Keeper) delete(ctx context.Context, mirror, static *v1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("delete mirror pod %s (uid %s): %w", klog.KObj(mirror), mirror.UID, err)
 	}
-	klog.FromContext(ctx).Info("Mirror pod deleted", "pod", klog.KObj(mirror), "uid", mirror.UID, "orphan", static == nil)
+	klog.FromContext(ctx).Info("Mirror pod deleted", "pod", klog.KObj(mirror), "podUID", mirror.UID, "orphan", static == nil)
 	return nil
 }
 
@@ -232,7 +232,7 @@ func (k *Keeper) create(ctx context.Context, static *v1.Pod) (*v1.Pod, error) {
 	case err != nil:
 		return nil, fmt.Errorf("make the mirror of static pod %s: %w", klog.KObj(static), err)
 	}
-	klog.FromContext(ctx).Info("Mirror pod created", "pod", klog.KObj(pod), "uid", pod.UID, "static", static.UID)
+	klog.FromContext(ctx).Info("Mirror pod created", "pod", klog.KObj(pod), "podUID", pod.UID, "static", static.UID)
 	return pod, nil
 }
 

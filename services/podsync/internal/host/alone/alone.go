@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/lockfile"
 )
@@ -44,7 +45,7 @@ func (m machine) hold(ctx context.Context, rootDir string, exitTimeout time.Dura
 	path := filepath.Join(dir, "lock")
 	// The kernel gives the lock back with the process, however that ends.
 	soon, cancel := context.WithTimeout(ctx, exitTimeout)
-	_, release, err = lockfile.Hold(soon, lockfile.Config{Path: path}, logr.FromContextOrDiscard(ctx))
+	_, release, err = lockfile.Hold(soon, lockfile.Config{Path: path}, klog.FromContext(ctx))
 	cancel() // the lock outlives it
 	switch {
 	case err == nil:
@@ -55,7 +56,7 @@ func (m machine) hold(ctx context.Context, rootDir string, exitTimeout time.Dura
 			return takeLater(ctx, path), nil
 		}
 		if err != nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "Nobody knows whether a process in a pod holds the lock", "path", path)
+			klog.FromContext(ctx).Error(err, "Nobody knows whether a process in a pod holds the lock", "path", path)
 		}
 		return nil, fmt.Errorf("another podsync works in %s (it holds %s): stop that agent first, or choose another --root-dir", rootDir, path)
 	default:
@@ -66,7 +67,7 @@ func (m machine) hold(ctx context.Context, rootDir string, exitTimeout time.Dura
 // takeLater goes on without the lock, and takes it when the pod lets go of it. Until
 // then others see that this process has the file open.
 func takeLater(ctx context.Context, path string) (release func()) {
-	logr.FromContextOrDiscard(ctx).Info("A process in a pod holds the lock that keeps a second agent away: this agent goes on without it; look for a pod that mounts the root directory",
+	klog.FromContext(ctx).Info("A process in a pod holds the lock that keeps a second agent away: this agent goes on without it; look for a pod that mounts the root directory",
 		"path", path)
 	ctx, release = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -105,7 +106,7 @@ func (m machine) noKubelet(ctx context.Context, rootDir string) error {
 		return nil //nolint:nilerr // a link, or nobody is there
 	}
 	defer func() { _ = conn.Close() }()
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	switch pod, gone, err := m.podOfServer(conn); {
 	case err != nil:
 		log.Error(err, "Nobody knows whether a process in a pod serves the pod resources of a kubelet", "path", path)

@@ -18,7 +18,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/health"
 )
@@ -70,7 +70,7 @@ func New(deps Deps) *Keeper {
 // Run keeps the chains until ctx is done. It leaves them behind: traffic must not
 // become open because the agent restarts.
 func (k *Keeper) Run(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -24,10 +24,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
@@ -180,7 +180,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		defer looker.Stop()
 		ticks, looks = ticker.C, looker.C
 		if _, err := p.look(ctx); err != nil && ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).V(1).Info("Could not look at the images yet", "err", err.Error())
+			klog.FromContext(ctx).V(1).Info("Could not look at the images yet", "err", err.Error())
 		}
 	}
 	failures := 0
@@ -219,7 +219,7 @@ func (c *Collector) Reclaim(ctx context.Context) (freedBytes uint64, err error) 
 // report says what became of a look; it returns the failures in a row. One
 // failure alone may pass: the runtime may be starting.
 func (c *Collector) report(ctx context.Context, err error, failures int) int {
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	switch {
 	case ctx.Err() != nil:
 	case err == nil && failures > 0:

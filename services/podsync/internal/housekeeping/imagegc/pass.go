@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
@@ -154,7 +154,7 @@ func (p *pass) prune(ctx context.Context, before time.Time, known map[string]*re
 		return
 	}
 	if err := p.c.deps.Records.Prune(slices.Collect(maps.Keys(known)), before); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Could not forget with which credentials images were pulled that are gone")
+		klog.FromContext(ctx).Error(err, "Could not forget with which credentials images were pulled that are gone")
 		return
 	}
 	p.removed = false
@@ -212,7 +212,7 @@ func (p *pass) bySpace(ctx context.Context, unused []*record) error {
 		return nil
 	}
 	want := disk.missing(p.c.cfg.LowPercent)
-	logr.FromContextOrDiscard(ctx).Info("The images' disk is filling up; unused images are removed",
+	klog.FromContext(ctx).Info("The images' disk is filling up; unused images are removed",
 		"directory", directory, "usedPercent", used, "highPercent", p.c.cfg.HighPercent, "wantBytes", want)
 	freed, err := p.free(ctx, unused, want, func() uint64 {
 		now, err := p.c.deps.Disk(directory)
@@ -278,7 +278,7 @@ func (p *pass) remove(ctx context.Context, r *record, reason string) (bool, erro
 	if p.c.removed != nil {
 		p.c.removed.WithLabelValues(reason).Inc()
 	}
-	logr.FromContextOrDiscard(ctx).Info("Removed an unused image", "image", r.image.GetId(), "names", r.image.GetRepoTags(),
+	klog.FromContext(ctx).Info("Removed an unused image", "image", r.image.GetId(), "names", r.image.GetRepoTags(),
 		"bytes", r.image.GetSize(), "reason", reason, "unused", time.Since(r.since()).Round(time.Second).String())
 	return true, nil
 }

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 )
 
 // Volumes knows the pods that have a directory; *volume.Set has it.
@@ -39,7 +39,7 @@ type Finder struct {
 
 // Find lists the pods. It waits for the cgroups, and without them lists the others.
 func (f Finder) Find(ctx context.Context) []types.UID {
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	var uids []types.UID
 	look := func(where string, list func() ([]types.UID, error)) {
 		found, err := list()

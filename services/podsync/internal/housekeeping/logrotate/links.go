@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
@@ -65,9 +65,9 @@ func (r *Rotator) sweepLinks(ctx context.Context) {
 		case <-timer.C:
 		}
 		if n, err := r.sweep(time.Now()); err != nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "Could not remove links to logs that are gone", "directory", r.cfg.LinksDir)
+			klog.FromContext(ctx).Error(err, "Could not remove links to logs that are gone", "directory", r.cfg.LinksDir)
 		} else if n > 0 {
-			logr.FromContextOrDiscard(ctx).Info("Removed links to logs that are gone", "directory", r.cfg.LinksDir, "links", n)
+			klog.FromContext(ctx).Info("Removed links to logs that are gone", "directory", r.cfg.LinksDir, "links", n)
 		}
 		timer.Reset(sweepEvery)
 	}

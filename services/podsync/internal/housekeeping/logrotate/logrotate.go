@@ -26,7 +26,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -109,7 +109,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 	if r.cfg.LinksDir != "" {
 		parts.Go(func() { r.sweepLinks(ctx) })
 	}
-	loop := &loop{r: r, log: logr.FromContextOrDiscard(ctx), logs: map[string]*tracked{}, done: make(chan outcome), began: time.Now()}
+	loop := &loop{r: r, log: klog.FromContext(ctx), logs: map[string]*tracked{}, done: make(chan outcome), began: time.Now()}
 	loop.run(ctx, frames)
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -124,7 +124,7 @@ func (z *zipper) run(ctx context.Context) {
 			err := z.do(ctx, j)
 			_ = j.dir.Close()
 			if err != nil && !failed && ctx.Err() == nil {
-				logr.FromContextOrDiscard(ctx).Error(err, "Could not compress a rotated log; it stays as it is", "path", j.path)
+				klog.FromContext(ctx).Error(err, "Could not compress a rotated log; it stays as it is", "path", j.path)
 			}
 			failed = err != nil
 		}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/health"
 )
@@ -108,7 +108,7 @@ func (g *Guard) left() []string {
 // the kernel does not watch (it bounds the number of watchers, which containers
 // share, and of watches) is looked at every few seconds, and health says so.
 func (g *Guard) Run(ctx context.Context) error {
-	w := &watch{Guard: g, log: logr.FromContextOrDiscard(ctx), told: map[string]bool{}, timed: map[string]bool{}, leased: map[string]bool{}}
+	w := &watch{Guard: g, log: klog.FromContext(ctx), told: map[string]bool{}, timed: map[string]bool{}, leased: map[string]bool{}}
 	defer w.close()
 	w.open()
 	for _, file := range g.left() {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -189,7 +189,7 @@ func (e *Executor) notStarted(ctx context.Context, t Task, id, word string, err 
 		}
 		e.deps.Observer.Gone(id)
 	}
-	logr.FromContextOrDiscard(ctx).V(1).Info("A container was not started, for its sandbox went down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "error", err.Error())
+	klog.FromContext(ctx).V(1).Info("A container was not started, for its sandbox went down", "container", t.Action.Container, "sandbox", t.Action.SandboxID, "err", err.Error())
 	return nil
 }
 

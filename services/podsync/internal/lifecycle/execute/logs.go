@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 )
@@ -35,7 +35,7 @@ func (e *Executor) linkLog(ctx context.Context, pod *v1.Pod, container, id strin
 		}
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		logr.FromContextOrDiscard(ctx).Error(err, "Could not link a container's log; log collectors will not find it",
+		klog.FromContext(ctx).Error(err, "Could not link a container's log; log collectors will not find it",
 			"pod", pod.Namespace+"/"+pod.Name, "container", container, "link", link)
 	}
 }

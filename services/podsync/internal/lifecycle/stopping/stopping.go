@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/health"
@@ -156,7 +157,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		newest := k.changed
 		k.mu.Unlock()
 		if err := k.write(ctx, newest); err != nil && ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "A decision to end a pod that is over stays in the file; it is tried again", "every", writeAgain.String())
+			klog.FromContext(ctx).Error(err, "A decision to end a pod that is over stays in the file; it is tried again", "every", writeAgain.String())
 			again = time.After(writeAgain)
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -130,7 +130,7 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 		if other == nil || other.leaving || other.pod == nil {
 			continue
 		}
-		logr.FromContextOrDiscard(r.life).Info("Stopping a pod to make room for this one", "podUID", uid, "pod", q.Pod.Namespace+"/"+q.Pod.Name, "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
+		klog.FromContext(r.life).Info("Stopping a pod to make room for this one", "podUID", uid, "pod", q.Pod.Namespace+"/"+q.Pod.Name, "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
 		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
 		r.deps.Metrics.preempted(p.Signal)
 		other.preempted = true

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 )
 
 // sweep ends what no source knows, once all sources and the runtime were
@@ -41,7 +41,7 @@ func (r *Registry) sweep() {
 	}
 	r.deps.Mirrors.AllKnown()
 	r.sayDoubtedLocked()
-	logr.FromContextOrDiscard(life).Info("All sources and the runtime were seen", "pods", pods, "podsThatNoSourceKnows", len(r.pods)-pods)
+	klog.FromContext(life).Info("All sources and the runtime were seen", "pods", pods, "podsThatNoSourceKnows", len(r.pods)-pods)
 	if r.deps.OnDisk != nil {
 		r.running.Go(func() { r.sweepDisk(life) })
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -62,7 +63,7 @@ func newWorker(r *Registry, uid types.UID, seq uint64, in *inbox) *worker {
 func (w *worker) run(life context.Context) {
 	defer w.cancelAll()
 	w.life = life
-	w.log = logr.FromContextOrDiscard(life).WithValues("podUID", w.uid)
+	w.log = klog.FromContext(life).WithValues("podUID", w.uid)
 	var alarm *time.Timer
 	var ring <-chan time.Time
 	w.reg.deps.Metrics.workerStarted(w.first.seen)

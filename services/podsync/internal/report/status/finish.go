@@ -42,7 +42,7 @@ func (w *Writer) Finish(ctx context.Context, pod *v1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("delete pod %s (uid %s): %w", klog.KObj(pod), pod.UID, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Pod deleted from the apiserver", "pod", klog.KObj(pod), "uid", pod.UID)
+	klog.FromContext(ctx).V(2).Info("Pod deleted from the apiserver", "pod", klog.KObj(pod), "podUID", pod.UID)
 	return nil
 }
 

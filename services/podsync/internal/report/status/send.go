@@ -354,7 +354,7 @@ func (w *Writer) report(ctx context.Context, r request, err error, withheld []re
 		w.deps.Health.Set("apiserver", true, "")
 		log.V(4).Info("Status accepted", "pod", klog.KObj(r.target), "phase", r.desired.Phase)
 	case isGone(err):
-		log.V(2).Info("Status not needed any more, the pod's object is gone", "pod", klog.KObj(r.target), "uid", r.target.UID)
+		log.V(2).Info("Status not needed any more, the pod's object is gone", "pod", klog.KObj(r.target), "podUID", r.target.UID)
 	case ctx.Err() != nil:
 	case len(withheld) > 0:
 		for _, f := range withheld {

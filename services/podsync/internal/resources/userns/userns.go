@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/turn"
 )
 
 // DefaultIDs is the least, and usual, number of ids of a pod.
@@ -56,11 +57,16 @@ type Config struct {
 type Allocator struct {
 	cfg Config
 
-	mu     sync.Mutex
+	// files are turns at the pods' files, and at reading all of them.
+	files turn.Turns
+	write func(path string, data []byte, mode os.FileMode) error
+
+	mu     sync.Mutex // never held while a file is read or written
 	loaded bool
 	host   Range
-	slots  map[uint64]types.UID // by index in host
+	slots  map[uint64]types.UID // by index in host; the file of some is yet to be written
 	pods   map[types.UID]uint64
+	kept   map[types.UID]bool // whose file is written
 }
 
 // New makes an Allocator; it touches no file.
@@ -68,57 +74,90 @@ func New(cfg Config) *Allocator {
 	if cfg.IDsPerPod == 0 {
 		cfg.IDsPerPod = DefaultIDs
 	}
-	return &Allocator{cfg: cfg, slots: map[uint64]types.UID{}, pods: map[types.UID]uint64{}}
+	return &Allocator{
+		cfg: cfg, write: fsatomic.WriteFile, slots: map[uint64]types.UID{}, pods: map[types.UID]uint64{}, kept: map[types.UID]bool{},
+	}
 }
 
 // Mapping is the pod's range: the one it has, or a free one, which is on the
 // disk before it is returned. The pod's directory must exist.
 func (a *Allocator) Mapping(uid types.UID) (Mapping, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if err := a.load(); err != nil {
 		return Mapping{}, err
 	}
+	defer a.files.Take(string(uid))()
+	m, kept, err := a.reserve(uid)
+	if err != nil || kept {
+		return m, err
+	}
+	if err := a.write(a.file(uid), encode(m), 0o644); err != nil {
+		// What a write that failed has left in its place keeps the range the pod's.
+		if _, there := os.Lstat(a.file(uid)); errors.Is(there, fs.ErrNotExist) {
+			a.drop(uid)
+		}
+		return Mapping{}, fmt.Errorf("keep the pod's user namespace: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kept[uid] = true
+	return m, nil
+}
+
+// reserve is the pod's range, a free one when it has none, and whether that is on the
+// disk.
+func (a *Allocator) reserve(uid types.UID) (m Mapping, kept bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if slot, ok := a.pods[uid]; ok {
-		return a.mapping(slot), nil
+		return a.mapping(slot), a.kept[uid], nil
 	}
 	for slot := range a.host.Count / uint64(a.cfg.IDsPerPod) {
-		if _, taken := a.slots[slot]; taken {
-			continue
+		if _, taken := a.slots[slot]; !taken {
+			a.slots[slot], a.pods[uid] = uid, slot
+			return a.mapping(slot), false, nil
 		}
-		m := a.mapping(slot)
-		if err := fsatomic.WriteFile(a.file(uid), encode(m), 0o644); err != nil {
-			return Mapping{}, fmt.Errorf("keep the pod's user namespace: %w", err)
-		}
-		a.slots[slot], a.pods[uid] = uid, slot
-		return m, nil
 	}
-	return Mapping{}, fmt.Errorf("no user namespace is free: all %d ranges of %d ids are taken", len(a.slots), a.cfg.IDsPerPod)
+	return Mapping{}, false, fmt.Errorf("no user namespace is free: all %d ranges of %d ids are taken", len(a.slots), a.cfg.IDsPerPod)
 }
 
 // Release gives a pod's range back, if it has one, and removes its file, by
 // which a next process would take it for taken. Nothing of the pod may run any
 // more. Idempotent.
 func (a *Allocator) Release(uid types.UID) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	if !a.isLoaded() {
+		defer a.files.Take("")() // the files are not being read
+	}
+	defer a.files.Take(string(uid))()
 	if err := os.Remove(a.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("give the pod's user namespace back: %w", err)
 	}
+	a.drop(uid)
+	return nil
+}
+
+// drop frees the pod's range.
+func (a *Allocator) drop(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if slot, ok := a.pods[uid]; ok {
 		delete(a.slots, slot)
 		delete(a.pods, uid)
+		delete(a.kept, uid)
 	}
-	return nil
 }
 
 func (a *Allocator) mapping(slot uint64) Mapping {
 	return Mapping{HostID: uint32(a.host.First + slot*uint64(a.cfg.IDsPerPod)), Length: a.cfg.IDsPerPod}
 }
 
-// load takes in, once, what the directories of all pods say.
+// load takes in, once, what the directories of all pods say. Nobody gets a range
+// before that is known.
 func (a *Allocator) load() error {
-	if a.loaded {
+	if a.isLoaded() {
+		return nil
+	}
+	defer a.files.Take("")()
+	if a.isLoaded() {
 		return nil
 	}
 	host, err := a.hostRange()
@@ -129,8 +168,7 @@ func (a *Allocator) load() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look for the user namespaces that pods have: %w", err)
 	}
-	a.host = host
-	slots, pods := map[uint64]types.UID{}, map[types.UID]uint64{}
+	slots, pods, kept := map[uint64]types.UID{}, map[types.UID]uint64{}, map[types.UID]bool{}
 	for _, e := range entries {
 		uid := types.UID(e.Name())
 		m, err := read(a.file(uid))
@@ -139,7 +177,7 @@ func (a *Allocator) load() error {
 		}
 		var slot uint64
 		if err == nil {
-			slot, err = a.slotOf(m)
+			slot, err = a.slotOf(host, m)
 		}
 		if err == nil && slots[slot] != "" {
 			err = fmt.Errorf("pod %s has the same ids", slots[slot])
@@ -147,10 +185,18 @@ func (a *Allocator) load() error {
 		if err != nil {
 			return fmt.Errorf("%s cannot be believed, and no pod gets a user namespace lest its ids be given out twice; delete that pod, then remove the file: %w", a.file(uid), err)
 		}
-		slots[slot], pods[uid] = uid, slot
+		slots[slot], pods[uid], kept[uid] = uid, slot, true
 	}
-	a.slots, a.pods, a.loaded = slots, pods, true
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.host, a.slots, a.pods, a.kept, a.loaded = host, slots, pods, kept, true
 	return nil
+}
+
+func (a *Allocator) isLoaded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.loaded
 }
 
 func (a *Allocator) hostRange() (Range, error) {
@@ -171,14 +217,14 @@ func (a *Allocator) hostRange() (Range, error) {
 }
 
 // slotOf is the index of a mapping that this allocator could have made.
-func (a *Allocator) slotOf(m Mapping) (uint64, error) {
+func (a *Allocator) slotOf(host Range, m Mapping) (uint64, error) {
 	size := uint64(a.cfg.IDsPerPod)
 	at := uint64(m.HostID)
-	if m.Length != a.cfg.IDsPerPod || at < a.host.First || at+size > a.host.First+a.host.Count || (at-a.host.First)%size != 0 {
+	if m.Length != a.cfg.IDsPerPod || at < host.First || at+size > host.First+host.Count || (at-host.First)%size != 0 {
 		return 0, fmt.Errorf("the ids %d to %d are none of the ranges of %d ids from %d on; userNamespaces.idsPerPod and the ids of user kubelet must not change while pods have user namespaces",
-			at, at+uint64(m.Length), size, a.host.First)
+			at, at+uint64(m.Length), size, host.First)
 	}
-	return (at - a.host.First) / size, nil
+	return (at - host.First) / size, nil
 }
 
 func (a *Allocator) file(uid types.UID) string {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -220,4 +221,59 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("an error with %v", m)
 		}
 	})
+}
+
+func TestAPodWhoseFileIsSlowToWriteKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(Config{RootDir: place(t, "slow", "b", "c")})
+		write, slow := a.write, make(chan struct{})
+		a.write = func(path string, data []byte, mode os.FileMode) error {
+			if strings.Contains(path, "slow") {
+				<-slow
+			}
+			return write(path, data, mode)
+		}
+		got := make(chan Mapping, 2)
+		for range 2 {
+			go func() {
+				m, err := a.Mapping("slow")
+				if err != nil {
+					t.Error(err)
+				}
+				got <- m
+			}()
+		}
+		synctest.Wait()
+		b, c := mustMap(t, a, "b"), mustMap(t, a, "c")
+		if err := a.Release("c"); err != nil {
+			t.Error(err)
+		}
+		close(slow)
+		first, second := <-got, <-got
+		if first != second || first == b || first == c || b == c {
+			t.Errorf("the slow pod has %v and %v, the others %v and %v", first, second, b, c)
+		}
+	})
+}
+
+// The file of a write that failed may be there after all.
+func TestARangeWhoseFileCouldNotBeWrittenIsGivenToNoOtherPod(t *testing.T) {
+	a := New(Config{RootDir: place(t, "a", "b")})
+	write := a.write
+	a.write = func(path string, data []byte, mode os.FileMode) error {
+		return errors.Join(write(path, data, mode), errors.New("the directory could not be synced"))
+	}
+	if _, err := a.Mapping("a"); err == nil {
+		t.Fatal("a write that failed is not told")
+	}
+	a.write = write
+	if b := mustMap(t, a, "b"); b.HostID != 131072 {
+		t.Errorf("b has %v", b)
+	}
+	if m := mustMap(t, a, "a"); m.HostID != 65536 {
+		t.Errorf("a has %v", m)
+	}
+	if again := mustMap(t, New(Config{RootDir: a.cfg.RootDir}), "a"); again.HostID != 65536 {
+		t.Errorf("after a restart a has %v", again)
+	}
 }

@@ -7,9 +7,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/pullrecord"
@@ -49,7 +49,7 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, name string) []cr
 	}
 	answers, errs := p.deps.Providers.Answers(ctx, pod, name)
 	for _, err := range errs {
-		logr.FromContextOrDiscard(ctx).Error(err, "A credential provider gave no credentials; the image is tried without", "image", name)
+		klog.FromContext(ctx).Error(err, "A credential provider gave no credentials; the image is tried without", "image", name)
 	}
 	for _, answer := range answers {
 		ks := keys{}
@@ -102,7 +102,7 @@ func (p *Puller) fromFiles(ctx context.Context, name string) []*runtimeapi.AuthC
 		if err == nil {
 			return ks.match(name)
 		}
-		logr.FromContextOrDiscard(ctx).Info("The node's registry credentials cannot be understood; the next file is tried", "file", file)
+		klog.FromContext(ctx).Info("The node's registry credentials cannot be understood; the next file is tried", "file", file)
 	}
 	return nil
 }

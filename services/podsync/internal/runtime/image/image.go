@@ -15,11 +15,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/credentialprovider"
@@ -194,7 +194,7 @@ func (p *Puller) mustPull(ctx context.Context, r Request, name, ref string, cred
 	if p.deps.Records == nil {
 		return false
 	}
-	must := p.deps.Records.MustPull(logr.FromContextOrDiscard(ctx), name, ref, func() pullrecord.Grant {
+	must := p.deps.Records.MustPull(klog.FromContext(ctx), name, ref, func() pullrecord.Grant {
 		return grantOf(creds.get(ctx, p, r.Pod, name))
 	})
 	p.metrics.checked(must)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
@@ -177,7 +177,7 @@ func (p *Puller) inTurn(ctx context.Context, pl *pull) result {
 // with credentials that did not pull it.
 func (p *Puller) recorded(ctx context.Context, pl *pull) result {
 	name := pl.name
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	if err := p.deps.Records.Begin(name); err != nil {
 		return result{err: err}
 	}

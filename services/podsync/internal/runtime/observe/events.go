@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -19,7 +19,7 @@ const noEventsPeriod = 5 * time.Minute
 
 // followEvents keeps the stream open until ctx is done.
 func (o *Observer) followEvents(ctx context.Context) {
-	log := logr.FromContextOrDiscard(ctx)
+	log := klog.FromContext(ctx)
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: .2, ResetAfter: 10 * time.Second})
 	told := false
 	for ctx.Err() == nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
@@ -137,7 +137,7 @@ func (o *Observer) listedBy(ctx context.Context, pods bool) {
 	changed := o.byPods != pods
 	o.byPods = pods
 	o.mu.Unlock()
-	switch log := logr.FromContextOrDiscard(ctx); {
+	switch log := klog.FromContext(ctx); {
 	case !changed:
 	case pods:
 		log.Info("What the runtime has does not fit into one of its messages; it is listed pod by pod, which takes longer and costs more. Delete pods that have ended, or set --maximum-dead-containers")
@@ -173,7 +173,7 @@ func (o *Observer) listedWithout(ctx context.Context, pods map[types.UID]error) 
 		text += fmt.Sprintf(" (and of %d other pods)", more)
 	}
 	o.health.Set("large pods", false, text)
-	logr.FromContextOrDiscard(ctx).Error(pods[uids[0]], "Pods are too large to be listed; the others are not affected", "pods", strings.Join(named, ", "), "count", len(uids))
+	klog.FromContext(ctx).Error(pods[uids[0]], "Pods are too large to be listed; the others are not affected", "pods", strings.Join(named, ", "), "count", len(uids))
 }
 
 // pods are those that the runtime may have something of.
@@ -247,7 +247,7 @@ func untilSeen(ctx context.Context, uid types.UID, retry *backoff.Backoff, told 
 			return
 		}
 		if n == told {
-			logr.FromContextOrDiscard(ctx).Error(err, "Could not look at a pod in the runtime; trying again until it works", "podUID", uid)
+			klog.FromContext(ctx).Error(err, "Could not look at a pod in the runtime; trying again until it works", "podUID", uid)
 		}
 		_ = retry.Wait(ctx) // of its end the loop knows by itself
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
 )
@@ -72,7 +72,7 @@ func (o *Observer) askStatus(ctx context.Context) error {
 	o.runtime = next
 	o.mu.Unlock()
 	if old.Name != next.Name || old.Ready != next.Ready || old.NetworkReady != next.NetworkReady || old.NetworkMessage != next.NetworkMessage {
-		logr.FromContextOrDiscard(ctx).Info("Runtime state", "name", next.Name, "version", next.Version.GetRuntimeVersion(),
+		klog.FromContext(ctx).Info("Runtime state", "name", next.Name, "version", next.Version.GetRuntimeVersion(),
 			"ready", next.Ready, "message", next.Message, "networkReady", next.NetworkReady, "networkMessage", next.NetworkMessage)
 		o.sink.RuntimeChanged(next)
 	}

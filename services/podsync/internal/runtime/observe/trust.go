@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -61,7 +61,7 @@ func (o *Observer) expectEvent(ctx context.Context, happened time.Time) {
 		return
 	}
 	t.asked = true
-	least, log := time.Now().Add(-passing), logr.FromContextOrDiscard(ctx)
+	least, log := time.Now().Add(-passing), klog.FromContext(ctx)
 	time.AfterFunc(lateEvent, func() {
 		if !t.dead(least) {
 			return

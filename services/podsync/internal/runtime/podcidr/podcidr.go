@@ -9,7 +9,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/wake"
@@ -51,7 +51,7 @@ func (t *Teller) Run(ctx context.Context) error {
 		if cidr := t.deps.Wanted(); cidr != "" && cidr != told && t.deps.Ready() {
 			if err := t.deps.Runtime.UpdatePodCIDR(ctx, cidr); err != nil {
 				if cidr != refused {
-					logr.FromContextOrDiscard(ctx).Error(err, "Could not tell the runtime the pod network; trying again by itself", "podCIDR", cidr)
+					klog.FromContext(ctx).Error(err, "Could not tell the runtime the pod network; trying again by itself", "podCIDR", cidr)
 				}
 				again, refused = true, cidr
 			} else {

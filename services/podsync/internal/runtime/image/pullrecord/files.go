@@ -42,7 +42,7 @@ func (l *Ledger) write(dir, name string, value any) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return fsatomic.WriteFile(file(dir, name), append(data, '\n'), 0o600)
+	return l.store(file(dir, name), append(data, '\n'), 0o600)
 }
 
 // read is the record of an image; nil when there is none.

@@ -9,27 +9,22 @@
 package pullrecord
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/turn"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
 )
 
@@ -68,8 +63,15 @@ type Ledger struct {
 	pulling string
 	pulled  string
 
-	mu     sync.Mutex
-	counts map[string]int // pulls under way, by image
+	// files are turns at records and intents: what is read of one is still so when it
+	// is written. Who has the turn at an image's intent may take that at its record.
+	files turn.Turns
+	// swept removes what writes of a previous run have left, before the first of this.
+	swept sync.Once
+	store func(path string, data []byte, mode os.FileMode) error
+
+	mu     sync.Mutex     // never held while a file is read or written
+	counts map[string]int // pulls under way, by image; changed by who has the turn at its intent
 	// unsure are those of them of which an earlier pull may have been done
 	// though nobody was told.
 	unsure map[string]bool
@@ -81,64 +83,96 @@ func New(cfg Config) *Ledger {
 		cfg.Policy = kubeletv1beta1.NeverVerifyPreloadedImages
 	}
 	dir := filepath.Join(cfg.RootDir, "image_manager")
-	return &Ledger{cfg: cfg, pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"), counts: map[string]int{}, unsure: map[string]bool{}}
+	return &Ledger{cfg: cfg, pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"), store: fsatomic.WriteFile, counts: map[string]int{}, unsure: map[string]bool{}}
 }
 
 // Begin notes that a pull of an image begins. Each call is followed by one of
 // Pulled, Failed or Unsure. An error means that the image must not be pulled: it could
 // pass for a preloaded one after a crash.
 func (l *Ledger) Begin(image string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.counts[image] == 0 {
-		l.unsure[image] = l.intended(image)
+	defer l.turn(l.pulling, image)()
+	if l.underWay(image) == 0 {
+		unsure := l.intended(image)
 		intent := &kubeletv1beta1.ImagePullIntent{TypeMeta: typeMeta(kindIntent), Image: image}
 		if err := l.write(l.pulling, image, intent); err != nil {
 			return fmt.Errorf("note that image %q is about to be pulled: %w", image, err)
 		}
+		l.setUnsure(image, unsure)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.counts[image]++
 	return nil
 }
 
-// Failed notes that a pull came to nothing.
-func (l *Ledger) Failed(image string) error {
+// turn waits for the turn at the file about a name.
+func (l *Ledger) turn(dir, name string) (done func()) {
+	done = l.files.Take(file(dir, name))
+	l.sweep()
+	return done
+}
+
+// sweep may be called by several: all wait until nothing of a previous run is left
+// that could be taken for a write under way.
+func (l *Ledger) sweep() {
+	l.swept.Do(func() {
+		fsatomic.Clean(l.pulling, "*")
+		fsatomic.Clean(l.pulled, "*")
+	})
+}
+
+func (l *Ledger) underWay(image string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.end(image, l.unsure[image])
+	return l.counts[image]
+}
+
+func (l *Ledger) setUnsure(image string, unsure bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsure[image] = unsure
+}
+
+// Failed notes that a pull came to nothing.
+func (l *Ledger) Failed(image string) error {
+	defer l.turn(l.pulling, image)()
+	return l.end(image, false)
 }
 
 // Unsure notes that nobody knows how a pull ended: it was given up, or the
 // runtime went away. The intent stays until a pull succeeds or Recover looks.
 func (l *Ledger) Unsure(image string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unsure[image] = true
-	return l.end(image, true)
+	defer l.turn(l.pulling, image)()
+	l.setUnsure(image, true)
+	return l.end(image, false)
 }
 
 // Pulled notes that the image with this reference was pulled, and what for.
 // Until its record is on the disk, the intent stays, so that the image is
 // verified in any case.
 func (l *Ledger) Pulled(image, ref string, by Grant) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.turn(l.pulling, image)()
 	if err := l.add(image, ref, by); err != nil {
-		l.unsure[image] = true
-		_ = l.end(image, true)
+		l.setUnsure(image, true)
+		_ = l.end(image, false)
 		return fmt.Errorf("note that image %q was pulled: %w", image, err)
 	}
-	return l.end(image, false)
+	return l.end(image, true)
 }
 
-// end counts one pull less; the intent goes with the last one unless it is kept.
-func (l *Ledger) end(image string, keep bool) error {
-	if l.counts[image]--; l.counts[image] > 0 {
-		return nil
+// end counts one pull less; the intent goes with the last one, unless nobody knows how
+// one ended and this one was not noted. Its caller has the turn at the intent.
+func (l *Ledger) end(image string, noted bool) error {
+	l.mu.Lock()
+	keep := l.unsure[image] && !noted
+	l.counts[image]--
+	last := l.counts[image] <= 0
+	if last {
+		delete(l.counts, image)
+		delete(l.unsure, image)
 	}
-	delete(l.counts, image)
-	delete(l.unsure, image)
-	if keep {
+	l.mu.Unlock()
+	if !last || keep {
 		return nil
 	}
 	return remove(l.pulling, image)
@@ -146,6 +180,7 @@ func (l *Ledger) end(image string, keep bool) error {
 
 // add merges a grant into the record of an image, or begins one.
 func (l *Ledger) add(image, ref string, by Grant) error {
+	defer l.turn(l.pulled, ref)()
 	rec, err := l.read(ref)
 	if unread(err) {
 		return err
@@ -201,8 +236,6 @@ func (l *Ledger) MustPull(log logr.Logger, image, ref string, has func() Grant) 
 		return true
 	}
 	if by != nil && len(known.KubernetesSecrets) <= mostGrants {
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		if err := l.add(image, ref, *by); err != nil {
 			log.Error(err, "Could not note that other credentials give access to an image; it is noted next time", "image", image)
 		}
@@ -228,146 +261,6 @@ func (l *Ledger) exempt(image string, ours bool) bool {
 func (l *Ledger) intended(image string) bool {
 	_, err := os.Lstat(file(l.pulling, image))
 	return !errors.Is(err, fs.ErrNotExist) // what cannot be looked at counts as there
-}
-
-// Run deals with the pulls of a previous run, see Recover, as soon as the runtime
-// answers; it returns when that is done or ctx is. Until then their images count as
-// pulled, so that nobody may use them unverified.
-func (l *Ledger) Run(ctx context.Context, present func(ctx context.Context, image string) (ref string, err error)) {
-	log := logr.FromContextOrDiscard(ctx)
-	retry := backoff.New(backoff.Config{Initial: time.Second, Max: time.Minute, Jitter: .2})
-	for ctx.Err() == nil {
-		var away error
-		err := l.Recover(log, func(image string) (string, error) {
-			ref, err := present(ctx, image)
-			away = err
-			return ref, err
-		})
-		if away == nil {
-			if err != nil {
-				log.Error(err, "Some records of image pulls could not be read or written; their images are verified when they are used")
-			}
-			return
-		}
-		_ = retry.Wait(ctx)
-	}
-}
-
-// Recover deals with the pulls that were under way when the last process
-// ended: an image that is present by now gets a record without any grant, so
-// that it is verified. present gives the reference of an image, empty for none.
-// It also brings records of older versions up to date.
-func (l *Ledger) Recover(log logr.Logger, present func(image string) (ref string, err error)) error {
-	var errs []error
-	l.mu.Lock()
-	fsatomic.Clean(l.pulling, "*")
-	fsatomic.Clean(l.pulled, "*")
-	l.mu.Unlock()
-	intents, err := list[kubeletv1beta1.ImagePullIntent](l.pulling, kindIntent)
-	errs = append(errs, err)
-	for _, intent := range intents {
-		ref, err := present(intent.Image)
-		if err != nil {
-			return fmt.Errorf("look for image %q, which was being pulled: %w", intent.Image, err)
-		}
-		errs = append(errs, l.recover(log, intent.Image, ref))
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	records, err := list[kubeletv1beta1.ImagePulledRecord](l.pulled, kindPulled)
-	errs = append(errs, err)
-	for _, rec := range records {
-		if rec.APIVersion != apiVersion {
-			rec.TypeMeta = typeMeta(kindPulled)
-			errs = append(errs, l.write(l.pulled, rec.ImageRef, &rec))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// recover ends one intent of a previous run, unless the image is being pulled again.
-func (l *Ledger) recover(log logr.Logger, image, ref string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.counts[image] > 0 {
-		return nil
-	}
-	if ref != "" {
-		log.Info("An image was pulled while nobody took note; it is verified before it is used", "image", image)
-		if err := l.add(image, ref, Grant{}); err != nil {
-			return err
-		}
-	}
-	return remove(l.pulling, image)
-}
-
-// Prune removes the records of images that are not among refs, unless they are
-// newer than until, which lies before refs were asked for.
-func (l *Ledger) Prune(refs []string, until time.Time) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	records, err := list[kubeletv1beta1.ImagePulledRecord](l.pulled, kindPulled)
-	var errs []error
-	if err != nil {
-		errs = append(errs, l.mendLocked(refs))
-	}
-	for _, rec := range records {
-		if !slices.Contains(refs, rec.ImageRef) && rec.LastUpdatedTime.Time.Before(until) {
-			errs = append(errs, remove(l.pulled, rec.ImageRef))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// mendLocked sets the records aside that cannot be read. One of an image that is
-// present is replaced at the same moment by one that grants nothing: without any, the
-// image would pass for a preloaded one.
-func (l *Ledger) mendLocked(refs []string) error {
-	of := make(map[string]string, len(refs))
-	for _, ref := range refs {
-		of[file(l.pulled, ref)] = ref
-	}
-	entries, err := os.ReadDir(l.pulled)
-	errs := []error{err}
-	for _, e := range entries {
-		path := filepath.Join(l.pulled, e.Name())
-		if !isRecord(e.Name()) {
-			continue
-		}
-		_, cause := decode[kubeletv1beta1.ImagePulledRecord](path, kindPulled)
-		if cause == nil {
-			continue
-		}
-		if unread(cause) {
-			errs = append(errs, fmt.Errorf("the record of an image's pull cannot be read now, and stays: %w", cause))
-			continue
-		}
-		aside := fsatomic.AsideOf(path)
-		if ref := of[path]; ref != "" {
-			err = l.swap(path, aside, ref)
-		} else {
-			err = os.Rename(path, aside)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("the record of an image's pull is damaged and could not be set aside: %w; remove %s and the image by hand", errors.Join(cause, err), path))
-			continue
-		}
-		errs = append(errs, fmt.Errorf("the record of an image's pull is damaged and was set aside as %s; the image is verified before it is used: %w", aside, cause))
-	}
-	return errors.Join(errs...)
-}
-
-// swap puts a record that grants nothing in the place of a damaged one, which is
-// called aside then: at no moment is there none.
-func (l *Ledger) swap(path, aside, ref string) error {
-	fresh, err := json.Marshal(&kubeletv1beta1.ImagePulledRecord{TypeMeta: typeMeta(kindPulled), ImageRef: ref, LastUpdatedTime: metav1.Now()})
-	if err != nil {
-		return err
-	}
-	if err := fsatomic.WriteFile(aside, append(fresh, '\n'), 0o600); err != nil {
-		return err
-	}
-	return unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 }
 
 // Refs are the references of the images that there are records of; records that cannot

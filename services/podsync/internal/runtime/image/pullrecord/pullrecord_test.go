@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -84,10 +86,16 @@ func TestWhoMayUseAnImageThatIsPresent(t *testing.T) {
 		"preloaded, below a listed one": {kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"reg.io:5000/*"}, nil, Grant{}, false},
 		"preloaded, not listed":         {kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"reg.io/*", "reg.io:5000/te*", "reg.io:5000/team"}, nil, Grant{}, true},
 		"ours, listed":                  {kubeletv1beta1.NeverVerifyAllowlistedImages, []string{"reg.io:5000/*"}, &known, Grant{}, true},
-		"account": {"", nil, &Grant{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "1", Name: "a"}}},
-			Grant{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "1", Name: "a"}}}, false},
-		"account made anew": {"", nil, &Grant{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "1", Name: "a"}}},
-			Grant{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "2", Name: "a"}}}, true},
+		"account": {
+			"", nil, &Grant{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "1", Name: "a"}}},
+			Grant{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "1", Name: "a"}}},
+			false,
+		},
+		"account made anew": {
+			"", nil, &Grant{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "1", Name: "a"}}},
+			Grant{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "2", Name: "a"}}},
+			true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := New(Config{RootDir: t.TempDir(), Policy: tc.policy, Allowlist: tc.allow})
@@ -375,5 +383,84 @@ func TestARecordThatCannotBeReadIsToldFromADamagedOne(t *testing.T) {
 		if got := unread(c.err); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+func TestARecordThatIsSlowToWriteKeepsNoOtherPullWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Config{RootDir: t.TempDir()})
+		store, slow := l.store, make(chan struct{})
+		l.store = func(path string, data []byte, mode os.FileMode) error {
+			if strings.Contains(string(data), "slow") {
+				<-slow
+			}
+			return store(path, data, mode)
+		}
+		began := make(chan error, 1)
+		go func() { began <- l.Begin("slow:1") }()
+		synctest.Wait()
+		if err := l.Begin("fast:1"); err != nil {
+			t.Error(err)
+		}
+		if err := l.Pulled("fast:1", "sha256:fast", Grant{NodePodsAccessible: true}); err != nil {
+			t.Error(err)
+		}
+		if l.MustPull(logr.Discard(), "fast:1", "sha256:fast", func() Grant { return Grant{} }) {
+			t.Error("what was pulled for all is pulled again")
+		}
+		close(slow)
+		if err := <-began; err != nil {
+			t.Error(err)
+		}
+		if err := l.Failed("slow:1"); err != nil {
+			t.Error(err)
+		}
+		if intents, pulled := l.Count(); intents != 0 || pulled != 1 {
+			t.Errorf("%d intents and %d records are left", intents, pulled)
+		}
+	})
+}
+
+// A record that is written while old ones are looked for is none of them.
+func TestARecordThatBecomesNewWhileOldOnesAreRemovedStays(t *testing.T) {
+	l := New(Config{RootDir: t.TempDir()})
+	if err := l.Pulled("app:1", "sha256:app", Grant{NodePodsAccessible: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.prune("sha256:app", time.Now().Add(-time.Hour)); err != nil {
+		t.Error(err)
+	}
+	if _, pulled := l.Count(); pulled != 1 {
+		t.Error("a record newer than the list was removed")
+	}
+	if err := l.prune("sha256:app", time.Now().Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
+	if _, pulled := l.Count(); pulled != 0 {
+		t.Error("an old record stayed")
+	}
+}
+
+func TestEveryCredentialOfPullsAtOnceIsRemembered(t *testing.T) {
+	l := New(Config{RootDir: t.TempDir()})
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if err := l.Begin("app:1"); err != nil {
+				t.Error(err)
+			}
+			by := Grant{KubernetesSecrets: []kubeletv1beta1.ImagePullSecret{{UID: fmt.Sprint(i), Namespace: "n", Name: "s", CredentialHash: fmt.Sprint(i)}}}
+			if err := l.Pulled("app:1", "sha256:app", by); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	rec, err := l.read("sha256:app")
+	if err != nil || len(rec.CredentialMapping["app"].KubernetesSecrets) != 8 {
+		t.Errorf("remembered %+v, %v", rec, err)
+	}
+	if intents, _ := l.Count(); intents != 0 {
+		t.Errorf("%d intents are left", intents)
 	}
 }
