@@ -120,7 +120,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if api != nil {
 		s.lease = lease.New(lease.Config{
 			NodeName: cfg.NodeName, Duration: cfg.NodeLeaseDuration, Client: deps.Heartbeat.CoordinationV1().Leases(leaseNamespace),
-			NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure, Health: deps.Health,
+			Nodes: deps.Heartbeat.CoreV1().Nodes(), NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure, Health: deps.Health,
 		})
 	}
 	if valid := deps.ClientCertificate; valid != nil {

@@ -1,6 +1,9 @@
 package podsync
 
 import (
+	"context"
+	"errors"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -9,7 +12,10 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
 )
@@ -27,6 +33,34 @@ func (r runtimeSink) RuntimeChanged(now observe.Runtime) {
 		r.wiring.nodeCgroups.Check()
 	}
 	r.pods.RuntimeChanged(now)
+}
+
+// imageNames are those that pods and the records of pulls have.
+func (w *wiring) imageNames() (names []string, err error) {
+	for _, pod := range w.shown.List() {
+		names = append(names, podutil.Images(pod.Pod)...)
+	}
+	if w.pulls != nil {
+		refs, err := w.pulls.Refs()
+		return append(names, refs...), err
+	}
+	return names, nil
+}
+
+// servedRuntime is the runtime for the server, whose images are listed however many
+// names they have.
+type servedRuntime struct {
+	execreaper.Runtime
+	images *inventory.Images
+}
+
+// ListImages implements server.Runtime.
+func (r servedRuntime) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	images, err := r.images.List(ctx)
+	if partial := (*inventory.Partial)(nil); errors.As(err, &partial) {
+		err = nil // health names it
+	}
+	return &runtimeapi.ListImagesResponse{Images: images}, err
 }
 
 // spec is a pod that is known; nil when it is not.

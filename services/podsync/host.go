@@ -7,16 +7,12 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/resources/nodecgroups"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
-	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // setUpHost makes what lies on the node: volumes, cgroups, ids, the firewall.
 func (w *wiring) setUpHost() {
 	cfg, deps := w.cfg, w.deps
-	if deps.Mounter == nil {
-		deps.Mounter = mount.New()
-	}
 	if w.hosts = deps.HostsGuard; w.hosts == nil {
 		w.hosts = smallfiles.New(w.podsDir(), smallfiles.Deps{Health: deps.Health})
 	}

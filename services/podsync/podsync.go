@@ -29,6 +29,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // Deps are what podsync is given.
@@ -67,6 +68,9 @@ type Mounter interface {
 	Unmount(target string) error
 	// Mounted says whether target is a mount point; false when it does not exist.
 	Mounted(target string) (bool, error)
+	// Share makes what is mounted below dir from now on be seen in other mount
+	// namespaces, and what is mounted there below it here; changed: it was not so.
+	Share(dir string) (changed bool, err error)
 }
 
 // Notifier tells of changes of files. One of manifests may have NotifyRemoved as
@@ -119,6 +123,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Events == nil {
 		deps.Events = deps.Client
 	}
+	if deps.Mounter == nil {
+		deps.Mounter = mount.New()
+	}
 	w := &wiring{cfg: cfg, deps: deps}
 	if err := w.build(); err != nil {
 		return nil, err
@@ -153,6 +160,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.makeDirs(); err != nil {
 		return err
 	}
+	s.shareRoot(klog.FromContext(ctx)) // before anything below it is open
 	for _, load := range s.loads {
 		load(klog.FromContext(ctx))
 	}

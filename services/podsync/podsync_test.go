@@ -77,6 +77,12 @@ func bare(dir string) Config {
 // start runs a standalone podsync with one static pod on a fake runtime.
 func start(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h health.Reporter) *Service {
 	t.Helper()
+	return startWith(t, rt, reg, h, mount.NewFake())
+}
+
+// startWith is start with these mounts.
+func startWith(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h health.Reporter, mounter mount.Mounter) *Service {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "manifests"), 0o755); err != nil {
 		t.Fatal(err)
@@ -91,7 +97,7 @@ func start(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h healt
 	cfg := bare(dir)
 	cfg.Node.Standalone, cfg.StaticPods.Path = true, filepath.Join(dir, "manifests")
 	s, err := New(cfg, Deps{
-		Metrics: reg, Health: h, Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(),
+		Metrics: reg, Health: h, Epoch: 1, Runtime: conn, Images: conn, Mounter: mounter,
 		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	})
 	if err != nil {

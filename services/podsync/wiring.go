@@ -36,6 +36,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/pullrecord"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
@@ -82,6 +83,7 @@ type wiring struct {
 	podCIDR     *podcidr.Teller
 	pulls       *pullrecord.Ledger // nil when nothing is verified
 	allocations *allocation.Store
+	images      *inventory.Images
 	server      *server.Server
 }
 
@@ -259,7 +261,7 @@ func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
 		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
-		Runtime: execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
+		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,
 		CheckpointDir: filepath.Join(w.cfg.RootDir, "checkpoints"), FreePercent: w.deps.FreePercent,
 		Logs: logs.New(logs.Config{Root: w.cfg.Logs.Dir}, logs.Deps{Notifier: w.deps.LogNotifier}),

@@ -52,7 +52,15 @@ func buildTwo(t *testing.T) (h *house, other *stack.Stack) {
 		}
 	})
 	h.must(other.Node.Start(h.ctx))
-	h.must(h.stack.WaitForNode(h.ctx, otherName))
+	for _, name := range []string{nodeName, otherName} {
+		h.eventually(2*time.Minute, name+" takes pods", func() error {
+			n, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return boolError(len(n.Status.Conditions) > 0 && len(n.Spec.Taints) == 0, "taints %v", n.Spec.Taints)
+		})
+	}
 	return h, other
 }
 

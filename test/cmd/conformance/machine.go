@@ -25,9 +25,11 @@ const (
 	nodeName = "polylet-e2e"
 )
 
-// machine is the one-node cluster that the suite runs against.
+// machine is the cluster that the suite runs against, and its first node.
 type machine struct {
 	*stack.Stack
+	// others are the further nodes.
+	others   []*stack.Stack
 	services *services.Services
 	agent    string
 	// tested names the agent, as of when it was built.
@@ -85,7 +87,11 @@ func (m *machine) start(ctx context.Context, o options) error {
 	if err := m.StartRuntime(ctx, containerd.Config{}, m.pushSuite); err != nil {
 		return err
 	}
-	if err := m.StartCluster(ctx, cluster.Config{Controllers: true}); err != nil {
+	start := m.StartCluster
+	if o.nodes > 1 {
+		start = m.StartSharedCluster
+	}
+	if err := start(ctx, cluster.Config{Controllers: true}); err != nil {
 		return err
 	}
 	var overrides map[string]any
@@ -104,7 +110,36 @@ func (m *machine) start(ctx context.Context, o options) error {
 	if err := m.Node.Start(ctx); err != nil {
 		return err
 	}
-	return m.WaitForNode(ctx, nodeName)
+	if err := m.WaitForNode(ctx, nodeName); err != nil {
+		return err
+	}
+	for number := 2; number <= o.nodes; number++ {
+		if err := m.addNode(ctx, o, number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *machine) addNode(ctx context.Context, o options, number int) error {
+	name := fmt.Sprintf("%s-%d", nodeName, number)
+	say("starting %s on node %s …", o.agent, name)
+	i, err := instance.New()
+	if err != nil {
+		return err
+	}
+	other, err := m.Second(ctx, i, name, number, containerd.Config{})
+	if err != nil {
+		return errors.Join(err, i.Remove())
+	}
+	m.others = append(m.others, other)
+	if err := other.MakeNode(ctx, o.agent, node.Config{Binary: m.agent, Name: name}); err != nil {
+		return err
+	}
+	if err := other.Node.Start(ctx); err != nil {
+		return err
+	}
+	return m.WaitForNode(ctx, name)
 }
 
 func (m *machine) pushSuite(ctx context.Context, r *registry.Registry, dir string) error {
@@ -152,6 +187,11 @@ func copyFile(from, to string) error {
 // stop ends everything and removes what the pods have left: the node first, and
 // the pods while the runtime is still there.
 func (m *machine) stop() {
+	for _, other := range m.others {
+		if err := other.Remove(); err != nil {
+			say("cleaning up: %v", err)
+		}
+	}
 	if m.Node != nil {
 		m.Node.Stop()
 	}

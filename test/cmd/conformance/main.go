@@ -29,7 +29,7 @@ var errFailed = errors.New("not every test passed")
 // options are the command line's flags.
 type options struct {
 	focus, skipFile, agent string
-	procs, runs            int
+	procs, runs, nodes     int
 	timeout                time.Duration
 	services               bool
 	root, artifacts        string
@@ -42,6 +42,7 @@ func main() {
 	flag.StringVar(&o.agent, "agent", "polylet", `"polylet", or "kubelet" to see what the upstream agent does on this machine`)
 	flag.IntVar(&o.procs, "procs", 4, "`number` of tests that run at once")
 	flag.IntVar(&o.runs, "runs", 1, "`number` of runs in a row on the same cluster")
+	flag.IntVar(&o.nodes, "nodes", 1, "`number` of nodes; those after the first have namespaces of their own, and no kube-proxy")
 	flag.BoolVar(&o.services, "services", false, "run kube-proxy and CoreDNS too, which tests of services and of names need; one such run at a time on a machine")
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`time` after which the suite is interrupted")
 	flag.Parse()
@@ -56,6 +57,9 @@ func main() {
 func run(ctx context.Context, o options) error {
 	if o.agent != "polylet" && o.agent != "kubelet" {
 		return fmt.Errorf("no agent %q; use polylet or kubelet", o.agent)
+	}
+	if o.services && o.nodes > 1 {
+		return errors.New("kube-proxy and DNS are for one node only; leave out -services or -nodes")
 	}
 	var err error
 	if o.root, err = workspace.Root(); err != nil {

@@ -54,7 +54,7 @@ func choose(names []string) ([]programs.Peer, error) {
 	var wanted []programs.Peer
 	for _, name := range names {
 		found := false
-		for _, p := range slices.Concat(programs.All(), programs.Conformance(), programs.NodeSuite(), programs.KubeadmCluster()) {
+		for _, p := range slices.Concat(programs.All(), programs.Conformance(), programs.NodeSuite()) {
 			if p.Name == name {
 				wanted, found = append(wanted, p), true
 				break

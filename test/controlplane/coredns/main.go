@@ -1,12 +1,21 @@
-// Command coredns is CoreDNS with the three plugins that a test cluster needs.
+// Command coredns is CoreDNS with the plugins that a test cluster needs, and those
+// that kubeadm's Corefile names.
 package main
 
 import (
 	"github.com/coredns/coredns/coremain"
 
 	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/health"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
+	_ "github.com/coredns/coredns/plugin/loop"
+	_ "github.com/coredns/coredns/plugin/metrics"
+	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/reload"
 )
 
 func main() { coremain.Run() }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -86,8 +89,16 @@ func appendFirewall(ctx context.Context, files []file) ([]file, error) {
 	if len(modules) == 0 {
 		return nil, fmt.Errorf("find iptables' modules: none in /usr/lib/*/xtables")
 	}
-	for _, module := range modules {
-		files = append(files, file{module[1:], module, 0o644})
+	out, err := exec.CommandContext(ctx, "ldd", modules...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask which libraries iptables' modules load: %w", err)
+	}
+	for _, path := range slices.Concat(modules, libraries(string(out))) {
+		// ldd names each of several files, with a colon, before its libraries.
+		if !strings.HasSuffix(path, ":") && !shared[path] {
+			shared[path] = true
+			files = append(files, file{strings.TrimPrefix(path, "/"), path, 0o755})
+		}
 	}
 	return files, nil
 }

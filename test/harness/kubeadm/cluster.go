@@ -96,9 +96,10 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	return err
 }
 
-// imageNames are what kubeadm 1.36.3 calls the images.
+// imageNames are what kubeadm 1.36.3 calls the images. It upgrades no CoreDNS that
+// is newer than the one it brings, so ours goes under that one's name.
 func imageNames() map[string]string {
-	names := map[string]string{"etcd": "etcd:3.6.8-0", "coredns": "coredns:" + programs.CoreDNS().Version}
+	names := map[string]string{"etcd": "etcd:3.6.8-0", "coredns": "coredns:v1.14.2"}
 	for _, p := range []programs.Peer{programs.KubeAPIServer(), programs.KubeControllerManager(), programs.KubeScheduler(), programs.KubeProxy()} {
 		names[p.Name] = p.Name + ":" + p.Version
 	}

@@ -1,10 +1,12 @@
 package kubeadm
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -121,15 +123,20 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.C
 
 // Kubeadm runs kubeadm on the node; what it prints is an error's text too.
 func (n *Node) Kubeadm(ctx context.Context, args ...string) (string, error) {
-	out, err := n.Command(ctx, "kubeadm", args...).CombinedOutput()
-	if log, openErr := os.OpenFile(n.Instance.Path("kubeadm.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); openErr == nil {
-		fmt.Fprintf(log, "# kubeadm %s\n%s", strings.Join(args, " "), out)
-		log.Close()
-	}
+	log, err := os.OpenFile(n.Instance.Path("kubeadm.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return string(out), fmt.Errorf("kubeadm %s on node %s: %w\n%s", strings.Join(args, " "), n.Name, err, out)
+		return "", fmt.Errorf("open the log of kubeadm: %w", err)
 	}
-	return string(out), nil
+	defer log.Close()
+	fmt.Fprintf(log, "# kubeadm %s\n", strings.Join(args, " "))
+	var out bytes.Buffer
+	cmd := n.Command(ctx, "kubeadm", args...)
+	cmd.Stdout = io.MultiWriter(&out, log)
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("kubeadm %s on node %s: %w\n%s", strings.Join(args, " "), n.Name, err, out.String())
+	}
+	return out.String(), nil
 }
 
 // remove ends everything of the node.

@@ -56,8 +56,6 @@ kubernetesVersion: ` + programs.KubeAPIServer().Version + `
 imageRepository: ` + registry.LocalName + `
 networking:
   podSubnet: ` + PodCIDR + `
-dns:
-  imageTag: ` + programs.CoreDNS().Version + `
 etcd:
   local:
     extraArgs:

@@ -154,7 +154,7 @@ func ControlPlane() []Peer {
 
 // All lists every peer.
 func All() []Peer {
-	return append([]Peer{Containerd(), ContainerdShim()}, append(ControlPlane(), Kubelet(), MetricsServer())...)
+	return append([]Peer{Containerd(), ContainerdShim()}, append(KubeadmCluster(), Kubelet(), MetricsServer())...)
 }
 
 func kubernetes(name, about string) Peer {

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/polylet/polylet/test/harness/instance"
@@ -106,6 +107,9 @@ func (s *Space) Command(ctx context.Context, name string, args ...string) *exec.
 	argv := slices.Concat(s.Prefix(), []string{"env"}, s.Environment(), []string{name}, args)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = 10 * time.Second
+	// Nothing keeps the namespaces longer than who asked. (The signal comes with the
+	// end of the thread, and threads that nobody has locked stay.)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 

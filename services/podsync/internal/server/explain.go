@@ -36,7 +36,7 @@ type Recent interface {
 // ExplainPod implements PodSyncService.
 func (s *Server) ExplainPod(_ context.Context, req *podsyncv1.ExplainPodRequest) (*podsyncv1.ExplainPodResponse, error) {
 	pod, err := s.find(req.GetPod())
-	if errors.Is(err, rpcerr.ErrNotFound) && s.deps.Explain != nil {
+	if err != nil && !errors.Is(err, rpcerr.ErrInvalid) && s.deps.Explain != nil {
 		return s.explainGone(req.GetPod(), err)
 	}
 	if err != nil {

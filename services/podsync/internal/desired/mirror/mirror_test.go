@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -39,10 +40,28 @@ type bench struct {
 	mu      sync.Mutex
 	node    *v1.Node
 	changed []types.UID
+	// fault hits requests; nil hits none.
+	fault func(fakeapiserver.Request) fakeapiserver.Fault
+}
+
+func (b *bench) setFault(fault func(fakeapiserver.Request) fakeapiserver.Fault) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fault = fault
+}
+
+func (b *bench) faultOf(q fakeapiserver.Request) fakeapiserver.Fault {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fault == nil {
+		return fakeapiserver.Fault{}
+	}
+	return b.fault(q)
 }
 
 func start(t *testing.T, prepare func(b *bench)) *bench {
-	b := &bench{T: t, api: fakeapiserver.New(fakeapiserver.Config{}), health: health.NewTracker(logr.Discard()), node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}}
+	b := &bench{T: t, health: health.NewTracker(logr.Discard()), node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}}
+	b.api = fakeapiserver.New(fakeapiserver.Config{Faults: b.faultOf})
 	b.k = New(Config{NodeName: "n"}, Deps{Client: b.api.Client(), Health: b.health, Node: func(context.Context) (*v1.Node, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -139,6 +158,43 @@ func TestAChangedStaticPodGetsANewMirror(t *testing.T) {
 		}
 		if _, ok := b.k.Mirror("one"); ok {
 			t.Fatal("the old static pod still has a mirror")
+		}
+	})
+}
+
+// TestAMirrorGoesThoughAnApiserverThatHasJustStartedKnowsNothingOfIt: its admission
+// looks into a cache that is not filled yet, and says that there is no such pod.
+func TestAMirrorGoesThoughAnApiserverThatHasJustStartedKnowsNothingOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, nil)
+		b.k.SetStatic(static("one"))
+		synctest.Wait()
+		first := b.mirror().UID
+		b.setFault(func(q fakeapiserver.Request) fakeapiserver.Fault {
+			if q.Verb == "delete" {
+				return fakeapiserver.Fault{Status: http.StatusNotFound}
+			}
+			return fakeapiserver.Fault{}
+		})
+		b.k.RemoveStatic("one")
+		b.k.SetStatic(static("two"))
+		b.k.Ended("one")
+		synctest.Wait()
+		if got := b.mirror(); got == nil || got.UID != first {
+			t.Fatalf("the fault does not hold the mirror: %+v", got)
+		}
+		time.Sleep(10 * time.Second)
+		if n := b.api.Calls()["delete pods"]; n > 10 {
+			t.Errorf("%d deletions in ten seconds", n)
+		}
+		b.setFault(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := b.mirror(); got == nil || got.UID == first || got.Annotations[podutil.AnnotationMirror] != "two" {
+			t.Fatalf("the mirror of the pod before stays: %+v", got)
+		}
+		if m, ok := b.k.Mirror("two"); !ok || m.UID != b.mirror().UID {
+			t.Errorf("Mirror: %v %v", m, ok)
 		}
 	})
 }

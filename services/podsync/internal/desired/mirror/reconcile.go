@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -185,10 +187,30 @@ func (k *Keeper) delete(ctx context.Context, mirror, static *v1.Pod) error {
 		GracePeriodSeconds: &none,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		err = k.stored(ctx, mirror, err)
+	}
+	if err != nil {
 		return fmt.Errorf("delete mirror pod %s (uid %s): %w", klog.KObj(mirror), mirror.UID, err)
 	}
 	klog.FromContext(ctx).Info("Mirror pod deleted", "pod", klog.KObj(mirror), "podUID", mirror.UID, "orphan", static == nil)
+	return nil
+}
+
+// stored is said when a deletion has found no such mirror: an error while it is in
+// the apiserver's store all the same. One that has just started has caches that know
+// nothing yet, and NodeRestriction asks those. Pods of this node are listed since a
+// node may not ask for one that is not there.
+func (k *Keeper) stored(ctx context.Context, mirror *v1.Pod, said error) error {
+	list, err := k.deps.Client.CoreV1().Pods(mirror.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.Set{"spec.nodeName": k.cfg.NodeName, "metadata.name": mirror.Name}.String(),
+	})
+	if err != nil {
+		return fmt.Errorf("it may be there though the apiserver says %q: look: %w", said.Error(), err)
+	}
+	if slices.ContainsFunc(list.Items, func(p v1.Pod) bool { return p.UID == mirror.UID }) {
+		return fmt.Errorf("it is there though the apiserver says: %w", said)
+	}
 	return nil
 }
 

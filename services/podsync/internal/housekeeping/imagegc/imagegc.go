@@ -35,6 +35,7 @@ import (
 
 // Runtime has the images; *cri.Client has it. Its calls must have deadlines.
 type Runtime interface {
+	// ListImages lists the images; its error is an *inventory.Partial when some are missing.
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	// ListContainers lists all containers when uid is empty.
 	ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error)

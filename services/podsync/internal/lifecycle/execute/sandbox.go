@@ -17,6 +17,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/labels"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/security"
 )
 
@@ -41,6 +42,9 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 		return reason.New("CreatePodSandboxError", err)
 	}
 	defer release()
+	if text := labels.LeftOut(t.Pod); text != "" {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "SandboxMetadataLeftOut", text)
+	}
 	id, err := e.deps.Runtime.RunSandbox(ctx, config, handler)
 	if cri.IsNameTaken(err) {
 		return e.adoptSandbox(ctx, t, err)

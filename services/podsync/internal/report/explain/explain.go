@@ -153,11 +153,12 @@ func refine(w podstate.Wait, s timeline.Running) podstate.Wait {
 	return w
 }
 
-// withAttempt adds the newest failed attempt of a probe since the container runs.
+// withAttempt adds the newest failed attempt of a probe since the container runs. What
+// its liveness probe says holds up no container that runs.
 func withAttempt(reason string, line []timeline.Entry, container string) string {
 	for _, e := range slices.Backward(line) {
 		switch {
-		case e.Object != container:
+		case e.Object != container, strings.HasPrefix(e.Detail, "Liveness "):
 		case e.What == timeline.ProbeAttempt:
 			if strings.Contains(reason, " probe fails: ") || strings.Contains(reason, e.Detail) {
 				return reason

@@ -59,6 +59,7 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 				{What: "container runs", Object: "c"},
 				{What: timeline.ProbeAttempt, Object: "c", Detail: "Readiness probe failed: connection refused"},
 				{What: timeline.ProbeAttempt, Object: "d", Detail: "another's"},
+				{What: timeline.ProbeAttempt, Object: "c", Detail: "Liveness probe errored and resulted in unknown state: no such command"},
 			},
 			want: [][3]string{{"probe", "c", "yet: Readiness probe failed: connection refused"}},
 		},

@@ -3,9 +3,12 @@ package status
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -31,10 +34,32 @@ func (w *Writer) Finish(ctx context.Context, pod *v1.Pod) error {
 		GracePeriodSeconds: &none,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
-	if err != nil && !isGone(err) {
+	if apierrors.IsNotFound(err) {
+		err = w.stored(ctx, pod, err)
+	} else if err != nil && isGone(err) {
+		err = nil
+	}
+	if err != nil {
 		return fmt.Errorf("delete pod %s (uid %s): %w", klog.KObj(pod), pod.UID, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod deleted from the apiserver", "pod", klog.KObj(pod), "podUID", pod.UID)
+	return nil
+}
+
+// stored is said when a deletion has found no such object: an error while it is in
+// the apiserver's store all the same. One that has just started has caches that know
+// nothing yet, and NodeRestriction asks those. Pods of this node are listed since a
+// node may not ask for one that is not there.
+func (w *Writer) stored(ctx context.Context, pod *v1.Pod, said error) error {
+	list, err := w.deps.Client.CoreV1().Pods(pod.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.Set{"spec.nodeName": pod.Spec.NodeName, "metadata.name": pod.Name}.String(),
+	})
+	if err != nil {
+		return fmt.Errorf("it may be there though the apiserver says %q: look: %w", said.Error(), err)
+	}
+	if slices.ContainsFunc(list.Items, func(p v1.Pod) bool { return p.UID == pod.UID }) {
+		return fmt.Errorf("it is there though the apiserver says: %w", said)
+	}
 	return nil
 }
 

@@ -61,6 +61,31 @@ func TestAnotherPodOfTheNameIsNeverTouched(t *testing.T) {
 	})
 }
 
+// TestAPodIsNotOverBecauseAnApiserverThatHasJustStartedKnowsNothingOfIt: its
+// admission looks into a cache that is not filled yet. Nobody would delete it later.
+func TestAPodIsNotOverBecauseAnApiserverThatHasJustStartedKnowsNothingOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		empty := true
+		b := start(t, fakeapiserver.Config{Faults: func(r fakeapiserver.Request) fakeapiserver.Fault {
+			if r.Verb == "delete" && empty {
+				return fakeapiserver.Fault{Status: 404}
+			}
+			return fakeapiserver.Fault{}
+		}}, nil)
+		pod := b.create("a")
+		if err := b.w.Finish(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "it is there though") {
+			t.Fatalf("the pod is over though it is there: %v", err)
+		}
+		empty = false
+		if err := b.w.Finish(t.Context(), pod); err != nil || b.api.Pod("default", "a") != nil {
+			t.Fatalf("the pod is there: %v", err)
+		}
+		if err := b.w.Finish(t.Context(), pod); err != nil {
+			t.Errorf("a pod that is really gone: %v", err)
+		}
+	})
+}
+
 func TestFinishGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fakeapiserver.Config{}, nil)

@@ -16,8 +16,15 @@ type Runtime struct {
 	*cri.Client
 	// PodsDir and PodLogsDir have a directory of each pod; see OnDisk.
 	PodsDir, PodLogsDir string
+	// Images lists the images.
+	Images *Images
 	// Spec is a pod that is known; nil when it is not.
 	Spec func(uid types.UID) *v1.Pod
+}
+
+// ListImages lists the images; its error is a *Partial when some are missing.
+func (r Runtime) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	return r.Images.List(ctx)
 }
 
 // ListContainers lists those of one pod, or all when uid is empty.

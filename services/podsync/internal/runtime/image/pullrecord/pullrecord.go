@@ -32,6 +32,15 @@ import (
 // adds to a record: namespaces that come and go must not fill it without end.
 const mostGrants = 100
 
+// mostNames bounds the names, without tag or digest, of one image of which a record
+// says who may use it, and mostPulledWith the secrets, and service accounts, that have
+// pulled it by one name: whoever makes pods may give one image names without end. What
+// is left out is pulled again before it is used.
+const (
+	mostNames      = 256
+	mostPulledWith = 1000
+)
+
 // Config of a Ledger.
 type Config struct {
 	// RootDir is the node agent's root; the files lie below image_manager.
@@ -173,6 +182,9 @@ func (l *Ledger) end(image string, noted bool) error {
 func (l *Ledger) add(image, ref string, by Grant) error {
 	defer l.turn(l.pulled, ref)()
 	rec, err := l.read(ref)
+	if unread(err) {
+		return err
+	}
 	if err != nil || rec == nil { // a damaged record is replaced by a fresh one
 		rec = &kubeletv1beta1.ImagePulledRecord{ImageRef: ref}
 	}
@@ -185,7 +197,8 @@ func (l *Ledger) add(image, ref string, by Grant) error {
 	if had && equal(old, merged) {
 		return nil
 	}
-	rec.CredentialMapping[name] = merged
+	rec.CredentialMapping[name] = bound(merged, by)
+	leaveOut(rec.CredentialMapping, name)
 	rec.TypeMeta, rec.LastUpdatedTime = typeMeta(kindPulled), metav1.Now()
 	return l.write(l.pulled, ref, rec)
 }
@@ -248,6 +261,20 @@ func (l *Ledger) exempt(image string, ours bool) bool {
 func (l *Ledger) intended(image string) bool {
 	_, err := os.Lstat(file(l.pulling, image))
 	return !errors.Is(err, fs.ErrNotExist) // what cannot be looked at counts as there
+}
+
+// Refs are the references of the images that there are records of; records that cannot
+// be read are left out.
+func (l *Ledger) Refs() ([]string, error) {
+	records, err := list[kubeletv1beta1.ImagePulledRecord](l.pulled, kindPulled)
+	if len(records) == 0 && err != nil {
+		return nil, err
+	}
+	refs := make([]string, 0, len(records))
+	for i := range records {
+		refs = append(refs, records[i].ImageRef)
+	}
+	return refs, nil
 }
 
 // Count is how many intents and records are on the disk.

@@ -148,6 +148,9 @@ func (l *Ledger) mendOne(path, ref string) error {
 	if cause == nil || errors.Is(cause, fs.ErrNotExist) {
 		return nil
 	}
+	if unread(cause) {
+		return fmt.Errorf("the record of an image's pull cannot be read now, and stays: %w", cause)
+	}
 	aside := fsatomic.AsideOf(path)
 	var err error
 	if ref != "" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 )
 
 // Outcome is how an action ended.
@@ -96,7 +97,7 @@ func (s *State) fail(o Outcome) Noted {
 	before := s.Failures[a.Key]
 	f = f.After(before, a)
 	s.Failures[a.Key] = f
-	return Noted{Failure: f, News: before.Count == 0 || before.Message != f.Message}
+	return Noted{Failure: f, News: before.Count == 0 || !reason.Alike(before.Message, f.Message)}
 }
 
 // forgetImages lets the images of a container and of image volumes be looked

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 )
 
 // Volumes is how the pod's volumes stand, each by itself. The zero value is
@@ -82,7 +83,7 @@ func (v *Volumes) Stand(names []string) {
 // fail notes that a volume could not be set up; what is there of it stays.
 func (v *Volumes) fail(name string, f Failure) (news bool) {
 	e := v.Of[name]
-	news = e.Failure.Count == 0 || e.Failure.Message != f.Message
+	news = e.Failure.Count == 0 || !reason.Alike(e.Failure.Message, f.Message)
 	f.Count = e.Failure.Count + 1
 	e.Failure = f
 	v.Of[name] = e

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -166,6 +168,8 @@ func exitAdvice(c *podstate.Container) string {
 	switch {
 	case c.Reason == "OOMKilled":
 		return "it used more memory than its limit: raise resources.limits.memory or find what it needs it for"
+	case c.Reason == "StartError" || c.Reason == "ContainerCannotRun":
+		return "it never ran, so there are no last words: " + startAdvice(Failure{Message: c.Message})
 	case c.ExitCode == 0:
 		return "it ends by itself: a container of a pod with restartPolicy Always should keep running"
 	case c.ExitCode == 126 || c.ExitCode == 127:
@@ -193,7 +197,30 @@ func (p *planner) waitProbe(v *view) {
 		p.wait("probe", v.spec.Name, "the container is not ready yet", probeAdvice, time.Time{})
 		return
 	}
-	p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe (%s) has not succeeded yet", t, handlerOf(probe)), probeAdvice, time.Time{})
+	advice := probeAdvice
+	if port := unnamed(v.spec, probe); port != "" {
+		advice = fmt.Sprintf("mend the probe's port, or name one of the container's ports so: none is called %q, and the probe cannot be run", port)
+	}
+	p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe (%s) has not succeeded yet", t, handlerOf(probe)), advice, time.Time{})
+}
+
+// unnamed is the name of the port that a probe goes to, when the container has none of
+// that name; "" when it has, or when the port is a number.
+func unnamed(c *v1.Container, probe *v1.Probe) string {
+	var port intstr.IntOrString
+	switch h := probe.ProbeHandler; {
+	case h.HTTPGet != nil:
+		port = h.HTTPGet.Port
+	case h.TCPSocket != nil:
+		port = h.TCPSocket.Port
+	}
+	if port.Type != intstr.String || slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.Name == port.StrVal }) {
+		return ""
+	}
+	if _, err := strconv.Atoi(port.StrVal); err == nil {
+		return ""
+	}
+	return port.StrVal
 }
 
 const probeAdvice = "check what the container answers to its probe; polylet probes shows each probe and its last attempt"

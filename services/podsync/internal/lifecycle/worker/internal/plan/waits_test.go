@@ -180,6 +180,26 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			state: running(func(*world) {}),
 			kind:  "probe", object: "a", reason: "readiness probe (HTTP GET /ok on port 80) has not succeeded", advice: "polylet probes",
 		},
+		"a probe of a port that the container does not name": {
+			pod: func() *v1.Pod {
+				p := withReadiness(testPod(v1.RestartPolicyAlways, "a"))
+				p.Spec.Containers[0].ReadinessProbe.HTTPGet.Port = intstr.FromString("web")
+				p.Spec.Containers[0].Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 80}}
+				return p
+			}(),
+			state: running(func(*world) {}),
+			kind:  "probe", object: "a", reason: "on port web) has not succeeded", advice: `none is called "web"`,
+		},
+		"a probe of a port by its name": {
+			pod: func() *v1.Pod {
+				p := withReadiness(testPod(v1.RestartPolicyAlways, "a"))
+				p.Spec.Containers[0].ReadinessProbe.HTTPGet.Port = intstr.FromString("http")
+				p.Spec.Containers[0].Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 80}}
+				return p
+			}(),
+			state: running(func(*world) {}),
+			kind:  "probe", object: "a", reason: "on port http) has not succeeded", advice: "what the container answers",
+		},
 		"a probe that fails": {
 			pod: withReadiness(testPod(v1.RestartPolicyAlways, "a")),
 			state: running(func(w *world) {
