@@ -160,7 +160,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.makeDirs(); err != nil {
 		return err
 	}
-	s.shareRoot(logr.FromContextOrDiscard(ctx)) // before anything below it is open
+	s.shareRoot(klog.FromContext(ctx)) // before anything below it is open
 	for _, load := range s.loads {
 		load(klog.FromContext(ctx))
 	}

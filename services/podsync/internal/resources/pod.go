@@ -112,11 +112,10 @@ func HugePages(pod *v1.Pod, c *v1.Container) map[string]uint64 {
 
 // each calls f with the pod's init and regular containers.
 func each(pod *v1.Pod, f func(*v1.Container)) {
-	for i := range pod.Spec.InitContainers {
-		f(&pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		f(&pod.Spec.Containers[i])
+	for kind, c := range podutil.Containers(pod) {
+		if kind != podutil.Ephemeral {
+			f(c)
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package objects
 
 import (
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // References are the objects that a pod's spec names: from its volumes, its
@@ -17,14 +19,8 @@ func References(pod *v1.Pod) map[Key]struct{} {
 	for i := range pod.Spec.Volumes {
 		refs.volume(&pod.Spec.Volumes[i])
 	}
-	for i := range pod.Spec.InitContainers {
-		refs.environment(pod.Spec.InitContainers[i].EnvFrom, pod.Spec.InitContainers[i].Env)
-	}
-	for i := range pod.Spec.Containers {
-		refs.environment(pod.Spec.Containers[i].EnvFrom, pod.Spec.Containers[i].Env)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		refs.environment(pod.Spec.EphemeralContainers[i].EnvFrom, pod.Spec.EphemeralContainers[i].Env)
+	for _, c := range podutil.Containers(pod) {
+		refs.environment(c.EnvFrom, c.Env)
 	}
 	return refs.keys
 }

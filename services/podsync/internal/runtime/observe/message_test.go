@@ -3,11 +3,15 @@ package observe
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
@@ -116,5 +120,38 @@ func TestWithoutDirectoriesNoMessageIsRead(t *testing.T) {
 	}
 	if got := (messages{}).of(st); got != "the runtime's" {
 		t.Errorf("message %q", got)
+	}
+}
+
+func TestTheEndOfTheTerminationMessageIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{})
+		time.Sleep(2 * time.Second)
+		_, c := r.start("u", map[string]string{cri.AnnotationTerminationMessagePath: "/dev/termination-log"})
+		_ = r.rt.Exit(c, 1, "")
+		synctest.Wait()
+		if got := r.sink.get("u").Containers[0].Message; len(got) != 4096 || !strings.HasSuffix(got, "xbye") {
+			t.Errorf("message of %d bytes", len(got))
+		}
+	})
+}
+
+func TestLogLinesAsTerminationMessage(t *testing.T) {
+	line := "2026-11-20T12:00:00.0Z stderr "
+	for _, tc := range []struct{ name, log, want string }{
+		{"lines", line + "F one\n" + line + "F two\n", "one\ntwo\n"},
+		{"a long line in parts", line + "P on\n" + line + "F e\n", "one\n"},
+		{"cut at the beginning", "0Z stderr\n" + line + "F two\n", "two\n"},
+		{"empty", "", ""},
+	} {
+		if got := lastLines([]byte(tc.log)); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+	if got := lastLines([]byte(strings.Repeat(line+"F x\n", 200))); strings.Count(got, "\n") != maxLogLines {
+		t.Errorf("%d lines", strings.Count(got, "\n"))
+	}
+	if got := lastLines([]byte(line + "F " + strings.Repeat("y", 9999) + "\n")); len(got) != maxLogBytes {
+		t.Errorf("%d bytes", len(got))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
 )
 
@@ -110,14 +111,8 @@ func commonUser(pod *v1.Pod) *int64 {
 			user = mine
 		}
 	}
-	for i := range pod.Spec.InitContainers {
-		look(pod.Spec.InitContainers[i].SecurityContext)
-	}
-	for i := range pod.Spec.Containers {
-		look(pod.Spec.Containers[i].SecurityContext)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		look(pod.Spec.EphemeralContainers[i].SecurityContext)
+	for _, c := range podutil.Containers(pod) {
+		look(c.SecurityContext)
 	}
 	if !same {
 		return nil

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+)
+
+func TestTheRuntimeIsDescribed(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.state = RuntimeState{
+			Version: &runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "2"},
+			Status: &runtimeapi.StatusResponse{
+				Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Reason: "NetworkPluginNotReady", Message: "cni"}}},
+				RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "runc", Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}}, {}},
+			},
+		}
+		resp, err := r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{})
+		if err != nil || !resp.GetRuntimeReady() || resp.GetNetworkReady() || resp.GetNetworkMessage() != "reason:NetworkPluginNotReady message:cni" {
+			t.Fatalf("response %v, error %v", resp, err)
+		}
+		// nodestatus knows by "reason:" that this is the runtime's own word.
+		r.state.Status.Status.Conditions[0] = &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Reason: "Booting", Message: "wait"}
+		if resp, err = r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || resp.GetRuntimeReady() || resp.GetRuntimeMessage() != "reason:Booting message:wait" {
+			t.Fatalf("response %v, error %v", resp, err)
+		}
+		r.state.Status.Status.Conditions = nil
+		if resp, err = r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || resp.GetRuntimeReady() || resp.GetRuntimeMessage() != "reason:NotReported message:the runtime's status has no condition RuntimeReady" {
+			t.Fatalf("response %v, error %v", resp, err)
+		}
+		if h := resp.GetHandlers(); len(h) != 2 || h[0].GetName() != "" || !h[1].GetUserNamespaces() {
+			t.Fatalf("handlers %v", h)
+		}
+		r.state.Err = errors.New("connection refused")
+		if resp, err = r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || resp.GetRuntimeReady() || !strings.Contains(resp.GetRuntimeMessage(), "connection refused") {
+			t.Fatalf("response %v, error %v", resp, err)
+		}
+		images, err := r.client.ListImages(t.Context(), &podsyncv1.ListImagesRequest{})
+		if err != nil || images.GetImages()[0].GetId() != "big" || len(images.GetImages()[1].GetRepoTags()) != mostImageNames {
+			t.Fatalf("images %v, error %v", images, err)
+		}
+		usage, err := r.client.ListFilesystemUsage(t.Context(), &podsyncv1.ListFilesystemUsageRequest{})
+		if err != nil || len(usage.GetWritableLayers()) != 1 || usage.GetWritableLayers()[0].GetUsage().GetUsedBytes() != 42 || usage.GetImageFilesystems()[0].GetMountpoint() != "/m" || usage.GetSandboxImage() != "pause:3" {
+			t.Fatalf("usage %v, error %v", usage, err)
+		}
+		running, err := r.client.ListRuntimePods(t.Context(), &podsyncv1.ListRuntimePodsRequest{})
+		if err != nil || len(running.GetPods()) != 0 {
+			t.Fatalf("running %v, error %v", running, err)
+		}
+	})
+}
