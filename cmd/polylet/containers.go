@@ -41,6 +41,9 @@ func (p *podsyncPeer) find(ctx context.Context, text string) (*v1.Pod, error) {
 	if found != nil {
 		return found, nil
 	}
+	if _, waits := p.unheard(ctx, pods); waits {
+		return nil, notKnownYet(ref)
+	}
 	return nil, noSuchPod(ref, elsewhere)
 }
 

@@ -81,6 +81,8 @@ func showExplanation(out io.Writer, resp *podsyncv1.ExplainPodResponse, now time
 
 func state(resp *podsyncv1.ExplainPodResponse, now time.Time) string {
 	switch {
+	case resp.GetGoneTime() != nil && len(resp.GetWaits()) > 0:
+		return "nothing of it is left on the node since " + age(stamp(resp.GetGoneTime()), now)
 	case resp.GetGoneTime() != nil:
 		return "gone since " + age(stamp(resp.GetGoneTime()), now)
 	case resp.GetPhase() == "":

@@ -30,16 +30,16 @@ func TestTheNodeDeclaresWhatItsGatesLeaveOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := nodestatusConfig(loaded).DeclaredFeatures; !slices.Equal(got, want) || !slices.Equal(podsync.DeclaredFeatures, want) || (podsync.DeclaredFeatures == nil) != (want == nil) {
-			t.Errorf("%q: the Node says %v, podsync asks for %v, want %v", gates, got, podsync.DeclaredFeatures, want)
+		if got := nodestatusConfig(loaded).DeclaredFeatures; !slices.Equal(got, want) || !slices.Equal(podsync.Admission.DeclaredFeatures, want) || (podsync.Admission.DeclaredFeatures == nil) != (want == nil) {
+			t.Errorf("%q: the Node says %v, podsync asks for %v, want %v", gates, got, podsync.Admission.DeclaredFeatures, want)
 		}
 	}
 }
 
 func TestWhatIsNoAddressIsNoNameServer(t *testing.T) {
 	cfg, err := podsyncConfig(loadedWith(t, "--cluster-dns=10.96.0.10,dns.example,fd00::a"))
-	if err != nil || !slices.Equal(cfg.ClusterDNS, []string{"10.96.0.10", "fd00::a"}) {
-		t.Errorf("name servers %v, %v", cfg.ClusterDNS, err)
+	if err != nil || !slices.Equal(cfg.Network.ClusterDNS, []string{"10.96.0.10", "fd00::a"}) {
+		t.Errorf("name servers %v, %v", cfg.Network.ClusterDNS, err)
 	}
 }
 
@@ -52,19 +52,19 @@ func TestWebSocketsAreHandedOnWhenTheirGateIsOff(t *testing.T) {
 }
 
 func TestTheGatesOfAPodsFieldsReachPodsync(t *testing.T) {
-	for gates, want := range map[string][4]bool{ // EnvFiles, HostnameOverride, ContainerStopSignals and the condition are off
-		"":                          {false, false, true, false}, // the defaults of the release
-		"EnvFiles=false":            {true, false, true, false},
-		"HostnameOverride=false":    {false, true, true, false},
-		"ContainerStopSignals=true": {false, false, false, false},
-		"PodReadyToStartContainersCondition=false": {false, false, true, true},
+	for gates, want := range map[string][4]bool{ // EnvFiles, HostnameOverride, ContainerStopSignals and the condition
+		"":                          {true, true, false, true}, // the defaults of the release
+		"EnvFiles=false":            {false, true, false, true},
+		"HostnameOverride=false":    {true, false, false, true},
+		"ContainerStopSignals=true": {true, true, true, true},
+		"PodReadyToStartContainersCondition=false": {true, true, false, false},
 	} {
 		c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := [4]bool{c.NoEnvFiles, c.NoHostnameOverride, c.NoStopSignals, c.NoReadyToStart}; got != want {
-			t.Errorf("%q: off are %v, want %v", gates, got, want)
+		if got := [4]bool{c.Pods.EnvFiles, c.Pods.HostnameOverride, c.Pods.StopSignals, c.Pods.ReadyToStart}; got != want {
+			t.Errorf("%q: on are %v, want %v", gates, got, want)
 		}
 	}
 }

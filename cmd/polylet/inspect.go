@@ -6,10 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
@@ -50,15 +55,49 @@ func inspectCommand(use, short string, args cobra.PositionalArgs, ask func(cmd *
 // dial connects to a service, with a clear error when nothing is there.
 func dial(dir, service string) (*grpc.ClientConn, error) {
 	path := uds.Path(dir, service)
-	switch _, err := os.Stat(path); {
+	_, err := os.Stat(path)
+	if err == nil {
+		err = unix.Access(path, unix.W_OK) // what connecting asks for
+	}
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("no socket %s: start the node (polylet run, or systemctl start polylet-%s.socket), or pass --socket-dir; if it runs, its sockets were removed: restart it (polylet run, or systemctl restart polylet-%s.socket polylet-%s.service)", path, service, service, service)
+		return nil, fmt.Errorf("no socket %s: start the node (polylet run, or systemctl start polylet-%s.socket), or pass --socket-dir; if it runs, its sockets were removed: polylet run makes them anew within a minute, systemd when it is told to (systemctl restart polylet-%s.socket polylet-%s.service)", path, service, service, service)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%s may not be opened: become root or a member of group polylet", path)
+		return nil, &noAccess{path: path, group: groupOf(filepath.Dir(path))}
 	case err != nil:
 		return nil, err
 	}
 	return rpc.DialServer(path, func(uid uint32) bool { return mayServe(service, uid) })
+}
+
+// noAccess says that a socket may not be opened by who asks: whether anybody serves
+// it nobody knows.
+type noAccess struct{ path, group string }
+
+// Error implements error.
+func (n *noAccess) Error() string {
+	return fmt.Sprintf("%s may not be opened: become root or a member of group %s (usermod -aG %s <user>, then log in anew)", n.path, n.group, n.group)
+}
+
+// usualGroup is the group that an installation makes for the sockets.
+const usualGroup = "polylet"
+
+// groupOf names the group that may reach a socket: that of its directory, or the one
+// that the installation makes.
+func groupOf(dir string) string {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return usualGroup
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || st.Gid == 0 {
+		return usualGroup
+	}
+	group, err := user.LookupGroupId(strconv.Itoa(int(st.Gid)))
+	if err != nil {
+		return strconv.Itoa(int(st.Gid))
+	}
+	return group.Name
 }
 
 // mayServe says, to a person, whether a service may run as a user: its own, or

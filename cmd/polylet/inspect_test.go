@@ -2,7 +2,12 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
@@ -18,6 +24,7 @@ import (
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/uds"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -47,6 +54,56 @@ func TestStatusShowsWhoIsDownAndWhatTheOthersWaitFor(t *testing.T) {
 	has(t, out.String(), "stats up 42 v9 90s 3.0 MiB podsync", "probes down", "stats waits for podsync since 60m: no socket", "probes: is away", "memory of all (PSS): 3.0 MiB")
 	if err := showStatus(&out, []serviceState{{name: "stats", info: up}}, now); err != nil {
 		t.Errorf("waiting is not a failure: %v", err)
+	}
+}
+
+// Whether a service is up nobody knows who may not open its socket.
+func TestStatusSaysHowToGetInWhoMayNot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to be somebody else")
+	}
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} { // the way there is open to all
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, mode := range map[string]os.FileMode{uds.Path(filepath.Join(dir, "closed"), "stats"): 0o750, uds.Path(filepath.Join(dir, "open"), "stats"): 0o755} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := errors.Join(os.Chmod(path, 0o660), os.Chown(path, 0, 4242), os.Chown(filepath.Dir(path), 0, 4242), os.Chmod(filepath.Dir(path), mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"closed", "open"} {
+		var state serviceState
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // for good: the thread ends with who it has become
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+				t.Error(errno)
+				return
+			}
+			state = askOne(t.Context(), filepath.Join(dir, name), "stats")
+		}()
+		<-done
+		var out strings.Builder
+		err := showStatus(&out, []serviceState{state, {name: "probes", err: errDown}}, now)
+		if err == nil || err.Error() != "not running: probes; may not be asked by this user: stats" {
+			t.Errorf("%s: err = %v", name, err)
+		}
+		has(t, out.String(), "stats no access", "become root or a member of group 4242 (usermod -aG 4242", "probes down")
+		document, err := statusDocument([]serviceState{state})()
+		if err != nil || !strings.Contains(string(document), `"noAccess":true`) {
+			t.Errorf("%s: %s, %v", name, document, err)
+		}
 	}
 }
 
@@ -186,5 +243,5 @@ func TestAServiceThatDoesNotAnswerIsSaidToHaveALog(t *testing.T) {
 // A node whose sockets somebody has removed runs, and starting it would not help.
 func TestASocketThatIsGoneIsSaidToHaveBeenRemovedPerhaps(t *testing.T) {
 	_, err := dial(t.TempDir(), "podsync")
-	has(t, fmt.Sprint(err), "podsync.sock", "start the node", "--socket-dir", "its sockets were removed: restart it")
+	has(t, fmt.Sprint(err), "podsync.sock", "start the node", "--socket-dir", "its sockets were removed: polylet run makes them anew", "systemctl restart polylet-podsync.socket polylet-podsync.service")
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,7 @@ func newRootCommand() *cobra.Command {
 	}
 	const services, node = "services", "node"
 	root.AddGroup(
-		&cobra.Group{ID: services, Title: "Services (each takes the kubelet's flags):"},
+		&cobra.Group{ID: services, Title: "A service (each takes the kubelet's flags):"},
 		&cobra.Group{ID: node, Title: "A node, and what it does:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
@@ -40,7 +41,12 @@ func newRootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(services, serviceCommands()...)
+	add(services, newServeCommand(syscall.Exec))
+	// Whoever starts the services by their names alone goes on doing so.
+	for _, c := range serviceCommands() {
+		c.Hidden = c.Name() != "probes" // which is a question, too
+		add(node, c)
+	}
 	add(node, newRunCommand(), newStatusCommand(), newPodsCommand(), newExplainCommand(), newTopCommand(),
 		newLogsCommand(), newExecCommand(), newConfigCommand(), newManifestCommand(), newHandoutCommand(), newVersionCommand())
 	root.AddCommand(newLaunchCommand())

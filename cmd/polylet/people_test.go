@@ -175,6 +175,9 @@ func TestProbesIsForAPersonUnlessAServiceIsStarted(t *testing.T) {
 		{"--socket-dir", "", true},
 		{"kube-system/dns --socket-dir=/x", "", true},
 		{"list", "INVOCATION_ID", true},
+		{"--help", "", true},
+		{"--help", servesVariable, false},
+		{"", servesVariable, false},
 	} {
 		env := func(name string) string {
 			if name == c.env {

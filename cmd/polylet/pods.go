@@ -30,6 +30,9 @@ func newPodsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if names, waits := p.unheard(cmd.Context(), pods); waits {
+				defer fmt.Fprintln(cmd.ErrOrStderr(), unheardNote(names))
+			}
 			if done, err := structured(cmd, podList(pods)); done {
 				return err
 			}

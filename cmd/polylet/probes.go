@@ -13,10 +13,12 @@ import (
 	"github.com/polylet/polylet/services/probes"
 )
 
-// newProbesCommand is `polylet probes`: it runs the containers' probes. It
-// takes the kubelet's flags, of which it needs the sockets and the logging.
+// newProbesCommand is `polylet probes`: it shows a person the containers' probes, and
+// runs them as a service, see asksAboutProbes. That takes the kubelet's flags, of
+// which it needs the sockets and the logging.
 func newProbesCommand() *cobra.Command {
-	cmd := serviceCommand("probes", "Run liveness, readiness and startup probes; for a person: show them", runProbes)
+	cmd := serviceCommand("probes", "Run liveness, readiness and startup probes", runProbes)
+	cmd.Short = "Show each probe and how its last attempt went; polylet serve probes runs them"
 	serve := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !asksAboutProbes(args, os.Getenv) {
@@ -35,19 +37,19 @@ func newProbesCommand() *cobra.Command {
 
 // asksAboutProbes says whether `polylet probes` comes from a person who wants
 // to see the probes. Who starts the service gives it flags of the kubelet, or is
-// systemd or polylet run, which leave their marks in the environment.
+// systemd, polylet run or polylet serve, which leave their marks in the environment.
 func asksAboutProbes(args []string, env func(string) string) bool {
 	for len(args) > 0 {
 		switch arg := args[0]; {
 		case arg == "--socket-dir": // both have it
 			args = args[min(2, len(args)):]
-		case strings.HasPrefix(arg, "--socket-dir="):
+		case strings.HasPrefix(arg, "--socket-dir="), arg == "--help", arg == "-h":
 			args = args[1:]
 		default:
 			return arg != "" && (!strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "-o") || strings.HasPrefix(arg, "--output"))
 		}
 	}
-	return env("NOTIFY_SOCKET") == "" && env("LISTEN_FDS") == "" && env("INVOCATION_ID") == ""
+	return env(servesVariable) == "" && env("NOTIFY_SOCKET") == "" && env("LISTEN_FDS") == "" && env("INVOCATION_ID") == ""
 }
 
 func runProbes(ctx context.Context, loaded *kubeletconfig.Loaded) error {

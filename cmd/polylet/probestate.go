@@ -28,6 +28,10 @@ func newProbeStatesCommand() *cobra.Command {
 			}
 			return showProbes(cmd.OutOrStdout(), resp.GetProbes(), time.Now())
 		})
+	cmd.Long = `Show each probe and how its last attempt went.
+
+"polylet serve probes" runs the service that makes the attempts; so does "polylet probes" when it has flags of the
+kubelet, or when systemd or polylet run starts it.`
 	cmd.ValidArgsFunction = completePods
 	outputFlag(cmd)
 	return cmd

@@ -34,7 +34,7 @@ func TestWhatIsReservedIsKeptFromPodsAndEnforcedWhereAskedFor(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &kubeletv1beta1.KubeletConfiguration{KubeReserved: kube, SystemReserved: system}
 			tc.edit(c)
-			var out podsyncservice.Config
+			var out podsyncservice.CgroupsConfig
 			if err := reservations(&out, c); err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +43,7 @@ func TestWhatIsReservedIsKeptFromPodsAndEnforcedWhereAskedFor(t *testing.T) {
 			}
 		})
 	}
-	if err := reservations(&podsyncservice.Config{}, &kubeletv1beta1.KubeletConfiguration{ReservedSystemCPUs: "x"}); err == nil {
+	if err := reservations(&podsyncservice.CgroupsConfig{}, &kubeletv1beta1.KubeletConfiguration{ReservedSystemCPUs: "x"}); err == nil {
 		t.Error("a list of processors that is none was taken")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
-	"github.com/polylet/polylet/internal/backoff"
 	polyletdaemon "github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/supervise"
@@ -94,6 +92,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	go polyletdaemon.LeanMemory(ctx, polyletdaemon.LeanGCPercent)
 	go node.credentials.follow(ctx)
+	go node.roots.follow(ctx)
 	supervisor := supervise.New(supervise.Config{
 		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log, Watchdog: time.Minute,
 	}, children)
@@ -125,10 +124,10 @@ type nodeRun struct {
 	log         klog.Logger
 	gid         string
 	services    []string
-	sockets     map[string]supervise.Socket
-	listeners   []net.Listener
+	sockets     map[string]*nodeSocket
 	copies      []string
 	credentials *credentials
+	roots       *rootsPart
 }
 
 // prepare makes the socket directory and opens the sockets.
@@ -141,37 +140,15 @@ func (n *nodeRun) prepare() error {
 	if err := ownSocketDir(dir, gid); err != nil {
 		return fmt.Errorf("--socket-dir: %w", err)
 	}
-	n.sockets = map[string]supervise.Socket{}
+	n.sockets = map[string]*nodeSocket{}
 	for _, service := range n.services {
-		if err := n.open(service); err != nil {
+		s := &nodeSocket{service: service, path: uds.Path(dir, service), group: n.gid, gid: gid, log: n.log}
+		if err := s.open(); err != nil {
 			return err
 		}
+		n.sockets[service] = s
 	}
 	return nil
-}
-
-// open listens for a service. A supervisor that was killed leaves children
-// that die with it, but not at the same instant.
-func (n *nodeRun) open(service string) error {
-	path := uds.Path(n.loaded.Flags.SocketDir, service)
-	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: 500 * time.Millisecond})
-	deadline := time.Now().Add(takeOver)
-	for {
-		l, err := uds.Listen(path, n.gid)
-		if err == nil {
-			n.listeners = append(n.listeners, l)
-			file, err := l.(*net.UnixListener).File()
-			if err != nil {
-				return fmt.Errorf("pass socket %s on: %w", path, err)
-			}
-			n.sockets[service] = supervise.Socket{Name: service, File: file}
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(retry.Next())
-	}
 }
 
 // close removes the sockets and the copies of keys and configuration.
@@ -182,10 +159,7 @@ func (n *nodeRun) close() {
 		}
 	}
 	for _, s := range n.sockets {
-		_ = s.File.Close()
-	}
-	for _, l := range n.listeners {
-		_ = l.Close() // removes the socket
+		s.close()
 	}
 }
 
@@ -199,6 +173,8 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.roots = newRootsPart(n.loaded, identities["nodestatus"], n.log)
+	n.roots.prepare()
 	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), identities["gateway"])
 	var children []supervise.Child
 	for _, service := range n.services {
@@ -207,7 +183,7 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 			n.copies = append(n.copies, n.copyDir(service))
 		}
 		children = append(children, supervise.Child{
-			Name: service, Identity: identity, Sockets: []supervise.Socket{n.sockets[service]},
+			Name: service, Identity: identity, Sockets: n.sockets[service].current,
 			PlainLog: n.loaded.Config.Logging.Format == "json",
 			Args:     func() ([]string, error) { return n.argsOf(ctx, service, identity) },
 		})

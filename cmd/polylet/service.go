@@ -17,6 +17,9 @@ import (
 	podsyncservice "github.com/polylet/polylet/services/podsync"
 )
 
+// servesAnnotation is what a command does as a service.
+const servesAnnotation = "serves"
+
 // serviceCommand is the command of one of the five processes. Its arguments are
 // the kubelet's flags, which kubeletconfig parses; run gets what they mean and
 // the context that ends with the first signal. newXCommand in X.go calls it.
@@ -24,6 +27,7 @@ func serviceCommand(name, short string, run func(context.Context, *kubeletconfig
 	return &cobra.Command{
 		Use:                name + " [kubelet flags]",
 		Short:              short,
+		Annotations:        map[string]string{servesAnnotation: short},
 		DisableFlagParsing: true,
 		SilenceUsage:       true,
 		SilenceErrors:      true,

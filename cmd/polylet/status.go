@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,6 +38,7 @@ func statusDocument(states []serviceState) func() ([]byte, error) {
 		type document struct {
 			Service  string          `json:"service"`
 			Up       bool            `json:"up"`
+			NoAccess bool            `json:"noAccess,omitempty"` // whether it is up is not known
 			Error    string          `json:"error,omitempty"`
 			PSSBytes uint64          `json:"pssBytes,omitempty"`
 			Info     json.RawMessage `json:"info,omitempty"`
@@ -45,7 +47,8 @@ func statusDocument(states []serviceState) func() ([]byte, error) {
 		for _, s := range states {
 			d := document{Service: s.name, Up: s.err == nil, PSSBytes: s.pssBytes}
 			if s.err != nil {
-				d.Error = s.err.Error()
+				no := (*noAccess)(nil)
+				d.NoAccess, d.Error = errors.As(s.err, &no), s.err.Error()
 			} else {
 				raw, err := protojson.Marshal(s.info)
 				if err != nil {
@@ -104,8 +107,14 @@ func showStatus(out io.Writer, states []serviceState, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SERVICE\tSTATE\tPID\tVERSION\tUP\tMEMORY\tWAITS FOR")
 	var total uint64
-	var reasons, down []string
+	var reasons, down, closed []string
 	for _, s := range states {
+		if no := (*noAccess)(nil); errors.As(s.err, &no) {
+			closed = append(closed, s.name)
+			reasons = append(reasons, fmt.Sprintf("%s: %s", s.name, oneLine(no.Error())))
+			fmt.Fprintf(w, "%s\tno access\t-\t-\t-\t-\t-\n", s.name)
+			continue
+		}
 		if s.err != nil {
 			down = append(down, s.name)
 			reasons = append(reasons, fmt.Sprintf("%s: %s", s.name, oneLine(s.err.Error())))
@@ -138,8 +147,15 @@ func showStatus(out io.Writer, states []serviceState, now time.Time) error {
 	for _, reason := range reasons {
 		fmt.Fprintln(out, reason)
 	}
+	var failed []string
 	if len(down) > 0 {
-		return fmt.Errorf("not running: %s", strings.Join(down, ", "))
+		failed = append(failed, "not running: "+strings.Join(down, ", "))
+	}
+	if len(closed) > 0 {
+		failed = append(failed, "may not be asked by this user: "+strings.Join(closed, ", "))
+	}
+	if len(failed) > 0 {
+		return errors.New(strings.Join(failed, "; "))
 	}
 	return nil
 }

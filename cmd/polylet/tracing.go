@@ -12,7 +12,7 @@ import (
 // configuration has tracing.
 func addTracing(out *podsyncservice.Config, t *tracingapi.TracingConfiguration) {
 	if cfg := tracingOf(t); cfg != nil {
-		out.TraceEndpoint, out.TraceSamplingPerMillion = &cfg.Endpoint, cfg.SamplingRatePerMillion
+		out.Tracing = &podsyncservice.TracingConfig{Endpoint: cfg.Endpoint, SamplingPerMillion: cfg.SamplingRatePerMillion}
 	}
 }
 

@@ -116,8 +116,19 @@ func (c *common) operates(peer uds.Peer) bool {
 	return peer.UID == 0 || known && peer.UID == gateway
 }
 
+// mostVerbose is the verbosity that others than root may set: above it, libraries
+// log what they send and get, which may be anything.
+const mostVerbose = 7
+
+// mayLogAll says whether the caller may set any verbosity.
+func mayLogAll(peer uds.Peer, known bool) bool { return known && peer.UID == 0 }
+
 // SetLogLevel implements CommonService.
-func (c *common) SetLogLevel(_ context.Context, req *commonv1.SetLogLevelRequest) (*commonv1.SetLogLevelResponse, error) {
+func (c *common) SetLogLevel(ctx context.Context, req *commonv1.SetLogLevelRequest) (*commonv1.SetLogLevelResponse, error) {
+	if req.GetVerbosity() > mostVerbose && !mayLogAll(uds.PeerFrom(ctx)) {
+		return nil, fmt.Errorf("set log verbosity %d: %w: above %d only root may, as its libraries then log what they send and get; as root, call polylet.common.v1.CommonService/SetLogLevel on the service's socket, or start it with -v=%d",
+			req.GetVerbosity(), rpcerr.ErrForbidden, mostVerbose, req.GetVerbosity())
+	}
 	previous, err := SetVerbosity(req.GetVerbosity())
 	if err != nil {
 		return nil, err

@@ -252,6 +252,41 @@ func TestASupervisorIsToldThatTheProcessAnswers(t *testing.T) {
 	}
 }
 
+// The socket's file is polylet run's to make, before it starts the process anew.
+func TestAProcessWhoseSocketWasRemovedEndsWhenASupervisorMakesIt(t *testing.T) {
+	hear, say, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hear.Close()
+	fd, err := syscall.Dup(int(say.Fd())) // the process owns its end
+	if err != nil {
+		t.Fatal(err)
+	}
+	say.Close()
+	t.Setenv(lifeline.Variable, lifeline.Value(fd, 2*time.Second))
+	ended := make(chan error, 1)
+	d, conn, _ := begin(t, Options{}, func(ctx context.Context) error {
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return ctx.Err()
+	})
+	if _, err := commonv1.NewCommonServiceClient(conn).GetInfo(within(t), &commonv1.GetInfoRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(d.SocketPath("stats")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), d.SocketPath("stats")) || !strings.Contains(err.Error(), "removed") {
+			t.Errorf("it ended with: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on, and nobody reaches it")
+	}
+}
+
 func TestTheWatchdogSeesAServerThatDoesNotAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dead.sock")
 	l, err := net.Listen("unix", path)

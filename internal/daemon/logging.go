@@ -45,6 +45,7 @@ func InitLogging(l Logging) error {
 	switch l.Format {
 	case "", "text":
 		klog.SetOutput(l.Out)
+		klog.SetLogFilter(redactor{})
 		if err := setKlogFlag("logtostderr", strconv.FormatBool(l.Out == os.Stderr)); err != nil {
 			return err
 		}
@@ -90,9 +91,10 @@ func setKlogFlag(name, value string) error {
 	return nil
 }
 
-// kubernetesKeys gives slog's built-in keys the names that log collectors know
+// kubernetesKeys leaves out what no log may have, and gives slog's built-in keys the names that log collectors know
 // from Kubernetes' JSON logs.
 func kubernetesKeys(groups []string, a slog.Attr) slog.Attr {
+	a = redactAttr(a)
 	if len(groups) > 0 {
 		return a
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/user"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -74,7 +74,11 @@ func (d *Daemon) runOn(parent context.Context, listener net.Listener, parts []fu
 	if err != nil {
 		d.log.Error(err, "polylet run's watchdog is not answered")
 	}
-	group.Go(func() { d.watchdog(ctx, listener.Addr().String(), line) })
+	group.Go(func() {
+		if err := d.watchdog(ctx, listener.Addr().String(), line); err != nil {
+			cancel(fmt.Errorf("%s: %w", d.opts.Service, err))
+		}
+	})
 	group.Go(func() { LeanMemory(ctx, d.opts.GCPercent) })
 	d.health.SetServingStatus(d.opts.Service, serving(d.allReady()))
 	d.notify(daemon.SdNotifyReady)
@@ -93,24 +97,6 @@ func (d *Daemon) runOn(parent context.Context, listener net.Listener, parts []fu
 func (d *Daemon) allReady() bool {
 	ok, _ := d.tracker.Ready()
 	return ok
-}
-
-// runPart turns every end of a part before ctx's into an error.
-func runPart(ctx context.Context, part func(context.Context) error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
-	err = part(ctx)
-	switch {
-	case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)):
-		return nil
-	case err == nil:
-		return errors.New("it returned though nobody asked it to stop")
-	default:
-		return err
-	}
 }
 
 func (d *Daemon) shutDown() {
@@ -147,8 +133,9 @@ func (d *Daemon) say(line *lifeline.Line) {
 }
 
 // watchdog answers systemd's watchdog, or polylet run's, for as long as the process
-// answers a call on its own socket.
-func (d *Daemon) watchdog(ctx context.Context, address string, line *lifeline.Line) {
+// answers a call on its own socket. It returns an error when polylet run has to make
+// the socket anew, which it does before a start only.
+func (d *Daemon) watchdog(ctx context.Context, address string, line *lifeline.Line) error {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		d.log.Error(err, "systemd's watchdog is not answered: WATCHDOG_USEC or WATCHDOG_PID cannot be read")
@@ -157,17 +144,20 @@ func (d *Daemon) watchdog(ctx context.Context, address string, line *lifeline.Li
 		interval = line.Every
 	}
 	if interval == 0 {
-		return
+		return nil
 	}
 	ticker := time.NewTicker(interval / 2)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 		if err := checkSelf(ctx, address, interval/4); err != nil {
+			if _, lost := os.Lstat(address); line != nil && errors.Is(lost, fs.ErrNotExist) {
+				return fmt.Errorf("somebody has removed the socket %s, and nobody new reaches this process; it ends, so that polylet run makes the socket anew", address)
+			}
 			d.log.Error(err, "Watchdog: the process does not answer on its own socket", "socket", address)
 			continue
 		}

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 )
 
 // Checkpoint is one value kept in one file as JSON with a checksum. Not safe
@@ -16,14 +18,23 @@ import (
 type Checkpoint[T any] struct {
 	path string
 	mode os.FileMode
+	read func(path string) ([]byte, error)
 }
 
 // NewCheckpoint names the file; nothing is touched yet. Files get mode 0600.
 func NewCheckpoint[T any](path string) *Checkpoint[T] {
-	return &Checkpoint[T]{path: path, mode: 0o600}
+	return &Checkpoint[T]{path: path, mode: 0o600, read: readRegular}
 }
 
-// DamagedError says that a checkpoint could not be believed and was set aside.
+// A file that cannot be read is no damaged one: the process may have no descriptors
+// left, the disk may answer again. It is tried this often, with this pause.
+const (
+	mostReads = 16
+	readAgain = 250 * time.Millisecond
+)
+
+// DamagedError says that a checkpoint could not be believed, or was not to be read for
+// seconds, and was set aside.
 type DamagedError struct {
 	// Path is the checkpoint's name.
 	Path string
@@ -31,10 +42,15 @@ type DamagedError struct {
 	SetAside string
 	// Cause is what was wrong.
 	Cause error
+	// Unread is true when the content may be good, but could not be read.
+	Unread bool
 }
 
 // Error names the file, the fault, and where the file is now.
 func (e *DamagedError) Error() string {
+	if e.Unread && e.SetAside != "" {
+		return fmt.Sprintf("checkpoint %s cannot be read (%v), though that was tried for %v; it was set aside as %s and its state is rebuilt", e.Path, e.Cause, mostReads*readAgain, e.SetAside)
+	}
 	if e.SetAside == "" {
 		return fmt.Sprintf("checkpoint %s is damaged and could not be set aside: %v: remove it by hand", e.Path, e.Cause)
 	}
@@ -63,13 +79,17 @@ func (c *Checkpoint[T]) Write(value T) error {
 }
 
 // Read returns the value. A missing file gives an error that is os.ErrNotExist.
-// A damaged one, one that cannot be read, and what is no file at all, is renamed
-// to <path>.damaged-<time> and gives a *DamagedError; the next Read then finds no
-// file. No Write may be under way.
+// A damaged one, one that cannot be read for seconds, and what is no file at all, is
+// renamed to <path>.damaged-<time> and gives a *DamagedError; the next Read then finds
+// no file. No Write may be under way.
 func (c *Checkpoint[T]) Read() (T, error) {
 	var zero T
 	Clean(filepath.Dir(c.path), filepath.Base(c.path))
-	raw, err := readRegular(c.path)
+	raw, err := c.read(c.path)
+	for try := 1; unread(err) && try < mostReads; try++ {
+		time.Sleep(readAgain)
+		raw, err = c.read(c.path)
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return zero, fmt.Errorf("read checkpoint: %w", err)
 	}
@@ -80,7 +100,7 @@ func (c *Checkpoint[T]) Read() (T, error) {
 	if err == nil {
 		return value, nil
 	}
-	damaged := &DamagedError{Path: c.path, Cause: err}
+	damaged := &DamagedError{Path: c.path, Cause: err, Unread: unread(err)}
 	aside, err := SetAside(c.path)
 	if err != nil {
 		damaged.Cause = errors.Join(damaged.Cause, err)
@@ -88,6 +108,19 @@ func (c *Checkpoint[T]) Read() (T, error) {
 		damaged.SetAside = aside
 	}
 	return zero, damaged
+}
+
+// unread says whether a read's error may pass, and so says nothing of the content.
+func unread(err error) bool {
+	errno := syscall.Errno(0)
+	if !errors.As(err, &errno) {
+		return false
+	}
+	switch errno {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.EAGAIN, syscall.EINTR, syscall.ETIMEDOUT, syscall.ESTALE:
+		return true
+	}
+	return false
 }
 
 // readRegular reads a file; what is none, or cannot be read, is an error at once.

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 )
@@ -224,4 +226,62 @@ func FuzzCheckpointDecodeNeverBelievesOtherBytes(f *testing.F) {
 			t.Fatalf("believed %q", raw)
 		}
 	})
+}
+
+// A process without descriptors left, or a disk that answers again, has not damaged
+// anything.
+func TestACheckpointThatCannotBeReadForAWhileIsNotSetAside(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause error
+		fails int
+		want  string // of the error; empty when it is read
+	}{
+		"no descriptors for a while": {syscall.EMFILE, mostReads - 1, ""},
+		"the disk for a moment":      {syscall.EIO, 1, ""},
+		"the disk for good":          {syscall.EIO, 1 << 20, "cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "state")
+				kept := NewCheckpoint[string](path)
+				if err := kept.Write("good"); err != nil {
+					t.Fatal(err)
+				}
+				reads := 0
+				kept.read = func(path string) ([]byte, error) {
+					if reads++; reads <= c.fails {
+						return nil, &os.PathError{Op: "open", Path: path, Err: c.cause}
+					}
+					return readRegular(path)
+				}
+				got, err := kept.Read()
+				if c.want == "" {
+					if aside, _ := Asides(path); err != nil || got != "good" || len(aside) > 0 {
+						t.Errorf("%q, %v, aside %v", got, err, aside)
+					}
+					return
+				}
+				var damaged *DamagedError
+				if !errors.As(err, &damaged) || !damaged.Unread || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "is damaged") {
+					t.Fatalf("%v", err)
+				}
+				if data, err := os.ReadFile(damaged.SetAside); err != nil || !strings.Contains(string(data), "good") {
+					t.Errorf("what is set aside: %s, %v", data, err)
+				}
+			})
+		})
+	}
+}
+
+func TestADamagedCheckpointIsNotReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(path, []byte("no JSON"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept, reads := NewCheckpoint[string](path), 0
+	kept.read = func(path string) ([]byte, error) { reads++; return readRegular(path) }
+	var damaged *DamagedError
+	if _, err := kept.Read(); !errors.As(err, &damaged) || damaged.Unread || reads != 1 {
+		t.Errorf("%v after %d reads", err, reads)
+	}
 }

@@ -37,6 +37,7 @@ func TestWhatTheKubeletRefusesIsRefused(t *testing.T) {
 		"topology option of no kind":       {unified, "topologyManagerPolicyOptions: {frob: \"1\"}\n", []string{`"frob"`}},
 		"qos of no kind":                   {unified, "qosReserved: {cpu: 10%}\n", []string{"qosReserved", "memory"}},
 		"qos without percent":              {unified, "qosReserved: {memory: \"10\"}\n", []string{"qosReserved.memory", "percentage"}},
+		"processes of a pod without bound": {unified, "podPidsLimit: -7\n", nil}, // no kubelet looks at it: what is not positive is no bound
 		"tracing's rate":                   {unified, "tracing: {samplingRatePerMillion: 1000001}\n", []string{"tracing.samplingRatePerMillion"}},
 		"tracing's endpoint":               {unified, "tracing: {endpoint: \"http://x:1\"}\n", []string{"tracing.endpoint"}},
 		"tracing":                          {unified, "tracing: {endpoint: \"x:1\", samplingRatePerMillion: 10}\n", nil},

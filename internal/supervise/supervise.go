@@ -31,8 +31,9 @@ type Child struct {
 	Args func() ([]string, error)
 	// Identity is who it runs as.
 	Identity Identity
-	// Sockets are listening sockets to pass, by name, as systemd passes them.
-	Sockets []Socket
+	// Sockets are listening sockets to pass, by name, as systemd passes them. It is
+	// called before each start; an error counts as a failed start. Nil: none.
+	Sockets func() ([]Socket, error)
 	// PlainLog leaves the lines as they are, for logs of JSON objects.
 	PlainLog bool
 }
@@ -207,9 +208,15 @@ func (s *Supervisor) command(c *running) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan := launchPlan{Identity: c.Identity, Parent: os.Getpid(), Lifeline: s.lifeline(len(c.Sockets))}
+	var sockets []Socket
+	if c.Sockets != nil {
+		if sockets, err = c.Sockets(); err != nil {
+			return nil, err
+		}
+	}
+	plan := launchPlan{Identity: c.Identity, Parent: os.Getpid(), Lifeline: s.lifeline(len(sockets))}
 	cmd := exec.Command(s.cfg.Program)
-	for _, socket := range c.Sockets {
+	for _, socket := range sockets {
 		plan.Sockets = append(plan.Sockets, socket.Name)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, socket.File)
 	}

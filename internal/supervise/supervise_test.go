@@ -144,7 +144,11 @@ func TestAKilledChildComesBackWithItsSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	out, stop := run(t, 5*time.Second, Child{Name: "a", Args: does("wait"), Sockets: []Socket{{Name: "sock", File: f}}})
+	asked := 0
+	out, stop := run(t, 5*time.Second, Child{Name: "a", Args: does("wait"), Sockets: func() ([]Socket, error) {
+		asked++
+		return []Socket{{Name: "sock", File: f}}, nil
+	}})
 	out.await(t, "ready", 1)
 	fields := strings.Fields(out.String()[strings.Index(out.String(), "pid "):])
 	pid, err := strconv.Atoi(fields[1])
@@ -156,6 +160,9 @@ func TestAKilledChildComesBackWithItsSocket(t *testing.T) {
 	out.await(t, "passed "+path, 2)
 	if took := stop(); took > 4*time.Second {
 		t.Errorf("the stop took %v", took)
+	}
+	if asked != 2 {
+		t.Errorf("the sockets were asked for %d times by two starts", asked)
 	}
 	conn, err := net.Dial("unix", path)
 	if err != nil {

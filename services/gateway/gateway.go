@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,6 +22,7 @@ import (
 
 	gatewayv1 "github.com/polylet/polylet/api/gen/polylet/gateway/v1"
 	"github.com/polylet/polylet/internal/clientmetrics"
+	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/gateway/internal/access"
 	"github.com/polylet/polylet/services/gateway/internal/componentmetrics"
@@ -141,7 +141,7 @@ func (s *Service) listen(cfg Config, r *routes, meter *httpmetrics.Meter) error 
 		if err != nil {
 			return err
 		}
-		add("secure", cfg.SecureAddress, filter.Wrap(traced(s.deps, meter.Count(true, r.secure()))), secured)
+		add("secure", cfg.SecureAddress, inflight.NewHeaders(headers()).Wrap(filter.Wrap(traced(s.deps, meter.Count(true, r.secure())))), secured)
 	}
 	if cfg.ReadOnlyAddress != "" {
 		add("read-only", cfg.ReadOnlyAddress, plain(cfg.ReadOnlyAddress, meter.Count(false, r.readOnly())), nil)
@@ -170,6 +170,12 @@ func onLoopback(address string) bool {
 // reviews is how many questions to the apiserver may be under way at once.
 func reviews() inflight.ReviewsConfig {
 	return inflight.ReviewsConfig{Most: 128, MostOfOne: 32, KnownOnly: 32}
+}
+
+// headers is what the requests of the secure port may hold: all the long ones of streams
+// that one apiserver may have open, and as much besides.
+func headers() inflight.HeadersConfig {
+	return inflight.HeadersConfig{Most: 128 << 20, MostOfOne: 96 << 20, Each: 16 << 10}
 }
 
 // serverTTL is the series that alerts on the serving certificate look at.
@@ -250,31 +256,19 @@ func (s *Service) Ready(ctx context.Context) error {
 // Run serves until ctx is done; nil then. A port that cannot be opened ends it
 // with an error; the other processes may come and go.
 func (s *Service) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var group sync.WaitGroup
+	group := daemon.NewGroup(ctx, "gateway")
 	for name, conn := range map[string]grpc.ClientConnInterface{
 		"podsync": s.deps.Podsync, "probes": s.deps.Probes, "stats": s.deps.Stats, "nodestatus": s.deps.Nodestatus,
 	} {
-		group.Go(func() { peer.Watch(ctx, name, conn, s.deps.Health) })
-	}
-	failures := make(chan error, len(s.listeners))
-	for _, l := range s.listeners {
-		group.Go(func() {
-			if err := l.Run(ctx); err != nil {
-				failures <- err
-				cancel(err)
-			}
+		group.Once("connection to "+name, func(ctx context.Context) error {
+			peer.Watch(ctx, name, conn, s.deps.Health)
+			return nil
 		})
 	}
-	<-ctx.Done()
-	group.Wait()
-	close(failures)
-	var errs []error
-	for err := range failures {
-		errs = append(errs, err)
+	for _, l := range s.listeners {
+		group.Go("port "+l.Name, l.Run)
 	}
-	return errors.Join(errs...)
+	return group.Wait()
 }
 
 // gather gets the families of the process's own registry.

@@ -130,23 +130,12 @@ func (r *routes) stream(next http.Handler) http.Handler {
 	next = r.streaming.Wrap(next)
 	long := r.long.Wrap(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if requestBytes(req) > longRequest {
+		if inflight.RequestBytes(req) > longRequest {
 			long.ServeHTTP(w, req)
 			return
 		}
 		next.ServeHTTP(w, req)
 	})
-}
-
-// requestBytes is how long a request's line and header are.
-func requestBytes(req *http.Request) int {
-	n := len(req.RequestURI)
-	for name, values := range req.Header {
-		for _, value := range values {
-			n += len(name) + len(value)
-		}
-	}
-	return n
 }
 
 func documentClass(name string) *inflight.Class {

@@ -18,7 +18,7 @@ func TestAPodShowsTheAddressesThatTheNodeHasNow(t *testing.T) {
 		rt := fakecri.New(fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}}})
 		api := fakeapiserver.New(fakeapiserver.Config{})
 		startInClusterWith(t, rt, api, func(c *Config, d *Deps) {
-			c.ExternalCloud = true // the object has the addresses
+			c.Node.ExternalCloud = true // the object has the addresses
 			d.HostIPs = nil
 		}, func(*Service) {})
 		show := func(ips ...string) {
@@ -65,25 +65,4 @@ func TestAPodShowsTheAddressesThatTheNodeHasNow(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestTheHostsAddressesAreOneOfEachFamilyInternalOnesFirst(t *testing.T) {
-	const in, ex = v1.NodeInternalIP, v1.NodeExternalIP
-	for _, tc := range []struct {
-		name  string
-		found []v1.NodeAddress
-		want  []string
-	}{
-		{"one", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n1"}, {Type: in, Address: "192.0.2.1"}}, []string{"192.0.2.1"}},
-		{"two network cards", []v1.NodeAddress{{Type: in, Address: "192.0.2.1"}, {Type: in, Address: "192.0.2.2"}}, []string{"192.0.2.1"}},
-		{"both families, twice", []v1.NodeAddress{{Type: in, Address: "2001:db8::1"}, {Type: in, Address: "2001:db8::2"}, {Type: in, Address: "192.0.2.1"}, {Type: in, Address: "192.0.2.2"}}, []string{"2001:db8::1", "192.0.2.1"}},
-		{"external ones only", []v1.NodeAddress{{Type: ex, Address: "203.0.113.1"}}, []string{"203.0.113.1"}},
-		{"external ones behind", []v1.NodeAddress{{Type: ex, Address: "203.0.113.1"}, {Type: ex, Address: "2001:db8::1"}, {Type: in, Address: "192.0.2.1"}}, []string{"192.0.2.1", "2001:db8::1"}},
-		{"what is none", []v1.NodeAddress{{Type: in, Address: "none"}, {Type: in, Address: "192.0.2.1"}}, []string{"192.0.2.1"}},
-		{"nothing", nil, nil},
-	} {
-		if got := hostAddresses(tc.found); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
-	}
 }

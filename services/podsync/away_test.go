@@ -27,12 +27,10 @@ func TestStaticPodsStartAtOnceWhileTheApiserverIsAway(t *testing.T) {
 				api := fakeapiserver.New(fakeapiserver.Config{})
 				began := time.Now()
 				s := startInClusterWith(t, rt, api, func(c *Config, d *Deps) {
-					c.StaticPodPath, c.CgroupsPerQOS = dir, true
-					d.Cgroups = nil // they are made when the runtime is ready
-				}, func(s *Service) {
-					s.madeCgroups = cgroup.Off{} // but not the host's
-					api.Partition(mode)
-				})
+					c.StaticPods.Path, c.Cgroups.PerQOS = dir, true
+					// They are made when the runtime is ready, but not the host's.
+					d.makeCgroups = func(cgroup.Config) (cgroup.Manager, error) { return cgroup.Off{}, nil }
+				}, func(*Service) { api.Partition(mode) })
 				for !s.ready("hello-n1") && time.Since(began) < time.Minute {
 					time.Sleep(10 * time.Millisecond)
 					synctest.Wait()
@@ -42,7 +40,7 @@ func TestStaticPodsStartAtOnceWhileTheApiserverIsAway(t *testing.T) {
 				}
 				api.Heal()
 				time.Sleep(time.Minute)
-				if api.Pod("default", "hello-n1") == nil || s.node.Load() == nil {
+				if api.Pod("default", "hello-n1") == nil || s.node.Object() == nil {
 					t.Error("the apiserver is back, and has no mirror, or podsync no Node")
 				}
 			})

@@ -18,7 +18,7 @@ func TestAStaticPodInDoubtIsNamedUntilItsManifestIsCorrected(t *testing.T) {
 		said := &healths{said: map[string]string{}}
 		life := func(work func(s *Service)) {
 			t.Helper()
-			l.live(func(c *Config, d *Deps) { c.Standalone, d.Health = true, said }, func(s *Service) {
+			l.live(func(c *Config, d *Deps) { c.Node.Standalone, d.Health = true, said }, func(s *Service) {
 				time.Sleep(30 * time.Second)
 				work(s)
 			})

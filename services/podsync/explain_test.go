@@ -23,7 +23,8 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
-	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/report/notice"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
@@ -53,10 +54,10 @@ func startInClusterWith(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Se
 		t.Fatal(err)
 	}
 	deps := Deps{
-		Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
+		Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(),
 		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	}
-	cfg := Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"), RuntimeEndpoint: "unix:///run/test.sock"}
+	cfg := bare(dir)
 	change(&cfg, &deps)
 	s, err := New(cfg, deps)
 	if err != nil {
@@ -193,15 +194,108 @@ func TestARefusalToShowThatAnEndedContainerRunsAgainReplacesTheMirror(t *testing
 		refusal := func(text string) error {
 			return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "web-n1", field.ErrorList{field.Forbidden(field.NewPath("status"), text)})
 		}
-		s.refused("static", refusal("may not be changed"))
+		said := notice.Notices{Events: s.events, Lines: timeline.NewBook(), Mirrors: s.mirrors}
+		said.Refused("static", refusal("may not be changed"))
 		synctest.Wait()
 		if now := api.Pod("default", "web-n1").UID; now != first {
 			t.Fatal("any refusal replaces the mirror")
 		}
-		s.refused("static", refusal("may not be transitioned to non-terminated state"))
+		said.Refused("static", refusal("may not be transitioned to non-terminated state"))
 		synctest.Wait()
 		if now := api.Pod("default", "web-n1"); now == nil || now.UID == first {
 			t.Fatalf("the mirror is %v still", now)
+		}
+	})
+}
+
+// waitsOf returns what a pod of the namespace default waits for.
+func (s *Service) waitsOf(t *testing.T, name string) []*podsyncv1.Wait {
+	t.Helper()
+	resp, err := s.server.ExplainPod(t.Context(), &podsyncv1.ExplainPodRequest{Pod: &podsyncv1.PodRef{Namespace: "default", Name: name}})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return resp.GetWaits()
+}
+
+func TestAPullThatWaitsForItsTurnIsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"one by one": {func(c *Config) { c.Images.MaxParallelPulls = 1 }, "its pull waits for its turn: images are pulled one after the other (serializeImagePulls)"},
+		"few":        {func(c *Config) { c.Images.MaxParallelPulls = 2 }, "its pull waits for its turn: no more than 2 images are pulled at once (maxParallelImagePulls)"},
+		"rate":       {func(c *Config) { c.Images.PullQPS, c.Images.PullBurst = 0.001, 2 }, "its pull waits for its turn: no more than 0.001 pulls begin in a second, after 2 at once (registryPullQPS, registryBurst)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slow := fakecri.RemoteImage{PullDelay: 4 * time.Minute}
+				api := fakeapiserver.New(fakeapiserver.Config{})
+				s := startInClusterWith(t, fakecri.New(fakecri.Config{Registry: map[string]fakecri.RemoteImage{"a:1": slow, "b:1": slow, "c:1": slow}}), api,
+					func(cfg *Config, _ *Deps) { c.change(cfg) }, func(*Service) {})
+				for _, name := range []string{"a", "b", "c"} {
+					_, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+						ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+						Spec:       v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Name: "c", Image: name + ":1"}}},
+					}, metav1.CreateOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(5 * time.Second)
+				}
+				began := time.Now()
+				time.Sleep(10 * time.Second)
+				waits := s.waitsOf(t, "c")
+				i := slices.IndexFunc(waits, func(w *podsyncv1.Wait) bool { return w.GetReason() == c.want })
+				if i < 0 || waits[i].GetKind() != "image" || waits[i].GetObject() != "c:1" || waits[i].GetAdvice() == "" || began.Sub(waits[i].GetSince().AsTime()).Abs() > 6*time.Second {
+					t.Errorf("%v, want %s since %v", waits, c.want, began)
+				}
+				if waits := s.waitsOf(t, "a"); len(waits) != 1 || !strings.HasPrefix(waits[0].GetReason(), "the image is looked for") {
+					t.Errorf("the one that is pulled: %v", waits)
+				}
+			})
+		})
+	}
+}
+
+func TestAFinalizerThatKeepsTheObjectOfAPodThatHasEndedIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapiserver.New(fakeapiserver.Config{})
+		s := startInCluster(t, fakecri.New(fakecri.Config{Images: []string{"app:1"}}), api)
+		pods := api.Admin().CoreV1().Pods("default")
+		if _, err := pods.Create(t.Context(), &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", Finalizers: []string{"example.com/hold", "example.com/other"}},
+			Spec:       v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Name: "c", Image: "app:1", ImagePullPolicy: v1.PullIfNotPresent}}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if waits := s.waitsOf(t, "p"); len(waits) != 0 {
+			t.Errorf("before: %v", waits)
+		}
+		if err := pods.Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+		deleted := time.Now()
+		time.Sleep(time.Hour) // what happened to it is forgotten by then
+		waits := s.waitsOf(t, "p")
+		if len(waits) != 1 || !strings.HasSuffix(waits[0].GetReason(), "until its finalizers are removed: example.com/hold, example.com/other") ||
+			!strings.Contains(waits[0].GetAdvice(), "kubectl edit") || waits[0].GetSince().AsTime().Sub(deleted).Abs() > time.Minute {
+			t.Fatalf("after its end: %v", waits)
+		}
+		if _, err := pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/other"]}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if waits := s.waitsOf(t, "p"); len(waits) != 1 || !strings.HasSuffix(waits[0].GetReason(), ": example.com/other") {
+			t.Errorf("after one was removed: %v", waits)
+		}
+		if _, err := pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if _, err := s.server.ExplainPod(t.Context(), &podsyncv1.ExplainPodRequest{Pod: &podsyncv1.PodRef{Namespace: "default", Name: "p"}}); err == nil {
+			t.Error("it is known after its object is gone")
 		}
 	})
 }

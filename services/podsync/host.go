@@ -1,204 +1,59 @@
 package podsync
 
 import (
-	"context"
-	"fmt"
-	"net"
-	"path/filepath"
-	"strconv"
-	"sync"
-	"time"
-
-	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/polylet/polylet/internal/backoff"
-	"github.com/polylet/polylet/internal/rpc"
-	"github.com/polylet/polylet/internal/uds"
-	"github.com/polylet/polylet/services/podsync/internal/report/event"
-	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/host/firewall"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/resources/nodecgroups"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
-// cgroups is the Manager that is made when the runtime has said how it names
-// cgroups; until then, what needs it waits.
-type cgroups struct {
-	ready chan struct{}
-	once  sync.Once
-	made  cgroup.Manager
-}
-
-func newCgroups() *cgroups { return &cgroups{ready: make(chan struct{})} }
-
-func (c *cgroups) set(m cgroup.Manager) {
-	c.once.Do(func() {
-		c.made = m
-		close(c.ready)
+// setUpHost makes what lies on the node: volumes, cgroups, ids, the firewall.
+func (w *wiring) setUpHost() {
+	cfg, deps := w.cfg, w.deps
+	if w.hosts = deps.HostsGuard; w.hosts == nil {
+		w.hosts = smallfiles.New(w.podsDir(), smallfiles.Deps{Health: deps.Health})
+	}
+	w.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.Pods.UserNamespaceIDs, Host: func() (userns.Range, error) {
+		return userns.HostIDs(cfg.Node.MaxPods, max(cfg.Pods.UserNamespaceIDs, userns.DefaultIDs))
+	}})
+	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
+		Objects: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Metrics: w.metrics, Allocatable: w.node.Allocatable, Pods: w.pods,
 	})
-}
-
-func (c *cgroups) get(ctx context.Context) (cgroup.Manager, error) {
-	select {
-	case <-c.ready:
-		return c.made, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the node's cgroups: %w", ctx.Err())
+	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
+	w.podCIDR = podcidr.New(podcidr.Deps{Runtime: w.runtime, Ready: w.runtimeReady, Wanted: w.node.PodCIDR})
+	w.node.Subscribe(w.podCIDR.Check)
+	w.makeCgroups()
+	w.add("hosts files", w.hosts.Run)
+	w.add("volumes", w.volumes.Run)
+	w.add("pod network", w.podCIDR.Run)
+	if cfg.Network.IPTablesUtilChains {
+		w.add("chains of iptables", firewall.New(firewall.Deps{Health: deps.Health, Event: w.notices.NoChains}).Run)
 	}
 }
 
-func (c *cgroups) Setup(ctx context.Context, limits cgroup.Limits) error {
-	m, err := c.get(ctx)
-	if err != nil {
-		return err
+// makeCgroups makes what makes the cgroups.
+func (w *wiring) makeCgroups() {
+	cfg := w.cfg.Cgroups
+	if !cfg.PerQOS {
+		w.cgroups = cgroup.Off{}
+		return
 	}
-	return m.Setup(ctx, limits)
-}
-
-func (c *cgroups) ParentOf(ctx context.Context, pod *v1.Pod) (string, error) {
-	m, err := c.get(ctx)
-	if err != nil {
-		return "", err
+	var enforced []cgroup.Reserved
+	for _, r := range cfg.Enforced {
+		enforced = append(enforced, cgroup.Reserved(r))
 	}
-	return m.ParentOf(ctx, pod)
-}
-
-func (c *cgroups) Ensure(ctx context.Context, pod *v1.Pod) (string, error) {
-	m, err := c.get(ctx)
-	if err != nil {
-		return "", err
-	}
-	return m.Ensure(ctx, pod)
-}
-
-func (c *cgroups) Raise(ctx context.Context, pod *v1.Pod) error {
-	m, err := c.get(ctx)
-	if err != nil {
-		return err
-	}
-	return m.Raise(ctx, pod)
-}
-
-func (c *cgroups) Fit(ctx context.Context, pod *v1.Pod) error {
-	m, err := c.get(ctx)
-	if err != nil {
-		return err
-	}
-	return m.Fit(ctx, pod)
-}
-
-func (c *cgroups) Remove(ctx context.Context, uid types.UID) error {
-	m, err := c.get(ctx)
-	if err != nil {
-		return err
-	}
-	return m.Remove(ctx, uid)
-}
-
-// List is empty before the Manager is made.
-func (c *cgroups) List() ([]types.UID, error) {
-	select {
-	case <-c.ready:
-		return c.made.List()
-	default:
-		return nil, nil
-	}
-}
-
-// shownVolumes are the volumes, of which other services are told.
-type shownVolumes struct{ s *Service }
-
-func (v shownVolumes) Setup(ctx context.Context, pod *v1.Pod) error {
-	err := v.s.volumes.Setup(ctx, pod)
-	rows := podcache.Volumes{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
-	for _, i := range v.s.volumes.Volumes(pod.UID) {
-		rows.Volumes = append(rows.Volumes, podcache.Volume{
-			Name: i.Name, HostPath: i.HostPath, Ephemeral: i.Ephemeral, InMemory: i.InMemory, PVC: i.PVCName,
-		})
-	}
-	v.s.table.SetVolumes(rows)
-	return err
-}
-
-func (v shownVolumes) Teardown(ctx context.Context, uid types.UID) error {
-	v.s.table.SetVolumes(podcache.Volumes{UID: uid})
-	return v.s.volumes.Teardown(ctx, uid)
-}
-
-// RemovePodDir implements execute.Volumes.
-func (v shownVolumes) RemovePodDir(uid types.UID) error { return v.s.volumes.RemovePodDir(uid) }
-
-// endedCgroups are the cgroups, with which a pod that has ended gives back its
-// ids: nothing of it runs any more when its cgroup goes, though its object may
-// stay for days.
-type endedCgroups struct {
-	cgroup.Manager
-	users *userns.Allocator
-}
-
-// Remove implements execute.Cgroups.
-func (c endedCgroups) Remove(ctx context.Context, uid types.UID) error {
-	if err := c.Manager.Remove(ctx, uid); err != nil {
-		return err
-	}
-	return c.users.Release(uid)
-}
-
-func (s *Service) logPath(pod *v1.Pod, container string, restartCount int32) string {
-	dir := pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
-	return filepath.Join(s.cfg.PodLogsDir, dir, container, strconv.Itoa(int(restartCount))+".log")
-}
-
-// recorder gives the events of the configuration builder to the Recorder.
-type recorder struct{ events *event.Recorder }
-
-func (r recorder) Event(object runtime.Object, eventType, reason, message string) {
-	switch object := object.(type) {
-	case *v1.Pod:
-		r.events.Pod(object, eventType, reason, message)
-	case *v1.Node: // there is one only
-		r.events.Node(eventType, reason, message)
-	}
-}
-
-func (r recorder) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
-	r.Event(object, eventType, reason, fmt.Sprintf(format, args...))
-}
-
-func (r recorder) AnnotatedEventf(object runtime.Object, _ map[string]string, eventType, reason, format string, args ...any) {
-	r.Event(object, eventType, reason, fmt.Sprintf(format, args...))
-}
-
-// servePods serves Kubernetes' Pods API on its own socket, which root may open:
-// its clients are agents in pods with a hostPath, as KEP-4188 has it.
-func (s *Service) servePods(ctx context.Context) error {
-	listener := s.listenForPods(ctx)
-	if listener == nil {
-		return nil
-	}
-	srv := rpc.NewServer(rpc.ServerConfig{Log: logr.FromContextOrDiscard(ctx), Stopping: ctx, Public: true})
-	s.server.RegisterPods(srv)
-	stop := context.AfterFunc(ctx, srv.Stop)
-	defer stop()
-	return srv.Serve(listener)
-}
-
-// listenForPods returns nil when ctx ends. Where the socket cannot be made, on a
-// disk that became read-only above all, only those do without who ask there: that
-// is said, and tried again.
-func (s *Service) listenForPods(ctx context.Context) net.Listener {
-	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second})
-	for {
-		listener, err := uds.Listen(s.cfg.PodsAPISocket, "")
-		if err == nil {
-			s.deps.Health.Set("pods API", true, "")
-			return listener
-		}
-		s.deps.Health.Set("pods API", false, fmt.Sprintf("nobody can ask it: %v; it is tried again", err))
-		if retry.Wait(ctx) != nil {
-			return nil
-		}
-	}
+	w.nodeCgroups = nodecgroups.New(nodecgroups.Config{
+		Root: cfg.Root, Driver: cgroup.Driver(cfg.Driver), PodPidsLimit: cfg.PodPidsLimit,
+		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod, EnforcePods: cfg.EnforcePods, Enforced: enforced,
+		ReservedMilliCPU: cfg.ReservedMilliCPU, ReservedMemoryBytes: cfg.ReservedMemoryBytes, ReservedPIDs: cfg.ReservedPIDs,
+	}, nodecgroups.Deps{
+		Runtime: w.runtime, Ready: w.runtimeReady, Capacity: w.node.Capacity, Rows: w.table, Events: w.events, Health: w.deps.Health, Metrics: w.metrics,
+		Make: w.deps.makeCgroups,
+	})
+	w.cgroups = w.nodeCgroups
+	w.node.Subscribe(w.nodeCgroups.Check)
+	w.add("cgroups", w.nodeCgroups.Run)
 }

@@ -32,7 +32,7 @@ func TestARuntimeWhoseListsHangIsSeenOutside(t *testing.T) {
 				before := series(t, reg, "kubelet_pleg_relist_duration_seconds")
 				hung.Store(true)
 				time.Sleep(30 * time.Minute)
-				if last := s.runtimeState().LastRelist; time.Since(last) < 29*time.Minute {
+				if last := s.observer.Runtime().LastRelist; time.Since(last) < 29*time.Minute {
 					t.Errorf("others are told that everything was listed at %v", last)
 				}
 				if err := s.SyncLoop(5 * time.Minute); err == nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
-	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
@@ -51,12 +50,10 @@ func (l *lives) live(with func(*Config, *Deps), work func(s *Service)) {
 	if err != nil {
 		l.Fatal(err)
 	}
-	cfg := Config{
-		NodeName: "n1", RootDir: filepath.Join(l.dir, "root"), PodLogsDir: filepath.Join(l.dir, "logs", "pods"),
-		StaticPodPath: filepath.Join(l.dir, "manifests"), RuntimeEndpoint: "unix:///run/test.sock",
-	}
+	cfg := bare(l.dir)
+	cfg.StaticPods.Path = filepath.Join(l.dir, "manifests")
 	deps := Deps{
-		Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
+		Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(),
 		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	}
 	with(&cfg, &deps)

@@ -6,22 +6,17 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
+	"google.golang.org/grpc"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/alone"
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
-// MachinePolicy says what the machine must be like for pods to run on it.
-type MachinePolicy struct {
-	// FailSwapOn and FailCgroupV1 refuse a machine that swaps, or whose main
-	// hierarchy is cgroup v1.
-	FailSwapOn, FailCgroupV1 bool
-	// ProtectKernelDefaults refuses a machine whose kernel settings are not as
-	// Kubernetes needs them; else they are set, unless LeaveKernelSettings.
-	ProtectKernelDefaults, LeaveKernelSettings bool
-}
+// DialRuntime returns a connection to a runtime's endpoint; it connects when it
+// is used, and again within a second when the runtime comes back.
+func DialRuntime(endpoint string) (*grpc.ClientConn, error) { return cri.Dial(endpoint) }
 
 func (p MachinePolicy) kernel() kernel.Config {
 	cfg := kernel.Config{FailSwapOn: p.FailSwapOn, FailCgroupV1: p.FailCgroupV1, Tunables: kernel.Modify}
@@ -34,6 +29,23 @@ func (p MachinePolicy) kernel() kernel.Config {
 	return cfg
 }
 
+// shareRoot lets containers see what is mounted below the root directory, and this
+// process what they mount there: volumes with mount propagation, and CSI drivers, need
+// that. Without it all else goes on.
+func (s *Service) shareRoot(log logr.Logger) {
+	changed, err := s.deps.Mounter.Share(s.cfg.RootDir)
+	if err != nil {
+		err = fmt.Errorf("the root directory %s is on no shared mount: %w; volumes with mountPropagation and CSI drivers do not work: run mount --make-rshared on its mount on the host, and keep podsync in the host's mount namespace, or bind the directory into its container with rshared", s.cfg.RootDir, err)
+		log.Error(err, "Mount propagation does not work; pods without it are not affected")
+		s.deps.Health.Set("mount propagation", false, err.Error())
+		return
+	}
+	if changed {
+		log.Info("Made the root directory a shared mount", "dir", s.cfg.RootDir)
+	}
+	s.deps.Health.Set("mount propagation", true, "")
+}
+
 // CheckMachine says why podsync would not run on this machine, and what to do;
 // nil when it would. It changes nothing.
 func CheckMachine(p MachinePolicy) error { return kernel.Machine{}.Check(p.kernel()) }
@@ -41,14 +53,6 @@ func CheckMachine(p MachinePolicy) error { return kernel.Machine{}.Check(p.kerne
 // CheckAlone says which other agent works in a root directory, and what to do; nil
 // when none does.
 func CheckAlone(ctx context.Context, rootDir string) error { return alone.Check(ctx, rootDir) }
-
-// holdMachine keeps other agents off the node's directory until release is called.
-func (s *Service) holdMachine(ctx context.Context) (release func(), err error) {
-	if s.cfg.Machine == nil { // there is no machine: a simulated one
-		return func() {}, nil
-	}
-	return alone.Hold(ctx, s.cfg.RootDir)
-}
 
 // EnterCgroup moves this process into the cgroup of the node's agent
 // (kubeletCgroups), with all that it starts from then on. Under systemd it stays
@@ -69,35 +73,4 @@ func AgentCgroup(configured string) string {
 		return configured
 	}
 	return cgroup.Agent(own, configured)
-}
-
-// readyMachine refuses a machine that pods may not run on, makes the others ready
-// for them, and says what is not as it should be.
-func (s *Service) readyMachine(log logr.Logger) error {
-	if s.cfg.Machine == nil {
-		return nil
-	}
-	cfg, machine := s.cfg.Machine.kernel(), s.deps.Machine
-	if err := machine.Check(cfg); err != nil {
-		return fmt.Errorf("this machine is not fit for pods: %w", err)
-	}
-	if !machine.Unified() {
-		log.Info(kernel.CgroupV1Warning) // nodestatus sends the event
-	}
-	if on, err := machine.SwapOn(); err == nil && on && !kernel.NoSwapMounts() {
-		s.events.Node(v1.EventTypeWarning, "PossibleMemoryBackedVolumesOnDisk", kernel.SwapWarning)
-	}
-	if cfg.Tunables != kernel.Modify {
-		return nil
-	}
-	changed, err := machine.Tune()
-	if len(changed) > 0 {
-		log.Info("Set kernel settings as Kubernetes needs them", "changed", changed)
-	}
-	message := ""
-	if err != nil {
-		message = fmt.Sprintf("kernel settings are not as Kubernetes needs them: %v: set them with sysctl.d on the host", err)
-	}
-	s.deps.Health.Set("kernel settings", err == nil, message)
-	return nil
 }

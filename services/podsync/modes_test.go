@@ -99,7 +99,7 @@ func makeEverything(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	s := startInClusterWith(t, rt, api, func(c *Config, d *Deps) {
-		c.RootDir, c.PodLogsDir = filepath.Join(dir, "kubelet"), filepath.Join(dir, "log", "pods")
+		c.RootDir, c.Logs.Dir = filepath.Join(dir, "kubelet"), filepath.Join(dir, "log", "pods")
 		d.FreePercent = func(string) (float64, error) { return 50, nil } // whatever the machine's disk has
 	}, func(*Service) {})
 	if _, err := core.Pods("default").Create(t.Context(), everyKind(filepath.Join(dir, "host")), metav1.CreateOptions{}); err != nil {

@@ -16,31 +16,9 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
-	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
-
-func TestALoopThatHasNotGoneRoundForLongIsStuck(t *testing.T) {
-	now := time.Now()
-	for _, c := range []struct {
-		name  string
-		began time.Time
-		last  time.Time
-		stuck bool
-	}{
-		{"it does not run yet", time.Time{}, time.Time{}, false},
-		{"it has just begun", now.Add(-time.Second), time.Time{}, false},
-		{"it never came round", now.Add(-5*time.Minute - time.Second), time.Time{}, true},
-		{"just now", now.Add(-time.Hour), now, false},
-		{"at the limit", now.Add(-time.Hour), now.Add(-5 * time.Minute), false},
-		{"beyond it", now.Add(-time.Hour), now.Add(-5*time.Minute - time.Second), true},
-	} {
-		if err := goesRound(c.began, c.last, now, 5*time.Minute); (err != nil) != c.stuck {
-			t.Errorf("%s: %v, want stuck %v", c.name, err, c.stuck)
-		}
-	}
-}
 
 func TestThatTheRuntimeDoesNotTakeThePodNetworkIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -59,11 +37,10 @@ func TestThatTheRuntimeDoesNotTakeThePodNetworkIsLoggedOnce(t *testing.T) {
 		}
 		defer conn.Close()
 		dir := t.TempDir()
-		s, err := New(Config{
-			NodeName: "n1", Standalone: true, PodCIDR: "10.1.0.0/24", RuntimeEndpoint: "unix:///run/test.sock",
-			RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"), StaticPodPath: filepath.Join(dir, "manifests"),
-		}, Deps{
-			Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
+		cfg := bare(dir)
+		cfg.Node.Standalone, cfg.Node.PodCIDR, cfg.StaticPods.Path = true, "10.1.0.0/24", filepath.Join(dir, "manifests")
+		s, err := New(cfg, Deps{
+			Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(),
 			Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 		})
 		if err != nil {

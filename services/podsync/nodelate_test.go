@@ -34,7 +34,7 @@ func TestARestartTakesNoAddressOfAPodOnTheHostsNetwork(t *testing.T) {
 		}
 		l := &lives{T: t, dir: t.TempDir(), rt: rt}
 		with := func(c *Config, d *Deps) {
-			c.ExternalCloud, c.StaticPodPath = true, ""
+			c.Node.ExternalCloud, c.StaticPods.Path = true, ""
 			d.HostIPs, d.Client = nil, api.Client()
 		}
 		l.live(with, func(*Service) {

@@ -19,7 +19,6 @@ import (
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
-	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
@@ -63,8 +62,26 @@ func (h *healths) get(name string) string {
 	return h.said[name]
 }
 
+// bare is the configuration of a node that looks after its pods and nothing else:
+// there is no machine, and nothing is removed or rotated.
+func bare(dir string) Config {
+	cfg := Default()
+	cfg.RootDir, cfg.Logs = filepath.Join(dir, "root"), LogsConfig{Dir: filepath.Join(dir, "logs", "pods")}
+	cfg.Node.Name, cfg.Runtime.Endpoint = "n1", "unix:///run/test.sock"
+	cfg.Admission.Deadline, cfg.Pods.DeadContainers = 0, 0
+	cfg.Images, cfg.Network, cfg.Cgroups = ImagesConfig{}, NetworkConfig{}, CgroupsConfig{Root: "/"}
+	cfg.Machine, cfg.PodsAPISocket = nil, ""
+	return cfg
+}
+
 // start runs a standalone podsync with one static pod on a fake runtime.
 func start(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h health.Reporter) *Service {
+	t.Helper()
+	return startWith(t, rt, reg, h, mount.NewFake())
+}
+
+// startWith is start with these mounts.
+func startWith(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h health.Reporter, mounter mount.Mounter) *Service {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "manifests"), 0o755); err != nil {
@@ -77,11 +94,10 @@ func start(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h healt
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{
-		NodeName: "n1", Standalone: true, RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs", "pods"),
-		StaticPodPath: filepath.Join(dir, "manifests"), RuntimeEndpoint: "unix:///run/test.sock",
-	}, Deps{
-		Metrics: reg, Health: h, Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(), Cgroups: cgroup.Off{},
+	cfg := bare(dir)
+	cfg.Node.Standalone, cfg.StaticPods.Path = true, filepath.Join(dir, "manifests")
+	s, err := New(cfg, Deps{
+		Metrics: reg, Health: h, Epoch: 1, Runtime: conn, Images: conn, Mounter: mounter,
 		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	})
 	if err != nil {

@@ -42,7 +42,7 @@ func logging(t *testing.T, s *Service, count string) {
 	if len(pods) != 1 {
 		t.Fatalf("%d pods", len(pods))
 	}
-	log := filepath.Join(s.cfg.PodLogsDir, "default_hello-n1_"+string(pods[0].Pod.UID), "c", count+".log")
+	log := filepath.Join(s.cfg.Logs.Dir, "default_hello-n1_"+string(pods[0].Pod.UID), "c", count+".log")
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestAStaticPodWhoseFileIsRemovedAndPutBackIsRestarted(t *testing.T) {
 		api := fakeapiserver.New(fakeapiserver.Config{})
 		told := make(chan string)
 		s := startInClusterWith(t, rt, api, func(c *Config, d *Deps) {
-			c.StaticPodPath = dir
+			c.StaticPods.Path = dir
 			d.Notifier = manual{gone: told}
 		}, func(*Service) {})
 		status := func() v1.PodStatus {
@@ -89,7 +89,7 @@ func TestAStaticPodWhoseFileIsRemovedAndPutBackIsRestarted(t *testing.T) {
 		if now := status().ContainerStatuses[0]; now.RestartCount != 2 {
 			t.Errorf("after two times the container is %+v", now)
 		}
-		logs, err := filepath.Glob(filepath.Join(s.cfg.PodLogsDir, "*", "c", "*"))
+		logs, err := filepath.Glob(filepath.Join(s.cfg.Logs.Dir, "*", "c", "*"))
 		if err != nil || len(logs) != 1 || filepath.Base(logs[0]) != "1.log" {
 			t.Errorf("logs %q, %v; want the last one of the life before", logs, err)
 		}
@@ -98,7 +98,7 @@ func TestAStaticPodWhoseFileIsRemovedAndPutBackIsRestarted(t *testing.T) {
 		}
 		told <- file
 		time.Sleep(time.Minute)
-		if left, err := os.ReadDir(s.cfg.PodLogsDir); err != nil || len(left) > 0 || len(s.pods.List()) > 0 {
+		if left, err := os.ReadDir(s.cfg.Logs.Dir); err != nil || len(left) > 0 || len(s.pods.List()) > 0 {
 			t.Errorf("left %v, %v", left, err)
 		}
 	})
@@ -120,7 +120,7 @@ func TestThatAMirrorCannotBeMadeIsShown(t *testing.T) {
 			return fakeapiserver.Fault{}
 		}})
 		told := &healths{said: map[string]string{}}
-		startInClusterWith(t, rt, api, func(c *Config, d *Deps) { c.StaticPodPath, d.Health = dir, told }, func(*Service) {})
+		startInClusterWith(t, rt, api, func(c *Config, d *Deps) { c.StaticPods.Path, d.Health = dir, told }, func(*Service) {})
 		time.Sleep(time.Minute)
 		if said := told.get("mirror pods"); !strings.Contains(said, "make the mirror of static pod default/hello-n1") {
 			t.Errorf("mirror pods: %q", said)

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +16,7 @@ import (
 
 	probesv1 "github.com/polylet/polylet/api/gen/polylet/probes/v1"
 	"github.com/polylet/polylet/internal/buildinfo"
+	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/probes/internal/handler"
 	"github.com/polylet/polylet/services/probes/internal/metric"
@@ -97,13 +97,8 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 
 // Run probes until ctx is done; nil then. podsync may come and go meanwhile.
 func (s *Service) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var group sync.WaitGroup
-	defer group.Wait()
-	group.Go(func() {
-		defer cancel()
-		_ = s.engine.Run(ctx) // it has no way to fail
-	})
-	return s.client.Run(ctx)
+	group := daemon.NewGroup(ctx, "probes")
+	group.Go("prober", s.engine.Run)
+	group.Go("targets", s.client.Run)
+	return group.Wait()
 }

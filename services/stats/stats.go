@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
 	"github.com/polylet/polylet/services/stats/internal/collector"
@@ -121,7 +121,8 @@ func New(cfg Config, deps Deps) (*Service, error) {
 func systemContainers(cfg Config) []summary.SystemContainer {
 	var out []summary.SystemContainer
 	for _, s := range []summary.SystemContainer{
-		{Name: "kubelet", Cgroup: cfg.KubeletCgroup}, {Name: "runtime", Cgroup: cfg.RuntimeCgroup},
+		{Name: "kubelet", Cgroup: cfg.KubeletCgroup},
+		{Name: "runtime", Cgroup: cfg.RuntimeCgroup},
 		{Name: "misc", Cgroup: cfg.SystemCgroup},
 	} {
 		if s.Cgroup != "" {
@@ -145,9 +146,9 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { statsv1.RegisterStatsServi
 // Run follows podsync and keeps what needs keeping until ctx is done; then it
 // returns nil.
 func (s *Service) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.podsync.Follow(ctx, s.names) })
-	group.Go(func() error { return s.meter.Run(ctx) })
-	group.Go(func() error { return s.directories.Run(ctx) })
+	group := daemon.NewGroup(ctx, "stats")
+	group.Go("names of containers", func(ctx context.Context) error { return s.podsync.Follow(ctx, s.names) })
+	group.Go("sampler", s.meter.Run)
+	group.Go("directories", s.directories.Run)
 	return group.Wait()
 }

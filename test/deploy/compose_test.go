@@ -19,6 +19,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/polylet/polylet/test/harness/containerd"
@@ -160,7 +161,7 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(manifests, "hello.yaml"), fmt.Appendf(nil, sample, images.TestApp), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	env := append(os.Environ(), "DOCKER_HOST="+docker, "CONTAINERD_DIR="+filepath.Dir(runtime.Socket), "CONTAINERD_ROOT="+i.Path("root"), "POLYLET_CONFIG="+config,
+	env := append(os.Environ(), "DOCKER_HOST="+docker, "CONTAINERD_DIR="+filepath.Dir(runtime.Socket), "CONTAINERD_ROOT="+i.Path("root"), "CONTAINERD_IMAGES="+i.Path("root", "io.containerd.snapshotter.v1.overlayfs"), "POLYLET_CONFIG="+config,
 		"POLYLET_MANIFESTS="+manifests, "POLYLET_ROOT="+root, "POLYLET_LOGS="+logs, "COMPOSE_PROJECT_NAME=polylet-"+i.ID)
 	command := func(name string, args ...string) string {
 		t.Helper()
@@ -210,6 +211,11 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 			checkSocketDir(t, service, who.uid, strings.Fields(mount))
 		}
 	}
+	checkImageDisk(t, readOnly)
+	stats := strings.TrimSpace(command("docker", "inspect", "-f", "{{.State.Pid}}", strings.TrimSpace(compose("ps", "-q", "stats"))))
+	if found, err := os.ReadDir(filepath.Join("/proc", stats, "root", i.Path("root", "io.containerd.snapshotter.v1.overlayfs"), "snapshots")); err != nil || len(found) > 0 {
+		t.Errorf("stats sees what is in the images: %v, %v", found, err)
+	}
 	compose("kill", "podsync", "gateway")
 	compose("up", "-d")
 	if again := waitReady(t, readOnly, func() string { return compose("logs", "--tail=30") }); again.Status.ContainerStatuses[0].ContainerID != pod.Status.ContainerStatuses[0].ContainerID {
@@ -219,6 +225,47 @@ func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 	if err := runtime.RemovePods(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// checkImageDisk asks for the node's statistics until they have the images' disk.
+func checkImageDisk(t *testing.T, port int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		fs, err := imageDisk(ctx, port)
+		if err == nil && fs != nil && fs.CapacityBytes != nil && *fs.CapacityBytes > 0 && fs.UsedBytes != nil && *fs.UsedBytes > 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Errorf("the statistics have of the images' disk %+v, %v", fs, err)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func imageDisk(ctx context.Context, port int) (*statsapi.FsStats, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/stats/summary", port), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	var summary statsapi.Summary
+	if err := json.NewDecoder(response.Body).Decode(&summary); err != nil {
+		return nil, fmt.Errorf("%s: %w", response.Status, err)
+	}
+	if summary.Node.Runtime == nil {
+		return nil, errors.New("no statistics of the runtime")
+	}
+	return summary.Node.Runtime.ImageFs, nil
 }
 
 // checkProcess looks at a container's process: whose it is and what it may.

@@ -2,6 +2,7 @@ package fakeapiserver
 
 import (
 	"context"
+	"maps"
 	"net/http"
 )
 
@@ -86,5 +87,41 @@ func (s *Server) gate(ctx context.Context) {
 			panic(http.ErrAbortHandler)
 		}
 	case None:
+	}
+}
+
+// Backup is what the server had at one moment.
+type Backup struct {
+	version int64
+	objects map[*table]map[string]*entry
+}
+
+// Backup keeps what the server has now, as a snapshot of etcd does.
+func (s *Server) Backup() *Backup {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := &Backup{version: s.version, objects: map[*table]map[string]*entry{}}
+	for _, t := range s.tables {
+		b.objects[t] = maps.Clone(t.objects)
+	}
+	return b
+}
+
+// Restore brings a backup of this server back, as a restore of etcd does: objects and
+// their resource versions are those of then, and what watched has to list again. The
+// versions of new writes go on from then, or from now when bump is set.
+func (s *Server) Restore(b *Backup, bump bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !bump {
+		s.version = b.version
+	}
+	s.version++
+	for _, t := range s.tables {
+		t.objects = maps.Clone(b.objects[t])
+		t.changes, t.compacted = nil, s.version
+		for w := range t.watchers {
+			w.drop()
+		}
 	}
 }

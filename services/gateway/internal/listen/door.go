@@ -23,6 +23,7 @@ type door struct {
 	open      int
 	came      uint64
 	strangers int
+	certified int // of the strangers
 	hosts     map[string]*host
 }
 
@@ -49,6 +50,34 @@ type visitor struct {
 	// place is nil for those who are known; under the door's lock.
 	place *list.Element
 	left  bool
+	// certified says that its client's certificate is good; under the door's lock.
+	certified bool
+}
+
+// mostCertified is how many strangers with a good certificate may send long headers at
+// once: of each a megabyte is held though it does not end, and who has a certificate of
+// the cluster's may do nothing here for that.
+const mostCertified = 64
+
+// certify says whether v may send long headers, whose client's certificate is good.
+func (v *visitor) certify() bool {
+	d := v.door
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if v.left || d.certified >= mostCertified {
+		return false
+	}
+	v.certified = true
+	d.certified++
+	return true
+}
+
+// uncertify ends what certify began. The caller holds the door's lock.
+func (v *visitor) uncertify() {
+	if v.certified {
+		v.certified = false
+		v.door.certified--
+	}
 }
 
 // Accept implements net.Listener.
@@ -119,6 +148,7 @@ func (d *door) forget(v *visitor) {
 		return
 	}
 	v.left = true
+	v.uncertify()
 	d.open--
 	h := d.hosts[v.host]
 	if v.place != nil {
@@ -161,6 +191,7 @@ func (v *visitor) trust() {
 	}
 	h.strangers.Remove(v.place)
 	v.place = nil
+	v.uncertify()
 	d.strangers--
 	h.known++
 }

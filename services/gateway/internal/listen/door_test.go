@@ -235,3 +235,37 @@ func TestOneAddressIsKnownForSoManyConnectionsOnly(t *testing.T) {
 		t.Errorf("%d open, %d strangers, %v", d.open, d.strangers, d.hosts)
 	}
 }
+
+func TestFewStrangersWithACertificateMaySendLongHeaders(t *testing.T) {
+	d := newDoor(nil, Limits{Connections: 1000, Strangers: 1000, KnownOfOne: 1000}, func() {})
+	enter := func() *visitor {
+		v, _ := comes(d, "10.0.0.1")
+		return v
+	}
+	var all []*visitor
+	for range mostCertified {
+		v := enter()
+		if all = append(all, v); !v.certify() {
+			t.Fatalf("the %dth may not", len(all))
+		}
+	}
+	next := enter()
+	if next.certify() {
+		t.Error("one more may")
+	}
+	all[0].trust() // who is authorised makes room
+	if !next.certify() {
+		t.Error("when one of them is known, the next may not")
+	}
+	if other := enter(); other.certify() {
+		t.Error("another may, too")
+	} else if _ = all[1].Close(); !other.certify() {
+		t.Error("when one of them has left, the next may not")
+	}
+	for _, v := range append(all, next) {
+		_ = v.Close()
+	}
+	if d.certified != 1 {
+		t.Errorf("%d are counted, want 1", d.certified)
+	}
+}

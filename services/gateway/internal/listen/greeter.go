@@ -59,7 +59,7 @@ func (g *greeter) greet(ctx context.Context, raw net.Conn) {
 		return
 	}
 	to := g.strangers
-	if g.knows(conn.ConnectionState().PeerCertificates) {
+	if v, through := raw.(*visitor); g.knows(conn.ConnectionState().PeerCertificates) && (!through || v.certify()) {
 		to = g.certified
 	}
 	to.put(conn)

@@ -98,6 +98,9 @@ func (s Sessions) Attach() http.Handler {
 
 func (s Sessions) command(name string, open func(context.Context, Target, *http.Request, Streams) (Opened, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// What else stands in a form would be held, or written to a file of the node's
+		// disk, and an apiserver sends on whatever body a client gave it.
+		r.Form = r.URL.Query()
 		options, err := remotecommand.NewOptions(r)
 		if err != nil {
 			httperror.Text(w, http.StatusBadRequest, err.Error())
@@ -237,12 +240,24 @@ func (responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 // runTimeout bounds a command of /run; the kubelet sets no limit there.
 const runTimeout = time.Hour
 
+// longestForm bounds the form in which a command of /run may stand, in bytes: it is held
+// as long as the command runs, some times over, and is not counted as a long path is.
+const longestForm = 16 << 10
+
 // Run serves /run: it answers with the output once the command has ended.
 func (s Sessions) Run() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), runTimeout)
 		defer cancel()
-		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
+		r.Body = http.MaxBytesReader(w, r.Body, longestForm)
+		err := r.ParseForm()
+		if err == nil {
+			err = r.ParseMultipartForm(longestForm)
+		}
+		if err != nil && !errors.Is(err, http.ErrNotMultipart) {
+			httperror.Text(w, http.StatusBadRequest, "the request's form could not be read, a long command stands in the path: "+err.Error())
+			return
+		}
 		command := strings.Split(r.FormValue("cmd"), " ")
 		defer s.Meter.Begin()()
 		stdout, stderr, code, err := s.Runtime.Run(ctx, target(r), command)

@@ -8,12 +8,14 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +41,9 @@ type Config struct {
 	Duration time.Duration
 	// Client writes leases of the namespace kube-node-lease.
 	Client client.LeaseInterface
+	// Nodes reads the Node before its lease is made: without one, because it is not
+	// registered yet or somebody has deleted it, there is none to make.
+	Nodes Nodes
 	// NodeUID returns the Node's UID, the lease's owner; empty while it is not
 	// known. The lease is owned from the next renewal after it is.
 	NodeUID func() types.UID
@@ -48,6 +53,14 @@ type Config struct {
 	// Health is told whether the lease is renewed.
 	Health health.Reporter
 }
+
+// Nodes reads the apiserver's Nodes.
+type Nodes interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Node, error)
+}
+
+// errNoNode says that there is no Node whose lease could be made.
+var errNoNode = errors.New("the apiserver has no Node of this name: it is not registered, or somebody has deleted it")
 
 // Status is how the lease stands.
 type Status struct {
@@ -98,7 +111,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		held = renewed
 		wait := time.Duration(float64(interval) * (1 + jitter*rand.Float64()))
 		if err != nil {
-			if failures++; failures == 1 {
+			if failures++; errors.Is(err, errNoNode) {
+				k.withoutNode(log, failures, err)
+			} else if failures == 1 {
 				log.Error(err, "Lease was not renewed, trying again")
 			} else {
 				k.failing(err)
@@ -120,6 +135,17 @@ func (k *Keeper) Run(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		}
+	}
+}
+
+// withoutNode tells that there is no lease because there is no Node. At the first try
+// the Node may be about to be registered.
+func (k *Keeper) withoutNode(log klog.Logger, failures int, err error) {
+	switch failures {
+	case 1:
+		log.V(2).Info("No lease is made while there is no Node", "err", err)
+	default:
+		k.cfg.Health.Set("lease", false, fmt.Sprintf("%v; the lease is made when there is one: restart nodestatus to register it again", err))
 	}
 }
 
@@ -162,11 +188,7 @@ func (k *Keeper) renew(parent context.Context, held *coordinationv1.Lease) (*coo
 		there, err := k.cfg.Client.Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			made, err := k.cfg.Client.Create(ctx, k.filled(nil), metav1.CreateOptions{})
-			if err != nil {
-				return nil, fmt.Errorf("create lease %s/%s: %w", namespace, k.cfg.NodeName, err)
-			}
-			return made, nil
+			return k.create(ctx)
 		case err != nil:
 			return nil, fmt.Errorf("read lease %s/%s: %w", namespace, k.cfg.NodeName, err)
 		}
@@ -181,6 +203,29 @@ func (k *Keeper) renew(parent context.Context, held *coordinationv1.Lease) (*coo
 	return updated, nil
 }
 
+// create makes the lease of a Node that is there. Who deletes a Node deletes its lease
+// with it, by way of its owner, and one that is made again would stay for ever.
+func (k *Keeper) create(ctx context.Context) (*coordinationv1.Lease, error) {
+	node, err := k.cfg.Nodes.Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("create lease %s/%s: %w", namespace, k.cfg.NodeName, errNoNode)
+	case err != nil:
+		return nil, fmt.Errorf("create lease %s/%s: read its node: %w", namespace, k.cfg.NodeName, err)
+	}
+	lease := k.filled(nil)
+	lease.OwnerReferences = ownedBy(node.Name, node.UID)
+	made, err := k.cfg.Client.Create(ctx, lease, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create lease %s/%s: %w", namespace, k.cfg.NodeName, err)
+	}
+	return made, nil
+}
+
+func ownedBy(node string, uid types.UID) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}}
+}
+
 func (k *Keeper) filled(base *coordinationv1.Lease) *coordinationv1.Lease {
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: k.cfg.NodeName, Namespace: namespace}}
 	if base != nil {
@@ -190,7 +235,7 @@ func (k *Keeper) filled(base *coordinationv1.Lease) *coordinationv1.Lease {
 	now := metav1.NowMicro()
 	out.Spec.HolderIdentity, out.Spec.LeaseDurationSeconds, out.Spec.RenewTime = &k.cfg.NodeName, &seconds, &now
 	if uid := k.cfg.NodeUID(); uid != "" {
-		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: k.cfg.NodeName, UID: uid}}
+		out.OwnerReferences = ownedBy(k.cfg.NodeName, uid)
 	}
 	return out
 }

@@ -42,9 +42,9 @@ type Input struct {
 	// Active are the admitted pods that have not ended, with what they are
 	// allocated; Pod may be among them and is not counted.
 	Active []*v1.Pod
-	// Leaving are those of Active that are being stopped: what they use comes
-	// free without anybody's doing.
-	Leaving map[types.UID]bool
+	// Leaving are those of Active that are being stopped, and for how long they
+	// are: what they use comes free without anybody's doing, in time.
+	Leaving map[types.UID]time.Duration
 	// Gone are those of Active whose object is gone though they have not ended,
 	// for they were deleted by force: whoever put Pod here did not reckon with them.
 	Gone map[types.UID]bool

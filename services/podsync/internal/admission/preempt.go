@@ -3,6 +3,8 @@ package admission
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -31,27 +33,73 @@ func preempted() podstate.Stop {
 	}
 }
 
-// preempt finds room for a critical pod that only lacks resources.
+// stubborn is how much longer than its grace period a pod may take to end, at least,
+// until nobody counts on what it has.
+const stubborn = 30 * time.Second
+
+// endless says whether a pod that has been stopped for so long, yet uses what it did,
+// is not expected to end any more: its runtime does not answer, or the kernel does
+// not kill its processes.
+func endless(pod *v1.Pod, stopped time.Duration) bool {
+	grace := int64(v1.DefaultTerminationGracePeriodSeconds)
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		grace = *g
+	}
+	if g := pod.DeletionGracePeriodSeconds; g != nil {
+		grace = *g
+	}
+	allowed := podutil.Seconds(grace)
+	return stopped >= allowed+max(allowed/2, stubborn)
+}
+
+// preempt finds room for a critical pod that only lacks resources. A victim that
+// does not end is not waited for: others go, or the pod is rejected.
 func preempt(in Input) (Answer, bool) {
-	var staying []*v1.Pod
+	var staying, candidates, going, stuck []*v1.Pod
 	for _, pod := range in.Active {
-		if !in.Leaving[pod.UID] {
-			staying = append(staying, pod)
+		stopped, leaving := in.Leaving[pod.UID]
+		switch {
+		case !leaving:
+			staying, candidates = append(staying, pod), append(candidates, pod)
+		case endless(pod, stopped):
+			staying, stuck = append(staying, pod), append(stuck, pod)
+		default:
+			going = append(going, pod)
 		}
 	}
 	short := shortages(in, staying)
 	if len(short) == 0 {
-		return notYet("Preempting", "the pod waits for others to end, which are being stopped, and takes their place")
+		return notYet("Preempting", "the pod waits for others to end, which are being stopped, and takes their place: %s", names(going))
 	}
-	victims, err := choose(in.Pod, in.Static, staying, needsOf(short))
+	hint := ""
+	if len(stuck) > 0 {
+		hint = fmt.Sprintf("; stopped long ago and not ended: %s", names(stuck))
+	}
+	victims, err := choose(in.Pod, in.Static, candidates, needsOf(short))
 	if err != nil {
-		return rejected(reasonUnexpected, "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)
+		return rejected(reasonUnexpected, "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v%s", err, hint)
 	}
-	answer, objects := notYet("Preempting", "the pod waits for %d others to end, which make room for it: %s", len(victims), short[0].text())
+	answer, objects := notYet("Preempting", "the pod waits for %d others to end, which make room for it: %s%s", len(victims), short[0].text(), hint)
 	for _, pod := range victims {
 		answer.Preempt = append(answer.Preempt, Victim{Pod: pod, Signal: short[0].Name, Stop: preempted()})
 	}
 	return answer, objects
+}
+
+// mostNamed is how many pods a message names.
+const mostNamed = 5
+
+// names names pods in their order by name, the first of them if they are many.
+func names(pods []*v1.Pod) string {
+	var out []string
+	for _, pod := range pods {
+		out = append(out, pod.Namespace+"/"+pod.Name)
+	}
+	slices.Sort(out)
+	if more := len(out) - mostNamed; more > 0 {
+		out = append(out[:mostNamed], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(out, ", ")
 }
 
 // need is how much of a resource must come free.

@@ -3,6 +3,7 @@ package admission
 import (
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -95,7 +96,7 @@ func TestThePodsThatMakeRoomAreTheCheapest(t *testing.T) {
 }
 
 func TestNobodyElseIsStoppedWhileEnoughAreLeaving(t *testing.T) {
-	in := Input{Pod: sized("p", v1.PodQOSGuaranteed, "1", ""), Static: true, Node: node(), Leaving: map[types.UID]bool{"a": true},
+	in := Input{Pod: sized("p", v1.PodQOSGuaranteed, "1", ""), Static: true, Node: node(), Leaving: map[types.UID]time.Duration{"a": 0},
 		Active: []*v1.Pod{sized("a", v1.PodQOSBurstable, "1", ""), sized("b", v1.PodQOSBurstable, "1", "")}}
 	if got := Check(in); got.Decision != podstate.AdmissionPending || got.Reason != "Preempting" || len(got.Preempt) > 0 {
 		t.Fatalf("got %+v", got)
@@ -115,5 +116,47 @@ func TestAnOrdinaryPodAndOneThatFitsNowhereStopNobody(t *testing.T) {
 	wrong.Spec.NodeName = "other"
 	if got := Check(Input{Pod: wrong, Static: true, Active: full, Node: node()}); got.Decision != podstate.Rejected || got.Reason != "NodeName" {
 		t.Errorf("a critical pod of another node: %+v", got)
+	}
+}
+
+// What does not end, because its runtime or the kernel does not let it, comes free
+// for nobody.
+func TestAVictimThatDoesNotEndIsNotWaitedForForEver(t *testing.T) {
+	grace := func(p *v1.Pod, seconds int64) *v1.Pod {
+		p.Spec.TerminationGracePeriodSeconds = &seconds
+		return p
+	}
+	stuck := grace(sized("stuck", v1.PodQOSBurstable, "1", ""), 10)
+	for _, tc := range []struct {
+		name     string
+		stopped  time.Duration
+		other    *v1.Pod
+		decision podstate.Decision
+		victims  int
+		message  string
+	}{
+		{"within its time", 39 * time.Second, sized("b", v1.PodQOSBurstable, "1", ""), podstate.AdmissionPending, 0,
+			"the pod waits for others to end, which are being stopped, and takes their place: default/stuck"},
+		{"another goes", 40 * time.Second, sized("b", v1.PodQOSBurstable, "1", ""), podstate.AdmissionPending, 1,
+			"the pod waits for 1 others to end, which make room for it: Node didn't have enough resource: cpu, requested: 1000, used: 2000, capacity: 2000; stopped long ago and not ended: default/stuck"},
+		{"no other may", 40 * time.Second, priority(sized("b", v1.PodQOSBurstable, "1", ""), 2_000_000_000), podstate.Rejected, 0,
+			"Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: " +
+				"no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]; stopped long ago and not ended: default/stuck"},
+	} {
+		got := Check(Input{
+			Pod: priority(sized("p", v1.PodQOSGuaranteed, "1", ""), 2_000_000_000), Node: node(), Active: []*v1.Pod{stuck, tc.other},
+			Leaving: map[types.UID]time.Duration{"stuck": tc.stopped},
+		})
+		if got.Decision != tc.decision || len(got.Preempt) != tc.victims || got.Message != tc.message {
+			t.Errorf("%s: %+v, want %s", tc.name, got, tc.message)
+		}
+	}
+	long := grace(sized("a", v1.PodQOSBurstable, "1", ""), 3600)
+	if endless(long, 89*time.Minute) || !endless(long, 90*time.Minute) {
+		t.Error("a pod with an hour to end may take half of that more")
+	}
+	long.DeletionGracePeriodSeconds = new(int64)
+	if !endless(long, 30*time.Second) {
+		t.Error("the grace period of its deletion does not count")
 	}
 }

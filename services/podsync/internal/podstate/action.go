@@ -13,9 +13,9 @@ type Kind string
 // The kinds, in the order of a pod's life.
 const (
 	// PullImage makes an image present: a container's (Container), or that of an
-	// image volume (Volume).
+	// image volume (Volume), by its name (Image).
 	PullImage Kind = "pull image"
-	// SetupVolumes makes all volumes ready (Version).
+	// SetupVolumes sets volumes up, side by side (Volumes, Version).
 	SetupVolumes Kind = "set up volumes"
 	// MakeSandbox creates and starts a sandbox with its cgroup, DNS and network (Attempt, PodStarted).
 	MakeSandbox Kind = "make sandbox"
@@ -74,6 +74,8 @@ type Action struct {
 	Container string
 	// Volume is the name of an image volume in the spec.
 	Volume string
+	// Image is what the spec names, of a PullImage.
+	Image string
 	// Early: the image is of a container that is not due yet.
 	Early bool
 	// ID is a CRI id.
@@ -88,7 +90,9 @@ type Action struct {
 	Attempt int
 	// PodStarted is the pod's start time, for MakeSandbox to keep.
 	PodStarted time.Time
-	// Version of the pod that the volumes are to show; see Volumes.
+	// Volumes are the names of the volumes to set up, and Version is that of the pod
+	// which they are to show. The empty name is what all lie in.
+	Volumes []string
 	Version int
 	// ImageRef is the reference that PullImage found.
 	ImageRef string

@@ -16,15 +16,46 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
-// cutShort says whether the container was made and its start was cut short: it
+// CutShort says whether the container was made and its start was cut short: it
 // is made anew, but if its pod has ended, the runtime's end is all that it has.
 func (c *Container) CutShort() bool {
-	return c != nil && c.State == StateCreated && c.Reason != ""
+	return c.Created() && c.Reason != ""
 }
 
-// live says whether the container may have a running process.
+// Live says whether the container may have a running process; none has none.
 func (c *Container) Live() bool {
-	return c.State == StateRunning || c.State == StateUnknown
+	return c != nil && (c.State == StateRunning || c.State == StateUnknown)
+}
+
+// Created says whether the container was made and never started; none was not.
+func (c *Container) Created() bool { return c != nil && c.State == StateCreated }
+
+// Ended says whether the container has ended; none has not.
+func (c *Container) Ended() bool { return c != nil && c.State == StateExited }
+
+// Ran says whether the container has come to run, however it stands now; none has not.
+func (c *Container) Ran() bool {
+	return c != nil && (c.State == StateRunning || c.State == StateExited && !c.StartedAt.IsZero())
+}
+
+// Container is the one with a CRI id; nil when there is none.
+func (o *Observed) Container(id string) *Container {
+	for i := range o.Containers {
+		if o.Containers[i].ID == id {
+			return &o.Containers[i]
+		}
+	}
+	return nil
+}
+
+// Sandbox is the one with a CRI id; nil when there is none.
+func (o *Observed) Sandbox(id string) *Sandbox {
+	for i := range o.Sandboxes {
+		if o.Sandboxes[i].ID == id {
+			return &o.Sandboxes[i]
+		}
+	}
+	return nil
 }
 
 // ImageChanged says whether the container was made from another definition.
@@ -60,6 +91,11 @@ type Sandbox struct {
 	// Allocated is what the pod had when the sandbox was made, as an annotation
 	// of it says (resize.Decode); empty when another agent made it.
 	Allocated string
+}
+
+// Up says whether all is known of a sandbox that containers need; of none it is not.
+func (s *Sandbox) Up() bool {
+	return s != nil && s.Ready && (s.HostNetwork || len(s.IPs) > 0)
 }
 
 // ContainerState is the runtime's.

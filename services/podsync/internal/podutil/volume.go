@@ -16,3 +16,16 @@ func ImageVolume(pod *v1.Pod, name string) *v1.ImageVolumeSource {
 	}
 	return nil
 }
+
+// Images names the images that a pod's containers and image volumes ask for.
+func Images(pod *v1.Pod) (names []string) {
+	for _, c := range Containers(pod) {
+		names = append(names, c.Image)
+	}
+	for i := range pod.Spec.Volumes {
+		if v := pod.Spec.Volumes[i].Image; v != nil {
+			names = append(names, v.Reference)
+		}
+	}
+	return names
+}

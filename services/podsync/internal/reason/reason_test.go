@@ -3,6 +3,7 @@ package reason
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -25,5 +26,32 @@ func TestAReasonTravelsWithItsErrorAndTheInnerOneStays(t *testing.T) {
 	}
 	if err := New("FailedMount", nil); err != nil || Of(nil) != "" {
 		t.Errorf("without an error: %v", err)
+	}
+}
+
+func TestErrorsThatDifferInIDsOnlyAreAlike(t *testing.T) {
+	const sandbox = `failed to setup network for sandbox "%s": plugin type="bridge" failed (add): %s`
+	first, second := strings.Repeat("445fb914", 8), strings.Repeat("25662432", 8)
+	for name, tc := range map[string]struct {
+		a, b  string
+		alike bool
+	}{
+		"the same":             {"x", "x", true},
+		"nothing":              {"", "", true},
+		"something new":        {"", "445fb914", false},
+		"another sandbox":      {fmt.Sprintf(sandbox, first, "no address"), fmt.Sprintf(sandbox, second, "no address"), true},
+		"another cause":        {fmt.Sprintf(sandbox, first, "no address"), fmt.Sprintf(sandbox, second, "no plugin"), false},
+		"two ids":              {first + "/d9da8bf0: full", second + "/6f78ab64: full", true},
+		"ids that begin alike": {"445fb914", "445fb915", true},
+		"another exit code":    {"exit code 1", "exit code 2", false},
+		"another address":      {"dial tcp 10.0.0.1:443", "dial tcp 10.0.0.2:443", false},
+		"a word of hex digits": {"deadbeef", "feedbeef", false},
+		"a name with an id":    {"web-445fb914", "web-25662432", true},
+		"more at its end":      {"of 445fb914", "of 445fb914: full", false},
+		"text at an id's side": {"über445fb914", "über25662432", false},
+	} {
+		if Alike(tc.a, tc.b) != tc.alike || Alike(tc.b, tc.a) != tc.alike {
+			t.Errorf("%s: %q and %q: alike %v", name, tc.a, tc.b, !tc.alike)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package resources
 
 import (
 	v1 "k8s.io/api/core/v1"
+	podresource "k8s.io/component-helpers/resource"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
@@ -26,9 +27,13 @@ func OOMScoreAdj(pod *v1.Pod, c *v1.Container, capacity int64) int64 {
 	}
 	score := burstable(pod, c, capacity)
 	if own, kind := podutil.Container(pod, c.Name); kind == podutil.Init && podutil.Sidecar(own) {
+		// No higher than that of the container which asks for least: one that takes more
+		// than it asked for is not to outlive those that it serves.
+		serves := int64(0)
 		for i := range pod.Spec.Containers {
-			score = min(score, burstable(pod, &pod.Spec.Containers[i], capacity))
+			serves = max(serves, burstable(pod, &pod.Spec.Containers[i], capacity))
 		}
+		score = min(score, serves)
 	}
 	return score
 }
@@ -44,26 +49,16 @@ func burstable(pod *v1.Pod, c *v1.Container, capacity int64) int64 {
 	return min(max(score, oomBestEffort+oomGuaranteed), oomBestEffort-1)
 }
 
-// spare is a container's part of what the pod asks for beyond its containers.
+// spare is a container's part of what the pod asks for beyond its containers; init
+// containers have one, too.
+// Source: KEP-2837, OOM score adjustment.
 func spare(pod *v1.Pod) int64 {
 	if pod.Spec.Resources == nil {
 		return 0
 	}
 	q := pod.Spec.Resources.Requests[v1.ResourceMemory]
-	rest, n := q.Value(), int64(0)
-	add := func(c *v1.Container) {
-		own := c.Resources.Requests[v1.ResourceMemory]
-		rest -= own.Value()
-		n++
-	}
-	for i := range pod.Spec.Containers {
-		add(&pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.InitContainers {
-		if podutil.Sidecar(&pod.Spec.InitContainers[i]) {
-			add(&pod.Spec.InitContainers[i])
-		}
-	}
+	own := podresource.AggregateContainerRequests(pod, podresource.PodResourcesOptions{})
+	rest, n := q.Value()-own.Memory().Value(), int64(len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
 	if rest <= 0 || n == 0 {
 		return 0
 	}

@@ -95,6 +95,19 @@ func TestOOMScores(t *testing.T) {
 	if got := OOMScoreAdj(pod, &pod.Spec.InitContainers[0], 4*gi); got != 750 {
 		t.Errorf("a sidecar has %d, more than the container it serves", got)
 	}
+	// One that takes more than it asked for goes before the container that does not.
+	pod.Spec.Containers = append(pod.Spec.Containers, container("small", list("memory", "200Mi"), nil))
+	if got, least := OOMScoreAdj(pod, &pod.Spec.InitContainers[0], 4*gi), OOMScoreAdj(pod, &pod.Spec.Containers[1], 4*gi); got != least || least != 952 {
+		t.Errorf("a sidecar has %d, and the container that asks for least %d", got, least)
+	}
+	initialized := &v1.Pod{Spec: v1.PodSpec{
+		Resources:      &v1.ResourceRequirements{Requests: list("memory", "2Gi")},
+		InitContainers: []v1.Container{container("i", nil, nil)},
+		Containers:     []v1.Container{container("c", nil, nil)},
+	}}
+	if got := OOMScoreAdj(initialized, &initialized.Spec.Containers[0], 4*gi); got != 750 {
+		t.Errorf("an init container has no part of the pod's own request: %d", got)
+	}
 	if got := OOMScoreAdj(pod, &pod.Spec.Containers[0], 0); got != 999 {
 		t.Errorf("with the capacity not known: %d", got)
 	}

@@ -36,7 +36,7 @@ type Recent interface {
 // ExplainPod implements PodSyncService.
 func (s *Server) ExplainPod(_ context.Context, req *podsyncv1.ExplainPodRequest) (*podsyncv1.ExplainPodResponse, error) {
 	pod, err := s.find(req.GetPod())
-	if errors.Is(err, rpcerr.ErrNotFound) && s.deps.Explain != nil {
+	if err != nil && !errors.Is(err, rpcerr.ErrInvalid) && s.deps.Explain != nil {
 		return s.explainGone(req.GetPod(), err)
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Server) explainGone(ref *podsyncv1.PodRef, missing error) (*podsyncv1.E
 	if !ok || why.Namespace != ref.GetNamespace() || why.Name != ref.GetName() {
 		return nil, missing
 	}
-	resp := &podsyncv1.ExplainPodResponse{Pod: refOf(uid, why.Namespace, why.Name), GoneTime: stamp(why.Gone)}
+	resp := &podsyncv1.ExplainPodResponse{Pod: refOf(uid, why.Namespace, why.Name), GoneTime: stamp(why.Gone), Waits: waitMessages(explain.Waits(why, nil))}
 	addTimeline(resp, why)
 	return resp, nil
 }

@@ -17,13 +17,12 @@ func (s *Server) find(ref *podsyncv1.PodRef) (podcache.Pod, error) {
 	if ref.GetNamespace() == "" || ref.GetName() == "" {
 		return podcache.Pod{}, fmt.Errorf("%w: name the pod's namespace and name", rpcerr.ErrInvalid)
 	}
-	missing := fmt.Errorf("%w: pod %q does not exist", rpcerr.ErrNotFound, ref.GetName())
 	uid := types.UID(ref.GetUid())
 	if uid == "" {
 		if pod, ok := s.deps.Pods.ByName(ref.GetNamespace(), ref.GetName()); ok {
 			return pod, nil
 		}
-		return podcache.Pod{}, missing
+		return podcache.Pod{}, s.missing(ref)
 	}
 	if s.deps.Mirrors != nil {
 		if static, ok := s.deps.Mirrors.StaticUID(uid); ok {
@@ -32,9 +31,20 @@ func (s *Server) find(ref *podsyncv1.PodRef) (podcache.Pod, error) {
 	}
 	pod, ok := s.deps.Pods.Get(uid)
 	if !ok || pod.Pod.Name != ref.GetName() || pod.Pod.Namespace != ref.GetNamespace() {
-		return podcache.Pod{}, missing
+		return podcache.Pod{}, s.missing(ref)
 	}
 	return pod, nil
+}
+
+// missing says that a pod is not there; before all sources of pods were heard nobody
+// knows that it is not: after a restart while the apiserver is away, all pods of the
+// apiserver run and none is known.
+func (s *Server) missing(ref *podsyncv1.PodRef) error {
+	if s.deps.State().SourcesReady.IsZero() {
+		return fmt.Errorf("%w: pod %q is not known yet: since podsync started not all that tells it of pods was heard, the apiserver or manifests, polylet status shows why; what runs of the pod goes on meanwhile, and nobody probes it",
+			rpcerr.ErrPrecondition, ref.GetName())
+	}
+	return fmt.Errorf("%w: pod %q does not exist", rpcerr.ErrNotFound, ref.GetName())
 }
 
 // running returns the running container of a pod. That it does not run is not

@@ -60,6 +60,12 @@ func condition(st *runtimeapi.StatusResponse, kind string) (bool, string) {
 	return false, fmt.Sprintf("reason:NotReported message:the runtime's status has no condition %s", kind)
 }
 
+// mostImageNames bounds the tags, and the digests, of one image that are shown: whoever
+// pushes an image may give it as many as they like.
+const mostImageNames = 100
+
+func first(names []string) []string { return names[:min(len(names), mostImageNames)] }
+
 // ListImages implements PodSyncService.
 func (s *Server) ListImages(ctx context.Context, _ *podsyncv1.ListImagesRequest) (*podsyncv1.ListImagesResponse, error) {
 	list, err := s.deps.Runtime.ListImages(ctx, &runtimeapi.ListImagesRequest{})
@@ -69,7 +75,7 @@ func (s *Server) ListImages(ctx context.Context, _ *podsyncv1.ListImagesRequest)
 	resp := &podsyncv1.ListImagesResponse{}
 	for _, img := range list.GetImages() {
 		resp.Images = append(resp.Images, &podsyncv1.Image{
-			Id: img.GetId(), RepoDigests: img.GetRepoDigests(), RepoTags: img.GetRepoTags(), SizeBytes: img.GetSize(), Pinned: img.GetPinned(),
+			Id: img.GetId(), RepoDigests: first(img.GetRepoDigests()), RepoTags: first(img.GetRepoTags()), SizeBytes: img.GetSize(), Pinned: img.GetPinned(),
 		})
 	}
 	sort.Slice(resp.Images, func(i, j int) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,7 +141,7 @@ func (f *fakeRuntime) ListContainerStats(context.Context, *runtimeapi.ListContai
 }
 
 func (f *fakeRuntime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "small", Size: 1}, {Id: "big", Size: 2, Pinned: true, RepoTags: []string{"pause:3"}}}}, nil
+	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "small", Size: 1, RepoTags: slices.Repeat([]string{"of-many:1"}, 5000)}, {Id: "big", Size: 2, Pinned: true, RepoTags: []string{"pause:3"}}}}, nil
 }
 
 func (f *fakeRuntime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
@@ -164,11 +165,17 @@ func (f *fakeLogs) Read(ctx context.Context, req logs.Request, w io.Writer) erro
 	return err
 }
 
+// ProbeResult implements probestore.Results.
+func (r *rig) ProbeResult(_ types.UID, _ podstate.ProbeKey, result podstate.ProbeResult) {
+	r.results = append(r.results, result)
+}
+
 func run(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{dir: t.TempDir(), pods: podcache.NewPods(7), table: podcache.NewTable(7), runtime: &fakeRuntime{}, logs: &fakeLogs{}}
-		r.board = probestore.NewBoard(probestore.Deps{Epoch: 7, OnResult: func(_ types.UID, _ podstate.ProbeKey, res podstate.ProbeResult) { r.results = append(r.results, res) }})
+		r.state.SourcesReady = time.Now()
+		r.board = probestore.NewBoard(probestore.Deps{Epoch: 7, Results: r})
 		s, err := New(Deps{
 			Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
 			State: func() RuntimeState { return r.state }, CheckpointDir: filepath.Join(r.dir, "checkpoints"),
@@ -512,7 +519,7 @@ func TestTheRuntimeIsDescribed(t *testing.T) {
 			t.Fatalf("response %v, error %v", resp, err)
 		}
 		images, err := r.client.ListImages(t.Context(), &podsyncv1.ListImagesRequest{})
-		if err != nil || images.GetImages()[0].GetId() != "big" {
+		if err != nil || images.GetImages()[0].GetId() != "big" || len(images.GetImages()[1].GetRepoTags()) != mostImageNames {
 			t.Fatalf("images %v, error %v", images, err)
 		}
 		usage, err := r.client.ListFilesystemUsage(t.Context(), &podsyncv1.ListFilesystemUsageRequest{})
@@ -522,6 +529,24 @@ func TestTheRuntimeIsDescribed(t *testing.T) {
 		running, err := r.client.ListRuntimePods(t.Context(), &podsyncv1.ListRuntimePodsRequest{})
 		if err != nil || len(running.GetPods()) != 0 {
 			t.Fatalf("running %v, error %v", running, err)
+		}
+	})
+}
+
+// After a restart while the apiserver is away no pod of it is known, and all run.
+func TestAPodIsNotSaidToBeMissingBeforeAllSourcesWereHeard(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		ask := func() error {
+			_, err := r.client.ExplainPod(t.Context(), &podsyncv1.ExplainPodRequest{Pod: &podsyncv1.PodRef{Namespace: "ns", Name: "p"}})
+			return err
+		}
+		r.state.SourcesReady = time.Time{}
+		if err := ask(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "not known yet") || !strings.Contains(err.Error(), "polylet status") {
+			t.Errorf("before: %v", err)
+		}
+		r.state.SourcesReady = time.Now()
+		if err := ask(); status.Code(err) != codes.NotFound {
+			t.Errorf("after: %v", err)
 		}
 	})
 }

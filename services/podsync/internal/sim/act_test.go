@@ -104,6 +104,7 @@ func (w *world) damage() {
 	for _, f := range files {
 		w.must(os.WriteFile(f, []byte(`{"half`), 0o600))
 	}
+	w.judge.damaged()
 	w.crash("damage")
 }
 

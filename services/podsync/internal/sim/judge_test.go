@@ -34,6 +34,9 @@ type judge struct {
 	hooking map[string]bool
 	// asks are podsync's calls for an end, by pod UID, in order.
 	asks map[string][]ask
+	// failures are when podsync was told that a liveness or startup probe of a container
+	// has failed, by container id.
+	failures map[string]time.Time
 	// cut are the stops that podsync has cut short, by container id.
 	cut map[string]cut
 	// renewed are the pods that have a new sandbox in place of one that went, and
@@ -66,7 +69,8 @@ type facts struct {
 	// not ended, and what they were resized to until it was rejected.
 	others int64
 	// unsure: podsync died between its call for a container's end and what was to
-	// follow, and the next one cannot know why it has ended.
+	// follow, and the next one cannot know why it has ended. That a probe has failed it
+	// knows, unless what was kept of that is damaged.
 	unsure bool
 	// phase in the apiserver, and whether its object is gone from there.
 	phase v1.PodPhase
@@ -113,7 +117,7 @@ func newJudge(w *world) *judge {
 	return &judge{
 		w: w, facts: map[string]*facts{}, owners: map[string]*facts{}, names: map[string]*record{},
 		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, networks: map[string]map[string]bool{},
-		hooking: map[string]bool{}, asks: map[string][]ask{}, cut: map[string]cut{}, renewed: map[string]bool{}, disturbed: map[string]bool{}, forgotten: map[string]bool{},
+		hooking: map[string]bool{}, asks: map[string][]ask{}, failures: map[string]time.Time{}, cut: map[string]cut{}, renewed: map[string]bool{}, disturbed: map[string]bool{}, forgotten: map[string]bool{},
 	}
 }
 

@@ -26,7 +26,6 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
-	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
@@ -253,6 +252,21 @@ func (w *world) keepAlive() {
 	}
 }
 
+// config is that of a node without cgroups and a machine, which removes no images and
+// rotates no logs.
+func (w *world) config() podsync.Config {
+	cfg := podsync.Default()
+	cfg.RootDir, cfg.Logs = filepath.Join(w.dir, "root"), podsync.LogsConfig{Dir: filepath.Join(w.dir, "logs", "pods")}
+	cfg.Node.Name, cfg.Node.ExternalCloud = nodeName, true
+	cfg.Runtime = podsync.RuntimeConfig{Endpoint: "fake", RequestTimeout: 15 * time.Second}
+	cfg.StaticPods.Path = filepath.Join(w.dir, "manifests")
+	cfg.Admission.Deadline, cfg.Pods.DeadContainers, cfg.Resize.StaticCPU = 0, 0, true
+	cfg.Images = podsync.ImagesConfig{MaxParallelPulls: 2, Verify: true, VerifyPolicy: w.scenario.verification()}
+	cfg.Network, cfg.Cgroups = podsync.NetworkConfig{}, podsync.CgroupsConfig{Root: "/"}
+	cfg.Machine, cfg.PodsAPISocket = nil, ""
+	return cfg
+}
+
 // live runs podsync until it crashes or is stopped.
 func (w *world) live(l *life, n int) error {
 	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), w.log))
@@ -273,12 +287,8 @@ func (w *world) live(l *life, n int) error {
 	config.Wrap(kubeclient.WithAnswerTimeout)
 	client, err := kubernetes.NewForConfig(config)
 	w.must(err)
-	service, err := podsync.New(podsync.Config{
-		NodeName: nodeName, ExternalCloud: true, RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs", "pods"),
-		StaticPodPath: filepath.Join(w.dir, "manifests"), RuntimeEndpoint: "fake", RuntimeRequestTimeout: 15 * time.Second,
-		MaxParallelPulls: 2, VerifyPulls: true, VerifyPolicy: w.scenario.verification(), Resize: podsync.ResizePolicies{StaticCPU: true},
-	}, podsync.Deps{
-		Epoch: uint64(n + 1), Runtime: conn, Images: conn, Client: client, Mounter: mounter{l, w.mounts}, Cgroups: cgroup.Off{},
+	service, err := podsync.New(w.config(), podsync.Deps{
+		Epoch: uint64(n + 1), Runtime: conn, Images: conn, Client: client, Mounter: mounter{l, w.mounts},
 		Notifier: w.notifier, LogNotifier: w.notifier, HostsGuard: smallfiles.Off{},
 	})
 	w.must(err)

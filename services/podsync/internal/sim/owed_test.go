@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 )
 
@@ -41,15 +42,36 @@ func (j *judge) wasAsked(uid, id string) bool {
 	return slices.ContainsFunc(j.asks[uid], func(a ask) bool { return a.id == id })
 }
 
-// interrupted notes that podsync has died: why it asks containers to stop, and what
-// their postStart hooks do, is not known any more.
+// told notes that podsync has results of probes.
+func (j *judge) told(results []*podsyncv1.ProbeResult) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range results {
+		if r.GetOutcome() == podsyncv1.ProbeOutcome_PROBE_OUTCOME_FAILURE && r.GetKey().GetType() != podsyncv1.ProbeType_PROBE_TYPE_READINESS {
+			j.failures[r.GetContainerId()] = time.Now()
+		}
+	}
+}
+
+// damaged notes that what podsync keeps of probes is damaged.
+func (j *judge) damaged() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clear(j.failures)
+}
+
+// interrupted notes that podsync has died: why it asks containers to stop, but for a
+// probe that it had a moment to keep, and what their postStart hooks do, is not known
+// any more.
 func (j *judge) interrupted() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clear(j.hooking)
 	for uid, asks := range j.asks {
 		for _, a := range asks {
-			if r := j.record(uid, j.made[a.id].Name); r.live[a.id] || r.ended && r.id == a.id {
+			at, failed := j.failures[a.id]
+			kept := failed && time.Now().After(at)
+			if r := j.record(uid, j.made[a.id].Name); !kept && (r.live[a.id] || r.ended && r.id == a.id) {
 				j.owners[uid].unsure = true
 			}
 		}

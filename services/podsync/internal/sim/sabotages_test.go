@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +95,41 @@ func deletedAgain(at time.Duration) func(int64) *scenario {
 // exits with 0.
 func killedOnFailure(shape string) func(int64) *scenario {
 	return changed(only(shape, 0), func(s *subject) { s.pod.Spec.RestartPolicy, s.end = v1.RestartPolicyOnFailure, runs })
+}
+
+// endsWhileAway is a scenario of a pod whose process takes the signal while podsync,
+// which has asked for its end for a failed probe, is away.
+func endsWhileAway(shape string) func(int64) *scenario {
+	return changed(killedOnFailure(shape), func(s *subject) {
+		for name, script := range s.scripts {
+			script.OnTerm = fakecri.Term{After: 2 * time.Second}
+			s.scripts[name] = script
+		}
+		grace := int64(30)
+		s.pod.Spec.TerminationGracePeriodSeconds = &grace
+	})
+}
+
+// goneAfter kills podsync a second after it has asked a container to stop, for longer
+// than any grace period; it does what it is given when podsync is dead.
+func goneAfter(then func(w *world)) func(*world, string, any, any, func() error) error {
+	var once sync.Once
+	return func(w *world, _ string, req, _ any, do func() error) error {
+		if _, stop := req.(*runtimeapi.StopContainerRequest); stop {
+			once.Do(func() {
+				time.AfterFunc(time.Second, func() {
+					w.away(40 * time.Second)
+					then(w)
+				})
+			})
+		}
+		return do()
+	}
+}
+
+// forgetProbes removes what podsync keeps of probes.
+func forgetProbes(w *world) {
+	w.must(os.Remove(filepath.Join(w.dir, "root", "polylet", "probe-results.json")))
 }
 
 // neverAgain refuses every container but the first of its name.
@@ -217,6 +253,9 @@ func TestEveryBrokenPromiseOfTheLifecycleIsFound(t *testing.T) {
 		{"a kill by a startup probe, after which the process exits with 0", sabotage{scenario: killedOnFailure("killed by its startup probe")}, ""},
 		{"a restart that is owed and does not come", sabotage{scenario: killedOnFailure("killed by a probe"), cri: neverAgain}, "has a container that does not run"},
 		{"a restart that is owed after a startup probe and does not come", sabotage{scenario: killedOnFailure("killed by its startup probe"), cri: neverAgain}, "has a container that does not run"},
+		{"a kill by a probe while podsync is away", sabotage{scenario: endsWhileAway("killed by a probe"), cri: goneAfter(func(*world) {})}, ""},
+		{"a kill by a startup probe while podsync is away", sabotage{scenario: endsWhileAway("killed by its startup probe"), cri: goneAfter(func(*world) {})}, ""},
+		{"a kill by a probe that podsync has forgotten", sabotage{scenario: endsWhileAway("killed by a probe"), cri: goneAfter(forgetProbes)}, "should be Running"},
 		{"a startup probe that kills under the policy Never", sabotage{scenario: changed(only("killed by its startup probe", 0), func(s *subject) { s.pod.Spec.RestartPolicy, s.end = v1.RestartPolicyNever, succeeds })}, ""},
 		{"sidecars that end while their pod is deleted", sabotage{scenario: sidecarsEnd()}, ""},
 		{"sidecars that end early while their pod is deleted", sabotage{scenario: sidecarsEnd(), cri: func(_ *world, _ string, req, _ any, do func() error) error {

@@ -47,6 +47,7 @@ type CommonServiceClient interface {
 	// GetConfig returns the effective configuration of the process.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
 	// SetLogLevel changes the verbosity at once; it is not kept over a restart.
+	// PERMISSION_DENIED: more than 7, and the caller is not root.
 	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
 	// CheckHealth runs the process's own checks. What it depends on is not among
 	// them: that is in GetInfo.
@@ -162,6 +163,7 @@ type CommonServiceServer interface {
 	// GetConfig returns the effective configuration of the process.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
 	// SetLogLevel changes the verbosity at once; it is not kept over a restart.
+	// PERMISSION_DENIED: more than 7, and the caller is not root.
 	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
 	// CheckHealth runs the process's own checks. What it depends on is not among
 	// them: that is in GetInfo.

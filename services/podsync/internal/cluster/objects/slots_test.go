@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/slots"
 )
@@ -108,4 +111,48 @@ func TestReadsOfOneNamespaceLeaveTheApiserverToOthers(t *testing.T) {
 			t.Errorf("%d reads for one namespace at once, want at most %d", n, slots.Most)
 		}
 	})
+}
+
+// TestOfANamespaceSomeObjectsAreWatchedHoweverManyPodsNameThem: a hundred pods name a
+// hundred thousand, whether they are there or not, and each watch takes memory here and
+// at the apiserver.
+func TestOfANamespaceSomeObjectsAreWatchedHoweverManyPodsNameThem(t *testing.T) {
+	server := fakeapiserver.New(fakeapiserver.Config{})
+	defer server.Close()
+	s := New(Config{}, Deps{Client: server.Client()}) // its watches would begin with Run
+	pod := func(i, objects int) *v1.Pod {
+		var list []string
+		for j := range objects {
+			list = append(list, fmt.Sprintf("m%d-%d", i, j))
+		}
+		return podWith(fmt.Sprint("p", i), list...)
+	}
+	watched := func(p *v1.Pod) int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.pods[p.UID])
+	}
+	const full = mostOfOne / mostWatched
+	for i := range full {
+		if s.Hold(pod(i, mostWatched)); watched(pod(i, 0)) != mostWatched {
+			t.Fatalf("pod %d: %d objects are watched", i, watched(pod(i, 0)))
+		}
+	}
+	last, other, shared := pod(full, 10), pod(full+1, 10), pod(0, 10)
+	other.Namespace, shared.UID = "other", "shared"
+	for p, want := range map[*v1.Pod]int{last: 0, other: 10, shared: 10} {
+		if s.Hold(p); watched(p) != want {
+			t.Errorf("pod %s: %d objects are watched, want %d", p.UID, watched(p), want)
+		}
+	}
+	s.Release(pod(1, 0).UID)
+	if s.Hold(last); watched(last) != 10 {
+		t.Errorf("once there is room: %d objects are watched", watched(last))
+	}
+	for _, uid := range []types.UID{"p0", "p2", "p3", last.UID, other.UID, "shared"} {
+		s.Release(uid)
+	}
+	if len(s.entries)+len(s.held)+len(s.pods) > 0 {
+		t.Errorf("%d objects, %v and %d pods are left", len(s.entries), s.held, len(s.pods))
+	}
 }

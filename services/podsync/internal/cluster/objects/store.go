@@ -77,6 +77,7 @@ type Store struct {
 	run         context.Context // nil until Run
 	watches     sync.WaitGroup
 	entries     map[Key]*entry
+	held        map[string]int // entries by namespace
 	pods        map[types.UID]map[Key]struct{}
 	subscribers []func(Key, []types.UID)
 }
@@ -103,7 +104,7 @@ func New(cfg Config, deps Deps) *Store {
 	}
 	return &Store{
 		cfg: cfg, client: deps.Client, services: newServiceList(),
-		entries: map[Key]*entry{}, pods: map[types.UID]map[Key]struct{}{},
+		entries: map[Key]*entry{}, held: map[string]int{}, pods: map[types.UID]map[Key]struct{}{},
 	}
 }
 
@@ -141,6 +142,11 @@ func (s *Store) Run(ctx context.Context) error {
 // are needed, and nobody is told when they change.
 const mostWatched = 1000
 
+// mostOfOne is how many objects of one namespace are watched, whichever pods name them:
+// a watch takes 40 KiB here and its part at the apiserver, and a name in a spec takes
+// twenty bytes. What is said of mostWatched holds of the others, until there is room.
+const mostOfOne = 4000
+
 // Hold watches everything that pod refers to, instead of what an earlier Hold
 // of the same UID said. Idempotent.
 func (s *Store) Hold(pod *v1.Pod) {
@@ -158,6 +164,10 @@ func (s *Store) Hold(pod *v1.Pod) {
 	}
 	for key := range wanted {
 		if _, held := before[key]; held {
+			continue
+		}
+		if s.entries[key] == nil && key.Namespace != "" && s.held[key.Namespace] >= mostOfOne {
+			delete(wanted, key)
 			continue
 		}
 		e := s.entryFor(key)
@@ -248,6 +258,7 @@ func (s *Store) entryFor(key Key) *entry {
 	if e == nil {
 		e = &entry{holders: map[types.UID]struct{}{}, synced: make(chan struct{}), away: make(chan struct{})}
 		s.entries[key] = e
+		s.held[key.Namespace]++
 	}
 	return e
 }
@@ -267,4 +278,7 @@ func (s *Store) drop(key Key, uid types.UID) {
 		e.stop()
 	}
 	delete(s.entries, key)
+	if s.held[key.Namespace]--; s.held[key.Namespace] == 0 {
+		delete(s.held, key.Namespace)
+	}
 }

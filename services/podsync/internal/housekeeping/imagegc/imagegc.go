@@ -35,6 +35,7 @@ import (
 
 // Runtime has the images; *cri.Client has it. Its calls must have deadlines.
 type Runtime interface {
+	// ListImages lists the images; its error is an *inventory.Partial when some are missing.
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	// ListContainers lists all containers when uid is empty.
 	ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error)
@@ -45,6 +46,15 @@ type Runtime interface {
 	// SandboxImage names the image of sandboxes; empty when it is not known.
 	SandboxImage(ctx context.Context) (string, error)
 }
+
+// Sources tell when all of them were heard, so that all pods of the node are known;
+// *worker.Registry has it.
+type Sources interface {
+	// SourcesReady is zero before; it must not block.
+	SourcesReady() time.Time
+}
+
+func (d *Deps) known() bool { return !d.Sources.SourcesReady().IsZero() }
 
 // Pods are the pods of this node; *podcache.Pods has it.
 type Pods interface{ List() []podcache.Pod }
@@ -95,8 +105,7 @@ type Deps struct {
 	Pods       Pods
 	Containers Containers
 	Events     Events
-	// Ready tells that all pods of the node are known; it must not block.
-	Ready func() bool
+	Sources    Sources
 	// Disk describes the disk on which a path lies; statfs when nil.
 	Disk    func(path string) (Disk, error)
 	Metrics prometheus.Registerer

@@ -26,7 +26,15 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
+
+func (r *rig) SourcesReady() time.Time {
+	if r.ready.Load() {
+		return time.Now()
+	}
+	return time.Time{}
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -80,7 +88,7 @@ func start(t *testing.T, cfg Config, fake fakecri.Config, images int, records ..
 	records = append(records, nil)
 	r.c = New(cfg, Deps{
 		Records: records[0],
-		Runtime: r.cri, Pods: r.pods, Containers: r.table, Events: r, Ready: r.ready.Load, Disk: r.disk, Metrics: r.reg,
+		Runtime: r.cri, Pods: r.pods, Containers: r.table, Events: r, Sources: r, Disk: r.disk, Metrics: r.reg,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -453,7 +461,7 @@ func TestAnImageWithoutAnIDIsToldOnceAndLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, Config{}, fakecri.Config{}, 1)
 		images := &nameless{Client: r.cri}
-		c := New(Config{MaxAge: time.Hour}, Deps{Runtime: images, Pods: r.pods, Containers: r.table, Events: r, Ready: r.ready.Load, Disk: r.disk})
+		c := New(Config{MaxAge: time.Hour}, Deps{Runtime: images, Pods: r.pods, Containers: r.table, Events: r, Sources: r, Disk: r.disk})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
@@ -473,6 +481,53 @@ func TestAnImageWithoutAnIDIsToldOnceAndLeftAlone(t *testing.T) {
 		}
 		if len(images.removed) != 1 || images.removed[0] == "" {
 			t.Errorf("removed %q, want the one that has an id", images.removed)
+		}
+	})
+}
+
+// seenInPart lists one image of all while it is told to.
+type seenInPart struct {
+	*cri.Client
+	part atomic.Bool
+	one  string // its id
+}
+
+func (s *seenInPart) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	images, err := s.Client.ListImages(ctx)
+	if err != nil || !s.part.Load() {
+		return images, err
+	}
+	if s.one == "" {
+		s.one = images[0].GetId()
+	}
+	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return i.GetId() != s.one })
+	return images, &inventory.Partial{Err: errors.New("too large")}
+}
+
+// What is not in the list is still there: to forget with which credentials it was
+// pulled would let everybody use it.
+func TestOfImagesThatAListMayBeMissingNothingIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, Config{HighPercent: 100}, fakecri.Config{}, 3)
+		images, records := &seenInPart{Client: r.cri}, &forgetful{}
+		c := New(Config{MaxAge: 12 * time.Minute, HighPercent: 100}, Deps{Runtime: images, Pods: r.pods, Containers: r.table, Events: r, Sources: r, Disk: r.disk, Records: records})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(6 * time.Minute)
+		before := len(records.pruned())
+		images.part.Store(true)
+		time.Sleep(5 * time.Minute)
+		if got := records.pruned(); len(got) != before {
+			t.Errorf("told to keep no more than %v", got[before:])
+		}
+		time.Sleep(10 * time.Minute)
+		if left := strings.Fields(r.there()); len(left) != 2 {
+			t.Errorf("left are %v, want the two that were not listed", left)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
 
 // record is what is known of an image.
@@ -54,7 +55,8 @@ type pass struct {
 func (p *pass) look(ctx context.Context) ([]*record, error) {
 	before := time.Now()
 	images, err := p.c.deps.Runtime.ListImages(ctx)
-	if err != nil {
+	partial := (*inventory.Partial)(nil)
+	if err != nil && !errors.As(err, &partial) {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
 	containers, err := p.c.deps.Runtime.ListContainers(ctx, "")
@@ -105,13 +107,30 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 			unused = append(unused, r)
 		}
 	}
-	p.prune(ctx, before, known)
+	if partial == nil {
+		p.prune(ctx, before, known)
+	} else {
+		p.keepUnseen(known, names)
+	}
 	p.images, p.looked, p.blank = known, true, blank
 	p.c.forgetUses(names)
 	slices.SortFunc(unused, func(a, b *record) int {
 		return cmp.Or(a.lastUsed.Compare(b.lastUsed), a.firstSeen.Compare(b.firstSeen), strings.Compare(a.image.GetId(), b.image.GetId()))
 	})
 	return unused, nil
+}
+
+// keepUnseen goes on with what is remembered of images that a list may be missing.
+func (p *pass) keepUnseen(known map[string]*record, names map[string]bool) {
+	for id, r := range p.images {
+		if known[id] != nil {
+			continue
+		}
+		known[id] = r
+		for _, name := range r.names {
+			names[name] = true
+		}
+	}
 }
 
 // skip tells of an image without an id: nothing can be done with it.
@@ -144,7 +163,7 @@ func (p *pass) prune(ctx context.Context, before time.Time, known map[string]*re
 // collect removes images that are too old, and then as many as the disk needs.
 func (p *pass) collect(ctx context.Context) error {
 	unused, err := p.look(ctx)
-	if err != nil || !p.c.deps.Ready() {
+	if err != nil || !p.c.deps.known() {
 		return err
 	}
 	unused, err = p.byAge(ctx, unused)
@@ -217,7 +236,7 @@ func (p *pass) reclaim(ctx context.Context) (freed uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if !p.c.deps.Ready() {
+	if !p.c.deps.known() {
 		return 0, errors.New("remove unused images: not all pods of the node are known yet; try again")
 	}
 	return p.free(ctx, unused, math.MaxUint64, func() uint64 { return 0 })

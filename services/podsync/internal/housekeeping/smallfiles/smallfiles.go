@@ -31,6 +31,8 @@ const (
 	restFor = 100 * time.Millisecond
 	// lookEvery is how often files are looked at that the kernel cannot watch.
 	lookEvery = 3 * time.Second
+	// sayAgain is how often it is said at most that events were lost.
+	sayAgain  = time.Minute
 	hostsFile = "etc-hosts"
 )
 
@@ -137,7 +139,7 @@ func (g *Guard) Run(ctx context.Context) error {
 				}
 			})
 		case err := <-errs:
-			w.log.Error(err, "Some writes to pods' files were not seen; they are looked at now")
+			w.lost(err)
 			for _, file := range g.left() {
 				w.look(file)
 			}

@@ -21,6 +21,7 @@ type watch struct {
 	timed   map[string]bool // the files that only tick looks at
 	leased  map[string]bool // the files that a container keeps to itself; tick looks again
 	lack    error           // why there are such; nil when none was met
+	said    time.Time       // when it was said last that events were lost
 }
 
 // open asks the kernel for a watcher.
@@ -67,16 +68,26 @@ func (w *watch) report() {
 	w.deps.Health.Set("hosts files", false, fmt.Sprintf("pods' hosts files and termination logs are looked at every %v only, for the kernel does not watch them: %v", lookEvery, w.lack))
 }
 
-// saw leaves a file that was written to alone for a while, and then hands it to
-// again. The watch of a file that is removed goes with it.
+// saw leaves a file that was written to, or whose times or attributes were changed,
+// alone for a while, and then hands it to again: who changes them all the time would
+// else have this process do nothing but hear of it, and events of others be lost. The
+// watch of a file that is removed goes with it.
 func (w *watch) saw(event fsnotify.Event, again func(file string)) {
 	switch {
 	case event.Has(fsnotify.Remove):
 		delete(w.told, event.Name)
 		delete(w.leased, event.Name)
-	case event.Has(fsnotify.Write):
+	case event.Has(fsnotify.Write), event.Has(fsnotify.Chmod):
 		_ = w.watcher.Remove(event.Name) // it may be gone
 		time.AfterFunc(restFor, func() { again(event.Name) })
+	}
+}
+
+// lost says that events were lost, which containers can bring about.
+func (w *watch) lost(err error) {
+	if w.said.IsZero() || time.Since(w.said) >= sayAgain {
+		w.said = time.Now()
+		w.log.Error(err, "Some writes to pods' files were not seen; they are looked at now")
 	}
 }
 

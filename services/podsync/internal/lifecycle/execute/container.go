@@ -3,7 +3,6 @@ package execute
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -15,7 +14,6 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
-	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
 )
 
 const (
@@ -34,7 +32,7 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	if c == nil {
 		return reason.New(reasonConfig, fmt.Errorf("container %q is not in the pod's spec", t.Action.Container))
 	}
-	if busy, err := e.clear(ctx, t); busy || err != nil {
+	if settled, err := e.clear(ctx, t); settled || err != nil {
 		return err
 	}
 	id, ip, unseen := e.createAndStart(ctx, t, c)
@@ -57,28 +55,17 @@ func (e *Executor) startContainer(life, ctx context.Context, t Task) error {
 	return reason.New(reasonPostStart, fmt.Errorf("postStart hook: %w", err))
 }
 
-// clear removes what an earlier start left half made, and says whether
-// something of this name lives after all; then there is nothing to start.
-func (e *Executor) clear(ctx context.Context, t Task) (busy bool, err error) {
-	for _, old := range e.deps.Observer.Current(t.UID).Containers {
-		if old.Name != t.Action.Container {
-			continue
+// clear removes what an earlier start left half made, and says whether there is nothing
+// to start.
+func (e *Executor) clear(ctx context.Context, t Task) (settled bool, err error) {
+	halfMade, settled := inTheWay(e.deps.Observer.Current(t.UID), t.Action)
+	for _, id := range halfMade {
+		if err := e.deps.Runtime.RemoveContainer(ctx, id); err != nil {
+			return false, reason.New(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", id, err))
 		}
-		switch old.State {
-		case podstate.StateRunning, podstate.StateUnknown:
-			return true, nil
-		case podstate.StateCreated:
-			if err := e.deps.Runtime.RemoveContainer(ctx, old.ID); err != nil {
-				return false, reason.New(reasonCreate, fmt.Errorf("remove container %s, which was made but never started: %w", old.ID, err))
-			}
-			e.deps.Observer.Gone(old.ID)
-		case podstate.StateExited:
-			if old.RestartCount == t.Action.Attempt && old.SandboxID == t.Action.SandboxID {
-				return true, nil // this very start has come and gone meanwhile
-			}
-		}
+		e.deps.Observer.Gone(id)
 	}
-	return false, nil
+	return settled, nil
 }
 
 // createAndStart makes and starts the container within a place among the
@@ -139,7 +126,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 		return "", "", e.notStarted(ctx, t, id, reasonRun, err)
 	}
 	e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
-	if err := e.sawContainer(ctx, t.UID, id, t.Action.SandboxID, podstate.StateRunning); err != nil {
+	if err := e.sawContainer(ctx, t, id, t.Action.SandboxID, podstate.StateRunning); err != nil {
 		return id, ip, reason.New(reasonRun, err)
 	}
 	return id, ip, nil
@@ -175,30 +162,28 @@ func (e *Executor) adoptContainer(ctx context.Context, t Task, cause error) erro
 	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
 		return reason.New(reasonCreate, err)
 	}
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.Name == t.Action.Container && c.RestartCount == t.Action.Attempt {
-			return nil
-		}
+	if containerMade(e.deps.Observer.Current(t.UID), t.Action) {
+		return nil
 	}
 	return reason.New(reasonCreate, fmt.Errorf("the runtime is still making this container: %w", cause))
 }
 
-// notStarted is for what the runtime did not make or start: a failure, unless
-// the sandbox went down meanwhile. That was no attempt, and what was made for
-// it (id, may be empty) is removed, so that it is not counted. A container that
-// ran all the same, though the runtime's answer says otherwise, stays: its end
-// counts like any other.
+// notStarted is for what the runtime did not make or start: a failure, unless the
+// sandbox went down meanwhile. What was made for it has this id, which may be empty.
 func (e *Executor) notStarted(ctx context.Context, t Task, id, word string, err error) error {
-	if ctx.Err() != nil || !e.sandboxDown(ctx, t) {
+	down := ctx.Err() == nil && e.sandboxDown(ctx, t)
+	looked := true
+	if down && id != "" {
+		looked = e.deps.Observer.SawContainer(ctx, id, t.Action.SandboxID) == nil
+	}
+	switch counts(down, looked, e.container(t, id)) {
+	case failed:
 		return e.startFailed(ctx, t, word, err)
+	case ran:
+		return nil
+	case none:
 	}
 	if id != "" {
-		switch ran, lookErr := e.hasRun(ctx, t, id); {
-		case lookErr != nil:
-			return e.startFailed(ctx, t, word, err)
-		case ran:
-			return nil
-		}
 		if rmErr := e.deps.Runtime.RemoveContainer(ctx, id); rmErr != nil {
 			return e.startFailed(ctx, t, word, err)
 		}
@@ -208,17 +193,16 @@ func (e *Executor) notStarted(ctx context.Context, t Task, id, word string, err 
 	return nil
 }
 
-// hasRun asks the runtime whether the container has run, and lets it be observed.
-func (e *Executor) hasRun(ctx context.Context, t Task, id string) (bool, error) {
-	if err := e.deps.Observer.SawContainer(ctx, id, t.Action.SandboxID); err != nil {
-		return false, fmt.Errorf("look whether container %s has run: %w", id, err)
-	}
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == id {
-			return c.State == podstate.StateRunning || c.State == podstate.StateExited && !c.StartedAt.IsZero(), nil
-		}
-	}
-	return false, nil
+// container is what is observed of a container of the task's pod; nil when nothing is.
+func (e *Executor) container(t Task, id string) *podstate.Container {
+	o := e.deps.Observer.Current(t.UID)
+	return o.Container(id)
+}
+
+// sandbox is the same of a sandbox.
+func (e *Executor) sandbox(t Task, id string) *podstate.Sandbox {
+	o := e.deps.Observer.Current(t.UID)
+	return o.Sandbox(id)
 }
 
 // startFailed tells of a start that failed, in the runtime's own words: its gRPC
@@ -231,32 +215,6 @@ func (e *Executor) startFailed(ctx context.Context, t Task, word string, err err
 	return reason.New(word, err)
 }
 
-// shortestStop is the least grace period that a container gets.
-const shortestStop = 2 * time.Second
-
-// killContainer stops a container within its grace period. It takes no place
-// among the stops: the signal is cheap, the rest is waiting for the process, and
-// what waited for a place would be missing from the grace period.
-func (e *Executor) killContainer(ctx context.Context, t Task) error {
-	a := t.Action
-	if !a.Announced {
-		e.announceStop(t)
-	}
-	left := max(podutil.Seconds(a.GraceSeconds), shortestStop)
-	if err := e.deps.Runtime.StopContainer(ctx, a.ID, left); err != nil {
-		return e.killFailed(ctx, t, reasonKill, err)
-	}
-	if err := e.sawContainer(ctx, t.UID, a.ID, sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID), podstate.StateExited); err != nil {
-		return reason.New(reasonKill, err)
-	}
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == a.ID && c.State == podstate.StateRunning {
-			return reason.New(reasonKill, fmt.Errorf("the runtime says that container %s was stopped, but it runs", a.ID))
-		}
-	}
-	return nil
-}
-
 // plainly is an error of the runtime without its gRPC code.
 type plainly struct{ error }
 
@@ -266,105 +224,9 @@ func (p plainly) Error() string { return cri.Message(p.error) }
 // Unwrap returns the whole of it.
 func (p plainly) Unwrap() error { return p.error }
 
-func (e *Executor) announceStop(t Task) {
-	if t.Pod != nil {
-		e.deps.Events.Container(t.Pod, t.Action.Container, v1.EventTypeNormal, "Killing", t.Action.Reason)
-	}
-}
-
-// beginStop announces the stop of a container and runs its preStop hook until
-// that ends or ctx does, which is when its time is over. That a hook fails
-// changes nothing but an event.
-func (e *Executor) beginStop(life, ctx context.Context, t Task) {
-	e.announceStop(t)
-	c := e.stopping(t)
-	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
-		return
-	}
-	ip := ""
-	if o := e.deps.Observer.Current(t.UID); len(o.Sandboxes) > 0 {
-		ips := o.Sandboxes[0].IPs
-		if o.Sandboxes[0].HostNetwork {
-			ips = e.deps.HostIPs()
-		}
-		if len(ips) > 0 {
-			ip = ips[0]
-		}
-	}
-	ended := timeline.Start(ctx, timeline.PreStop, c.Name, hookKind(c.Lifecycle.PreStop))
-	err := e.deps.Hooks.Run(ctx, hook.Target{Pod: t.Pod, Container: c, ContainerID: t.Action.ID, PodIP: ip}, c.Lifecycle.PreStop)
-	ended(err)
-	if err != nil && life.Err() == nil && t.Pod != nil {
-		e.deps.Events.Container(t.Pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-	}
-}
-
-// stopping is the container that is to be stopped: the spec's, or, of a pod that
-// no source knows, what its own record says of it; nil when neither is there.
-func (e *Executor) stopping(t Task) *v1.Container {
-	if t.Pod != nil {
-		c, _ := podutil.Container(t.Pod, t.Action.Container)
-		return c
-	}
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == t.Action.ID {
-			return &v1.Container{Name: c.Name, Lifecycle: &v1.Lifecycle{PreStop: c.PreStop}}
-		}
-	}
-	return nil
-}
-
-// hookKind says in a word what a hook does. What it runs may be secret.
-func hookKind(h *v1.LifecycleHandler) string {
-	switch {
-	case h.Exec != nil:
-		return "exec"
-	case h.HTTPGet != nil:
-		return "HTTP GET"
-	case h.Sleep != nil:
-		return "sleep"
-	default:
-		return "TCP"
-	}
-}
-
-func (e *Executor) killFailed(ctx context.Context, t Task, word string, err error) error {
-	if t.Pod != nil && ctx.Err() == nil {
-		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
-	}
-	return reason.New(word, err)
-}
-
-func sandboxIDOf(o podstate.Observed, id string) string {
-	for _, c := range o.Containers {
-		if c.ID == id {
-			return c.SandboxID
-		}
+func (e *Executor) sandboxIDOf(t Task, id string) string {
+	if c := e.container(t, id); c != nil {
+		return c.SandboxID
 	}
 	return ""
-}
-
-// last is the place in the order of what nobody waits for, the removal of what
-// has ended: behind all pods that are there now. Later ones come after it, so
-// that it comes in the end.
-func last() limiter.Order { return limiter.Order{Created: time.Now()} }
-
-func (e *Executor) removeContainer(ctx context.Context, t Task) error {
-	release, err := e.deps.Stops.Acquire(ctx, last())
-	if err != nil {
-		return reason.New("FailedRemoveContainer", err)
-	}
-	defer release()
-	count := -1
-	for _, c := range e.deps.Observer.Current(t.UID).Containers {
-		if c.ID == t.Action.ID {
-			count = c.RestartCount
-		}
-	}
-	if err := e.deps.Runtime.RemoveContainer(ctx, t.Action.ID); err != nil {
-		return reason.New("FailedRemoveContainer", err)
-	}
-	e.deps.Observer.Gone(t.Action.ID)
-	e.removeLogs(t, count)
-	return nil
 }

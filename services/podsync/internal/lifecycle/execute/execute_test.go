@@ -109,20 +109,21 @@ func (h *host) Fit(context.Context, *v1.Pod) error   { return h.call("fit") }
 func (h *host) Put(_ context.Context, uid types.UID, e allocation.Entry) error {
 	return h.call("keep %s generation=%d", uid, e.Generation)
 }
-func (h *host) Current(types.UID) podstate.Observed                { return h.now }
-func (h *host) Refresh(context.Context, types.UID) error           { return h.call("refresh") }
-func (h *host) SawContainer(_ context.Context, id, _ string) error { return h.call("saw %s", id) }
-func (h *host) SawSandbox(_ context.Context, id string) error      { return h.call("saw %s", id) }
-func (h *host) Gone(id string)                                     { _ = h.call("gone %s", id) }
+func (h *host) Current(types.UID) podstate.Observed                 { return h.now }
+func (h *host) Refresh(context.Context, types.UID) error            { return h.call("refresh") }
+func (h *host) RefreshUntilSeen(ctx context.Context, uid types.UID) { _ = h.Refresh(ctx, uid) }
+func (h *host) SawContainer(_ context.Context, id, _ string) error  { return h.call("saw %s", id) }
+func (h *host) SawSandbox(_ context.Context, id string) error       { return h.call("saw %s", id) }
+func (h *host) Gone(id string)                                      { _ = h.call("gone %s", id) }
 func (h *host) Ensure(_ context.Context, r image.Request) (string, error) {
 	h.request = r
 	return "ref", h.call("pull")
 }
-func (h *host) Setup(context.Context, *v1.Pod) error      { return h.call("setup") }
-func (h *host) Teardown(context.Context, types.UID) error { return h.call("teardown") }
-func (h *host) RemovePodDir(types.UID) error              { return h.call("rmdir") }
-func (h *host) Remove(context.Context, types.UID) error   { return h.call("rmcgroup") }
-func (h *host) Finish(context.Context, *v1.Pod) error     { return h.call("finish") }
+func (h *host) Setup(context.Context, *v1.Pod, ...string) error { return h.call("setup") }
+func (h *host) Teardown(context.Context, types.UID) error       { return h.call("teardown") }
+func (h *host) RemovePodDir(types.UID) error                    { return h.call("rmdir") }
+func (h *host) Remove(context.Context, types.UID) error         { return h.call("rmcgroup") }
+func (h *host) Finish(context.Context, *v1.Pod) error           { return h.call("finish") }
 func (h *host) Pull(_ context.Context, pod *v1.Pod) (*runtimeapi.PodSandboxConfig, error) {
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: pod.Namespace}}, nil
 }
@@ -187,17 +188,16 @@ func TestStartingDealsFirstWithWhatIsThere(t *testing.T) {
 		want   []string
 		reason string
 	}{
-		"nothing":            {nil, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
-		"an earlier one":     {[]podstate.Container{{ID: "old", Name: "c", State: podstate.StateExited}}, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
-		"half made":          {[]podstate.Container{{ID: "half", Name: "c", RestartCount: 1, State: podstate.StateCreated}}, nil, []string{"rm half", "gone half", "saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
-		"one that runs":      {[]podstate.Container{{ID: "run", Name: "c", RestartCount: 1, State: podstate.StateRunning}}, nil, nil, ""},
-		"this one, ended":    {[]podstate.Container{{ID: "end", Name: "c", RestartCount: 1, SandboxID: "sb", State: podstate.StateExited}}, nil, nil, ""},
-		"half made, stuck":   {[]podstate.Container{{ID: "half", Name: "c", State: podstate.StateCreated}}, map[string][]error{"rm": {lost}}, []string{"rm half", "refresh"}, reasonCreate},
-		"its name is taken":  {nil, map[string][]error{"create": {taken}}, []string{"saw sb", "create c/1 in sb", "refresh", "refresh"}, reasonCreate},
-		"create fails":       {nil, map[string][]error{"create": {lost}}, []string{"saw sb", "create c/1 in sb", "saw sb", "refresh"}, reasonCreate},
-		"start fails":        {nil, map[string][]error{"start": {lost}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "refresh"}, reasonRun},
-		"config is missing":  {nil, map[string][]error{"config": {reason.New(reasonConfig, errors.New(`configmap "x" not found`))}}, []string{"saw sb", "refresh"}, reasonConfig},
-		"looks fail for now": {nil, map[string][]error{"start": {lost}, "refresh": {lost, lost}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "refresh", "refresh", "refresh"}, reasonRun},
+		"nothing":           {nil, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
+		"an earlier one":    {[]podstate.Container{{ID: "old", Name: "c", State: podstate.StateExited}}, nil, []string{"saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
+		"half made":         {[]podstate.Container{{ID: "half", Name: "c", RestartCount: 1, State: podstate.StateCreated}}, nil, []string{"rm half", "gone half", "saw sb", "create c/1 in sb", "start made", "saw made"}, ""},
+		"one that runs":     {[]podstate.Container{{ID: "run", Name: "c", RestartCount: 1, State: podstate.StateRunning}}, nil, nil, ""},
+		"this one, ended":   {[]podstate.Container{{ID: "end", Name: "c", RestartCount: 1, SandboxID: "sb", State: podstate.StateExited}}, nil, nil, ""},
+		"half made, stuck":  {[]podstate.Container{{ID: "half", Name: "c", State: podstate.StateCreated}}, map[string][]error{"rm": {lost}}, []string{"rm half", "refresh"}, reasonCreate},
+		"its name is taken": {nil, map[string][]error{"create": {taken}}, []string{"saw sb", "create c/1 in sb", "refresh", "refresh"}, reasonCreate},
+		"create fails":      {nil, map[string][]error{"create": {lost}}, []string{"saw sb", "create c/1 in sb", "saw sb", "refresh"}, reasonCreate},
+		"start fails":       {nil, map[string][]error{"start": {lost}}, []string{"saw sb", "create c/1 in sb", "start made", "saw sb", "refresh"}, reasonRun},
+		"config is missing": {nil, map[string][]error{"config": {reason.New(reasonConfig, errors.New(`configmap "x" not found`))}}, []string{"saw sb", "refresh"}, reasonConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -542,14 +542,6 @@ func TestAnOrphansHookIsRunFromItsRecord(t *testing.T) {
 	task.Pod = nil
 	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), task); err != nil || ran != 1 {
 		t.Errorf("error %v, the hook ran %d times, log %q", err, ran, h.log)
-	}
-}
-
-func TestAStopHasTwoSecondsAtLeast(t *testing.T) {
-	h := &host{now: podstate.Observed{Containers: []podstate.Container{{ID: "r", Name: "c", State: podstate.StateRunning}}}}
-	kill := h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KillContainer, Object: "r"}, ID: "r", Container: "c", GraceSeconds: 1})
-	if _, err := newExecutor(h, Config{}).Do(t.Context(), t.Context(), kill); err != nil || !slices.Contains(h.log, "stop r 2s") {
-		t.Errorf("error %v, log %q", err, h.log)
 	}
 }
 

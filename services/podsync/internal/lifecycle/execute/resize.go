@@ -50,8 +50,7 @@ func (e *Executor) resizeContainer(ctx context.Context, t Task) error {
 	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Materials.Resized(a.Kernel)); err != nil {
 		return reason.New(reasonResize, fmt.Errorf("change the resources of container %q: %w", a.Container, err))
 	}
-	sandbox := sandboxIDOf(e.deps.Observer.Current(t.UID), a.ID)
-	return reason.New(reasonResize, e.deps.Observer.SawContainer(ctx, a.ID, sandbox))
+	return reason.New(reasonResize, e.deps.Observer.SawContainer(ctx, a.ID, e.sandboxIDOf(t, a.ID)))
 }
 
 // resize carries out the actions of a resize.

@@ -17,6 +17,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/labels"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/security"
 )
 
@@ -41,6 +42,9 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 		return reason.New("CreatePodSandboxError", err)
 	}
 	defer release()
+	if text := labels.LeftOut(t.Pod); text != "" {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "SandboxMetadataLeftOut", text)
+	}
 	id, err := e.deps.Runtime.RunSandbox(ctx, config, handler)
 	if cri.IsNameTaken(err) {
 		return e.adoptSandbox(ctx, t, err)
@@ -49,23 +53,13 @@ func (e *Executor) makeSandbox(ctx context.Context, t Task) error {
 		return e.sandboxFailed(ctx, t, "CreatePodSandboxError", err)
 	}
 	// An event may have told already that it is up.
-	if e.sandboxUp(t.UID, id) {
+	if s := e.sandbox(t, id); s.Up() {
 		return nil
 	}
 	if err := e.deps.Observer.SawSandbox(ctx, id); err != nil {
 		return reason.New("CreatePodSandboxError", err)
 	}
 	return nil
-}
-
-// sandboxUp says whether all is known of a sandbox that containers need.
-func (e *Executor) sandboxUp(uid types.UID, id string) bool {
-	for _, s := range e.deps.Observer.Current(uid).Sandboxes {
-		if s.ID == id {
-			return s.Ready && (s.HostNetwork || len(s.IPs) > 0)
-		}
-	}
-	return false
 }
 
 // adoptSandbox deals with a sandbox of this attempt that exists or is being
@@ -75,10 +69,8 @@ func (e *Executor) adoptSandbox(ctx context.Context, t Task, cause error) error 
 	if err := e.deps.Observer.Refresh(ctx, t.UID); err != nil {
 		return reason.New("CreatePodSandboxError", err)
 	}
-	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
-		if s.Attempt == uint32(t.Action.Attempt) {
-			return nil
-		}
+	if sandboxMade(e.deps.Observer.Current(t.UID), t.Action) {
+		return nil
 	}
 	return reason.New("CreatePodSandboxError", fmt.Errorf("the runtime is still making this sandbox: %w", cause))
 }
@@ -117,21 +109,20 @@ func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint3
 
 // sandboxOf finds a sandbox and its configuration for the pod as it is now; it is
 // built anew when an earlier process made the sandbox.
-func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (podstate.Sandbox, *runtimeapi.PodSandboxConfig, error) {
-	for _, s := range e.deps.Observer.Current(pod.UID).Sandboxes {
-		if s.ID != id {
-			continue
-		}
-		e.mu.Lock()
-		made, ok := e.sandboxes[pod.UID]
-		e.mu.Unlock()
-		if ok && made.attempt == s.Attempt {
-			return s, privileged(made.config, pod), nil
-		}
-		config, _, err := e.sandboxConfig(ctx, pod, s.Attempt, s.PodStarted)
-		return s, config, err
+func (e *Executor) sandboxOf(ctx context.Context, pod *v1.Pod, id string) (*podstate.Sandbox, *runtimeapi.PodSandboxConfig, error) {
+	o := e.deps.Observer.Current(pod.UID)
+	s := o.Sandbox(id)
+	if s == nil {
+		return nil, nil, fmt.Errorf("sandbox %s is gone", id)
 	}
-	return podstate.Sandbox{}, nil, fmt.Errorf("sandbox %s is gone", id)
+	e.mu.Lock()
+	made, ok := e.sandboxes[pod.UID]
+	e.mu.Unlock()
+	if ok && made.attempt == s.Attempt {
+		return s, privileged(made.config, pod), nil
+	}
+	config, _, err := e.sandboxConfig(ctx, pod, s.Attempt, s.PodStarted)
+	return s, config, err
 }
 
 // privileged is the configuration of a sandbox that may hold the pod's privileged
@@ -151,12 +142,8 @@ func (e *Executor) sandboxDown(ctx context.Context, t Task) bool {
 	if err := e.deps.Observer.SawSandbox(ctx, t.Action.SandboxID); err != nil {
 		return false
 	}
-	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
-		if s.ID == t.Action.SandboxID {
-			return !s.Ready
-		}
-	}
-	return true
+	s := e.sandbox(t, t.Action.SandboxID)
+	return s == nil || !s.Ready
 }
 
 var errSandboxGoes = errors.New("its sandbox went down")
@@ -237,12 +224,8 @@ func (e *Executor) stopSandbox(ctx context.Context, t Task) error {
 }
 
 func (e *Executor) sandboxReady(t Task) bool {
-	for _, s := range e.deps.Observer.Current(t.UID).Sandboxes {
-		if s.ID == t.Action.ID {
-			return s.Ready
-		}
-	}
-	return false
+	s := e.sandbox(t, t.Action.ID)
+	return s != nil && s.Ready
 }
 
 // seeContainersOf looks at the containers that ended with their sandbox.

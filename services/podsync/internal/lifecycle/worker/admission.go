@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,8 +23,9 @@ type Question struct {
 	Waited time.Duration
 	// Active are the admitted pods that have not ended.
 	Active []*v1.Pod
-	// Leaving are those of Active that are being stopped.
-	Leaving map[types.UID]bool
+	// Leaving are those of Active that are being stopped, and for how long they are
+	// though something of them runs.
+	Leaving map[types.UID]time.Duration
 	// Gone are those of Active that their source does not have any more.
 	Gone map[types.UID]bool
 }
@@ -54,7 +56,7 @@ func (w *worker) admit() {
 		return
 	}
 	if len(w.state.Observed.Sandboxes) > 0 || w.begun || podutil.TerminalPhase(w.state.Pod.Status.Phase) {
-		if had, ok := w.reg.accept(w, waitedSince(&w.state.Reported)); ok {
+		if had, ok := w.reg.accept(w.uid, waitedSince(&w.state.Reported)); ok {
 			w.line.Note(timeline.Entry{What: "taken over", Detail: "it was there when this process started"})
 			w.state.Admission = podstate.Admission{Decision: podstate.Admitted}
 			w.resume(had)
@@ -67,16 +69,17 @@ func (w *worker) admit() {
 	if w.admitAt.IsZero() {
 		w.admitAt = time.Now()
 	}
-	a, asked := w.reg.admit(w, Question{Pod: w.desired, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
+	a, asked := w.reg.admit(w.uid, Question{Pod: w.state.Desired, Static: w.state.Static, Asked: w.admitAt, Waited: time.Since(w.admitAt)})
 	waited := time.Since(w.admitAt)
+	w.state.AdmitAgain = w.reg.cfg.AdmitAgain
 	if !asked {
-		w.admitAt = time.Time{} // whoever holds it back wakes it
+		w.admitAt, w.state.AdmitAgain = time.Time{}, 0 // whoever holds it back wakes it
 	}
 	w.state.Admission = a
 	switch {
 	case a.Decision == podstate.Admitted:
 		w.line.Note(timeline.Entry{What: "admitted"})
-		w.keep(resize.Of(w.desired))
+		w.state.Keep(resize.Of(w.state.Desired))
 	case a.Decision == podstate.Rejected:
 		w.line.Note(timeline.Entry{What: "rejected", Error: a.Reason + ": " + a.Message})
 		w.log.Info("Pod was rejected", "reason", a.Reason, "message", a.Message)
@@ -94,30 +97,23 @@ func (w *worker) ending() bool {
 	return w.state.Removed || w.state.Stop != nil || w.state.Pod.DeletionTimestamp != nil
 }
 
-// admitAgain is when admission that could not decide is asked again.
-func (w *worker) admitAgain() time.Time {
-	if w.state.Pod == nil || w.state.Admission.Decision != podstate.AdmissionPending || w.admitAt.IsZero() {
-		return time.Time{}
-	}
-	return w.state.Now.Add(w.reg.cfg.AdmitAgain)
-}
-
 // admit asks admission for a worker's pod, with all others that count, and
 // stops those that must make room. asked is false while the pod is held back.
-func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked bool) {
+func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.holdLocked(w); w.held {
+	w := r.pods[uid]
+	if r.holdLocked(w); w.keptBack {
 		return podstate.Admission{Reason: "SameName", Message: "an earlier static pod of this name has not ended yet"}, false
 	}
-	q.Leaving, q.Gone = map[types.UID]bool{}, map[types.UID]bool{}
-	for uid, other := range r.workers {
+	q.Leaving, q.Gone = map[types.UID]time.Duration{}, map[types.UID]bool{}
+	for uid, other := range r.pods {
 		if other == w || other.pod == nil || other.stopped && !other.mayComeBackLocked(w) || !other.countsLocked() && !(other.claiming && !critical(w)) {
 			continue
 		}
 		q.Active = append(q.Active, other.allocatedLocked())
-		if other.leaving || other.gone || other.pod.DeletionTimestamp != nil {
-			q.Leaving[uid] = true
+		if other.leavesLocked() {
+			q.Leaving[uid] = other.stoppedForLocked()
 		}
 		if other.gone {
 			q.Gone[uid] = true
@@ -130,11 +126,11 @@ func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked boo
 	}
 	w.claiming = answer.Decision == podstate.AdmissionPending && answer.Reason == reasonPreempting
 	for _, p := range answer.Preempt {
-		other := r.workers[p.UID]
+		other := r.pods[p.UID]
 		if other == nil || other.leaving || other.pod == nil {
 			continue
 		}
-		w.log.Info("Stopping a pod to make room for this one", "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
+		logr.FromContextOrDiscard(r.life).Info("Stopping a pod to make room for this one", "podUID", uid, "pod", q.Pod.Namespace+"/"+q.Pod.Name, "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
 		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
 		r.deps.Metrics.preempted(p.Signal)
 		other.preempted = true
@@ -143,22 +139,42 @@ func (r *Registry) admit(w *worker, q Question) (a podstate.Admission, asked boo
 	return answer.Admission, true
 }
 
+// leavesLocked says whether a pod is being stopped, and keeps since when.
+func (h *held) leavesLocked() bool {
+	if !h.leaving && !h.gone && (h.pod == nil || h.pod.DeletionTimestamp == nil) {
+		return false
+	}
+	if h.leaves.IsZero() {
+		h.leaves = time.Now()
+	}
+	return true
+}
+
+// stoppedForLocked is for how long a pod has been stopped without an end. Of one that
+// has ended only the apiserver does not know yet.
+func (h *held) stoppedForLocked() time.Duration {
+	if h.stopped {
+		return 0
+	}
+	return time.Since(h.leaves)
+}
+
 // mayComeBackLocked says whether a pod that was stopped to make room would be started
 // again by the next podsync: the apiserver does not know its end yet, and nobody else
 // does. Its room is not given away until then. A static pod does not wait for that: it
 // may be the apiserver.
-func (w *worker) mayComeBackLocked(instead *worker) bool {
-	if !w.preempted || w.source != apiSource || instead.source != apiSource || !critical(instead) {
+func (h *held) mayComeBackLocked(instead *held) bool {
+	if !h.preempted || h.source != apiSource || instead.source != apiSource || !critical(instead) {
 		return false
 	}
-	return !podutil.TerminalPhase(w.pod.Status.Phase)
+	return !podutil.TerminalPhase(h.pod.Status.Phase)
 }
 
 // reasonPreempting is why a critical pod waits for others to end. What comes
 // free is its own: no ordinary pod may take it meanwhile.
 const reasonPreempting = "Preempting"
 
-func critical(w *worker) bool {
+func critical(w *held) bool {
 	return w.source != apiSource || w.pod.Spec.Priority != nil && *w.pod.Spec.Priority >= systemCritical
 }
 
@@ -166,17 +182,17 @@ func critical(w *worker) bool {
 // in this life of the process or, as its status, the runtime or the checkpoint of
 // allocations shows, in an earlier one. One that has ended uses nothing, unless
 // somebody else has written that and it runs.
-func (w *worker) countsLocked() bool {
-	o, there := w.reg.observed[w.uid]
-	if podutil.TerminalPhase(w.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
+func (h *held) countsLocked() bool {
+	o, there := h.reg.observed[h.uid]
+	if podutil.TerminalPhase(h.pod.Status.Phase) && !slices.ContainsFunc(o.Containers, running) {
 		return false
 	}
-	if w.admission != podstate.AdmissionPending {
-		return w.admission == podstate.Admitted
+	if h.admission != podstate.AdmissionPending {
+		return h.admission == podstate.Admitted
 	}
 	// What a list has named and nobody has looked at yet is a sandbox, too.
-	_, kept := w.reg.deps.Allocations.Get(w.uid)
-	return kept || w.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
+	_, kept := h.reg.deps.Allocations.Get(h.uid)
+	return kept || h.pod.Status.StartTime != nil || len(o.Sandboxes) > 0 || there && !o.Known
 }
 
 func running(c podstate.Container) bool {
@@ -186,10 +202,11 @@ func running(c podstate.Container) bool {
 // accept notes that a pod was admitted in a previous run, and
 // returns what it was allocated there: from here on it may be allocated something
 // else at any time.
-func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok bool) {
+func (r *Registry) accept(uid types.UID, since time.Time) (had resize.Allocation, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.held {
+	w := r.pods[uid]
+	if w.keptBack {
 		return resize.Allocation{}, false
 	}
 	w.admission = podstate.Admitted
@@ -204,7 +221,7 @@ func (r *Registry) accept(w *worker, since time.Time) (had resize.Allocation, ok
 func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.workers[uid]
+	w := r.pods[uid]
 	if w == nil || w.pod == nil {
 		return false
 	}
@@ -213,15 +230,17 @@ func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
 }
 
 // goOnEndingLocked goes on with what a previous run has decided.
-func (w *worker) goOnEndingLocked() {
-	if stop := w.reg.deps.Ends.Of(w.uid); stop != nil && !podutil.TerminalPhase(w.pod.Status.Phase) {
-		w.leaving = true
-		w.tell(func(in *inbox) { in.stop, in.stopKept = stop, true })
+func (h *held) goOnEndingLocked() {
+	if stop := h.reg.deps.Ends.Of(h.uid); stop != nil && !podutil.TerminalPhase(h.pod.Status.Phase) {
+		h.leaving = true
+		h.leavesLocked()
+		h.inbox.tell(func(in *told) { in.stop, in.stopKept = stop, true })
 	}
 }
 
 // stopLocked tells a worker to end its pod.
-func (w *worker) stopLocked(stop podstate.Stop) {
-	w.leaving = true
-	w.tell(func(in *inbox) { in.stop = &stop })
+func (h *held) stopLocked(stop podstate.Stop) {
+	h.leaving = true
+	h.leavesLocked()
+	h.inbox.tell(func(in *told) { in.stop = &stop })
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -26,7 +27,7 @@ func oneAtATime(q Question) Answer {
 	}
 	a := Answer{Admission: podstate.Admission{Reason: reasonPreempting, Message: "waits for room"}}
 	for _, pod := range q.Active {
-		if !q.Leaving[pod.UID] {
+		if _, leaving := q.Leaving[pod.UID]; !leaving {
 			a.Preempt = append(a.Preempt, Preemption{UID: pod.UID, Signal: "pods", Stop: podstate.Stop{
 				Reason: "Preempting", Message: "makes room", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"},
 			}})
@@ -79,6 +80,40 @@ func TestACriticalPodTakesThePlaceOfAnotherAndNobodyElseDoes(t *testing.T) {
 	})
 }
 
+// The runtime does not kill the victim. Admission is told for how long it has been
+// stopped, and gives it up; of one that has ended nothing is to be given up, though the
+// apiserver, which is away, does not know.
+func TestACriticalPodDoesNotWaitForAVictimThatDoesNotEnd(t *testing.T) {
+	for _, unkillable := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Faults: func(_ context.Context, method string, _ any) fakecri.Fault {
+				return fakecri.Fault{Hang: unkillable && strings.HasPrefix(method, "Stop")}
+			}})
+			victim, critical := newPod("victim", v1.Container{Image: "app:1"}), newPod("critical", v1.Container{Image: "app:1"})
+			r.reg.deps.Admit = func(q Question) Answer {
+				if q.Leaving[victim.UID] > time.Minute {
+					return Answer{Admission: podstate.Admission{Decision: podstate.Rejected, Reason: "UnexpectedAdmissionError", Message: "no room"}}
+				}
+				return oneAtATime(q)
+			}
+			r.reg.Ready("api")
+			r.reg.Set(victim, "api")
+			r.until("ready", time.Minute, func() bool { return isReady(r.status(victim.UID)) })
+			highest := int32(systemCritical)
+			critical.Spec.Priority = &highest
+			r.reg.Set(critical, "api")
+			time.Sleep(50 * time.Second)
+			if st := r.status(critical.UID); st.Phase == v1.PodFailed {
+				t.Errorf("unkillable %v, after 50 s: %+v", unkillable, st)
+			}
+			time.Sleep(20 * time.Second)
+			if st := r.status(critical.UID); (st.Phase == v1.PodFailed) != unkillable {
+				t.Errorf("unkillable %v, after 70 s: %+v", unkillable, st)
+			}
+		})
+	}
+}
+
 func TestNobodyMakesRoomForACriticalPodThatIsWantedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
@@ -113,7 +148,7 @@ func TestAPodWhoseSandboxIsListedAndNotLookedAtYetCounts(t *testing.T) {
 		"it has ended":        {&podstate.Observed{}, v1.PodFailed, false},
 	} {
 		r := New(Config{}, Deps{})
-		w := newWorker(r, "u", 1)
+		w, _ := newHeld(r, "u", 1)
 		w.pod = newPod("p", v1.Container{})
 		w.pod.Status.Phase = tc.phase
 		if tc.observed != nil {
@@ -149,7 +184,7 @@ func TestAPodThatHasEndedIsNotCounted(t *testing.T) {
 				r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
 				r.reg.Ready("api")
 				synctest.Wait()
-				r.reg.begin = func(*worker) {} // the moment before a worker has told that its pod is stopped
+				r.reg.begin = func(*held) {} // the moment before a worker has told that its pod is stopped
 				other, fresh := newPod("other", v1.Container{Image: "app:1"}), newPod("fresh", v1.Container{Image: "app:1"})
 				other.Status = tc.status
 				r.reg.Set(other, "api")
@@ -165,9 +200,9 @@ func TestAPodThatHasEndedIsNotCounted(t *testing.T) {
 					return Answer{Admission: podstate.Admission{Decision: podstate.AdmissionPending}}
 				}
 				if taken {
-					r.reg.accept(r.reg.workers[other.UID], time.Time{})
+					r.reg.accept(other.UID, time.Time{})
 				}
-				r.reg.admit(r.reg.workers[fresh.UID], Question{Pod: fresh})
+				r.reg.admit(fresh.UID, Question{Pod: fresh})
 				if counted != tc.want {
 					t.Errorf("%s, taken over %v: counted %v, want %v", name, taken, counted, tc.want)
 				}

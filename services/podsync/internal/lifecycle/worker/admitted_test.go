@@ -150,14 +150,16 @@ func TestAPodWhoseAllocationIsKeptCounts(t *testing.T) {
 		}
 		r.reg.mu.Lock()
 		defer r.reg.mu.Unlock()
-		kept, other := newWorker(r.reg, pod.UID, 1), newWorker(r.reg, "other", 2)
+		kept, _ := newHeld(r.reg, pod.UID, 1)
+		other, _ := newHeld(r.reg, "other", 2)
+		asking, _ := newHeld(r.reg, "asking", 3)
 		kept.pod, kept.source = asks(pod, 2, "90", "10Mi"), "api"
 		other.pod, other.source = newPod("other", sized("90", "10Mi")), "api"
-		r.reg.workers[kept.uid], r.reg.workers[other.uid] = kept, other
-		active := r.reg.activeLocked(newWorker(r.reg, "asking", 3))
+		r.reg.pods[kept.uid], r.reg.pods[other.uid] = kept, other
+		active := r.reg.activeLocked(asking)
 		if len(active) != 1 || active[0].Spec.Containers[0].Resources.Requests.Cpu().String() != "1" {
 			t.Errorf("others reckon with %+v", active)
 		}
-		clear(r.reg.workers) // nobody runs them
+		clear(r.reg.pods) // nobody runs them
 	})
 }

@@ -19,7 +19,7 @@ func TestWhatWasLeftForAPodThatDoesNotComeBackIsSeenTo(t *testing.T) {
 			synctest.Wait()
 			orphans := 0
 			work := r.reg.begin
-			r.reg.begin = func(w *worker) {
+			r.reg.begin = func(w *held) {
 				if w.pod == nil {
 					orphans++
 				}
@@ -58,12 +58,12 @@ func TestAWorkerHasItsPodBeforeItPlans(t *testing.T) {
 		synctest.Wait() // it runs: what is set works at once
 		begun := map[string]int{}
 		work := r.reg.begin
-		r.reg.begin = func(w *worker) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
+		r.reg.begin = func(w *held) {
+			w.inbox.mu.Lock()
+			defer w.inbox.mu.Unlock()
 			if w.pod != nil {
 				begun[w.pod.Name]++
-				if w.in.pod == nil {
+				if w.inbox.told.pod == nil {
 					t.Errorf("the worker of pod %s begins without it", w.pod.Name)
 				}
 			}

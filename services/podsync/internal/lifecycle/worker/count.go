@@ -18,7 +18,7 @@ func (r *Registry) Count() map[Work]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[Work]int{}
-	for _, w := range r.workers {
+	for _, w := range r.pods {
 		work := Work{Config: "desired", Lifecycle: "sync"}
 		switch {
 		case w.pod == nil:

@@ -22,7 +22,7 @@ func (r *Registry) Doubt(src string, some bool) {
 		return
 	}
 	for uid := range r.observed {
-		if r.workers[uid] == nil {
+		if r.pods[uid] == nil {
 			r.unknownLocked(uid)
 		}
 	}
@@ -35,7 +35,7 @@ func (r *Registry) doubtedLocked(uid types.UID) bool {
 	if len(r.doubts) == 0 || !runs || o.StaticOf == "" {
 		return false
 	}
-	for _, w := range r.workers {
+	for _, w := range r.pods {
 		if w.pod != nil && !w.gone && w.pod.Namespace+"/"+w.pod.Name == o.StaticOf {
 			return false
 		}
@@ -48,7 +48,7 @@ func (r *Registry) InDoubt(namespace, name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, o := range r.observed {
-		if o.StaticOf == namespace+"/"+name && r.workers[uid] == nil && r.doubtedLocked(uid) {
+		if o.StaticOf == namespace+"/"+name && r.pods[uid] == nil && r.doubtedLocked(uid) {
 			return true
 		}
 	}
@@ -63,7 +63,7 @@ func (r *Registry) sayDoubtedLocked() {
 	}
 	var pods []string
 	for uid, o := range r.observed {
-		if r.workers[uid] != nil || !r.doubtedLocked(uid) {
+		if r.pods[uid] != nil || !r.doubtedLocked(uid) {
 			continue
 		}
 		pod := o.StaticOf

@@ -128,7 +128,7 @@ func TestADeadContainerThatCannotBeRemovedIsToldOnTheNode(t *testing.T) {
 func TestEachBackOffOfAContainerIsToldThoughItWasNotSeenToRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{})
-		w := newWorker(r.reg, "uid-p", 1)
+		_, w := newHeld(r.reg, "uid-p", 1)
 		w.state.Pod = newPod("p", v1.Container{Image: "app:1"})
 		waits := func(reason, last string) v1.PodStatus {
 			st := v1.ContainerStatus{Name: "c0", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}}

@@ -10,19 +10,15 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
-// excess names the dead containers, by pod, that go for no more than most to
-// stay on the node: each container of a pod may keep its part, one at least, and
-// when that is still too many the oldest go. The newest instance of each
-// container stays whatever most is, for what happens next is decided from it.
-// Those that were named before go first: they may be on their way already.
-// Source: the flag --maximum-dead-containers.
-func excess(pods map[types.UID]podstate.Observed, most int, before map[types.UID]map[string]bool) map[types.UID]map[string]bool {
-	type dead struct {
-		uid types.UID
-		*podstate.Container
-	}
-	out := map[types.UID]map[string]bool{}
-	total, units := 0, [][]dead{}
+// dead is a dead container that is not the newest of its name.
+type dead struct {
+	uid types.UID
+	*podstate.Container
+}
+
+// deadOf counts the dead containers of all pods, and lists those that are not the
+// newest of their name, by name and newest first.
+func deadOf(pods map[types.UID]podstate.Observed) (total int, units [][]dead) {
 	for uid, o := range pods {
 		seen := map[string]int{} // the unit of a name; below zero while none of it is dead
 		for i := range o.Containers {
@@ -31,7 +27,7 @@ func excess(pods map[types.UID]podstate.Observed, most int, before map[types.UID
 			if !later {
 				at, seen[c.Name] = -1, -1
 			}
-			if c.State != podstate.StateExited {
+			if !c.Ended() {
 				continue
 			}
 			total++
@@ -44,6 +40,18 @@ func excess(pods map[types.UID]podstate.Observed, most int, before map[types.UID
 			}
 		}
 	}
+	return total, units
+}
+
+// excess names the dead containers, by pod, that go for no more than most to
+// stay on the node: each container of a pod may keep its part, one at least, and
+// when that is still too many the oldest go. The newest instance of each
+// container stays whatever most is, for what happens next is decided from it.
+// Those that were named before go first: they may be on their way already.
+// Source: the flag --maximum-dead-containers.
+func excess(pods map[types.UID]podstate.Observed, most int, before map[types.UID]map[string]bool) map[types.UID]map[string]bool {
+	out := map[types.UID]map[string]bool{}
+	total, units := deadOf(pods)
 	if most < 0 || total <= most {
 		return out
 	}
@@ -87,10 +95,10 @@ func (r *Registry) thinLocked() {
 		return
 	}
 	now := excess(r.observed, *r.cfg.MaxDead, r.excess)
-	for uid, w := range r.workers {
+	for uid, w := range r.pods {
 		ids := now[uid]
 		if !maps.Equal(ids, r.excess[uid]) {
-			w.tell(func(in *inbox) { in.excess = &ids })
+			w.inbox.tell(func(in *told) { in.excess = &ids })
 		}
 	}
 	r.excess = now

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,32 +15,32 @@ const apiSource = "api"
 // holdLocked keeps a static pod back while an earlier one of its name has not ended:
 // they run one after the other. The earlier one may be of a previous run
 // , when the manifest was changed in between.
-func (r *Registry) holdLocked(w *worker) {
+func (r *Registry) holdLocked(w *held) {
 	if w.source == apiSource {
 		return
 	}
 	if r.forerunnerLocked(w) {
-		w.held = true
+		w.keptBack = true
 		return
 	}
-	for _, other := range r.workers {
+	for _, other := range r.pods {
 		if other != w && other.pod != nil && other.source != apiSource && other.seq < w.seq &&
 			other.pod.Name == w.pod.Name && other.pod.Namespace == w.pod.Namespace {
-			w.held = true
+			w.keptBack = true
 			return
 		}
 	}
-	w.held = false
+	w.keptBack = false
 }
 
 // forerunnerLocked says whether containers of a pod that no source knows have, or may
 // have, the static pod's name. It is ended as soon as the sources of static pods have
 // been heard: the apiserver, which may be this very pod, has no say in it. So is what
 // is left of one that runs no more.
-func (r *Registry) forerunnerLocked(w *worker) bool {
+func (r *Registry) forerunnerLocked(w *held) bool {
 	found := false
 	for uid, o := range r.observed {
-		other := r.workers[uid]
+		other := r.pods[uid]
 		if uid == w.uid || o.StaticOf != w.pod.Namespace+"/"+w.pod.Name || other != nil && other.pod != nil {
 			continue
 		}
@@ -65,26 +66,27 @@ func (r *Registry) staticHeardLocked() bool {
 
 // holdAgainLocked looks again at the pods that are held back.
 func (r *Registry) holdAgainLocked() {
-	for _, w := range r.workers {
-		if !w.held {
+	for _, w := range r.pods {
+		if !w.keptBack {
 			continue
 		}
-		if r.holdLocked(w); !w.held {
-			w.tell(func(*inbox) {})
+		if r.holdLocked(w); !w.keptBack {
+			w.inbox.ring()
 		}
 	}
 }
 
 // finished takes a worker out that is done. It says whether the worker's end
 // stands: what came meanwhile makes a new worker.
-func (r *Registry) finished(w *worker) {
+func (r *Registry) finished(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.workers, w.uid)
+	w := r.pods[uid]
+	delete(r.pods, uid)
 	r.deps.Mirrors.Ended(w.uid)
 	r.deps.Timelines.Close(w.uid)
 	if w.pod != nil && !w.gone {
-		r.ended[w.uid] = true
+		r.ended[w.uid] = remains{w.pod, time.Now()}
 	}
 	r.deps.Status.Forget(w.uid)
 	r.deps.Probes.Remove(w.uid)
@@ -100,15 +102,15 @@ func (r *Registry) finished(w *worker) {
 	if w.again != nil {
 		next := r.addLocked(w.uid)
 		next.pod, next.source = w.again, w.againSource
-		next.in.pod = w.again
+		next.givePod(w.again)
 		r.deps.Metrics.restarted(w.againSource != apiSource)
 		r.holdLocked(next)
 		r.startLocked(next)
 	}
 	r.holdAgainLocked()
-	for _, other := range r.workers {
-		if other.admission == podstate.AdmissionPending && !other.held {
-			other.tell(func(*inbox) {})
+	for _, other := range r.pods {
+		if other.admission == podstate.AdmissionPending && !other.keptBack {
+			other.inbox.ring()
 		}
 	}
 }
@@ -118,7 +120,7 @@ func (r *Registry) finished(w *worker) {
 func (r *Registry) Returns(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.workers[uid]
+	w := r.pods[uid]
 	if w == nil || w.again == nil {
 		return false
 	}
@@ -127,9 +129,10 @@ func (r *Registry) Returns(uid types.UID) bool {
 }
 
 // note keeps what admission of others needs to know.
-func (r *Registry) note(w *worker, stopped bool) {
+func (r *Registry) note(uid types.UID, stopped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	w := r.pods[uid]
 	if w.stopped == stopped {
 		return
 	}
@@ -148,9 +151,9 @@ func (r *Registry) note(w *worker, stopped bool) {
 
 // askAgainLocked lets pods that wait for admission ask again.
 func (r *Registry) askAgainLocked() {
-	for _, other := range r.workers {
-		if other.admission == podstate.AdmissionPending && !other.held {
-			other.tell(func(*inbox) {})
+	for _, other := range r.pods {
+		if other.admission == podstate.AdmissionPending && !other.keptBack {
+			other.inbox.ring()
 		}
 	}
 }
@@ -159,8 +162,8 @@ func (r *Registry) askAgainLocked() {
 func (r *Registry) ProbeResult(uid types.UID, key podstate.ProbeKey, result podstate.ProbeResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.workers[uid]; w != nil {
-		w.tell(func(in *inbox) {
+	if w := r.pods[uid]; w != nil {
+		w.inbox.tell(func(in *told) {
 			if in.probes == nil {
 				in.probes = map[podstate.ProbeKey]podstate.ProbeResult{}
 			}
@@ -175,8 +178,8 @@ func (r *Registry) ObjectsChanged(uids []types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, uid := range uids {
-		if w := r.workers[uid]; w != nil {
-			w.tell(func(in *inbox) { in.objects = true })
+		if w := r.pods[uid]; w != nil {
+			w.inbox.tell(func(in *told) { in.objects = true })
 		}
 	}
 }

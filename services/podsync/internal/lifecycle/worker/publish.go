@@ -17,10 +17,10 @@ import (
 
 // publish tells everybody what the plan says of the pod.
 func (w *worker) publish(out plan.Output) {
-	w.keepSince(out.Waits)
+	w.waits(out.Waits)
 	if out.Stopped != w.ended {
 		w.ended = out.Stopped
-		w.reg.note(w, out.Stopped)
+		w.reg.note(w.uid, out.Stopped)
 	}
 	if w.state.Pod == nil {
 		return
@@ -51,31 +51,27 @@ func (w *worker) publish(out plan.Output) {
 	}
 	if changed || w.shown != w.state.Pod {
 		w.shown = w.state.Pod
-		w.reg.deps.Pods.Set(podcache.Pod{Pod: w.desired, Status: out.Status, Static: w.state.Static})
+		w.reg.deps.Pods.Set(podcache.Pod{Pod: w.state.Desired, Status: out.Status, Static: w.state.Static})
 	}
 }
 
-// keepSince carries over since when the pod waits for each thing.
-func (w *worker) keepSince(waits []podstate.Wait) {
-	for i := range waits {
-		waits[i].Since = w.state.Now
-		for _, old := range w.waits {
-			if old.Kind == waits[i].Kind && old.Object == waits[i].Object {
-				waits[i].Since = old.Since
-			}
-		}
+// keepsFirst says whether nobody is to be told of the pod's admission yet. Of one that
+// ends nobody asks any more, and its object goes once its end was told.
+func (w *worker) keepsFirst() bool {
+	return !w.begun && w.published == nil && w.state.KeepsFirst()
+}
+
+// waits tells what the pod waits for.
+func (w *worker) waits(now []podstate.Wait) {
+	network := func(wait podstate.Wait) bool { return wait.Kind == "network" }
+	before := w.state.Waits
+	w.state.Waits = now
+	if at := slices.IndexFunc(now, network); at >= 0 && !slices.ContainsFunc(before, network) && w.state.Pod != nil {
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, "NetworkNotReady", now[at].Reason)
 	}
-	for _, now := range waits {
-		if now.Kind == "network" && !slices.ContainsFunc(w.waits, func(old podstate.Wait) bool { return old.Kind == "network" }) && w.state.Pod != nil {
-			w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, "NetworkNotReady", now.Reason)
-		}
+	if !slices.Equal(before, now) {
+		w.inbox.show(now)
 	}
-	if !slices.Equal(w.waits, waits) {
-		w.mu.Lock()
-		w.shownWaits = waits
-		w.mu.Unlock()
-	}
-	w.waits = waits
 }
 
 // transitions logs and records what people want to know of a change of status.

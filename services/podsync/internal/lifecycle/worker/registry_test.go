@@ -14,9 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
-	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
 var latency = map[string]time.Duration{
@@ -281,27 +279,6 @@ func TestAPodThatComesBackWhileItsFormerLifeEndsRunsAfterIt(t *testing.T) {
 			t.Errorf("it has %+v", s.Sandboxes)
 		}
 	})
-}
-
-func TestWhatFailedOfAContainerIsForgottenWithIt(t *testing.T) {
-	r := &Registry{deps: Deps{Timelines: timeline.NewBook()}}
-	w := newWorker(r, "u", 1)
-	w.state.Observed = podstate.Observed{
-		Sandboxes: []podstate.Sandbox{{ID: "s"}}, Containers: []podstate.Container{{ID: "c"}},
-	}
-	stay := []podstate.Key{{Kind: podstate.KillContainer, Object: "c"}, {Kind: podstate.StopSandbox, Object: "s"}, {Kind: podstate.PullImage, Object: "app"}, {Kind: podstate.SetupVolumes}}
-	for _, k := range append(stay, podstate.Key{Kind: podstate.KillContainer, Object: "gone"}, podstate.Key{Kind: podstate.RemoveSandbox, Object: "gone"}) {
-		w.state.Failures[k] = plan.Failure{Count: 1}
-	}
-	w.forgetGone()
-	if len(w.state.Failures) != len(stay) {
-		t.Errorf("left are %v, want %v", w.state.Failures, stay)
-	}
-	for _, k := range stay {
-		if w.state.Failures[k].Count != 1 {
-			t.Errorf("%v was forgotten", k)
-		}
-	}
 }
 
 func TestAPodWhoseVolumesFailSaysSoAndGoesOnWhenTheyWork(t *testing.T) {

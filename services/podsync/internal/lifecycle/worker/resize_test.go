@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
-	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
@@ -204,14 +202,14 @@ func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.reg.mu.Lock()
-		w := newWorker(r.reg, pod.UID, 1)
-		r.reg.workers[pod.UID] = w
-		w.pod, w.source, w.desired = next, "api", next
+		h, w := newHeld(r.reg, pod.UID, 1)
+		r.reg.pods[pod.UID] = h
+		h.pod, h.source, w.state.Desired = next, "api", next
 		r.reg.mu.Unlock()
-		had, ok := r.reg.accept(w, time.Time{})
+		had, ok := r.reg.accept(pod.UID, time.Time{})
 		r.reg.Recheck()
 		w.resume(had)
-		w.takeGrant()
+		w.takeGrant(time.Now())
 		if got := w.state.Resize.Next; !ok || got == nil || !got.Equal(resize.Of(next)) {
 			t.Errorf("what is to be kept and carried out: %+v", got)
 		}
@@ -219,7 +217,7 @@ func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
 			t.Errorf("it counts as carried out: %+v", w.state.Pod.Spec.Containers[0].Resources)
 		}
 		r.reg.mu.Lock()
-		delete(r.reg.workers, pod.UID) // nobody runs it
+		delete(r.reg.pods, pod.UID) // nobody runs it
 		r.reg.mu.Unlock()
 	})
 }
@@ -277,31 +275,6 @@ func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 	}
 }
 
-func TestAStatusTellsWhetherAResizeWasInEffect(t *testing.T) {
-	with := func(observed int64, conditions ...v1.PodCondition) v1.PodStatus {
-		return v1.PodStatus{ObservedGeneration: observed, Conditions: conditions}
-	}
-	under := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: 2}
-	waits := func(generation int64) v1.PodCondition {
-		return v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, ObservedGeneration: generation}
-	}
-	for name, tc := range map[string]struct {
-		st   v1.PodStatus
-		want bool
-	}{
-		"nothing is left to do":              {with(2), true},
-		"older than the resize":              {with(1), false},
-		"under way":                          {with(2, under), false},
-		"it waited, and was then allocated":  {with(2, waits(2)), false},
-		"a later one waits":                  {with(3, waits(3)), true},
-		"a later one waits, it is under way": {with(3, waits(3), under), false},
-	} {
-		if got := toldFinished(&tc.st, 2); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
 func TestAContainerThatIsRestartedForAResizeIsNeverShownAsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
@@ -321,34 +294,4 @@ func TestAContainerThatIsRestartedForAResizeIsNeverShownAsEnded(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestWhatEndsOfAnEarlierResizeIsNotTheEndOfTheNext(t *testing.T) {
-	w := &worker{state: plan.State{Resize: plan.Resize{Generation: 3, Unfinished: true}}, reg: &Registry{}}
-	r := &w.state.Resize
-	w.resizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, Generation: 2}, time.Time{})
-	if r.Raised {
-		t.Error("the cgroup counts as raised by the resize before")
-	}
-	w.resizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.RaiseCgroup}, Generation: 3}, time.Time{})
-	w.resizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}, Generation: 2}, time.Time{})
-	if !r.Raised || !r.Unfinished {
-		t.Errorf("the end of the one before: %+v", r)
-	}
-	change := podstate.Action{Key: podstate.Key{Kind: podstate.ResizeContainer, Object: "c"}, ID: "c"}
-	for i, step := range []struct{ tried, most int64 }{{100, 100}, {50, 100}, {200, 200}, {0, 0}, {300, 0}} {
-		change.Kernel.Memory = step.tried
-		w.resizeFailed(change)
-		if most, unsure := r.Unsure["c"]; !unsure || most != step.most {
-			t.Errorf("failure %d: unsure %v, with a limit of %d at most; want %d", i, unsure, most, step.most)
-		}
-	}
-	w.resizeActed(change, time.Time{})
-	if _, unsure := r.Unsure["c"]; unsure {
-		t.Error("after a change that went well it is not known what the container has")
-	}
-	w.resizeActed(podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}, Generation: 3}, time.Time{})
-	if r.Unfinished || r.Raised {
-		t.Errorf("at the end: %+v", r)
-	}
 }

@@ -16,12 +16,12 @@ func (w *worker) resizeEvents(old, now *v1.PodStatus) {
 		if pending := w.state.Resize.Pending; pending != nil && pending.Cause != "" {
 			cause = pending.Cause
 		}
-		events.Pod(pod, v1.EventTypeWarning, "Resize"+is.Reason, "Pod resize "+cause+": "+summary(w.desired, is.ObservedGeneration, is.Message))
+		events.Pod(pod, v1.EventTypeWarning, "Resize"+is.Reason, "Pod resize "+cause+": "+summary(w.state.Desired, is.ObservedGeneration, is.Message))
 	}
 	was, wasOn := conditionOf(old, v1.PodResizeInProgress)
 	is, isOn := conditionOf(now, v1.PodResizeInProgress)
 	if isOn && (!wasOn || was.ObservedGeneration != is.ObservedGeneration) {
-		events.Pod(pod, v1.EventTypeNormal, "ResizeStarted", "Pod resize started: "+summary(w.resizedPod(), is.ObservedGeneration, ""))
+		events.Pod(pod, v1.EventTypeNormal, "ResizeStarted", "Pod resize started: "+summary(w.state.Resized(), is.ObservedGeneration, ""))
 	}
 	if isOn && is.Reason == v1.PodReasonError && (!wasOn || was.Reason != is.Reason || was.Message != is.Message) {
 		events.Pod(pod, v1.EventTypeWarning, "ResizeError", "Pod resize error: "+summary(pod, is.ObservedGeneration, is.Message))
@@ -29,14 +29,6 @@ func (w *worker) resizeEvents(old, now *v1.PodStatus) {
 	if wasOn && !isOn && !w.ended && now.Phase == v1.PodRunning {
 		events.Pod(pod, v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed: "+summary(pod, was.ObservedGeneration, ""))
 	}
-}
-
-// resizedPod is the pod with what was allocated last.
-func (w *worker) resizedPod() *v1.Pod {
-	if next := w.state.Resize.Next; next != nil {
-		return next.Apply(w.desired)
-	}
-	return w.state.Pod
 }
 
 // detail is a resize as events tell of it.

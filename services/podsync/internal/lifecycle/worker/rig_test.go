@@ -77,7 +77,7 @@ func (e *edges) event(c, typ, reason, message string) {
 	e.events = append(e.events, fmt.Sprintf("%s %s %s %s", c, typ, reason, message))
 }
 
-func (e *edges) Setup(_ context.Context, pod *v1.Pod) error {
+func (e *edges) Setup(_ context.Context, pod *v1.Pod, _ ...string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.setup != nil {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -50,6 +51,25 @@ func TestTheObjectStaysUntilTheNetworkOfItsPodIsDown(t *testing.T) {
 		r.until("finished", time.Minute, func() bool { return r.e.isFinished(pod.UID) })
 		if n := stops.Load() - before; n != 1 {
 			t.Errorf("the next run stopped it %d times", n)
+		}
+	})
+}
+
+// Plugins of the network and the runtime see the sandbox's annotations only.
+func TestWhatASandboxDoesNotHaveOfThePodsMetadataIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
+		r.reg.Ready("api")
+		all, some := newPod("all", v1.Container{Image: "app:1"}), newPod("some", v1.Container{Image: "app:1"})
+		all.Annotations = map[string]string{"example.com/small": "x"}
+		some.Annotations = map[string]string{"example.com/large": strings.Repeat("secret", 6<<10), "example.com/small": "x"}
+		for _, pod := range []*v1.Pod{all, some} {
+			r.reg.Set(pod, "api")
+			r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		}
+		said := r.eventsWith("SandboxMetadataLeftOut")
+		if len(said) != 1 || !strings.Contains(said[0], "of annotations, of which 32768 bytes fit: example.com/large (36881 bytes)") || strings.Contains(said[0], "secretsecret") || strings.Contains(said[0], "small") {
+			t.Errorf("said %q", said)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package worker
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,40 +18,68 @@ import (
 // Explain says what a pod waits for and what happened to it; of a pod that is
 // gone, for some time, what happened.
 func (r *Registry) Explain(uid types.UID) (podcache.Explanation, bool) {
-	record, ok := r.deps.Timelines.Read(uid)
-	if !ok {
-		return podcache.Explanation{}, false
-	}
+	record, known := r.deps.Timelines.Read(uid)
 	out := podcache.Explanation{
 		UID: uid, Namespace: record.Namespace, Name: record.Name, Gone: record.Gone,
 		Timeline: record.Entries, Running: record.Running, Dropped: record.Dropped,
 	}
 	r.mu.Lock()
-	w := r.workers[uid]
+	w, left := r.pods[uid], r.ended[uid]
 	r.mu.Unlock()
-	if w != nil {
-		out.Waits = w.waiting()
+	switch {
+	case w != nil:
+		out.Waits = w.inbox.shown()
+	case left.pod != nil && len(left.pod.Finalizers) > 0:
+		out.Namespace, out.Name, out.Gone = left.pod.Namespace, left.pod.Name, left.since
+		out.Waits = []podstate.Wait{left.wait()}
+		known = true
 	}
-	return out, true
+	return out, known
 }
 
-// Gone returns the newest pod of this name that is gone, as long as it is known.
+// Gone returns the newest pod of this name that is gone, as long as it is known, or
+// one of which only the object is left.
 func (r *Registry) Gone(namespace, name string) (types.UID, bool) {
-	return r.deps.Timelines.Gone(namespace, name)
+	if uid, ok := r.deps.Timelines.Gone(namespace, name); ok {
+		return uid, true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, left := range r.ended {
+		if left.pod.Namespace == namespace && left.pod.Name == name && len(left.pod.Finalizers) > 0 {
+			return uid, true
+		}
+	}
+	return "", false
 }
 
-// waiting is what the pod waits for now, for others than the worker.
-func (w *worker) waiting() []podstate.Wait {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.shownWaits)
+// remains is the object of a pod that has ended, as its source gave it last.
+type remains struct {
+	pod   *v1.Pod
+	since time.Time // nothing of it is on the node
+}
+
+// mostFinalizers is how many are named.
+const mostFinalizers = 10
+
+// wait says that finalizers keep the object.
+func (l remains) wait() podstate.Wait {
+	names := strings.Join(l.pod.Finalizers[:min(len(l.pod.Finalizers), mostFinalizers)], ", ")
+	if more := len(l.pod.Finalizers) - mostFinalizers; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return podstate.Wait{
+		Kind: "apiserver", Since: l.since,
+		Reason: "nothing of the pod is left on the node, but its object stays until its finalizers are removed: " + names,
+		Advice: "whoever has set a finalizer removes it when its work is done: look whether that controller runs and what it says; if it is gone for good, remove the finalizer with kubectl edit",
+	}
 }
 
 // objectOf is what an action is about, as the timeline shows it.
 func (w *worker) objectOf(a podstate.Action) string {
 	switch {
-	case a.Kind == podstate.PullImage:
-		return w.imageOf(a.Container)
+	case a.Kind == podstate.PullImage && a.Volume == "":
+		return a.Image
 	case a.Container != "":
 		return a.Container
 	case len(a.Object) > shortID:

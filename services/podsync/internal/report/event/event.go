@@ -81,7 +81,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	if r.deps.Client != nil {
-		broadcaster.StartRecordingToSink(r.idleSink(ctx, &typedv1.EventSinkImpl{Interface: r.deps.Client.CoreV1().Events("")}))
+		broadcaster.StartRecordingToSink(r.idleSink(ctx, laterSink{&typedv1.EventSinkImpl{Interface: r.deps.Client.CoreV1().Events("")}}))
 	}
 	r.mu.Lock()
 	r.logger = klog.FromContext(ctx).WithName("event")

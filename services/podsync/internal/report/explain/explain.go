@@ -48,9 +48,10 @@ type RefusedPart struct {
 // there is none.
 func Waits(e podcache.Explanation, trouble *Trouble) []podstate.Wait {
 	var out []podstate.Wait
+	named := volumesOf(e.Waits)
 	for _, w := range e.Waits {
 		w.Reason = plain(w.Reason)
-		steps := within(e.Running, w)
+		steps := within(e.Running, w, named)
 		switch {
 		case w.Kind == "probe":
 			w.Reason = withAttempt(w.Reason, e.Timeline, w.Object)
@@ -102,11 +103,24 @@ func rank(w podstate.Wait) int {
 	return n
 }
 
-// within are the steps of the action that w is about, but for the very young.
-func within(running []timeline.Running, w podstate.Wait) []timeline.Running {
+// volumesOf are the volumes that have a wait of their own, which says more than that
+// they are being set up: how they failed before.
+func volumesOf(waits []podstate.Wait) map[string]bool {
+	named := map[string]bool{}
+	for _, w := range waits {
+		if w.Kind == "volume" && w.Object != "" {
+			named[w.Object] = true
+		}
+	}
+	return named
+}
+
+// within are the steps of the action that w is about, but for the very young, and
+// for those of the volumes that are named already.
+func within(running []timeline.Running, w podstate.Wait, named map[string]bool) []timeline.Running {
 	var out []timeline.Running
 	for _, s := range running {
-		if w.Action.Kind != "" && s.Action == string(w.Action.Kind) && (w.Object == s.ActionObject || w.Object == "") {
+		if w.Action.Kind != "" && s.Action == string(w.Action.Kind) && (w.Object == s.ActionObject || w.Object == "") && !(s.What == timeline.Volume && named[s.Object]) {
 			out = append(out, s)
 		}
 	}
@@ -130,17 +144,21 @@ func refine(w podstate.Wait, s timeline.Running) podstate.Wait {
 	case timeline.Place:
 		w.Reason = "it waits for its turn: the runtime is given only so many pods at once; " + w.Reason
 		w.Advice = "if it does not end, other pods' starts or stops hang in the runtime: look at its log"
+	case timeline.PullTurn:
+		w.Reason = "its pull waits for its turn: " + s.Detail
+		w.Advice = "it goes on by itself; if that takes too long, look which pulls hang (polylet explain of other pods, the registry), or change what the reason names in the kubelet's configuration"
 	default:
 		w.Reason = strings.TrimSpace(s.What+" "+s.Object) + " has not ended; " + w.Reason
 	}
 	return w
 }
 
-// withAttempt adds the newest failed attempt of a probe since the container runs.
+// withAttempt adds the newest failed attempt of a probe since the container runs. What
+// its liveness probe says holds up no container that runs.
 func withAttempt(reason string, line []timeline.Entry, container string) string {
 	for _, e := range slices.Backward(line) {
 		switch {
-		case e.Object != container:
+		case e.Object != container, strings.HasPrefix(e.Detail, "Liveness "):
 		case e.What == timeline.ProbeAttempt:
 			if strings.Contains(reason, " probe fails: ") || strings.Contains(reason, e.Detail) {
 				return reason

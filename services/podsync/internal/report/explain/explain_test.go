@@ -34,6 +34,14 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 			},
 			want: [][3]string{{"volume", "data", "nfs s:/x"}, {"volume", "home", "hostPath /h"}},
 		},
+		"a volume that failed before, and one that hangs": {
+			waits: []podstate.Wait{setup, {Kind: "volume", Object: "data", Action: setup.Action, Reason: "the last try failed: not found"}},
+			running: []timeline.Running{
+				{Action: "set up volumes", What: timeline.Volume, Object: "data", Detail: "configMap d", Since: now},
+				{Action: "set up volumes", What: timeline.Volume, Object: "home", Detail: "hostPath /h", Since: now},
+			},
+			want: [][3]string{{"volume", "home", "hostPath /h"}, {"volume", "data", "not found"}},
+		},
 		"a preStop hook that hangs": {
 			waits:   []podstate.Wait{kill},
 			running: []timeline.Running{{Action: "kill container", ActionObject: "c", What: timeline.PreStop, Object: "c", Detail: "exec"}},
@@ -51,6 +59,7 @@ func TestAPodsWaitNamesItsCause(t *testing.T) {
 				{What: "container runs", Object: "c"},
 				{What: timeline.ProbeAttempt, Object: "c", Detail: "Readiness probe failed: connection refused"},
 				{What: timeline.ProbeAttempt, Object: "d", Detail: "another's"},
+				{What: timeline.ProbeAttempt, Object: "c", Detail: "Liveness probe errored and resulted in unknown state: no such command"},
 			},
 			want: [][3]string{{"probe", "c", "yet: Readiness probe failed: connection refused"}},
 		},

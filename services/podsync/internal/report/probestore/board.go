@@ -26,6 +26,10 @@ type Board struct {
 	// kept are the results that the previous run had, until their
 	// pod has targets.
 	kept memory
+	// failures are the ids of the containers that were found to be killed by a probe,
+	// by pod and probe, until another one runs: whether one that has ended is owed a
+	// start is decided from them, also by the next run.
+	failures map[types.UID]map[podstate.ProbeKey]string
 
 	file *checkpoint.Keeper[memory]
 }
@@ -43,7 +47,10 @@ func NewBoard(deps Deps) *Board {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
-	b := &Board{deps: deps, store: watch.NewStore[Key, Target](deps.Epoch, sameTarget), pods: map[types.UID]*rows{}}
+	b := &Board{
+		deps: deps, store: watch.NewStore[Key, Target](deps.Epoch, sameTarget), pods: map[types.UID]*rows{},
+		failures: map[types.UID]map[podstate.ProbeKey]string{},
+	}
 	b.file = b.newFile()
 	return b
 }
@@ -67,6 +74,9 @@ func (b *Board) Set(pod *v1.Pod, targets []podstate.Target) {
 		r = &rows{targets: map[podstate.ProbeKey]podstate.Target{}, results: b.kept.results(pod.UID), counts: map[podstate.ProbeKey]Count{}}
 		delete(b.kept, pod.UID)
 		b.pods[pod.UID] = r
+		for key, result := range r.results {
+			b.failedLocked(pod.UID, key, result)
+		}
 	}
 	specChanged := r.pod == nil || r.pod != pod
 	r.pod = pod
@@ -87,6 +97,9 @@ func (b *Board) Set(pod *v1.Pod, targets []podstate.Target) {
 		r.targets[t.ProbeKey] = t
 		if r.results[t.ProbeKey].ContainerID != t.ContainerID {
 			delete(r.results, t.ProbeKey)
+		}
+		if id, failed := b.failures[pod.UID][t.ProbeKey]; failed && id != t.ContainerID {
+			delete(b.failures[pod.UID], t.ProbeKey)
 		}
 		b.store.Set(full.Key, bounded(pod, full))
 	}
@@ -127,15 +140,18 @@ func (b *Board) Remove(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.kept, uid)
+	failed := len(b.failures[uid]) > 0
+	delete(b.failures, uid)
 	r := b.pods[uid]
-	if r == nil {
-		return
+	if r != nil {
+		for key := range r.targets {
+			b.drop(uid, r, key)
+		}
+		delete(b.pods, uid)
 	}
-	for key := range r.targets {
-		b.drop(uid, r, key)
+	if failed || r != nil && podutil.Static(r.pod) {
+		b.file.Changed()
 	}
-	delete(b.pods, uid)
-	b.rememberLocked(r.pod)
 }
 
 // Prune drops what was kept of pods that do not exist any more.
@@ -153,13 +169,14 @@ func (b *Board) Prune(exists func(types.UID) bool) {
 func (b *Board) Results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.pods[uid]
-	if r == nil {
-		return b.kept.results(uid)
+	out := b.kept.results(uid)
+	if r := b.pods[uid]; r != nil {
+		out = maps.Clone(r.results)
 	}
-	out := make(map[podstate.ProbeKey]podstate.ProbeResult, len(r.results))
-	for key, result := range r.results {
-		out[key] = result
+	for key, id := range b.failures[uid] {
+		if _, newer := out[key]; !newer {
+			out[key] = podstate.ProbeResult{ContainerID: id}
+		}
 	}
 	return out
 }
@@ -195,8 +212,8 @@ func (b *Board) Subscribe(ctx context.Context) *watch.Subscription[Key, Target] 
 func (b *Board) Report(results []Result, events []Event) {
 	for _, r := range results {
 		r.Message = short(r.Message, mostMessage)
-		if b.take(r) && b.deps.OnResult != nil {
-			b.deps.OnResult(r.UID, r.ProbeKey, r.ProbeResult)
+		if b.take(r) && b.deps.Results != nil {
+			b.deps.Results.ProbeResult(r.UID, r.ProbeKey, r.ProbeResult)
 		}
 	}
 	if b.deps.Events == nil {
@@ -230,8 +247,8 @@ func (b *Board) take(r Result) bool {
 	}
 	old, had := pod.results[r.ProbeKey]
 	pod.results[r.ProbeKey] = r.ProbeResult
-	if !had || old.Success != r.Success || old.ContainerID != r.ContainerID {
-		b.rememberLocked(pod.pod)
+	if changed := !had || old.Success != r.Success || old.ContainerID != r.ContainerID; changed && (b.failedLocked(r.UID, r.ProbeKey, r.ProbeResult) || podutil.Static(pod.pod)) {
+		b.file.Changed()
 	}
 	return !had || old != r.ProbeResult
 }

@@ -40,11 +40,15 @@ type told struct {
 
 func newBoard() (*Board, *told) {
 	t := &told{}
-	return NewBoard(Deps{Epoch: 1, Events: t, OnResult: func(_ types.UID, _ podstate.ProbeKey, r podstate.ProbeResult) { t.results = append(t.results, r) }}), t
+	return NewBoard(Deps{Epoch: 1, Events: t, Results: t}), t
 }
 
 func (t *told) Container(pod *v1.Pod, container, eventType, reason, message string) {
 	t.events = append(t.events, pod.Name+" "+container+" "+eventType+" "+reason+" "+message)
+}
+
+func (t *told) ProbeResult(_ types.UID, _ podstate.ProbeKey, r podstate.ProbeResult) {
+	t.results = append(t.results, r)
 }
 
 func targets(id string) []podstate.Target {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/checkpoint"
@@ -32,19 +31,24 @@ func (m memory) results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResul
 	return out
 }
 
-// rememberLocked asks Run to write when the pod is one whose results are kept.
-func (b *Board) rememberLocked(pod *v1.Pod) {
-	if pod != nil && podutil.Static(pod) {
-		b.file.Changed()
+// failedLocked notes a result for which its container is killed; false when it is none.
+func (b *Board) failedLocked(uid types.UID, key podstate.ProbeKey, r podstate.ProbeResult) bool {
+	if r.Success || key.Type == podstate.Readiness {
+		return false
 	}
+	if b.failures[uid] == nil {
+		b.failures[uid] = map[podstate.ProbeKey]string{}
+	}
+	b.failures[uid][key] = r.ContainerID
+	return true
 }
 
 // newFile is the checkpoint of static pods' results.
 func (b *Board) newFile() *checkpoint.Keeper[memory] {
 	return checkpoint.New(checkpoint.Config{
 		File: b.deps.Memory, What: "probe results", Health: b.deps.Health,
-		Lost:   "What was kept of the probes of static pods is lost; they count as ready when their probes succeed again, nothing is to be done",
-		Unkept: "Could not keep the probe results of static pods; after a restart of podsync they count as ready only when their probes succeed again",
+		Lost:   "What was kept of the probes is lost; static pods count as ready when their probes succeed again, and of a container that a probe has killed meanwhile its exit decides whether it starts again; nothing is to be done",
+		Unkept: "Could not keep the probes' results; after a restart of podsync static pods count as ready only when their probes succeed again",
 	}, b.snapshot)
 }
 
@@ -61,12 +65,13 @@ func (b *Board) Load(log logr.Logger) {
 	b.kept = m
 }
 
-// Run keeps the results of static pods on the disk until ctx is done. What
+// Run keeps the results of static pods, and those that have killed a container, on the
+// disk until ctx is done. What
 // cannot be written, on a full disk say, is tried again until it can.
 func (b *Board) Run(ctx context.Context) error { return b.file.Run(ctx) }
 
-// snapshot is what is to be kept: of pods with targets what is known now, and
-// of pods that have not come yet what was kept before.
+// snapshot is what is to be kept: of static pods with targets what is known now, of pods
+// that have not come yet what was kept before, and why containers are killed.
 func (b *Board) snapshot() memory {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +84,14 @@ func (b *Board) snapshot() memory {
 			continue
 		}
 		for key, result := range r.results {
-			m[uid] = append(m[uid], kept{Container: key.Container, Type: key.Type, ContainerID: result.ContainerID, Success: result.Success})
+			if b.failures[uid][key] != result.ContainerID { // else it is among those
+				m[uid] = append(m[uid], kept{Container: key.Container, Type: key.Type, ContainerID: result.ContainerID, Success: result.Success})
+			}
+		}
+	}
+	for uid, failed := range b.failures {
+		for key, id := range failed {
+			m[uid] = append(m[uid], kept{Container: key.Container, Type: key.Type, ContainerID: id})
 		}
 	}
 	return m

@@ -79,6 +79,47 @@ func TestResultsOfTheApiserversPodsAreNotKeptTwice(t *testing.T) {
 	}
 }
 
+// A container that ends well when it is asked to may do so while nobody is there.
+func TestThatAProbeHasKilledAContainerOutlivesTheProcess(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "probe-results.json")
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBoard(Deps{Memory: file})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		b.Set(probedPod(), targets("1"))
+		failed := podstate.ProbeResult{ContainerID: "1"}
+		b.Report([]Result{{Key: Key{"u", ready}, Known: true, ProbeResult: failed}, {Key: Key{"u", live}, Known: true, ProbeResult: failed}}, nil)
+		b.Set(probedPod(), nil) // it has ended, and nobody could be told yet
+		other := probedPod()
+		other.UID = "other"
+		b.Set(other, targets("9"))
+		b.Report([]Result{{Key: Key{"other", live}, Known: true, ProbeResult: podstate.ProbeResult{ContainerID: "9"}}}, nil)
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+	b := NewBoard(Deps{Memory: file})
+	b.Load(logr.Discard())
+	if r := b.Results("u"); len(r) != 1 || r[live].ContainerID != "1" || r[live].Success {
+		t.Fatalf("before the pod has targets: %+v", r)
+	}
+	b.Set(probedPod(), nil)
+	if r := b.Results("u"); r[live].ContainerID != "1" {
+		t.Fatalf("while it has none: %+v", r)
+	}
+	b.Set(probedPod(), targets("2"))
+	if r := b.Results("u"); len(r) != 0 || len(b.snapshot()["u"]) != 0 {
+		t.Fatalf("another container inherits %+v", r)
+	}
+	b.Remove("other")
+	if m := b.snapshot(); len(m) != 0 {
+		t.Fatalf("kept of pods that are gone: %v", m)
+	}
+}
+
 func TestADamagedMemoryIsSetAsideAndNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "probe-results.json")
 	life(t, file, health.NewTracker(logr.Discard()), staticPod())

@@ -72,17 +72,24 @@ type Events interface {
 	Container(pod *v1.Pod, container, eventType, reason, message string)
 }
 
+// Results are told of each result that is new or changed and meant for a target of
+// the board; *worker.Registry has it.
+type Results interface {
+	// ProbeResult must not block.
+	ProbeResult(uid types.UID, key podstate.ProbeKey, result podstate.ProbeResult)
+}
+
 // Deps is what a Board is given.
 type Deps struct {
 	// Epoch of this process.
 	Epoch uint64
 	// Events may be nil.
 	Events Events
-	// OnResult is told of each result that is new or changed and meant for a
-	// target of the board; must not block.
-	OnResult func(uid types.UID, key podstate.ProbeKey, result podstate.ProbeResult)
-	// Memory is the file that keeps the results of static pods over a restart
-	// of this process; for other pods the apiserver's status does. Empty keeps none.
+	// Results may be nil.
+	Results Results
+	// Memory is the file that keeps the results of static pods over a restart of this
+	// process, and those for which a container is killed; the others of other pods the
+	// apiserver's status does. Empty keeps none.
 	Memory string
 	// Health may be nil; "probe results" is reported.
 	Health health.Reporter

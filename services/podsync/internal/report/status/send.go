@@ -40,16 +40,55 @@ func (w *Writer) target(e *entry) (*v1.Pod, bool) {
 }
 
 // learn takes in what an object says of its status, unless it is older than
-// what is known.
+// what is known: the watch may be behind what was written here. It never goes
+// back behind itself, unless the apiserver's data does, as when a backup is
+// restored: then what it shows is what there is.
 func (w *Writer) learn(e *entry, object *v1.Pod) {
-	if e.knownOf == object.UID && !newer(object.ResourceVersion, e.rv) {
+	same := e.knownOf == object.UID
+	back := same && e.seenOf == object.UID && newer(e.seen, object.ResourceVersion)
+	e.seenOf, e.seen = object.UID, object.ResourceVersion
+	if same && !back && !newer(object.ResourceVersion, e.rv) {
 		return
 	}
-	if e.knownOf != object.UID {
+	if !same {
 		e.refused = nil // another object may take it
 	}
+	e.knowLocked(object)
+	if back {
+		e.againLocked()
+		w.wentBackLocked(e)
+	}
+}
+
+// knowLocked makes an object's status the known one.
+func (e *entry) knowLocked(object *v1.Pod) {
 	e.known = normalize(object.Status, v1.PodStatus{})
 	e.knownOf, e.rv = object.UID, object.ResourceVersion
+}
+
+// againLocked makes what the apiserver had accepted something that it has not.
+func (e *entry) againLocked() {
+	if e.version > 0 && e.accepted == e.version {
+		e.version++
+		e.since = time.Now()
+	}
+	e.tries = 0
+}
+
+// wentBackLocked takes in that the apiserver's data went back to an earlier state,
+// which found has shown: of the others too, what was written after the newest object
+// that the watch has brought may be lost. To write it again changes nothing if not.
+func (w *Writer) wentBackLocked(found *entry) {
+	for _, e := range w.entries {
+		target, ok := w.target(e)
+		if e == found || !ok || e.knownOf != target.UID || !newer(e.rv, target.ResourceVersion) {
+			continue
+		}
+		e.seenOf, e.seen = target.UID, target.ResourceVersion
+		e.knowLocked(target)
+		e.againLocked()
+		w.lookLocked(e)
+	}
 }
 
 func newer(a, b string) bool {
@@ -181,7 +220,7 @@ func (w *Writer) pumpLocked() {
 		e.stopTimer()
 		w.running++
 		w.idle.Add(1)
-		go w.send(w.ctx, e, request{target: target, desired: e.owedLocked(), known: e.known, version: e.version})
+		go w.send(w.ctx, e, request{target: target, desired: e.owedLocked(), known: e.known, version: e.version, knownOf: e.knownOf, rv: e.rv})
 	}
 }
 
@@ -189,6 +228,9 @@ type request struct {
 	target         *v1.Pod
 	desired, known v1.PodStatus
 	version        uint64
+	// knownOf and rv are what known was of when the request began.
+	knownOf types.UID
+	rv      string
 }
 
 func (w *Writer) send(ctx context.Context, e *entry, r request) {
@@ -230,7 +272,10 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 
 // acceptLocked takes in that the apiserver has a status.
 func (w *Writer) acceptLocked(e *entry, r request, object *v1.Pod) {
-	if e.knownOf != object.UID || !newer(e.rv, object.ResourceVersion) {
+	// An answer is never older than what was known when it was asked for, unless
+	// the apiserver's data went back.
+	back := r.knownOf == object.UID && newer(r.rv, object.ResourceVersion)
+	if back || e.knownOf != object.UID || !newer(e.rv, object.ResourceVersion) {
 		// What was sent counts as what is there, even if the apiserver dropped
 		// or a webhook changed some of it: it is not sent again before the
 		// object changes.
@@ -251,6 +296,9 @@ func (w *Writer) acceptLocked(e *entry, r request, object *v1.Pod) {
 	}
 	if w.away {
 		w.release()
+	}
+	if back {
+		w.wentBackLocked(e)
 	}
 	w.lookLocked(e)
 }

@@ -94,6 +94,8 @@ type entry struct {
 	known    v1.PodStatus
 	rv       string
 	knownOf  types.UID // the object that known is of; empty when nothing is known
+	seen     string    // the resource version of the newest object that came from its source
+	seenOf   types.UID // the object that seen is of
 	gone     types.UID // the object that is found to be gone
 	busy     bool      // a request runs
 	queued   bool

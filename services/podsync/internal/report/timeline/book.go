@@ -78,6 +78,15 @@ func (b *Book) Trace(uid types.UID, what, object string) Span {
 	return l.span(nil, what, object, "", time.Now())
 }
 
+// TraceStatus opens the span of a status that is written, and returns what ends it.
+func (b *Book) TraceStatus(uid types.UID) (end func(error)) {
+	span := b.Trace(uid, "write status", "")
+	if span == nil {
+		return func(error) {}
+	}
+	return func(err error) { span.End(time.Now(), err) }
+}
+
 // Close says that nothing of the pod is left; its line is kept for some time.
 func (b *Book) Close(uid types.UID) {
 	b.mu.Lock()

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/reason"
 )
 
 // Bounds of one line.
@@ -41,6 +43,9 @@ const (
 	Volume = "set up volume"
 	// Place is the step that waits for a place among the parallel starts or stops.
 	Place = "wait for a place"
+	// PullTurn is the step that waits until an image's pull may begin; its detail says
+	// for what.
+	PullTurn = "wait for the pull's turn"
 	// ProbeAttempt is a failed attempt of a probe of a container.
 	ProbeAttempt = "probe attempt failed"
 )
@@ -68,8 +73,10 @@ type Entry struct {
 	Detail string
 }
 
+// same says whether the same happened. What a runtime says of a failure names what it
+// could not make, a sandbox or a probe's exec session, which is another one each time.
 func (e *Entry) same(o *Entry) bool {
-	return e.What == o.What && e.Object == o.Object && e.Error == o.Error && e.Detail == o.Detail
+	return e.What == o.What && e.Object == o.Object && reason.Alike(e.Error, o.Error) && reason.Alike(e.Detail, o.Detail)
 }
 
 func (e *Entry) bytes() int {

@@ -28,6 +28,29 @@ func TestWhatRepeatsIsOneEntryThatCounts(t *testing.T) {
 	}
 }
 
+// A network plugin that fails is told with the id of the sandbox, a new one each time.
+func TestAFailureWithAnotherIDRepeats(t *testing.T) {
+	var l Line
+	text := func(i int) string { return fmt.Sprintf(`network for sandbox "%064x": no address`, 1<<40+i) }
+	for i := range 100 {
+		l.Note(Entry{At: began.Add(time.Duration(i) * time.Second), What: "make sandbox", Error: text(i)})
+	}
+	got := l.Read().Entries
+	if len(got) != 1 || got[0].Count != 100 || got[0].Error != text(99) {
+		t.Errorf("%d entries, the last is %+v", len(got), got[len(got)-1])
+	}
+	for i := range 100 { // an exec probe whose command is not there
+		l.Note(Entry{At: began.Add(time.Hour), What: ProbeAttempt, Object: "c", Detail: fmt.Sprintf("Liveness probe errored: exec %064x: no such file", 1<<40+i)})
+	}
+	if got := l.Read().Entries; len(got) != 2 || got[1].Count != 100 {
+		t.Errorf("%d entries of probes", len(got)-1)
+	}
+	l.Note(Entry{At: began.Add(time.Hour), What: "make sandbox", Error: `network for sandbox "0123456789": no plugin`})
+	if got := l.Read().Entries; len(got) != 3 {
+		t.Errorf("another cause is not told: %+v", got)
+	}
+}
+
 func TestALineIsBoundedInEntriesAndBytes(t *testing.T) {
 	for name, text := range map[string]string{"many": "x", "long": strings.Repeat("ä", 10<<10)} {
 		var l Line

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"os"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/dump"
@@ -27,6 +28,21 @@ type kubeletState struct {
 		ContainerResources map[string]v1.ResourceRequirements
 		PodLevelResources  *v1.ResourceRequirements
 	} `json:"entries"`
+}
+
+// LoadAll reads what resizes of a previous run were allocated, or what a kubelet that
+// kept kubeletFile had allocated before the first one. What cannot be read is said.
+func (s *Store) LoadAll(log logr.Logger, kubeletFile string) {
+	if err := s.Load(); err != nil {
+		log.Error(err, "What resized pods were allocated is lost; they have what their statuses say, or else what their sandboxes were made with, and what their specs ask beyond that is decided on anew")
+	}
+	pods, err := s.Adopt(kubeletFile)
+	switch {
+	case err != nil:
+		log.Error(err, "Nothing was taken over of what a kubelet had allocated")
+	case pods > 0:
+		log.Info("Took over what a kubelet had allocated", "pods", pods)
+	}
 }
 
 // Adopt takes over what a kubelet had allocated, from the file of its that path

@@ -1,8 +1,24 @@
-// Package resize holds the rules of resizing pods in place: what of a pod's
-// resources is allocated, whether a change can be allocated at all, and whose
-// turn comes first.
+// Package resize holds the rules of resizing pods in place that need nothing but the
+// pods: what of a pod's resources is allocated (allocation.go), what a status tells of
+// that (shown.go), what a new spec asks to change (changes.go), whether a change can be
+// allocated at all (decide.go), and whose turn comes first (order.go).
 //
 // It is pure: it must never do I/O, read a clock or keep state.
+//
+// A resize goes through six steps, and each is in one place:
+//
+//	wanted      the spec asks for something else than is allocated
+//	decided     by the worker package's Registry (grant.go), which knows all pods;
+//	            what this node can never do is here, the rest is admission's
+//	kept        allocation.Store has it on the disk before anything is carried out
+//	raised      the pod's cgroup is no smaller than what is allocated
+//	changed     the containers are, those that shrink first; some are restarted
+//	fitted      the pod's cgroup is what is allocated
+//
+// From "decided" on the planner has it: which step is next (plan/resize.go), what an
+// action that ended and a previous run leave of it (plan/resizing.go), and how the
+// status shows it (plan/resizestatus.go). What is left in the worker tells people: the
+// events (resizeevents.go) and the series (resizemetrics.go).
 package resize
 
 import (

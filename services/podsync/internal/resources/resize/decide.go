@@ -126,12 +126,19 @@ func Restarts(c *v1.Container, name v1.ResourceName) bool {
 }
 
 // Increases says whether desired asks for more cpu or memory than allocated has.
-func Increases(desired, allocated *v1.Pod) bool {
-	next := podresource.PodRequests(desired, podresource.PodResourcesOptions{})
-	now := podresource.PodRequests(allocated, podresource.PodResourcesOptions{})
+func Increases(desired, allocated *v1.Pod) bool { return asksMore(desired, allocated) }
+
+// Frees says whether desired asks for less cpu or less memory than allocated has: what
+// it gives back others may be allocated.
+func Frees(desired, allocated *v1.Pod) bool { return asksMore(allocated, desired) }
+
+// asksMore says whether one of two versions of a pod asks for more of something.
+func asksMore(one, other *v1.Pod) bool {
+	p := podresource.PodRequests(one, podresource.PodResourcesOptions{})
+	q := podresource.PodRequests(other, podresource.PodResourcesOptions{})
 	for _, name := range names {
-		p, q := next[name], now[name]
-		if p.Cmp(q) > 0 {
+		a, b := p[name], q[name]
+		if a.Cmp(b) > 0 {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package resize
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,19 +16,33 @@ type Waiting struct {
 	Since time.Time
 }
 
-// Compare says whose turn comes first, as slices.SortFunc wants it: who asks
-// for no more than it has, then the higher priority, then Guaranteed before
-// others, then who has waited longest.
+// Sort puts first whose turn comes first: who asks for no more than it has, then the
+// higher priority, then Guaranteed before others, then who has waited longest.
 // Source: KEP-1287, "priority of resize requests".
-func Compare(a, b Waiting) int {
-	return cmp.Or(
-		first(!Increases(a.Desired, a.Allocated), !Increases(b.Desired, b.Allocated)),
-		cmp.Compare(priority(b.Desired), priority(a.Desired)),
-		first(a.Desired.Status.QOSClass == v1.PodQOSGuaranteed, b.Desired.Status.QOSClass == v1.PodQOSGuaranteed),
-		first(!a.Since.IsZero(), !b.Since.IsZero()),
-		a.Since.Compare(b.Since),
-		cmp.Compare(a.Desired.UID, b.Desired.UID),
-	)
+func Sort[T any](list []T, waiting func(T) Waiting) {
+	type turn struct {
+		what T
+		Waiting
+		increases bool // looked up once: it is the sum over all containers
+	}
+	turns := make([]turn, len(list))
+	for i, what := range list {
+		w := waiting(what)
+		turns[i] = turn{what, w, Increases(w.Desired, w.Allocated)}
+	}
+	slices.SortFunc(turns, func(a, b turn) int {
+		return cmp.Or(
+			first(!a.increases, !b.increases),
+			cmp.Compare(priority(b.Desired), priority(a.Desired)),
+			first(a.Desired.Status.QOSClass == v1.PodQOSGuaranteed, b.Desired.Status.QOSClass == v1.PodQOSGuaranteed),
+			first(!a.Since.IsZero(), !b.Since.IsZero()),
+			a.Since.Compare(b.Since),
+			cmp.Compare(a.Desired.UID, b.Desired.UID),
+		)
+	})
+	for i := range turns {
+		list[i] = turns[i].what
+	}
 }
 
 // first puts the one for which it is true before the other.

@@ -153,7 +153,7 @@ func TestWhoseTurnComesFirst(t *testing.T) {
 		wait("important", v1.PodQOSBurstable, one, two, at.Add(time.Hour), important),
 		wait("less", v1.PodQOSBurstable, two, one, at.Add(time.Hour)),
 	}
-	slices.SortFunc(waiting, Compare)
+	Sort(waiting, func(w Waiting) Waiting { return w })
 	var got []string
 	for _, w := range waiting {
 		got = append(got, w.Desired.Name)

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 )
 
 // Version asks for the runtime's name and versions.
@@ -19,9 +21,31 @@ func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	return look(ctx, c, opStatus, &runtimeapi.StatusRequest{}, c.runtime.Status)
 }
 
-// RuntimeConfig asks for the runtime's cgroup driver; see IsUnimplemented.
-func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
-	return look(ctx, c, "runtime_config", &runtimeapi.RuntimeConfigRequest{}, c.runtime.RuntimeConfig)
+// CgroupDriver asks how the runtime names cgroups: empty when it does not say, and
+// known is false when it does not know the question.
+func (c *Client) CgroupDriver(ctx context.Context) (driver cgroup.Driver, known bool, err error) {
+	answer, err := look(ctx, c, "runtime_config", &runtimeapi.RuntimeConfigRequest{}, c.runtime.RuntimeConfig)
+	switch {
+	case IsUnimplemented(err):
+		return "", false, nil
+	case err != nil:
+		return "", false, err
+	case answer.GetLinux() == nil:
+		return "", true, nil
+	case answer.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
+		return cgroup.Systemd, true, nil
+	}
+	return cgroup.Cgroupfs, true, nil
+}
+
+// ContainerRuns says whether this very container runs; a runtime may take a part of
+// an id for the whole.
+func (c *Client) ContainerRuns(ctx context.Context, id string) (bool, error) {
+	status, err := c.ContainerStatus(ctx, id)
+	if IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && status.GetId() == id && status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING, err
 }
 
 // UpdatePodCIDR tells the runtime the node's pod network.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -139,13 +140,23 @@ func (b *Builder) terminationLog(pod *v1.Pod, c *v1.Container) (*runtimeapi.Moun
 	_, _ = rand.Read(random) // never fails
 	file := filepath.Join(dir, hex.EncodeToString(random))
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		return nil, fmt.Errorf("make the termination log: %w", err)
+		return nil, fmt.Errorf("make the termination log in %s: %w", dir, nameless(err))
 	}
 	if err := os.Chmod(file, 0o666); err != nil {
-		return nil, fmt.Errorf("open the termination log to all users: %w", err)
+		return nil, fmt.Errorf("open the termination log in %s to all users: %w", dir, nameless(err))
 	}
 	b.written(file)
 	return &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: file, SelinuxRelabel: true}, nil
+}
+
+// nameless is err without the file's name, which is another one at each try: what
+// says the same again is one event that counts, and no new status of the pod.
+func nameless(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 // errNoVolume says that a mount's volume is not there.

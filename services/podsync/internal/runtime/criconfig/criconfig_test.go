@@ -534,6 +534,25 @@ func TestFilesThatContainersMayWriteToAreToldOf(t *testing.T) {
 	}
 }
 
+// The log has another name at each try; an error with it in would be a new event and
+// a new status each time.
+func TestATerminationLogThatCannotBeMadeIsTheSameErrorAtEachTry(t *testing.T) {
+	f := newFixture(t)
+	p := pod(v1.Container{TerminationMessagePath: "/dev/termination-log"})
+	dir := filepath.Join(f.builder.podDir(p), "containers", "c")
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/proc/self", dir); err != nil { // a directory, and nobody makes a file there
+		t.Fatal(err)
+	}
+	_, first := f.container(t, p)
+	_, second := f.container(t, p)
+	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), dir) {
+		t.Errorf("%v\nand then: %v", first, second)
+	}
+}
+
 func TestTheHostsFileIsRewrittenInPlace(t *testing.T) {
 	f := newFixture(t)
 	p := pod(v1.Container{})

@@ -105,6 +105,9 @@ type Request struct {
 	// Early: nobody needs the image yet, and a failure has no event. It is tried again
 	// when somebody does.
 	Early bool
+	// Waits is told what the pull waits for before it begins, and over when that has
+	// come; may be nil, must not block.
+	Waits func(what string) (over func())
 	// Sandbox is the configuration of the pod's sandbox, by which a runtime may choose
 	// the policy for signatures, credentials of its own, and where the image goes. The
 	// sandbox itself need not be there.

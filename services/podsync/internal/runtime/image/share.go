@@ -26,7 +26,10 @@ type pull struct {
 	request Request // of who came first
 	creds   []credential
 
-	done    chan struct{}
+	// placed is closed when the pull has a place, begun when it may go on.
+	placed, begun chan struct{}
+	done          chan struct{}
+
 	cancel  context.CancelFunc
 	wanters int
 	turn    *turn
@@ -79,12 +82,13 @@ func (p *Puller) share(ctx context.Context, r Request, name string, creds []cred
 	pl := p.pulls[key]
 	if pl == nil {
 		pullCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		pl = &pull{name: name, request: r, creds: creds, done: make(chan struct{}), cancel: cancel, turn: p.turns.ask(r.Pod.Namespace)}
+		pl = &pull{name: name, request: r, creds: creds, placed: make(chan struct{}), begun: make(chan struct{}), done: make(chan struct{}), cancel: cancel, turn: p.turns.ask(r.Pod.Namespace)}
 		p.pulls[key] = pl
 		go p.run(pullCtx, key, pl)
 	}
 	pl.wanters++
 	p.mu.Unlock()
+	p.tell(ctx, r, pl)
 	select {
 	case <-pl.done:
 		return pl.result
@@ -100,6 +104,37 @@ func (p *Puller) share(ctx context.Context, r Request, name string, creds []cred
 	}
 	p.mu.Unlock()
 	return result{err: ctx.Err()}
+}
+
+// tell tells who wants an image what its pull waits for, until it begins.
+func (p *Puller) tell(ctx context.Context, r Request, pl *pull) {
+	if r.Waits == nil {
+		return
+	}
+	for _, stage := range []struct {
+		reached <-chan struct{}
+		what    func(namespace string) string
+	}{{pl.placed, p.turns.bound}, {pl.begun, p.rate}} {
+		select {
+		case <-stage.reached:
+			continue
+		case <-pl.done:
+			return
+		default:
+		}
+		over := r.Waits(stage.what(r.Pod.Namespace))
+		select {
+		case <-stage.reached:
+		case <-pl.done:
+		case <-ctx.Done():
+		}
+		over()
+	}
+}
+
+// rate says how many pulls begin in a second.
+func (p *Puller) rate(string) string {
+	return fmt.Sprintf("no more than %g pulls begin in a second, after %d at once (registryPullQPS, registryBurst)", p.cfg.QPS, max(1, p.cfg.Burst))
 }
 
 func (p *Puller) run(ctx context.Context, key string, pl *pull) {
@@ -121,6 +156,7 @@ func (p *Puller) inTurn(ctx context.Context, pl *pull) result {
 		return result{err: err}
 	}
 	defer end()
+	close(pl.placed)
 	// Of a namespace that has pulls beside those with a place it is sooner.
 	slow := time.AfterFunc(max(slowPull/time.Duration(1+pl.turn.beside), leastSlow), yield)
 	defer slow.Stop()
@@ -129,6 +165,7 @@ func (p *Puller) inTurn(ctx context.Context, pl *pull) result {
 			return result{err: fmt.Errorf("pull QPS exceeded: %w", err)}
 		}
 	}
+	close(pl.begun)
 	if p.deps.Records == nil {
 		res, _ := p.try(ctx, pl)
 		return res

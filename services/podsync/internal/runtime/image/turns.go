@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 )
@@ -46,6 +47,17 @@ func newTurns(most int) *turns {
 // ask makes a turn of a pull for a namespace; nothing waits before take.
 func (t *turns) ask(namespace string) *turn {
 	return &turn{namespace: namespace, ready: make(chan struct{})}
+}
+
+// bound says what a pull waits for that has no place.
+func (t *turns) bound(namespace string) string {
+	switch {
+	case t.most == 1:
+		return "images are pulled one after the other (serializeImagePulls)"
+	case t.most > 1:
+		return fmt.Sprintf("no more than %d images are pulled at once (maxParallelImagePulls)", t.most)
+	}
+	return fmt.Sprintf("no more than %d images are pulled at once for one namespace, and namespace %s has as many under way", mostOfOne, namespace)
 }
 
 // take waits for a pull's turn. yield gives its place to others while it goes on, and

@@ -3,6 +3,9 @@
 // pods have left that ended long ago may be more than that: then they are listed pod
 // by pod.
 //
+// A pod of which even that is too much is left out, and named: the others do not
+// depend on it.
+//
 // It owns how all of them are found. It must never keep what it found, and never give
 // a part of them as if it were all.
 package inventory
@@ -35,50 +38,63 @@ type Client interface {
 // everything fits into one message.
 type Known func() ([]types.UID, error)
 
+// List is what the runtime has.
+type List struct {
+	Sandboxes  []*runtimeapi.PodSandbox
+	Containers []*runtimeapi.Container
+	// TooLarge are the pods, each with the runtime's answer, of which there is too much
+	// for one message: their sandboxes, containers or both may be missing in the list.
+	TooLarge map[types.UID]error
+}
+
 // All lists everything. Of pods that are neither known, nor have a ready sandbox or
 // a container, it may miss what is left when there is too much for one message.
-func All(ctx context.Context, client Client, known Known) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+func All(ctx context.Context, client Client, known Known) (List, error) {
 	sandboxes, err := client.ListSandboxes(ctx, "")
 	manySandboxes := cri.IsTooLarge(err)
 	if err != nil && !manySandboxes {
-		return nil, nil, fmt.Errorf("list sandboxes: %w", err)
+		return List{}, fmt.Errorf("list sandboxes: %w", err)
 	}
 	containers, err := client.ListContainers(ctx, "")
 	manyContainers := cri.IsTooLarge(err)
 	if err != nil && !manyContainers {
-		return nil, nil, fmt.Errorf("list containers: %w", err)
+		return List{}, fmt.Errorf("list containers: %w", err)
 	}
+	list := List{Sandboxes: sandboxes, Containers: containers}
 	if !manySandboxes && !manyContainers {
-		return sandboxes, containers, nil
+		return list, nil
 	}
 	pods, err := find(ctx, client, known, sandboxes, containers)
 	if err != nil {
-		return nil, nil, err
+		return List{}, err
 	}
+	list.TooLarge = map[types.UID]error{}
 	if manySandboxes {
-		if sandboxes, err = each(ctx, pods, "sandboxes", client.ListSandboxes); err != nil {
-			return nil, nil, err
+		if list.Sandboxes, err = each(ctx, pods, "sandboxes", client.ListSandboxes, list.TooLarge); err != nil {
+			return List{}, err
 		}
 	}
 	if manyContainers {
-		if containers, err = each(ctx, pods, "containers", client.ListContainers); err != nil {
-			return nil, nil, err
+		if list.Containers, err = each(ctx, pods, "containers", client.ListContainers, list.TooLarge); err != nil {
+			return List{}, err
 		}
 	}
-	return sandboxes, containers, nil
+	return list, nil
 }
 
-// Containers lists all containers.
-func Containers(ctx context.Context, client Client, known Known) ([]*runtimeapi.Container, error) {
-	containers, err := client.ListContainers(ctx, "")
+// Containers lists all containers; see List for pods of which there are too many.
+func Containers(ctx context.Context, client Client, known Known) (list List, err error) {
+	list.Containers, err = client.ListContainers(ctx, "")
 	if !cri.IsTooLarge(err) {
-		return containers, err
+		return list, err
 	}
 	pods, err := find(ctx, client, known, nil, nil)
 	if err != nil {
-		return nil, err
+		return List{}, err
 	}
-	return each(ctx, pods, "containers", client.ListContainers)
+	list.TooLarge = map[types.UID]error{}
+	list.Containers, err = each(ctx, pods, "containers", client.ListContainers, list.TooLarge)
+	return list, err
 }
 
 // find collects the pods: those that are known, that are in what was listed, and
@@ -114,11 +130,15 @@ func add[T interface{ GetLabels() map[string]string }](pods map[string]bool, lis
 	}
 }
 
-// each lists pod by pod.
-func each[T any](ctx context.Context, pods map[string]bool, what string, list func(context.Context, string) ([]T, error)) ([]T, error) {
+// each lists pod by pod, and says which are too large for that.
+func each[T any](ctx context.Context, pods map[string]bool, what string, list func(context.Context, string) ([]T, error), tooLarge map[types.UID]error) ([]T, error) {
 	var all []T
 	for uid := range pods {
 		part, err := list(ctx, uid)
+		if cri.IsTooLarge(err) {
+			tooLarge[types.UID(uid)] = fmt.Errorf("list the %s of pod %s: %w", what, uid, err)
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the %s of pod %s, since all are too many for one message: %w", what, uid, err)
 		}

@@ -98,15 +98,15 @@ func TestWhatDoesNotFitIntoOneMessageIsListedPodByPod(t *testing.T) {
 			[]string{"c-ready"},
 		},
 	} {
-		sandboxes, containers, err := All(t.Context(), &c.runtime, known)
+		list, err := All(t.Context(), &c.runtime, known)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		var got, gotContainers []string
-		for _, s := range sandboxes {
+		for _, s := range list.Sandboxes {
 			got = append(got, s.GetId())
 		}
-		for _, s := range containers {
+		for _, s := range list.Containers {
 			gotContainers = append(gotContainers, s.GetId())
 		}
 		slices.Sort(got)
@@ -115,12 +115,36 @@ func TestWhatDoesNotFitIntoOneMessageIsListedPodByPod(t *testing.T) {
 			t.Errorf("%s: %v and %v, want %v and %v", name, got, gotContainers, c.sandboxes, c.containers)
 		}
 		all, err := Containers(t.Context(), &c.runtime, known)
-		for i := range all {
-			if err != nil || !slices.Contains(c.containers, all[i].GetId()) {
+		for i := range all.Containers {
+			if err != nil || !slices.Contains(c.containers, all.Containers[i].GetId()) {
 				t.Errorf("%s: alone %v, %v", name, all, err)
 			}
 		}
 	}
+}
+
+// What is left out is named: nobody takes it for gone, and the rest goes on.
+func TestAPodThatIsTooLargeByItselfIsNamedAndTheRestIsListed(t *testing.T) {
+	runtime := large{crowded{most: 1, sandboxes: map[string]bool{"a": true, "large": true}, containers: map[string]bool{"a": true, "large": true}}}
+	known := func() ([]types.UID, error) { return []types.UID{"a", "large"}, nil }
+	list, err := All(t.Context(), &runtime, known)
+	if err != nil || len(list.Sandboxes) != 2 || len(list.Containers) != 1 || list.Containers[0].GetId() != "c-a" || len(list.TooLarge) != 1 || !cri.IsTooLarge(list.TooLarge["large"]) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	list, err = Containers(t.Context(), &runtime, known)
+	if err != nil || len(list.Containers) != 1 || list.TooLarge["large"] == nil {
+		t.Errorf("containers alone: %+v, %v", list, err)
+	}
+}
+
+// large is a runtime of which one pod's containers do not fit.
+type large struct{ crowded }
+
+func (l *large) ListContainers(ctx context.Context, uid string) ([]*runtimeapi.Container, error) {
+	if uid == "large" {
+		return within(make([]*runtimeapi.Container, 2), 1)
+	}
+	return l.crowded.ListContainers(ctx, uid)
 }
 
 // A part taken for all would have what is not in it counted as gone.
@@ -128,13 +152,13 @@ func TestAPartIsNeverGivenAsIfItWereAll(t *testing.T) {
 	away := status.Error(codes.DeadlineExceeded, "context deadline exceeded")
 	runtime := crowded{most: 1, sandboxes: map[string]bool{"a": true, "b": false}, broken: away}
 	none := func() ([]types.UID, error) { return nil, nil }
-	if sandboxes, _, err := All(t.Context(), &runtime, none); err == nil || sandboxes != nil {
-		t.Errorf("a pod that cannot be listed: %v, %v", sandboxes, err)
+	if list, err := All(t.Context(), &runtime, none); err == nil || list.Sandboxes != nil {
+		t.Errorf("a pod that cannot be listed: %v, %v", list, err)
 	}
 	unread := errors.New("too many open files")
 	runtime.broken = nil
-	if sandboxes, _, err := All(t.Context(), &runtime, func() ([]types.UID, error) { return nil, unread }); !errors.Is(err, unread) || sandboxes != nil {
-		t.Errorf("directories that cannot be read: %v, %v", sandboxes, err)
+	if list, err := All(t.Context(), &runtime, func() ([]types.UID, error) { return nil, unread }); !errors.Is(err, unread) || list.Sandboxes != nil {
+		t.Errorf("directories that cannot be read: %v, %v", list, err)
 	}
 }
 

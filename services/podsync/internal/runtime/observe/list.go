@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
 
 // work is what has to be looked at closer after a list.
@@ -22,8 +24,25 @@ func (w *work) empty() bool { return len(w.sandboxes) == 0 && len(w.containers) 
 // it go. What is new or changed is returned by pod, to be looked at. uid empty
 // means that the list is of everything.
 func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[types.UID]*work {
+	return t.take(seq, uid, inventory.List{Sandboxes: sandboxes, Containers: containers})
+}
+
+// takeAll takes a list of everything in. What is known of pods that are not wholly in
+// it stays as it is; one that was not known before stays unknown.
+func (t *table) takeAll(seq uint64, list inventory.List) map[types.UID]*work {
+	return t.take(seq, "", list)
+}
+
+func (t *table) take(seq uint64, uid types.UID, list inventory.List) map[types.UID]*work {
+	sandboxes, containers := list.Sandboxes, list.Containers
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for u := range list.TooLarge {
+		if t.pods[u] == nil {
+			t.podLocked(u, nil).known = false
+			t.publishLocked(u)
+		}
+	}
 	todo := map[types.UID]*work{}
 	present := make(map[string]bool, len(sandboxes)+len(containers))
 	need := func(u types.UID) *work {
@@ -34,7 +53,7 @@ func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodS
 	}
 	for _, s := range sandboxes {
 		u := types.UID(s.GetLabels()[cri.LabelPodUID])
-		if u == "" || !t.aliveLocked(s.GetId(), seq) {
+		if u == "" || list.TooLarge[u] != nil || !t.aliveLocked(s.GetId(), seq) {
 			continue
 		}
 		present[s.GetId()] = true
@@ -48,7 +67,7 @@ func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodS
 	}
 	for _, c := range containers {
 		u := types.UID(c.GetLabels()[cri.LabelPodUID])
-		if u == "" || !t.aliveLocked(c.GetId(), seq) {
+		if u == "" || list.TooLarge[u] != nil || !t.aliveLocked(c.GetId(), seq) {
 			continue
 		}
 		present[c.GetId()] = true
@@ -58,7 +77,7 @@ func (t *table) takeList(seq uint64, uid types.UID, sandboxes []*runtimeapi.PodS
 			need(u).containers[c.GetId()] = c.GetPodSandboxId()
 		}
 	}
-	t.sweepLocked(seq, uid, present, todo)
+	t.sweepLocked(seq, uid, present, todo, list.TooLarge)
 	return todo
 }
 
@@ -74,7 +93,7 @@ func (t *table) aliveLocked(id string, seq uint64) bool {
 }
 
 // sweepLocked removes what a list does not have and says of which pods all is known.
-func (t *table) sweepLocked(seq uint64, uid types.UID, present map[string]bool, todo map[types.UID]*work) {
+func (t *table) sweepLocked(seq uint64, uid types.UID, present map[string]bool, todo map[types.UID]*work, tooLarge map[types.UID]error) {
 	first := uid == "" && !t.listed
 	if uid == "" {
 		t.listed = true
@@ -85,7 +104,7 @@ func (t *table) sweepLocked(seq uint64, uid types.UID, present map[string]bool, 
 		}
 	}
 	for u, p := range t.pods {
-		if uid != "" && u != uid {
+		if uid != "" && u != uid || tooLarge[u] != nil {
 			continue
 		}
 		changed := false
@@ -109,6 +128,16 @@ func (t *table) sweepLocked(seq uint64, uid types.UID, present map[string]bool, 
 	if first {
 		t.sink.RuntimeSeen()
 	}
+}
+
+// nameOf names a pod for people, as far as that is known.
+func (t *table) nameOf(uid types.UID) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.pods[uid]; p != nil && p.name != "" {
+		return fmt.Sprintf("pod %s/%s (uid %s)", p.namespace, p.name, uid)
+	}
+	return fmt.Sprintf("pod uid %s", uid)
 }
 
 // settle says that all of a pod was looked at.

@@ -3,7 +3,10 @@ package observe
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -97,7 +100,7 @@ func (o *Observer) relist(ctx context.Context) error {
 	defer func() { o.metrics.Relisted(time.Since(began), o.sinceRelist(began)) }() // one that fails, too
 	seq := o.table.begin()
 	byPods := false
-	sandboxes, containers, err := inventory.All(ctx, o.client, func() ([]types.UID, error) {
+	list, err := inventory.All(ctx, o.client, func() ([]types.UID, error) {
 		byPods = true
 		return o.pods()
 	})
@@ -105,7 +108,8 @@ func (o *Observer) relist(ctx context.Context) error {
 		return err
 	}
 	o.listedBy(ctx, byPods)
-	todo := o.table.takeList(seq, "", sandboxes, containers)
+	o.listedWithout(ctx, list.TooLarge)
+	todo := o.table.takeAll(seq, list)
 	for uid, w := range todo {
 		o.lookLater(ctx, uid, w)
 	}
@@ -140,6 +144,36 @@ func (o *Observer) listedBy(ctx context.Context, pods bool) {
 	default:
 		log.Info("What the runtime has fits into one of its messages again")
 	}
+}
+
+// mostTooLarge is how many pods are named that are too large to be listed.
+const mostTooLarge = 5
+
+// listedWithout says of which pods there is too much for one message of the runtime:
+// what they have is not looked after until there is less of it.
+func (o *Observer) listedWithout(ctx context.Context, pods map[types.UID]error) {
+	uids := slices.Sorted(maps.Keys(pods))
+	o.mu.Lock()
+	changed := !slices.Equal(o.tooLarge, uids)
+	o.tooLarge = uids
+	o.mu.Unlock()
+	if !changed {
+		return
+	}
+	if len(uids) == 0 {
+		o.health.Set("large pods", true, "")
+		return
+	}
+	var named []string
+	for _, uid := range uids[:min(len(uids), mostTooLarge)] {
+		named = append(named, o.table.nameOf(uid))
+	}
+	text := fmt.Sprintf("what the container runtime has of %s does not fit into one of its messages, and is not looked after; other pods are not affected. Remove its dead containers (crictl rm), or delete the pod: large annotations and labels, and many dead containers of a pod, make it large", strings.Join(named, ", "))
+	if more := len(uids) - len(named); more > 0 {
+		text += fmt.Sprintf(" (and of %d other pods)", more)
+	}
+	o.health.Set("large pods", false, text)
+	logr.FromContextOrDiscard(ctx).Error(pods[uids[0]], "Pods are too large to be listed; the others are not affected", "pods", strings.Join(named, ", "), "count", len(uids))
 }
 
 // pods are those that the runtime may have something of.
@@ -184,20 +218,38 @@ func (o *Observer) lookAgain(uid types.UID) bool {
 	return false
 }
 
-func (o *Observer) lookUntilSeen(ctx context.Context, uid types.UID, look func(context.Context) error) {
+// RefreshUntilSeen looks at one pod until that works or ctx is done, however long the
+// runtime takes to say: of what an action may have done all the same, though it failed,
+// nothing is known before.
+func (o *Observer) RefreshUntilSeen(ctx context.Context, uid types.UID) {
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: .2})
+	untilSeen(ctx, uid, retry, 2, func(int) error { return o.Refresh(ctx, uid) })
+}
+
+// lookUntilSeen looks at a pod, with first and then at all of it, until that works or
+// ctx is done.
+func (o *Observer) lookUntilSeen(ctx context.Context, uid types.UID, first func(context.Context) error) {
 	retry := backoff.New(backoff.Config{Initial: 200 * time.Millisecond, Max: 10 * time.Second, Jitter: .2})
-	for n := 0; ; n++ {
-		err := o.inPlace(ctx, look)
+	untilSeen(ctx, uid, retry, 0, func(n int) error {
+		if n == 0 {
+			return o.inPlace(ctx, first)
+		}
+		return o.inPlace(ctx, func(ctx context.Context) error { return o.Refresh(ctx, uid) })
+	})
+}
+
+// untilSeen tries until that works or ctx is done; it tells of the failure that comes
+// after so many others.
+func untilSeen(ctx context.Context, uid types.UID, retry *backoff.Backoff, told int, try func(n int) error) {
+	for n := 0; ctx.Err() == nil; n++ {
+		err := try(n)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if n == 0 {
+		if n == told {
 			logr.FromContextOrDiscard(ctx).Error(err, "Could not look at a pod in the runtime; trying again until it works", "podUID", uid)
 		}
-		if retry.Wait(ctx) != nil {
-			return
-		}
-		look = func(ctx context.Context) error { return o.Refresh(ctx, uid) }
+		_ = retry.Wait(ctx) // of its end the loop knows by itself
 	}
 }
 

@@ -14,6 +14,7 @@ package observe
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -98,6 +99,43 @@ type Runtime struct {
 	Began, LastRelist time.Time
 }
 
+// Handlers are the runtime's, with what they can do; nil before it answered.
+func (r *Runtime) Handlers() map[string]*runtimeapi.RuntimeHandlerFeatures {
+	list := r.Status.GetRuntimeHandlers()
+	if len(list) == 0 {
+		return nil
+	}
+	out := map[string]*runtimeapi.RuntimeHandlerFeatures{}
+	for _, h := range list {
+		out[h.GetName()] = h.GetFeatures()
+	}
+	return out
+}
+
+// RecursiveReadOnly says whether the handler of pods without a runtime class makes
+// mounts recursively read-only.
+func (r *Runtime) RecursiveReadOnly() bool {
+	for _, h := range r.Status.GetRuntimeHandlers() {
+		if h.GetName() == "" {
+			return h.GetFeatures().GetRecursiveReadOnlyMounts()
+		}
+	}
+	return false
+}
+
+// Stuck says that the runtime's containers were not listed for longer than longest;
+// nil when they were, and before they were to be.
+func (r *Runtime) Stuck(now time.Time, longest time.Duration) error {
+	const took, ask = "sync Loop took longer than expected: the runtime's containers", "; polylet status says whether the runtime answers"
+	switch {
+	case r.LastRelist.IsZero() && !r.Began.IsZero() && now.Sub(r.Began) > longest:
+		return fmt.Errorf("%s could not be listed since the start %s ago%s", took, now.Sub(r.Began).Round(time.Second), ask)
+	case !r.LastRelist.IsZero() && now.Sub(r.LastRelist) > longest:
+		return fmt.Errorf("%s were last listed %s ago%s", took, now.Sub(r.LastRelist).Round(time.Second), ask)
+	}
+	return nil
+}
+
 // Observer follows one runtime. Safe for concurrent use.
 type Observer struct {
 	cfg    Config
@@ -116,6 +154,7 @@ type Observer struct {
 	relistBegan time.Time          // the last one, whatever became of it
 	looking     map[types.UID]bool // being looked at; true: look again after
 	byPods      bool               // everything is too much to be listed at once
+	tooLarge    []types.UID        // even by itself
 	trust       trust
 
 	background sync.WaitGroup

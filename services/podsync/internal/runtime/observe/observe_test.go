@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,13 @@ func (s *sink) get(uid types.UID) podstate.Observed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pods[uid]
+}
+
+func (s *sink) told(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, told := s.pods[uid]
+	return told
 }
 
 type rig struct {
@@ -280,6 +288,60 @@ func TestPodsAreSeenThoughAllOfThemDoNotFitIntoOneMessage(t *testing.T) {
 	})
 }
 
+// One pod has more, in labels and annotations or dead containers, than fits into one
+// message. Nothing is known of it, so nothing is done with it; the others go on.
+func TestAPodThatIsTooLargeToBeListedStopsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tooLarge := status.Error(codes.ResourceExhausted, "grpc: trying to send message larger than max (17221680 vs. 16777216)")
+		var large atomic.Bool
+		large.Store(true)
+		r := newRig(t, fakecri.Config{NoEvents: true, Faults: func(_ context.Context, _ string, req any) fakecri.Fault {
+			if q, ok := req.(*runtimeapi.ListContainersRequest); ok && large.Load() && (q.GetFilter() == nil || q.GetFilter().GetLabelSelector()[cri.LabelPodUID] == "large") {
+				return fakecri.Fault{Err: tooLarge}
+			}
+			return fakecri.Fault{}
+		}})
+		_, _ = r.start("large", nil)
+		_, other := r.start("other", nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if r.state("other") != podstate.StateRunning || r.sink.wholes() != 1 {
+			t.Errorf("the other pod: %+v", r.sink.get("other"))
+		}
+		if o := r.sink.get("large"); o.Known || !r.sink.told("large") {
+			t.Errorf("the large one is told of as known, or not at all: %+v", o)
+		}
+		_ = r.rt.Exit(other, 3, "")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if r.state("other") != podstate.StateExited {
+			t.Errorf("the other pod after its end: %+v", r.sink.get("other"))
+		}
+		shown := func() (d health.Dependency) {
+			all := r.health.Dependencies()
+			if i := slices.IndexFunc(all, func(d health.Dependency) bool { return d.Name == "large pods" }); i >= 0 {
+				d = all[i]
+			}
+			return d
+		}
+		if d := shown(); d.Ready || !strings.Contains(d.Message, "pod uid large does not fit") || !strings.Contains(d.Message, "crictl rm") {
+			t.Errorf("health says %+v", d)
+		}
+		large.Store(false) // somebody has removed dead containers
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if r.state("large") != podstate.StateRunning || !r.sink.get("large").Known || !shown().Ready {
+			t.Errorf("afterwards: %+v, %+v", r.sink.get("large"), shown())
+		}
+		// What is known stays while it is too large again.
+		large.Store(true)
+		time.Sleep(5 * time.Second)
+		if r.state("large") != podstate.StateRunning || !r.sink.get("large").Known {
+			t.Errorf("what was known is not any more: %+v", r.sink.get("large"))
+		}
+	})
+}
+
 func TestThatPodsAreListedOneByOneIsSaidOnce(t *testing.T) {
 	var said []string
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{}))
@@ -353,6 +415,44 @@ func TestAPodThatCannotBeLookedAtHoldsNoOther(t *testing.T) {
 		if o := r.sink.get("a"); !o.Known || r.state("a") != podstate.StateRunning {
 			t.Errorf("the pod was not seen after the hang: %+v", o)
 		}
+	})
+}
+
+// What an action that failed has done all the same is not known before the pod was
+// looked at.
+func TestAPodIsLookedAtUntilItIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refused atomic.Int32
+		refused.Store(1 << 30)
+		r := newRig(t, fakecri.Config{NoEvents: true, Faults: func(_ context.Context, m string, _ any) fakecri.Fault {
+			if strings.Contains(m, "ListPodSandbox") && refused.Add(-1) >= 0 {
+				return fakecri.Fault{Err: status.Error(codes.Internal, "not now")}
+			}
+			return fakecri.Fault{}
+		}})
+		time.Sleep(time.Second)
+		_, id := r.start("u", nil)
+		seen := make(chan struct{})
+		go func() {
+			defer close(seen)
+			r.obs.RefreshUntilSeen(t.Context(), "u")
+		}()
+		time.Sleep(30 * time.Second)
+		select {
+		case <-seen:
+			t.Fatal("it counts as seen though nothing can be listed")
+		default:
+		}
+		refused.Store(0)
+		began := time.Now()
+		<-seen
+		if o := r.obs.Current("u"); o.Container(id) == nil || time.Since(began) > 6*time.Second {
+			t.Errorf("after %s: %+v", time.Since(began), o)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		refused.Store(1 << 30)
+		r.obs.RefreshUntilSeen(ended, "u") // returns
 	})
 }
 

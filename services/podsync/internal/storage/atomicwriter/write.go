@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -93,6 +94,16 @@ func (t *transaction) current() string {
 		return ""
 	}
 	return target
+}
+
+// Written says whether a Writer has written a payload to dir: it is there whole then.
+func Written(dir string) bool {
+	target, err := os.Readlink(filepath.Join(dir, dataLink))
+	if err != nil || !isVersion(target) {
+		return false
+	}
+	info, err := os.Lstat(filepath.Join(dir, target))
+	return err == nil && info.IsDir()
 }
 
 // isVersion says whether a name is that of a directory with files.

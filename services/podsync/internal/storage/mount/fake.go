@@ -12,7 +12,7 @@ import (
 // removed with the mount as those of a tmpfs are. Safe for concurrent use.
 type Fake struct {
 	// Fail, when set, is asked before each call ("tmpfs", "huge", "bind",
-	// "unmount") and makes it fail. Set it before use.
+	// "unmount", "share") and makes it fail. Set it before use.
 	Fail func(call, target string) error
 
 	mu     sync.Mutex
@@ -90,6 +90,14 @@ func (f *Fake) Unmount(target string) error {
 		}
 	}
 	return nil
+}
+
+// Share changes nothing; Fail is asked as "share".
+func (f *Fake) Share(dir string) (bool, error) {
+	if f.Fail != nil {
+		return false, f.Fail("share", dir)
+	}
+	return false, nil
 }
 
 // Reboot is what a restart of the machine leaves: no mount, and nothing of what

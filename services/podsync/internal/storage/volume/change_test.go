@@ -1,12 +1,17 @@
 package volume
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 func TestAChangedObjectReachesItsFileAtOnce(t *testing.T) {
@@ -73,6 +78,32 @@ func TestATokenIsRenewedWhenItIsDue(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// A volume that is tried again alone leaves the others, and when they are due, as
+// they are.
+func TestTheVolumesThatAreNamedAreSetUpAndNoOthers(t *testing.T) {
+	f := newFixture(t)
+	token := v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+	}}}}
+	pod := podWith(token, configMapVolume("late", "m"), configMapVolume("absent", "n"))
+	var failed podstate.VolumeErrors
+	if err := f.set.Setup(t.Context(), pod, "", "token", "late", "absent"); !errors.As(err, &failed) || len(failed) != 2 || failed[0].Volume != "late" || failed[1].Volume != "absent" {
+		t.Fatalf("error %v", err)
+	}
+	st := f.set.state(pod.UID)
+	due := st.next
+	f.objects.setMap("m", map[string]string{"k": "x"})
+	if err := f.set.Setup(t.Context(), pod, "", "late"); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.files(t, "token")["token"]; got != "token-1" || due.IsZero() || !st.next.Equal(due) {
+		t.Errorf("token %s, due %s, before %s", got, st.next, due)
+	}
+	if f.files(t, "late")["k"] != "x" || st.failed["late"] || !st.failed["absent"] {
+		t.Errorf("failed %v", st.failed)
+	}
 }
 
 // A machine that sleeps lets no timer run on, and its clock jumps when it wakes.
@@ -165,4 +196,56 @@ func TestAFailedRefreshKeepsTheOldFilesAndIsTriedAgain(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// podsync may be killed at any time, also after a ConfigMap was deleted whose pods run.
+func TestContentThatCannotBeMadeAnewStandsAfterARestart(t *testing.T) {
+	f := newFixture(t)
+	f.objects.setMap("cm", map[string]string{"k": "v"})
+	f.objects.secrets["ns/s"] = &v1.Secret{Data: map[string][]byte{"k": []byte("s")}}
+	pod := podWith(configMapVolume("v", "cm"), v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	where, _ := f.set.HostPath(pod.UID, "v")
+	f.set = f.restarted()
+	delete(f.objects.maps, "ns/cm")
+	delete(f.objects.secrets, "ns/s")
+	if got := standing(t, f.set.Setup(t.Context(), pod)); !slices.Equal(got, []string{"v", "s"}) {
+		t.Errorf("standing: %v", got)
+	}
+	if now, ok := f.set.HostPath(pod.UID, "v"); !ok || now != where || f.files(t, "v")["k"] != "v" {
+		t.Errorf("at %q, %v", now, ok)
+	}
+	f.objects.setMap("cm", map[string]string{"k": "new"})
+	if err := f.set.Setup(t.Context(), pod); err == nil || f.files(t, "v")["k"] != "new" {
+		t.Errorf("when one is there again: %v, %v", err, f.files(t, "v"))
+	}
+
+	// The machine was booted: what was in memory is gone.
+	f.set, f.mounts = f.restarted(), mount.NewFake()
+	f.set.deps.Mounter = f.mounts
+	delete(f.objects.maps, "ns/cm")
+	if got := standing(t, f.set.Setup(t.Context(), pod)); !slices.Equal(got, []string{"v"}) {
+		t.Errorf("standing after a reboot: %v", got)
+	}
+}
+
+// standing lists the volumes that stand though they could not be set up.
+func standing(t *testing.T, err error) []string {
+	t.Helper()
+	var failed podstate.VolumeErrors
+	if !errors.As(err, &failed) {
+		t.Fatalf("set up without the objects: %v", err)
+	}
+	return failed.Standing()
+}
+
+func TestNothingStandsOfWhatNeverWasSetUp(t *testing.T) {
+	f := newFixture(t)
+	pod := podWith(configMapVolume("v", "cm"))
+	if got := standing(t, f.set.Setup(t.Context(), pod)); len(got) != 0 {
+		t.Errorf("standing: %v", got)
+	}
 }

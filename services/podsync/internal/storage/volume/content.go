@@ -24,21 +24,21 @@ const defaultFileMode = int32(0o644)
 const mostContent = 32 << 20
 
 // content makes a volume whose files podsync writes, or brings them up to date.
-func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, time.Time, error) {
+func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func() *mountIndex) (string, time.Time, error) {
 	files, refresh, err := s.files(ctx, pod, v)
 	written := false
 	defer func() { s.end(pod.UID, v.Name, written) }()
 	if err != nil {
-		return "", time.Time{}, err
+		return s.contentBefore(pod, v), time.Time{}, err
 	}
 	if err := files.Validate(); err != nil {
-		return "", time.Time{}, err
+		return s.contentBefore(pod, v), time.Time{}, err
 	}
 	dir := s.volumeDir(pod.UID, plugin(v), v.Name)
 	if err := s.contentDir(pod, v, dir); err != nil {
 		return "", time.Time{}, err
 	}
-	nested, nestedErr := s.makeNested(pod, v, dir, files)
+	nested, nestedErr := s.makeNested(mounts(), v, dir, files)
 	w := atomicwriter.Writer{Dir: dir, Keep: nested}
 	if group := groupOf(pod); group != nil {
 		w.Finish = func(fresh string) error { return own(fresh, group, true) }
@@ -48,6 +48,22 @@ func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, t
 	}
 	written = true
 	return dir, refresh, nestedErr
+}
+
+// contentBefore is the directory of a volume that holds what was written for this pod
+// before, perhaps by a previous run: content is there whole or not at all. Empty when
+// there is none.
+func (s *Set) contentBefore(pod *v1.Pod, v *v1.Volume) string {
+	dir := s.volumeDir(pod.UID, plugin(v), v.Name)
+	if inMemory(v) {
+		if mounted, err := s.deps.Mounter.Mounted(dir); err != nil || !mounted {
+			return ""
+		}
+	}
+	if !atomicwriter.Written(dir) {
+		return ""
+	}
+	return dir
 }
 
 // contentDir makes the directory, on a tmpfs for what may be secret.

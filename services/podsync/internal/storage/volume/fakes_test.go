@@ -103,7 +103,7 @@ func newFixture(t *testing.T) *fixture {
 func (f *fixture) restarted() *Set {
 	return New(Config{RootDir: f.root}, Deps{
 		Objects: f.objects, Tokens: f.tokens, Mounter: f.mounts,
-		Changed: func(uid types.UID) { f.changed <- uid },
+		Pods: waiting(f.changed),
 	})
 }
 
@@ -168,5 +168,14 @@ func (f *fixture) runs(t *testing.T) (ctx context.Context, stop func()) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// waiting gets the pods that are to be set up anew.
+type waiting chan types.UID
+
+func (w waiting) ObjectsChanged(uids []types.UID) {
+	for _, uid := range uids {
+		w <- uid
 	}
 }

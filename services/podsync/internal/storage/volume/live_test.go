@@ -27,9 +27,9 @@ func TestAChangeInTheApiserverIsInTheFileWithinMilliseconds(t *testing.T) {
 		defer server.Close()
 		admin := server.Admin()
 		store := objects.New(objects.Config{}, objects.Deps{Client: server.Client()})
-		waiting := make(chan types.UID, 1)
+		again := make(chan types.UID, 1)
 		set := New(Config{RootDir: t.TempDir()}, Deps{
-			Objects: store, Mounter: mount.NewFake(), Changed: func(uid types.UID) { waiting <- uid },
+			Objects: store, Mounter: mount.NewFake(), Pods: waiting(again),
 			Tokens: serviceaccount.New(serviceaccount.Config{}, serviceaccount.Deps{Requester: serviceaccount.FromClient(server.Client())}),
 		})
 		store.Subscribe(func(_ objects.Key, holders []types.UID) { set.ObjectChanged(holders) })
@@ -61,7 +61,7 @@ func TestAChangeInTheApiserverIsInTheFileWithinMilliseconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if uid := <-waiting; uid != pod.UID {
+		if uid := <-again; uid != pod.UID {
 			t.Fatalf("pod %s was told", uid)
 		}
 		if err := set.Setup(ctx, pod); err != nil {

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
 )
 
@@ -27,16 +26,17 @@ const nestedMode = 0o755
 // mounted over one of the volume's own needs none.
 // Source: https://kubernetes.io/docs/concepts/storage/volumes/, as the kubelet does it
 // for configMap, secret, downwardAPI and projected.
-func nestedIn(pod *v1.Pod, volume string, isFile func(point string) bool) ([]string, error) {
+func (x *mountIndex) nestedIn(volume string, isFile func(point string) bool) ([]string, error) {
 	found := map[string]bool{}
 	var bad error
-	for _, c := range podutil.Containers(pod) {
-		for _, point := range nestedOf(withoutOverlays(pod, c.VolumeMounts, volume, isFile), volume) {
+	for _, i := range x.whole[volume] {
+		c := x.containers[i]
+		for _, point := range nestedOf(withoutOverlays(x.files, c.beneath(volume), volume, isFile), volume) {
 			err := atomicwriter.ValidatePath(point)
 			if err == nil {
 				found[point] = true
 			} else if bad == nil {
-				bad = fmt.Errorf("container %q of pod %s/%s mounts another volume beneath volume %q: %w", c.Name, pod.Namespace, pod.Name, volume, err)
+				bad = fmt.Errorf("container %q of pod %s/%s mounts another volume beneath volume %q: %w", c.name, x.pod.Namespace, x.pod.Name, volume, err)
 			}
 		}
 	}
@@ -77,9 +77,9 @@ func nestedOf(mounts []v1.VolumeMount, volume string) []string {
 const longestPath = 4096
 
 // withoutOverlays leaves out what may be a file and is mounted over a file of the volume:
-// the runtime finds that in its place. A pod may have thousands of mounts: of each only
-// what lies deepest above it is looked at.
-func withoutOverlays(pod *v1.Pod, mounts []v1.VolumeMount, volume string, isFile func(point string) bool) []v1.VolumeMount {
+// the runtime finds that in its place. files are the pod's hostFiles. A pod may have
+// thousands of mounts: of each only what lies deepest above it is looked at.
+func withoutOverlays(files map[string]bool, mounts []v1.VolumeMount, volume string, isFile func(point string) bool) []v1.VolumeMount {
 	whole, lengths := map[string]bool{}, map[int]bool{}
 	for i := range mounts {
 		if m := &mounts[i]; m.Name == volume && m.SubPath == "" && m.SubPathExpr == "" {
@@ -90,7 +90,6 @@ func withoutOverlays(pod *v1.Pod, mounts []v1.VolumeMount, volume string, isFile
 	if len(whole) == 0 {
 		return nil
 	}
-	files := hostFiles(pod)
 	return slices.DeleteFunc(slices.Clone(mounts), func(m v1.VolumeMount) bool {
 		part := m.SubPath != "" || m.SubPathExpr != ""
 		at := path.Clean("/" + m.MountPath)
@@ -137,8 +136,9 @@ func byElements(a, b string) int {
 // makeNested makes the directories of a volume on which others are mounted, as far as
 // they are missing, and returns the names of those that lie in it directly, also when
 // one of them cannot be made.
-func (s *Set) makeNested(pod *v1.Pod, v *v1.Volume, dir string, files atomicwriter.Payload) (map[string]bool, error) {
-	points, failed := nestedIn(pod, v.Name, func(point string) bool {
+func (s *Set) makeNested(mounts *mountIndex, v *v1.Volume, dir string, files atomicwriter.Payload) (map[string]bool, error) {
+	pod := mounts.pod
+	points, failed := mounts.nestedIn(v.Name, func(point string) bool {
 		if _, has := files[point]; has {
 			return true
 		}

@@ -76,7 +76,7 @@ func TestOnlyWhatLiesDirectlyBeneathTheWholeVolumeIsMade(t *testing.T) {
 	pod.Spec.InitContainers = []v1.Container{{Name: "i", VolumeMounts: mounts("/a/i")}}
 	pod.Spec.Containers = []v1.Container{{Name: "c", VolumeMounts: mounts("/a/c")}, {Name: "other", VolumeMounts: mounts("/a/c")[1:]}}
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", VolumeMounts: mounts("/a/e")}}}
-	if got, err := nestedIn(pod, "outer", func(string) bool { return false }); err != nil || !slices.Equal(got, []string{"c", "e", "i"}) {
+	if got, err := indexMounts(pod).nestedIn("outer", func(string) bool { return false }); err != nil || !slices.Equal(got, []string{"c", "e", "i"}) {
 		t.Errorf("of all containers: %v, %v", got, err)
 	}
 }
@@ -164,7 +164,7 @@ func TestOfThousandsOfMountsEachIsLookedAtOnce(t *testing.T) {
 	}
 	mounts = append(mounts, v1.VolumeMount{Name: "outer", MountPath: "/a/b"}, v1.VolumeMount{Name: "inner", MountPath: "/" + strings.Repeat("a/", longestPath), SubPath: "s"})
 	looks := 0
-	left := withoutOverlays(podWith(), mounts, "outer", func(point string) bool {
+	left := withoutOverlays(nil, mounts, "outer", func(point string) bool {
 		looks++
 		return !strings.HasPrefix(point, "b/") && strings.HasSuffix(point, "7")
 	})

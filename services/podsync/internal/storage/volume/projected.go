@@ -12,8 +12,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
 )
 
-// mostFailed is how many sources of a volume, and volumes of a pod, are named that
-// fail: there may be thousands, a source with a call of its own.
+// mostFailed is how many sources of a volume are named that fail: there may be
+// thousands, each with a call of its own.
 const mostFailed = 10
 
 // projected puts the files of all sources together, later ones over earlier
@@ -124,3 +124,11 @@ func commonUser(pod *v1.Pod) *int64 {
 	}
 	return user
 }
+
+type failures struct {
+	text string
+	errs []error
+}
+
+func (f *failures) Error() string   { return f.text }
+func (f *failures) Unwrap() []error { return f.errs }

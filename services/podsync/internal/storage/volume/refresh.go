@@ -103,14 +103,14 @@ func (s *Set) ObjectChanged(holders []types.UID) {
 	for _, uid := range holders {
 		s.mu.Lock()
 		st := s.pods[uid]
-		waits := st != nil && st.failed
+		waits := st != nil && len(st.failed) > 0
 		s.mu.Unlock()
 		if st == nil {
 			continue
 		}
 		s.refreshAt(uid, now)
-		if waits && s.deps.Changed != nil {
-			s.deps.Changed(uid)
+		if waits && s.deps.Pods != nil {
+			s.deps.Pods.ObjectsChanged([]types.UID{uid})
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	}
 	defer leave()
 	s.mu.Lock()
-	pod, failed := st.pod, st.failed
+	pod := st.pod
 	up := make(map[string]bool, len(st.paths))
 	for name := range st.paths {
 		up[name] = true
@@ -202,9 +202,5 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 		return nil, nil
 	}
 	results := s.setupAll(ctx, pod, func(v *v1.Volume) bool { return isContent(v) && up[v.Name] })
-	err = s.record(st, pod, results)
-	s.mu.Lock()
-	st.failed = failed // only Setup decides this
-	s.mu.Unlock()
-	return pod, err
+	return pod, s.record(st, pod, results, false)
 }

@@ -2,31 +2,31 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 )
 
 // result is how the set-up of one volume went.
 type result struct {
+	// path of it; beside an error, where what was set up before stands.
 	path string
 	// refresh is when the content should be made again; zero for never.
 	refresh time.Time
 	err     error
 }
 
-// Setup makes all volumes of pod, in parallel. It is idempotent, and also the
-// way to tell of a pod's new labels or annotations. The error names each
-// failing volume: `MountVolume.SetUp failed for volume "v" : …`.
-func (s *Set) Setup(ctx context.Context, pod *v1.Pod) error {
+// Setup makes volumes of pod, in parallel: those that are named, or all of them. It
+// is idempotent, and also the way to tell of a pod's new labels or annotations. The
+// error is podstate.VolumeErrors, unless it is of something before all volumes.
+func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 	if err := component("pod UID", string(pod.UID)); err != nil {
 		return err
 	}
@@ -36,8 +36,15 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod) error {
 		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer leave()
-	results := s.setupAll(ctx, pod, func(*v1.Volume) bool { return true })
-	return s.record(st, pod, results)
+	if err := s.room(st, pod); err != nil {
+		return fmt.Errorf("set up the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	chosen := make(map[string]bool, len(volumes))
+	for _, name := range volumes {
+		chosen[name] = true
+	}
+	results := s.setupAll(ctx, pod, func(v *v1.Volume) bool { return len(volumes) == 0 || chosen[v.Name] })
+	return s.record(st, pod, results, true)
 }
 
 // atOnce is how many volumes of a pod are set up at once: the files of each are held
@@ -50,6 +57,7 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	places := make(chan struct{}, atOnce)
+	mounts := sync.OnceValue(func() *mountIndex { return indexMounts(pod) })
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if !chosen(v) {
@@ -60,7 +68,7 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 			defer func() { <-places }()
 			began := time.Now()
 			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
-			path, refresh, err := s.setup(ctx, pod, v)
+			path, refresh, err := s.setup(ctx, pod, v, mounts)
 			ended(err)
 			s.deps.Metrics.Volume("volume_mount", shownPlugin(v), began, err)
 			mu.Lock()
@@ -72,27 +80,22 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 	return results
 }
 
-// record keeps what was set up and plans the next refresh.
-func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error {
-	var failures []error
+// record keeps what was set up and plans the next refresh. That of a volume which
+// stands, and could not be made anew, stays failed or not as Setup has left it.
+func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result, setup bool) error {
+	var failed podstate.VolumeErrors
 	var next time.Time
 	s.mu.Lock()
 	st.pod = pod
-	st.failed = false
 	for i := range pod.Spec.Volumes {
 		name := pod.Spec.Volumes[i].Name
-		r, done := results[name]
-		switch {
-		case !done:
-			continue
-		case r.err != nil:
-			st.failed = true
-			failures = append(failures, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", name, r.err))
-			continue
+		if r, done := results[name]; done {
+			if err := st.recorded(name, r, setup); err != nil {
+				failed = append(failed, err)
+			}
 		}
-		st.paths[name] = r.path
-		if !r.refresh.IsZero() && (next.IsZero() || r.refresh.Before(next)) {
-			next = r.refresh
+		if at := st.renewal[name]; !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
 		}
 	}
 	st.next = next
@@ -100,36 +103,35 @@ func (s *Set) record(st *podState, pod *v1.Pod, results map[string]result) error
 	if !next.IsZero() {
 		s.refreshAt(pod.UID, time.Now().Add(max(time.Until(next), time.Second)))
 	}
-	return list(failures)
+	return failed.OrNil()
 }
 
-// list joins errors in one line, the first ones when they are many.
-func list(errs []error) error {
-	if len(errs) <= 1 {
-		return errors.Join(errs...)
+// recorded keeps how one volume was made. One that could not be is renewed by whoever
+// tries again, not by the clock.
+func (st *podState) recorded(name string, r result, setup bool) *podstate.VolumeError {
+	delete(st.renewal, name)
+	if setup {
+		delete(st.failed, name)
 	}
-	named := errs[:min(len(errs), mostFailed)]
-	texts := make([]string, len(named))
-	for i, err := range named {
-		texts[i] = err.Error()
+	if r.err != nil {
+		if setup {
+			st.failed[name] = true
+		}
+		if _, known := st.paths[name]; !known && r.path != "" {
+			st.paths[name] = r.path
+		}
+		_, stands := st.paths[name]
+		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: stands}
 	}
-	text := strings.Join(texts, "; ")
-	if more := len(errs) - len(named); more > 0 {
-		text += fmt.Sprintf("; and %d more volumes failed", more)
+	st.paths[name] = r.path
+	if !r.refresh.IsZero() {
+		st.renewal[name] = r.refresh
 	}
-	return &failures{text: text, errs: named}
+	return nil
 }
 
-type failures struct {
-	text string
-	errs []error
-}
-
-func (f *failures) Error() string   { return f.text }
-func (f *failures) Unwrap() []error { return f.errs }
-
-// setup makes one volume.
-func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, time.Time, error) {
+// setup makes one volume. mounts are the pod's.
+func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func() *mountIndex) (string, time.Time, error) {
 	if err := component("volume name", v.Name); err != nil {
 		return "", time.Time{}, err
 	}
@@ -142,7 +144,7 @@ func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume) (string, tim
 	case v.Image != nil:
 		return "", time.Time{}, nil // the runtime mounts it; its image is pulled beside
 	case isContent(v):
-		return s.content(ctx, pod, v)
+		return s.content(ctx, pod, v, mounts)
 	}
 	return "", time.Time{}, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI or projected", typeName(v))
 }

@@ -28,7 +28,7 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	}
 	defer leave()
 	s.mu.Lock()
-	st.pod, st.paths, st.shares, st.failed = nil, map[string]string{}, newShares(), false
+	st.clear()
 	delete(s.early, uid)
 	s.mu.Unlock()
 	s.deps.Objects.Release(uid)

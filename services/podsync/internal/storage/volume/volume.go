@@ -42,6 +42,14 @@ type Config struct {
 	Workers int
 }
 
+// Pods are worked on anew; *worker.Registry has it.
+type Pods interface {
+	// ObjectsChanged tells that an object appeared or changed which these pods wait
+	// for, whose last Setup failed: setting up again may work now. It must return at
+	// once.
+	ObjectsChanged(uids []types.UID)
+}
+
 // Deps are what a Set needs.
 type Deps struct {
 	Objects Objects
@@ -49,10 +57,8 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Allocatable is the node's; nil or an empty list when not known.
 	Allocatable func() v1.ResourceList
-	// Changed is called when an object appeared or changed that a pod waits
-	// for whose last Setup failed: setting up again may work now. May be nil;
-	// must return at once.
-	Changed func(uid types.UID)
+	// Pods may be nil.
+	Pods Pods
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
 }
@@ -87,12 +93,16 @@ type podState struct {
 	turn chan struct{}
 
 	// The rest is guarded by Set.mu.
-	pod    *v1.Pod           // as last set up; nil before
-	paths  map[string]string // volume name -> host path
-	shares shares            // of the files that podsync writes
-	failed bool              // the last Setup failed
-	next   time.Time         // when to refresh because of a token's age; zero for never
-	gone   bool              // torn down; take a new state
+	pod     *v1.Pod              // as last set up; nil before
+	paths   map[string]string    // volume name -> host path
+	shares  shares               // of the files that podsync writes
+	failed  map[string]bool      // volumes whose last Setup failed
+	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
+	next    time.Time            // the earliest of renewal; zero for never
+	gone    bool                 // torn down; take a new state
+	// namespace is the pod's, and mounts is how many it needs; see room.
+	namespace string
+	mounts    int
 }
 
 // New makes a Set; it starts nothing and touches no file.
@@ -131,10 +141,17 @@ func (s *Set) state(uid types.UID) *podState {
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil {
-		st = &podState{turn: make(chan struct{}, 1), paths: map[string]string{}, shares: newShares()}
+		st = &podState{turn: make(chan struct{}, 1)}
+		st.clear()
 		s.pods[uid] = st
 	}
 	return st
+}
+
+// clear forgets all volumes.
+func (st *podState) clear() {
+	st.pod, st.paths, st.shares = nil, map[string]string{}, newShares()
+	st.failed, st.renewal, st.next = map[string]bool{}, map[string]time.Time{}, time.Time{}
 }
 
 // dropLocked forgets the state of a pod that has no volumes, whose turn the caller has:

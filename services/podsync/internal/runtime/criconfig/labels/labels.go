@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -59,6 +60,38 @@ func fitting(of map[string]string, most int) map[string]string {
 		size -= len(k) + len(of[k])
 	}
 	return out
+}
+
+// mostNamed is how many names a text names.
+const mostNamed = 5
+
+// LeftOut says what of a pod's own annotations and labels its sandbox does not have,
+// for they are too long; empty when it has all.
+func LeftOut(pod *v1.Pod) string {
+	var parts []string
+	for _, kind := range []struct {
+		what string
+		of   map[string]string
+		most int
+	}{{"annotations", pod.Annotations, mostAnnotations}, {"labels", pod.Labels, mostLabels}} {
+		fit := fitting(kind.of, kind.most)
+		var names []string
+		for _, name := range slices.Sorted(maps.Keys(kind.of)) {
+			if _, has := fit[name]; !has {
+				names = append(names, fmt.Sprintf("%s (%d bytes)", name, len(name)+len(kind.of[name])))
+			}
+		}
+		if more := len(names) - mostNamed; more > 0 {
+			names = append(names[:mostNamed], fmt.Sprintf("and %d more", more))
+		}
+		if len(names) > 0 {
+			parts = append(parts, fmt.Sprintf("of %s, of which %d bytes fit: %s", kind.what, kind.most, strings.Join(names, ", ")))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "The pod's sandbox does not have all of its metadata, and so the network plugin and the runtime's own plugins do not see what is left out " + strings.Join(parts, "; ")
 }
 
 // PodLabels are a sandbox's labels: the pod's own, as far as they fit, and its name.

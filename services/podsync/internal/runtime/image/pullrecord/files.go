@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -70,6 +71,13 @@ func decode[T any](path, kind string) (*T, error) {
 		return nil, err
 	}
 	return parse[T](data, path, kind)
+}
+
+// unread says whether an error is the system's, which may have no descriptors left or a
+// disk that does not answer: it says nothing of what is in the file.
+func unread(err error) bool {
+	errno := syscall.Errno(0)
+	return errors.As(err, &errno)
 }
 
 func parse[T any](data []byte, path, kind string) (*T, error) {

@@ -1,6 +1,7 @@
 package pullrecord
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,6 +62,37 @@ func merge(old, more Grant) Grant {
 		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.UID, b.Namespace+"/"+b.Name+"/"+b.UID)
 	})
 	return out
+}
+
+// bound leaves out of a grant what is too much of it, but nothing of newest.
+func bound(g, newest Grant) Grant {
+	g.KubernetesSecrets = boundList(g.KubernetesSecrets, newest.KubernetesSecrets)
+	g.KubernetesServiceAccounts = boundList(g.KubernetesServiceAccounts, newest.KubernetesServiceAccounts)
+	return g
+}
+
+func boundList[T comparable](list, newest []T) []T {
+	excess := len(list) - mostPulledWith
+	return slices.DeleteFunc(list, func(item T) bool {
+		if excess <= 0 || slices.Contains(newest, item) {
+			return false
+		}
+		excess--
+		return true
+	})
+}
+
+// leaveOut drops names of an image, the first in their order, until there are not too
+// many; keep stays.
+func leaveOut(names map[string]Grant, keep string) {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if len(names) <= mostNames {
+			return
+		}
+		if name != keep {
+			delete(names, name)
+		}
+	}
 }
 
 func equal(a, b Grant) bool {

@@ -9,6 +9,7 @@
 package pullrecord
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -27,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
 )
@@ -34,6 +36,15 @@ import (
 // mostGrants bounds the secrets or service accounts that a check, not a pull,
 // adds to a record: namespaces that come and go must not fill it without end.
 const mostGrants = 100
+
+// mostNames bounds the names, without tag or digest, of one image of which a record
+// says who may use it, and mostPulledWith the secrets, and service accounts, that have
+// pulled it by one name: whoever makes pods may give one image names without end. What
+// is left out is pulled again before it is used.
+const (
+	mostNames      = 256
+	mostPulledWith = 1000
+)
 
 // Config of a Ledger.
 type Config struct {
@@ -136,6 +147,9 @@ func (l *Ledger) end(image string, keep bool) error {
 // add merges a grant into the record of an image, or begins one.
 func (l *Ledger) add(image, ref string, by Grant) error {
 	rec, err := l.read(ref)
+	if unread(err) {
+		return err
+	}
 	if err != nil || rec == nil { // a damaged record is replaced by a fresh one
 		rec = &kubeletv1beta1.ImagePulledRecord{ImageRef: ref}
 	}
@@ -148,7 +162,8 @@ func (l *Ledger) add(image, ref string, by Grant) error {
 	if had && equal(old, merged) {
 		return nil
 	}
-	rec.CredentialMapping[name] = merged
+	rec.CredentialMapping[name] = bound(merged, by)
+	leaveOut(rec.CredentialMapping, name)
 	rec.TypeMeta, rec.LastUpdatedTime = typeMeta(kindPulled), metav1.Now()
 	return l.write(l.pulled, ref, rec)
 }
@@ -213,6 +228,29 @@ func (l *Ledger) exempt(image string, ours bool) bool {
 func (l *Ledger) intended(image string) bool {
 	_, err := os.Lstat(file(l.pulling, image))
 	return !errors.Is(err, fs.ErrNotExist) // what cannot be looked at counts as there
+}
+
+// Run deals with the pulls of a previous run, see Recover, as soon as the runtime
+// answers; it returns when that is done or ctx is. Until then their images count as
+// pulled, so that nobody may use them unverified.
+func (l *Ledger) Run(ctx context.Context, present func(ctx context.Context, image string) (ref string, err error)) {
+	log := logr.FromContextOrDiscard(ctx)
+	retry := backoff.New(backoff.Config{Initial: time.Second, Max: time.Minute, Jitter: .2})
+	for ctx.Err() == nil {
+		var away error
+		err := l.Recover(log, func(image string) (string, error) {
+			ref, err := present(ctx, image)
+			away = err
+			return ref, err
+		})
+		if away == nil {
+			if err != nil {
+				log.Error(err, "Some records of image pulls could not be read or written; their images are verified when they are used")
+			}
+			return
+		}
+		_ = retry.Wait(ctx)
+	}
 }
 
 // Recover deals with the pulls that were under way when the last process
@@ -300,6 +338,10 @@ func (l *Ledger) mendLocked(refs []string) error {
 		if cause == nil {
 			continue
 		}
+		if unread(cause) {
+			errs = append(errs, fmt.Errorf("the record of an image's pull cannot be read now, and stays: %w", cause))
+			continue
+		}
 		aside := fsatomic.AsideOf(path)
 		if ref := of[path]; ref != "" {
 			err = l.swap(path, aside, ref)
@@ -326,6 +368,20 @@ func (l *Ledger) swap(path, aside, ref string) error {
 		return err
 	}
 	return unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+}
+
+// Refs are the references of the images that there are records of; records that cannot
+// be read are left out.
+func (l *Ledger) Refs() ([]string, error) {
+	records, err := list[kubeletv1beta1.ImagePulledRecord](l.pulled, kindPulled)
+	if len(records) == 0 && err != nil {
+		return nil, err
+	}
+	refs := make([]string, 0, len(records))
+	for i := range records {
+		refs = append(refs, records[i].ImageRef)
+	}
+	return refs, nil
 }
 
 // Count is how many intents and records are on the disk.

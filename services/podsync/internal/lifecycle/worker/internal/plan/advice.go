@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -11,7 +12,7 @@ func advice(k podstate.Kind, f Failure) string {
 	if f.Away {
 		return "start the container runtime; polylet status shows whether it answers"
 	}
-	if lack := lackAdvice(k, f); lack != "" {
+	if lack := cmp.Or(lackAdvice(k, f), runtimeAdvice(f)); lack != "" {
 		return lack
 	}
 	switch k {
@@ -20,10 +21,7 @@ func advice(k podstate.Kind, f Failure) string {
 	case podstate.SetupVolumes:
 		return volumeAdvice(f)
 	case podstate.MakeSandbox:
-		if names(f.Message, "cni", "network plugin") {
-			return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log"
-		}
-		return "check the runtime's log and the CNI configuration"
+		return sandboxAdvice(f)
 	case podstate.StartContainer:
 		return startAdvice(f)
 	case podstate.StopSandbox:
@@ -63,7 +61,7 @@ func lackAdvice(k podstate.Kind, f Failure) string {
 		return "make room on the node's image filesystem"
 	case names(f.Message, "no space left on device", "disk quota exceeded"):
 		return "make room on the filesystem that the error names: df shows its bytes, df -i its inodes"
-	case names(f.Message, "read-only file system") && k != podstate.StartContainer:
+	case names(f.Message, "read-only file system") && (k != podstate.StartContainer || f.Reason == "CreateContainerConfigError"):
 		return "find why that filesystem became read-only (dmesg), and mount it for writing again"
 	case names(f.Message, "too many open files"):
 		return "find who holds so many files open on the node, or raise the limit: the process's own, fs.file-max, or fs.inotify.max_user_instances"
@@ -72,6 +70,35 @@ func lackAdvice(k podstate.Kind, f Failure) string {
 	}
 	return ""
 }
+
+// runtimeAdvice is about what is broken in the runtime itself, whatever it was asked
+// for; "" when it is something else.
+func runtimeAdvice(f Failure) string {
+	switch {
+	case names(f.Message, "blob not found", "error unpacking image", "does not exist: not found") && names(f.Message, "blob", "snapshot"):
+		return "the runtime has lost a part of this image on the node's disk, no registry was asked for it: remove the image there (crictl rmi, or ctr -n k8s.io images rm of every name it has), then it is pulled anew"
+	case names(f.Message, "unable to retrieve oci runtime error", "failed to start shim", "binary not installed"):
+		return "mend the OCI runtime on the node: the program that the error or the runtime's configuration names (runc, its shim) is not there or does not run"
+	}
+	return ""
+}
+
+func sandboxAdvice(f Failure) string {
+	switch {
+	case names(f.Message, "cni", "network plugin", "plugin type", "setup network"):
+		return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log"
+	case tooSmall(f.Message):
+		return smallAdvice
+	}
+	return "check the runtime's log and the CNI configuration"
+}
+
+// tooSmall says whether a container was killed by its own limit before it ran.
+func tooSmall(message string) bool {
+	return names(message, "init was oom-killed", "memory limit too low")
+}
+
+const smallAdvice = "raise resources.limits.memory: with so little no container can even be started"
 
 func imageAdvice(f Failure) string {
 	switch f.Reason {
@@ -97,6 +124,8 @@ func imageAdvice(f Failure) string {
 
 func volumeAdvice(f Failure) string {
 	switch {
+	case names(f.Message, "not supported"):
+		return "use another kind of volume: this node does not make that one"
 	case names(f.Message, "not found", "non-existent key", "references non"):
 		return "create what the error names in the pod's namespace, or mend the volume; it is tried again as soon as it is there"
 	case names(f.Message, "deadline exceeded", "timed out"):
@@ -107,10 +136,25 @@ func volumeAdvice(f Failure) string {
 	return "create the missing object or mend the volume that the error names"
 }
 
+// startAdvice is about a container that could not be made or started.
 func startAdvice(f Failure) string {
 	switch {
 	case f.Reason == "PostStartHookError":
 		return "check the container's postStart hook"
+	case tooSmall(f.Message):
+		return smallAdvice
+	case names(f.Message, "seccomp"):
+		return "put the seccomp profile on the node, where the error names it, or mend securityContext.seccompProfile"
+	case names(f.Message, "runasnonroot", "non-root"):
+		return "set securityContext.runAsUser to a number other than 0, or use an image whose user is one: runAsNonRoot allows no other"
+	case names(f.Message, "unable to find user", "unable to find group", "no users found"):
+		return "set securityContext.runAsUser to a number, or mend the image: it has no user or group of that name"
+	case names(f.Message, "to rootfs at", "error mounting"):
+		return "check the volume mount that the error names: what is mounted there, and onto what"
+	case names(f.Message, "exec format error"):
+		return "use an image that was built for this node's processor, or mend the program: it is none that the node can run"
+	case names(f.Message, "chdir to cwd"):
+		return "check workingDir: the image has no such directory, or its user may not enter it"
 	case names(f.Message, "executable file not found", "no such file or directory", "permission denied"):
 		return "check command and args: the image has no such program, or it may not be run"
 	case names(f.Message, "secret", "configmap", "config map"):

@@ -25,6 +25,22 @@ func TestAdviceIsAboutWhatIsTheMatter(t *testing.T) {
 		{podstate.StartContainer, "mkdirat /rootfs/data: read-only file system", "check the container"},
 		{podstate.PullImage, "write /var/lib/containerd/blob: no space left on device", "image filesystem"},
 		{podstate.RemoveSandbox, "it hangs", "runtime's log"},
+		{podstate.SetupVolumes, `MountVolume.SetUp failed for volume "s" : volumes of type iscsi are not supported yet`, "another kind of volume"},
+		// What containerd 1.6 and 2.4 say:
+		{podstate.PullImage, `failed to pull and unpack image "r/x:1": blob sha256:06 expected at /root/blobs/sha256/06: blob not found: not found`, "crictl rmi"},
+		{podstate.PullImage, `failed to pull and unpack image "r/x:1": failed to resolve image: r/x:1: not found`, "the registry does not have it"},
+		{podstate.MakeSandbox, "failed to create containerd container: error unpacking image: blob sha256:50 expected at /root/blobs/sha256/50: blob not found: not found", "crictl rmi"},
+		{podstate.MakeSandbox, "failed to create shim task: OCI runtime create failed: unable to retrieve OCI runtime error (open /state/log.json: no such file or directory): fork/exec /opt/nope/runc: no such file or directory: unknown", "runc"},
+		{podstate.StartContainer, "failed to create shim task: OCI runtime create failed: unable to retrieve OCI runtime error (open /state/log.json: no such file or directory): fork/exec /opt/nope/runc: no such file or directory: unknown", "runc"},
+		{podstate.MakeSandbox, "runc create failed: unable to start container process: container init was OOM-killed (memory limit too low?): unknown", "limits.memory"},
+		{podstate.StartContainer, `cannot load seccomp profile "/var/lib/kubelet/seccomp/nope.json": open /var/lib/kubelet/seccomp/nope.json: no such file or directory`, "seccompProfile"},
+		{podstate.StartContainer, "container has runAsNonRoot and image will run as root", "runAsUser"},
+		{podstate.StartContainer, "container has runAsNonRoot and image has non-numeric user (nobody), cannot verify user is non-root", "runAsUser"},
+		{podstate.StartContainer, "unable to setup user: unable to find user nobody: no matching entries in passwd file", "runAsUser"},
+		{podstate.StartContainer, `error mounting "/tmp/x" to rootfs at "/etc/passwd/x": not a directory`, "volume mount"},
+		{podstate.StartContainer, `exec /app: exec format error`, "processor"},
+		{podstate.StartContainer, `chdir to cwd ("/nope") set in config.json failed: no such file or directory`, "workingDir"},
+		{podstate.StartContainer, `exec: "/nope": stat /nope: no such file or directory`, "command and args"},
 	} {
 		if got := advice(c.kind, Failure{Message: c.message}); !strings.Contains(got, c.want) {
 			t.Errorf("%v, %s: the advice is %q, want %q in it", c.kind, c.message, got, c.want)
@@ -33,5 +49,23 @@ func TestAdviceIsAboutWhatIsTheMatter(t *testing.T) {
 	hangs := Failure{Reason: "ImageInspectError", Message: `Failed to inspect image "app:1": rpc error: code = DeadlineExceeded desc = context deadline exceeded`}
 	if got := advice(podstate.PullImage, hangs); !strings.Contains(got, "container runtime") {
 		t.Errorf("of a runtime that hangs the advice is %q", got)
+	}
+}
+
+// A container that could not be started has no log.
+func TestWhoNeverRanHasNoLastWords(t *testing.T) {
+	c := &podstate.Container{ExitCode: 128, Reason: "StartError", Message: `exec: "/nope": stat /nope: no such file or directory`}
+	if got := exitAdvice(c); strings.Contains(got, "polylet logs") || !strings.Contains(got, "command and args") {
+		t.Errorf("the advice is %q", got)
+	}
+	if got := exitAdvice(&podstate.Container{ExitCode: 3, Reason: "Error"}); !strings.Contains(got, "polylet logs") {
+		t.Errorf("of one that ran the advice is %q", got)
+	}
+}
+
+func TestOurOwnDiskThatIsReadOnlyIsNotTheContainers(t *testing.T) {
+	f := Failure{Reason: "CreateContainerConfigError", Message: "write the pod's hosts file: open /var/lib/kubelet/pods/u/etc-hosts: read-only file system"}
+	if got := advice(podstate.StartContainer, f); !strings.Contains(got, "dmesg") {
+		t.Errorf("the advice is %q", got)
 	}
 }

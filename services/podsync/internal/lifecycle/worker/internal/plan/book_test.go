@@ -18,7 +18,7 @@ import (
 func scene(pod *v1.Pod, words ...string) State {
 	s := newWorld(pod).s
 	s.Observed.Sandboxes = []podstate.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, HostNetwork: pod.Spec.HostNetwork, CreatedAt: start}}
-	s.Volumes.Done(s.Pod, 0)
+	s.Volumes.Ended(s.Pod, podstate.Action{Volumes: volumeNames(s.Pod)}, nil, nil)
 	for n, w := range words {
 		name, state, _ := strings.Cut(w, " ")
 		c := podstate.Container{ID: fmt.Sprint("c", n), SandboxID: "s", Name: name, CreatedAt: start, StartedAt: start}

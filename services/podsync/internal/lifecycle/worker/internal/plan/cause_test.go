@@ -101,7 +101,7 @@ func TestARestartThatIsOwedOutlivesPodsync(t *testing.T) {
 		"it was told to wait": func(w *world, c *podstate.Container) {
 			w.s.Pod = w.s.Pod.DeepCopy()
 			w.s.Pod.Spec.Containers[0].Image = "other"
-			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, Cause: podstate.CauseDefinition}
+			w.s.Stops[c.ID] = asked(w.s.Now, podstate.CauseDefinition, 30)
 		},
 	} {
 		w := newWorld(testPod(v1.RestartPolicyOnFailure, "a"))
@@ -180,7 +180,9 @@ func TestAStopThatHasBegunIsNotTakenBackWithItsReason(t *testing.T) {
 		if len(begin) != 1 || begin[0].Kind != podstate.BeginStop {
 			t.Fatalf("actions %+v", begin)
 		}
-		w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, Cause: begin[0].Cause, GraceSeconds: begin[0].GraceTotalSeconds, PreStopDone: !inFlight}
+		stop := asked(w.s.Now, begin[0].Cause, begin[0].GraceTotalSeconds)
+		stop.PreStopDone = !inFlight
+		w.s.Stops[c.ID] = stop
 		if inFlight {
 			w.s.InFlight[begin[0].Key] = begin[0]
 		}
@@ -190,7 +192,9 @@ func TestAStopThatHasBegunIsNotTakenBackWithItsReason(t *testing.T) {
 			t.Errorf("while its hook runs: %+v, cancel %v", out.Actions, out.Cancel)
 		}
 		delete(w.s.InFlight, begin[0].Key)
-		w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now.Add(-10 * time.Second), Cause: begin[0].Cause, GraceSeconds: 30, PreStopDone: true}
+		stop = asked(w.s.Now.Add(-10*time.Second), begin[0].Cause, 30)
+		stop.PreStopDone = true
+		w.s.Stops[c.ID] = stop
 		out := Plan(w.s)
 		if len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer || out.Actions[0].GraceSeconds != 20 {
 			t.Errorf("then: %+v", out.Actions)

@@ -93,7 +93,7 @@ func (p *planner) initialized(st *v1.PodStatus) v1.PodCondition {
 		if last := v.shown(); v.class == regular && last != nil && last.State != podstate.StateCreated && !anew {
 			return c
 		}
-		missing := anew && v.cur == nil && i >= furthest // what ran in an earlier sandbox does not count
+		missing := anew && v.here() == nil && i >= furthest // what ran in an earlier sandbox does not count
 		if v.class == ordinaryInit && (!p.ready(v) || missing) || v.class == sidecar && !p.started(v) {
 			incomplete = append(incomplete, v.spec.Name)
 		}

@@ -21,17 +21,18 @@ const reasonBackOff = "CrashLoopBackOff"
 func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs := v1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image}
 	c := v.shown()
-	if p.out.Stopped && v.last.CutShort() {
-		ended := *v.last
+	if p.out.Stopped && v.newest().CutShort() {
+		ended := *v.newest()
 		ended.State, c = podstate.StateExited, &ended
 	}
 	p.containerResources(&cs, v, c)
 	cs.VolumeMounts = p.volumeMounts(v.spec, c)
-	if v.cur == nil && v.class == ordinaryInit && p.regularSeen() {
+	if v.here() == nil && v.class == ordinaryInit && p.regularSeen() {
 		no := false
 		if c != nil {
 			cs.RestartCount = int32(c.RestartCount)
 		}
+		cs.RestartCount = toldCount(p.s, v, cs.RestartCount)
 		cs.Ready, cs.Started = true, &no
 		cs.State.Terminated = &v1.ContainerStateTerminated{Reason: "Completed", Message: doneMessage}
 		return cs
@@ -46,16 +47,14 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	if c == nil {
 		cs.State.Waiting = p.waiting(v)
 		no := false
-		cs.Started = &no
+		cs.Started, cs.RestartCount = &no, toldCount(p.s, v, 0)
 		return cs
 	}
 	cs.RestartCount = int32(c.RestartCount)
 	if c.State == podstate.StateCreated {
 		cs.RestartCount = max(0, cs.RestartCount-1) // made, but not started: no restart yet
 	}
-	if r := reportedStatus(p.s, v.spec.Name); r != nil {
-		cs.RestartCount = max(cs.RestartCount, r.RestartCount) // a start that came to nothing was counted already
-	}
+	cs.RestartCount = toldCount(p.s, v, cs.RestartCount) // a start that came to nothing was counted already
 	if c.State != podstate.StateCreated {
 		cs.ContainerID, cs.ImageID = p.fullID(c.ID), c.ImageID
 		if c.Image != "" {
@@ -68,6 +67,14 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 	cs.Started = &started
 	cs.Ready = p.ready(v)
 	return cs
+}
+
+// toldCount is a container's restart count, or what was told of it if that is more.
+func toldCount(s *State, v *view, count int32) int32 {
+	if r := reportedStatus(s, v.spec.Name); r != nil {
+		return max(count, r.RestartCount)
+	}
+	return count
 }
 
 // keepEnd keeps the end that a container was told to have come to where the API
@@ -116,8 +123,8 @@ func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *podstate.Container) v1
 
 // setState sets state and last state.
 func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
-	if v.previous != nil && c != v.previous {
-		cs.LastTerminationState.Terminated = p.terminated(v.previous)
+	if v.before() != nil && c != v.before() {
+		cs.LastTerminationState.Terminated = p.terminated(v.before())
 	} else if r := reportedStatus(p.s, v.spec.Name); r != nil && r.RestartCount == int32(c.RestartCount) {
 		cs.LastTerminationState = *r.LastTerminationState.DeepCopy()
 	} else if r != nil && int32(c.RestartCount) == r.RestartCount+1 {
@@ -158,13 +165,13 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *podstate.Containe
 		w = &v1.ContainerStateWaiting{Reason: reasonBackOff, Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
 			at.Sub(c.FinishedAt), v.spec.Name, p.s.Pod.Name, p.s.Pod.Namespace, p.s.UID)}
 	}
-	if w == nil && p.stale(v, c) && p.restartingAll() {
+	if w == nil && v.stale(c) && p.restartingAll() {
 		w = &v1.ContainerStateWaiting{Reason: reasonRestartingAll}
 	}
 	if w == nil {
 		w = p.toldBackOff(v, c) // until it has started; it does not end once more
 	}
-	if w == nil && (v.lost || v.renew == c || p.stale(v, c) || p.toRestart(v, c)) {
+	if w == nil && (v.remembered() || v.renewed(c) || v.stale(c) || p.toRestart(v, c)) {
 		w = p.waiting(v)
 	}
 	// The API takes a container that was told to have ended back only where a
@@ -244,45 +251,4 @@ func (p *planner) failureShown(v *view) *v1.ContainerStateWaiting {
 		return &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
 	}
 	return &v1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", image, f.Reason, f.Message)}
-}
-
-// started says whether the container has started in the startup probe's sense.
-func (p *planner) started(v *view) bool {
-	c := v.last
-	if c == nil || c.State != podstate.StateRunning || c.Hook == podstate.HookRunning {
-		return false
-	}
-	if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: podstate.Startup}]; ok && r.ContainerID == c.ID {
-		return r.Success
-	}
-	if r := reportedStatus(p.s, v.spec.Name); r != nil && bareID(r.ContainerID) == c.ID && r.Started != nil && *r.Started {
-		return true
-	}
-	return v.spec.StartupProbe == nil
-}
-
-// ready says whether the container counts as ready.
-func (p *planner) ready(v *view) bool {
-	c := v.last
-	if c == nil {
-		return false
-	}
-	if v.class == ordinaryInit {
-		return c.State == podstate.StateExited && c.ExitCode == 0 && !p.stale(v, c)
-	}
-	if v.class == ephemeral || c.State != podstate.StateRunning || !p.started(v) {
-		return false
-	}
-	if v.spec.ReadinessProbe == nil {
-		return true
-	}
-	if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: podstate.Readiness}]; ok && r.ContainerID == c.ID {
-		return r.Success
-	}
-	// Nothing was heard since this process started: what was reported for the
-	// same container still holds.
-	if r := reportedStatus(p.s, v.spec.Name); r != nil && bareID(r.ContainerID) == c.ID {
-		return r.Ready
-	}
-	return false
 }

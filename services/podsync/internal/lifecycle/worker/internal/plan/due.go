@@ -3,8 +3,6 @@ package plan
 import (
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
@@ -28,7 +26,7 @@ func (p *planner) due() []*view {
 	// Debug containers start whenever there is a sandbox to start them in.
 	if p.sandbox != nil {
 		for _, v := range p.views {
-			if v.class == ephemeral && (v.last == nil || v.last.State == podstate.StateCreated) {
+			if v.class == ephemeral && (v.newest() == nil || v.newest().Created()) {
 				due = append(due, v)
 			}
 		}
@@ -39,34 +37,34 @@ func (p *planner) due() []*view {
 // wanted says whether the container is to start (now or after a back-off):
 // nothing of it lives, and policy lets it start.
 func (p *planner) wanted(v *view) bool {
-	if v.cur != nil {
-		switch v.cur.State {
+	if v.here() != nil {
+		switch v.here().State {
 		case podstate.StateCreated:
 			return true
 		case podstate.StateExited:
-			return p.restarts(v, v.cur)
+			return p.restarts(v, v.here())
 		default:
 			return false
 		}
 	}
 	switch {
-	case v.last == nil:
+	case v.newest() == nil:
 		return true
-	case v.last.Live():
+	case v.newest().Live():
 		return true // in a sandbox that is on its way out
-	case v.last.State == podstate.StateCreated:
+	case v.newest().Created():
 		return true
 	case v.class == ordinaryInit:
 		return true // a new sandbox begins with the init containers
 	default:
-		return p.restarts(v, v.last)
+		return p.restarts(v, v.newest())
 	}
 }
 
 // startable says whether a wanted container may start now as far as its own
 // past goes.
 func (p *planner) startable(v *view) bool {
-	if v.last != nil && (v.last.Live() || p.startsFirst) {
+	if v.newest() != nil && (v.newest().Live() || p.startsFirst) {
 		return false
 	}
 	at, _ := p.restartTime(v)
@@ -86,14 +84,11 @@ func (p *planner) startable(v *view) bool {
 
 // restartTime is when the container may start, and the back-off that it then carries.
 func (p *planner) restartTime(v *view) (time.Time, time.Duration) {
-	c := v.last
-	if c != nil && c.State == podstate.StateCreated {
-		if v.previous == nil && !p.redefined(v, c) {
-			return time.Time{}, c.Backoff // the one before it is lost, what it earned is written on this one
-		}
-		c = v.previous // a start that came to nothing leaves the back-off as it is
+	if c := v.newest(); c.Created() && v.before() == nil && !p.redefined(v, c) {
+		return time.Time{}, c.Backoff // the one before it is lost, what it earned is written on this one
 	}
-	if c == nil || c.State != podstate.StateExited || p.redefined(v, c) {
+	c := v.followed() // a start that came to nothing leaves the back-off as it is
+	if !c.Ended() || p.redefined(v, c) {
 		return time.Time{}, 0
 	}
 	if p.endedByRound(c) {
@@ -119,140 +114,3 @@ func (p *planner) redefined(v *view, c *podstate.Container) bool {
 // the clock was set back meanwhile, and nobody knows how long ago it was. What
 // would wait from then on could wait for as long as the clock was wrong.
 func (p *planner) ahead(at time.Time) bool { return at.Sub(p.s.Now) > time.Second }
-
-// initDone says whether the regular containers may run: they have run in this
-// sandbox already, or every init container has done its part.
-func (p *planner) initDone() bool {
-	if p.regularSeen() {
-		return true
-	}
-	if p.sandbox == nil {
-		return !p.hasInit()
-	}
-	furthest := p.furthestInit()
-	for i, v := range p.views {
-		switch v.class {
-		case ordinaryInit:
-			if i < furthest {
-				continue // it has done its work, whether its record is still there or not
-			}
-			if v.cur == nil || v.cur.State != podstate.StateExited || v.cur.ExitCode != 0 {
-				return false
-			}
-		case sidecar:
-			if v.cur == nil || !p.started(v) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// initializesAnew says whether the pod goes through its init containers for a
-// sandbox in which nothing of the rest has run: that of a new pod, or the one
-// after a reboot.
-func (p *planner) initializesAnew() bool {
-	if p.end != nil || p.sandbox == nil || !p.hasInit() || p.initDone() {
-		return false
-	}
-	for i := range p.s.Observed.Containers {
-		c := &p.s.Observed.Containers[i]
-		v := p.viewOf(c.Name)
-		switch {
-		case v == nil || c.SandboxID != p.sandbox.ID:
-		case v.class == regular:
-			return false // all containers are restarted in it, init containers too
-		case v.class != ephemeral && p.s.Reported.Phase == v1.PodRunning:
-			return false // it has been through them in it, and a sidecar has ended since
-		}
-	}
-	return true
-}
-
-func (p *planner) hasInit() bool {
-	return len(p.s.Pod.Spec.InitContainers) > 0
-}
-
-// regularSeen says whether a regular container was made in the usable sandbox.
-func (p *planner) regularSeen() bool {
-	for _, v := range p.views {
-		if v.class == regular && v.cur != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// initDue lists the init containers and sidecars that are to start next.
-func (p *planner) initDue() []*view {
-	if p.sandbox == nil {
-		return p.firstInit()
-	}
-	seen := p.regularSeen()
-	furthest := p.furthestInit()
-	var due []*view
-	for i, v := range p.views {
-		if v.class != ordinaryInit && v.class != sidecar {
-			break
-		}
-		switch {
-		case v.class == sidecar:
-			if v.cur == nil || v.cur.State == podstate.StateExited || v.cur.State == podstate.StateCreated {
-				due = append(due, v)
-			}
-			if !seen && i >= furthest && (v.cur == nil || !p.started(v)) {
-				return due
-			}
-		case seen || i < furthest:
-			// It has done its work, whether its record is still there or not.
-		case v.cur == nil, v.cur.State == podstate.StateCreated:
-			return append(due, v)
-		case v.cur.State != podstate.StateExited:
-			return due
-		case v.cur.ExitCode != 0:
-			if p.restarts(v, v.cur) {
-				due = append(due, v)
-			}
-			return due
-		}
-	}
-	return due
-}
-
-// firstInit is the first container that a new sandbox is for.
-func (p *planner) firstInit() []*view {
-	if !p.hasInit() {
-		return nil
-	}
-	// A sandbox only for init containers makes no sense when nothing of what
-	// they prepare may run again.
-	if !p.regularWanted() {
-		return nil
-	}
-	v := p.views[0]
-	if v.class == ordinaryInit && v.last != nil && v.last.State == podstate.StateExited && v.last.ExitCode != 0 && !p.restarts(v, v.last) {
-		return nil
-	}
-	return []*view{v}
-}
-
-func (p *planner) regularWanted() bool {
-	for _, v := range p.views {
-		if v.class == regular && (v.last == nil || v.last.Live() || v.last.State == podstate.StateCreated || p.restarts(v, v.last)) {
-			return true
-		}
-	}
-	return false
-}
-
-// furthestInit is the index of the last init container that has run in this
-// sandbox: those before it have done their part.
-func (p *planner) furthestInit() int {
-	furthest := 0
-	for i, v := range p.views {
-		if (v.class == ordinaryInit || v.class == sidecar) && v.cur != nil {
-			furthest = i
-		}
-	}
-	return furthest
-}

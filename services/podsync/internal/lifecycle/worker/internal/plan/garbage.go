@@ -37,12 +37,12 @@ func (p *planner) collectGarbage() {
 func (p *planner) kept() map[string]bool {
 	keep := map[string]bool{}
 	for _, v := range p.views {
-		for _, c := range []*podstate.Container{v.cur, v.last, v.shown()} {
+		for _, c := range []*podstate.Container{v.here(), v.newest(), v.shown()} {
 			if c != nil {
 				keep[c.ID] = true
 			}
 		}
-		if c := v.previous; c != nil && !p.s.Excess[c.ID] {
+		if c := v.before(); c != nil && !p.s.Excess[c.ID] {
 			keep[c.ID] = true
 		}
 		dead, most := 0, p.s.Node.DeadContainers

@@ -67,7 +67,7 @@ func (s *stopping) begin(a podstate.Action, at time.Duration) bool {
 		return false
 	}
 	if _, begun := s.world.s.Stops[a.ID]; !begun {
-		s.world.s.Stops[a.ID] = ContainerStop{Began: s.world.s.Now}
+		s.world.s.Stops[a.ID] = ContainerStop{}.Ask(a, s.world.s.Now)
 	} else if a.Kind == podstate.KillContainer && !a.Announced {
 		s.log = append(s.log, "announced twice: "+a.Container)
 	}
@@ -243,7 +243,7 @@ func TestAStopThatIsTriedAgainGivesNoLessThanTheWholePeriod(t *testing.T) {
 			w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &at, &grace
 			w.s.Now, w.s.EndSince, w.s.DeletionSince = second.Add(tc.now), second.Add(tc.ending), second.Add(tc.deleted)
 			if !tc.restarted {
-				w.s.Stops[w.newest("a").ID] = ContainerStop{Began: w.s.EndSince}
+				w.s.Stops[w.newest("a").ID] = asked(w.s.EndSince, podstate.CauseEnd, 30)
 			}
 			out := Plan(w.s)
 			if len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer {
@@ -318,7 +318,9 @@ func TestAContainerWhoseStartHoldsUpItsEndHasItsWholeGracePeriod(t *testing.T) {
 			if kinds(out.Actions)[podstate.BeginStop] != 1 || kinds(out.Actions)[podstate.KillContainer] != 0 {
 				t.Errorf("%s: %+v", name, out.Actions)
 			}
-			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, PreStopDone: true}
+			stop := asked(w.s.Now, podstate.CauseEnd, 30)
+			stop.PreStopDone = true
+			w.s.Stops[c.ID] = stop
 			w.s.Now = w.s.Now.Add(10 * time.Second)
 			out = Plan(w.s)
 		}
@@ -355,7 +357,7 @@ func TestNothingMakesAStopThatHasBegunLonger(t *testing.T) {
 		}
 		w.s.InFlight[stop.Key] = stop
 		w.s.EndSince = w.s.Now
-		w.s.Stops[stop.ID] = ContainerStop{Began: w.s.Now, GraceSeconds: 10}
+		w.s.Stops[stop.ID] = asked(w.s.Now, podstate.CauseEnd, 10)
 		w.s.Now = w.s.Now.Add(tc.ran)
 		at := metav1.NewTime(w.s.Now)
 		w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds, w.s.DeletionSince = &at, &tc.grace, w.s.Now
@@ -382,7 +384,7 @@ func TestADeletionGivesNoMoreTimeToAContainerThatIsBeingStopped(t *testing.T) {
 		t.Fatalf("%+v", begin)
 	}
 	w.s.InFlight[begin.Key] = begin
-	w.s.Stops[id] = ContainerStop{Began: w.s.Now, GraceSeconds: 5}
+	w.s.Stops[id] = asked(w.s.Now, podstate.CauseProbe, 5)
 	w.s.Now = w.s.Now.Add(3 * time.Second)
 	at, grace := metav1.NewTime(w.s.Now), int64(30)
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds, w.s.DeletionSince, w.s.EndSince = &at, &grace, w.s.Now, w.s.Now

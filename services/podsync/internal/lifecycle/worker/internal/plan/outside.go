@@ -45,14 +45,14 @@ func (p *planner) afterSandbox(v *view) time.Time {
 	if !p.killedInPlace(v) {
 		return time.Time{}
 	}
-	last, alone := v.last.FinishedAt, true
+	last, alone := v.newest().FinishedAt, true
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		switch {
-		case c.SandboxID != v.last.SandboxID || c.Name == v.last.Name:
+		case c.SandboxID != v.newest().SandboxID || c.Name == v.newest().Name:
 		case c.Live():
 			alone = false
-		case p.killedFromOutside(c) && c.FinishedAt.Sub(v.last.FinishedAt).Abs() < sandboxMayFollow:
+		case p.killedFromOutside(c) && c.FinishedAt.Sub(v.newest().FinishedAt).Abs() < sandboxMayFollow:
 			alone = false
 			if c.FinishedAt.After(last) {
 				last = c.FinishedAt
@@ -70,13 +70,13 @@ func (p *planner) sandboxUntil(v *view) time.Time {
 	if !p.killedInPlace(v) {
 		return time.Time{}
 	}
-	return v.last.FinishedAt.Add(sandboxMayFollow)
+	return v.newest().FinishedAt.Add(sandboxMayFollow)
 }
 
 // killedInPlace says whether the container is to start again in the sandbox in
 // which it was killed from outside.
 func (p *planner) killedInPlace(v *view) bool {
-	c := v.last
-	return c != nil && !v.lost && p.sandbox != nil && c.SandboxID == p.sandbox.ID && p.killedFromOutside(c) && !p.stale(v, c) &&
+	c := v.newest()
+	return c != nil && !v.remembered() && p.sandbox != nil && c.SandboxID == p.sandbox.ID && p.killedFromOutside(c) && !v.stale(c) &&
 		!p.ahead(c.FinishedAt)
 }

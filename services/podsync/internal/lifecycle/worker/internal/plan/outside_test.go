@@ -19,7 +19,7 @@ func TestAContainerKilledFromOutsideWaitsForWhatBecomesOfItsSandbox(t *testing.T
 		{"asked to end by whoever", func(_ *world, c *podstate.Container) { c.ExitCode = 143 }, true},
 		{"it failed by itself", func(_ *world, c *podstate.Container) { c.ExitCode = 1 }, false},
 		{"it took too much memory", func(_ *world, c *podstate.Container) { c.Reason = "OOMKilled" }, false},
-		{"we have stopped it", func(w *world, c *podstate.Container) { w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now} }, false},
+		{"we have stopped it", func(w *world, c *podstate.Container) { w.s.Stops[c.ID] = asked(w.s.Now, podstate.CauseEnd, 30) }, false},
 		{"its end is a while ago", func(w *world, _ *podstate.Container) { w.s.Now = w.s.Now.Add(nextFollows) }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

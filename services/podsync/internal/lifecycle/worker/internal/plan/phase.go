@@ -65,13 +65,13 @@ func (p *planner) tally() tally {
 }
 
 func (t *tally) addInit(p *planner, v *view) {
-	c := v.last
+	c := v.newest()
 	switch {
-	case v.cur == nil && p.regularSeen():
+	case v.here() == nil && p.regularSeen():
 		// It was followed by others, and its record was removed.
 	case c == nil, c.State == podstate.StateCreated, c.Live():
 		t.pendingInit = true
-	case p.stale(v, c):
+	case v.stale(c):
 		t.pendingInit = true
 	case c.ExitCode != 0 && !p.restarts(v, c) && !p.initDone():
 		t.failedInit = true
@@ -98,7 +98,7 @@ func (t *tally) addSidecar(p *planner, v *view) {
 func (t *tally) addRegular(p *planner, v *view) {
 	c := v.shown()
 	switch {
-	case c == nil, c.State == podstate.StateCreated, c.State == podstate.StateRunning && c.Hook == podstate.HookRunning && v.previous == nil:
+	case c == nil, c.State == podstate.StateCreated, c.State == podstate.StateRunning && c.Hook == podstate.HookRunning && v.before() == nil:
 		t.waiting++
 	case c.State == podstate.StateRunning:
 		t.running++
@@ -122,7 +122,7 @@ func (p *planner) lastPhase() v1.PodPhase {
 		return v1.PodFailed
 	}
 	for _, v := range p.views {
-		if v.class == regular && (v.last == nil || v.last.ExitCode != 0) {
+		if v.class == regular && (v.newest() == nil || v.newest().ExitCode != 0) {
 			return v1.PodFailed
 		}
 	}

@@ -25,9 +25,11 @@ type planner struct {
 // lead to, it ends with no actions.
 func Plan(s State) Output {
 	p := &planner{s: &s, sandbox: usableSandbox(&s), views: views(&s)}
+	p.askAgain()
 	if !s.Observed.Known {
 		p.out.Status = *s.Reported.DeepCopy()
 		p.wait("runtime", "", "the runtime has not been looked at yet", "polylet status shows whether the runtime answers", time.Time{})
+		p.since()
 		return p.out
 	}
 	p.end = p.ending()
@@ -51,7 +53,18 @@ func Plan(s State) Output {
 	p.out.Status = p.status()
 	p.targets()
 	p.underWay()
+	p.since()
 	return p.out
+}
+
+// askAgain makes sure that what could not be decided is decided on again.
+func (p *planner) askAgain() {
+	if p.s.Pod != nil && p.s.Admission.Decision == podstate.AdmissionPending && p.s.AdmitAgain > 0 {
+		p.wake(p.s.Now.Add(p.s.AdmitAgain))
+	}
+	if at := p.s.Resize.AskAt; !at.IsZero() {
+		p.wake(at)
+	}
 }
 
 // emit adds an action unless it runs already or has to wait after a failure. An image

@@ -329,7 +329,7 @@ func TestADeletionOfAPodThatEndsAlreadyGivesItsOwnPeriod(t *testing.T) {
 			w.s.Pod.DeletionTimestamp, w.s.Pod.DeletionGracePeriodSeconds = &at, &grace
 			w.s.EndSince = w.s.Now.Add(-time.Duration(tc.ending) * time.Second)
 			w.s.DeletionSince = w.s.Now.Add(-time.Duration(tc.since) * time.Second)
-			w.s.Stops[w.newest("a").ID] = ContainerStop{Began: w.s.EndSince}
+			w.s.Stops[w.newest("a").ID] = asked(w.s.EndSince, podstate.CauseEnd, 30)
 			out := Plan(w.s)
 			if len(out.Actions) != 1 || out.Actions[0].GraceSeconds != tc.want {
 				t.Fatalf("actions %+v, want a kill with %d s", out.Actions, tc.want)

@@ -312,11 +312,11 @@ func (s *storm) wrong() string {
 	case v1.PodRunning:
 		for _, v := range p.views {
 			switch {
-			case v.class == regular && (v.cur == nil || v.cur.State != podstate.StateRunning) && (v.last == nil || p.restarts(v, v.last)):
+			case v.class == regular && (v.here() == nil || v.here().State != podstate.StateRunning) && (v.newest() == nil || p.restarts(v, v.newest())):
 				return "container " + v.spec.Name + " does not run"
-			case v.class == sidecar && (v.cur == nil || v.cur.State != podstate.StateRunning):
+			case v.class == sidecar && (v.here() == nil || v.here().State != podstate.StateRunning):
 				return "sidecar " + v.spec.Name + " does not run"
-			case v.class != ephemeral && v.cur != nil && v.cur.Live() && v.cur.Round != p.round:
+			case v.class != ephemeral && v.here().Live() && v.here().Round != p.round:
 				return "container " + v.spec.Name + " is of an earlier round"
 			}
 		}

@@ -44,15 +44,15 @@ func (p *planner) resize() {
 	}
 }
 
-// OutOfStep says whether a container of the pod runs with other resources than
+// outOfStep says whether a container of the pod runs with other resources than
 // the pod was allocated.
-func OutOfStep(s State) bool {
+func outOfStep(s State) bool {
 	p := &planner{s: &s, views: views(&s)}
 	for _, v := range p.views {
-		if v.class == ephemeral || v.cur == nil || v.cur.State != podstate.StateRunning {
+		if v.class == ephemeral || v.here() == nil || v.here().State != podstate.StateRunning {
 			continue
 		}
-		if have, known := p.has(v.cur); known && have != p.kernel(v) {
+		if have, known := p.has(v.here()); known && have != p.kernel(v) {
 			return true
 		}
 	}
@@ -64,7 +64,7 @@ func OutOfStep(s State) bool {
 func (p *planner) resizeContainers() (outstanding bool) {
 	var shrink, grow []podstate.Action
 	for _, v := range p.views {
-		c := v.cur
+		c := v.here()
 		if v.class == ephemeral || c == nil && !p.running(podstate.StartContainer, v.spec.Name) {
 			continue
 		}
@@ -194,18 +194,8 @@ func (p *planner) resized(v *view, c *podstate.Container) bool {
 	return false
 }
 
-// renewal finds out whether the newest container ended while it was to be
-// restarted for a resize. One that had ended before stays as its policy says.
-func (v *view) renewal(s *State) {
-	c := v.last
-	if c != nil && c.State == podstate.StateCreated {
-		c = v.previous // its successor is made, but has not started
-	}
-	if c == nil || v.lost || v.class == ephemeral || s.Resize.At.IsZero() || c.State != podstate.StateExited {
-		return
-	}
-	if c.FinishedAt.Before(s.Resize.At) || !outdated(s, v, c) {
-		return
-	}
-	v.renew = c
+// restartedForResize says whether a container ended while it was to be restarted for a
+// resize. One that had ended before stays as its policy says.
+func (v *view) restartedForResize(s *State, c *podstate.Container) bool {
+	return c.Ended() && !v.remembered() && v.class != ephemeral && !s.Resize.At.IsZero() && !c.FinishedAt.Before(s.Resize.At) && outdated(s, v, c)
 }

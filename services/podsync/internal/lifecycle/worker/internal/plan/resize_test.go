@@ -49,21 +49,17 @@ func newResizer(pod *v1.Pod) *resizer {
 }
 
 func (r *resizer) do(a podstate.Action) bool {
-	z := &r.s.Resize
 	switch a.Kind {
 	case podstate.KeepAllocation:
-		r.s.Pod = a.Allocation.Apply(r.s.Pod)
-		z.Next, z.Generation, z.At, z.Unfinished, z.Raised = nil, a.Generation, r.s.Now, true, false
-	case podstate.RaiseCgroup:
-		z.Raised = true
+		r.s.Desired, r.s.Resize.Next = r.s.Pod, nil
 	case podstate.ResizeContainer:
 		k := a.Kernel
 		r.container(a.ID).Kernel = &k
-	case podstate.FitCgroup:
-		z.Unfinished, z.Raised = false, false
+	case podstate.RaiseCgroup, podstate.FitCgroup:
 	default:
 		return false
 	}
+	r.s.ResizeActed(a, r.s.Now)
 	return true
 }
 

@@ -52,7 +52,7 @@ func (p *planner) resizeErrors() string {
 		switch k.Kind {
 		case podstate.KeepAllocation, podstate.RaiseCgroup, podstate.FitCgroup:
 		case podstate.ResizeContainer:
-			if !p.runs(k.Object) {
+			if c := p.s.Observed.Container(k.Object); c == nil || c.State != podstate.StateRunning {
 				continue
 			}
 		default:
@@ -62,15 +62,6 @@ func (p *planner) resizeErrors() string {
 	}
 	slices.Sort(errs)
 	return strings.Join(slices.Compact(errs), "; ")
-}
-
-func (p *planner) runs(id string) bool {
-	for i := range p.s.Observed.Containers {
-		if c := &p.s.Observed.Containers[i]; c.ID == id {
-			return c.State == podstate.StateRunning
-		}
-	}
-	return false
 }
 
 // containerResources shows what a container that was made was allocated and what

@@ -16,10 +16,10 @@ func (p *planner) restarts(v *view, c *podstate.Container) bool {
 	if v.class == ephemeral {
 		return false
 	}
-	if p.stale(v, c) {
+	if v.stale(c) {
 		return true // all containers of the pod are restarted
 	}
-	if v.renew == c || p.owed(v, c) {
+	if v.renewed(c) || p.owed(v, c) {
 		return true
 	}
 	return p.byPolicy(v, c)

@@ -1,9 +1,12 @@
 package plan
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // A container whose exit of its own matches a rule with the action RestartAllContainers
@@ -43,20 +46,60 @@ func (p *planner) findRound() {
 		p.round = max(p.round, next)
 	}
 	for _, v := range p.views {
-		if v.lost {
-			v.last.Round = p.round // what is known of it was told in this round
+		v.enter(p.round, p.lostRound)
+	}
+}
+
+// lostRound is the round of a container of which the status alone is left. What began
+// before all of an earlier round had ended is of an earlier one; times of a status have
+// whole seconds.
+func (p *planner) lostRound(lost *podstate.Container) int {
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if v := p.viewOf(c.Name); v == nil || v.class == ephemeral || c.Round >= p.round || lost.StartedAt.IsZero() {
+			continue
 		}
-		if v.cur != nil && p.stale(v, v.cur) {
-			v.cur = nil
+		if c.Live() || lost.StartedAt.Before(c.FinishedAt.Truncate(time.Second)) {
+			return p.round - 1
 		}
 	}
+	return p.round
 }
 
 // causesRound says whether the exit of a container restarts all of the pod. That of
 // one that was started again alone does not: a later life knows no more of why than
 // its record.
 func (p *planner) causesRound(v *view, c *podstate.Container) bool {
-	return p.asksForAll(v, c) && (v.last == nil || v.last.ID == c.ID)
+	return p.asksForAll(v, c) && (v.newest() == nil || v.newest().ID == c.ID) && !p.overBefore(v, c)
+}
+
+// overBefore says whether the pod had come to its end when a sidecar exited: nobody
+// looked, else the sidecar would have been stopped. Its exit restarts nothing then. A
+// round that was told to have begun goes on; the order of the exits tells the rest.
+func (p *planner) overBefore(sidecarView *view, c *podstate.Container) bool {
+	if sidecarView.class != sidecar || p.toldRestarting() {
+		return false
+	}
+	before, well := true, true
+	for _, v := range p.views {
+		if v.class != regular {
+			continue
+		}
+		last := v.newest()
+		if !last.Ended() || last.Round < c.Round || v.renewed(last) || p.owed(v, last) || p.byPolicy(v, last) {
+			return false
+		}
+		before = before && !last.FinishedAt.After(c.FinishedAt)
+		well = well && last.ExitCode == 0
+	}
+	// What was killed for a new round has not ended well.
+	return before || well
+}
+
+// toldRestarting says whether the world was told that all containers are restarted.
+func (p *planner) toldRestarting() bool {
+	c := podutil.Condition(p.s.Reported.Conditions, v1.AllContainersRestarting)
+	return c != nil && c.Status == v1.ConditionTrue
 }
 
 // asksForAll says whether a container exited of its own in a way that restarts all
@@ -75,9 +118,9 @@ func (p *planner) asksForAll(v *view, c *podstate.Container) bool {
 // their first start to come after others of it have had theirs. A new round
 // waits for them: all begin a round, so that all are restarted by the next, as
 // when starts are one pass that nothing interrupts. One that cannot start is
-// not waited for.
+// not waited for, nor, once the others are being killed, one that can by then.
 func (p *planner) unfinishedStarts() bool {
-	if _, failed := p.s.Failures[podstate.Key{Kind: podstate.SetupVolumes}]; failed || p.sandbox == nil {
+	if p.s.Volumes.fails() || p.sandbox == nil || p.toldRestarting() {
 		return false
 	}
 	begun, missing := false, false
@@ -86,15 +129,10 @@ func (p *planner) unfinishedStarts() bool {
 			continue
 		}
 		_, failed := p.s.Failures[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]
-		begun = begun || v.cur != nil && v.cur.Round == p.round
-		missing = missing || v.last == nil && !failed && !p.pullFailed(v)
+		begun = begun || v.here() != nil && v.here().Round == p.round
+		missing = missing || v.newest() == nil && !failed && !p.pullFailed(v)
 	}
 	return begun && missing
-}
-
-// stale says whether the container is of an earlier round.
-func (p *planner) stale(v *view, c *podstate.Container) bool {
-	return v.class != ephemeral && c.Round < p.round
 }
 
 // restartingAll says whether the pod is between two rounds: something of the
@@ -105,13 +143,13 @@ func (p *planner) restartingAll() bool {
 	}
 	begun := false
 	for _, v := range p.views {
-		if v.last == nil || v.class == ephemeral {
+		if v.newest() == nil || v.class == ephemeral {
 			continue
 		}
-		if p.stale(v, v.last) && v.last.Live() {
+		if v.stale(v.newest()) && v.newest().Live() {
 			return true
 		}
-		begun = begun || !p.stale(v, v.last)
+		begun = begun || !v.stale(v.newest())
 	}
 	return !begun || p.staleStarts()
 }
@@ -138,7 +176,7 @@ func (p *planner) betweenRounds() bool {
 		if a, ok := p.s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: v.spec.Name}]; ok && a.Round < p.round {
 			between = true
 		}
-		between = between || v.last != nil && v.last.Live() && p.stale(v, v.last)
+		between = between || v.newest().Live() && v.stale(v.newest())
 	}
 	return between
 }
@@ -177,5 +215,5 @@ func (p *planner) mayRestartAll() bool {
 // caused it.
 func (p *planner) endedByRound(c *podstate.Container) bool {
 	v := p.viewOf(c.Name)
-	return v != nil && p.stale(v, c) && !p.asksForAll(v, c)
+	return v != nil && v.stale(c) && !p.asksForAll(v, c)
 }

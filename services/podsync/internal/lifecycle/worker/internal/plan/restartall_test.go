@@ -304,7 +304,7 @@ func TestAChangeOfImageOrResourcesForgetsTheBackoff(t *testing.T) {
 		ended := c.made
 		ended.State, ended.ExitCode, ended.FinishedAt, ended.Backoff = podstate.StateExited, 1, start, 40*time.Second
 		p := &planner{s: &State{Now: start, Pod: testPod(v1.RestartPolicyAlways)}}
-		at, _ := p.restartTime(&view{spec: spec, class: regular, last: &ended})
+		at, _ := p.restartTime(&view{spec: spec, class: regular, found: found{newest: &ended}})
 		if kept := at.Equal(start.Add(40 * time.Second)); kept != c.kept {
 			t.Errorf("%s: it starts at %v", name, at)
 		}
@@ -459,7 +459,7 @@ func TestAPreemptedPodWhoseContainersEndWellHasSucceeded(t *testing.T) {
 			if c.Name == "side" {
 				code = exitForAll
 			}
-			w.s.Stops[c.ID] = ContainerStop{Began: w.s.Now, Cause: podstate.CauseEnd, GraceSeconds: 30, PreStopDone: true}
+			w.s.Stops[c.ID] = asked(w.s.Now, podstate.CauseEnd, 30)
 			w.end(c, code)
 		}
 	}
@@ -467,5 +467,120 @@ func TestAPreemptedPodWhoseContainersEndWellHasSucceeded(t *testing.T) {
 	w.settle(time.Minute)
 	if got := w.out.Status.Phase; got != v1.PodSucceeded {
 		t.Errorf("phase %s, want Succeeded: all regular containers exited with 0", got)
+	}
+}
+
+// podsync was away as the work ended, and so stopped no sidecar: what those exited with
+// later on, or were exiting with meanwhile, does not run the work again.
+func TestWorkThatEndedWhileNobodyLookedIsNotRunAgainForItsSidecar(t *testing.T) {
+	const after, before = time.Second, -time.Second
+	for _, c := range []struct {
+		name     string
+		policy   v1.RestartPolicy
+		rule     bool
+		code     int32 // of the work
+		exit     int32 // of the sidecar; negative: it runs
+		sidecar  time.Duration
+		told     bool
+		runAgain bool
+		phase    v1.PodPhase
+	}{
+		{"done, the sidecar runs", v1.RestartPolicyNever, true, 0, -1, 0, false, false, v1.PodSucceeded},
+		{"done, then the sidecar asks", v1.RestartPolicyNever, true, 0, exitForAll, after, false, false, v1.PodSucceeded},
+		{"done, then the sidecar asks, on failure", v1.RestartPolicyOnFailure, true, 0, exitForAll, after, false, false, v1.PodSucceeded},
+		{"done, the sidecar has no rule", v1.RestartPolicyOnFailure, false, 0, exitForAll, after, false, false, v1.PodSucceeded},
+		{"failed, then the sidecar asks", v1.RestartPolicyNever, true, 1, exitForAll, after, false, false, v1.PodFailed},
+		{"failed, the sidecar has no rule", v1.RestartPolicyNever, false, 1, exitForAll, after, false, false, v1.PodFailed},
+		{"the sidecar asked, then it was done", v1.RestartPolicyNever, true, 0, exitForAll, before, false, false, v1.PodSucceeded},
+		{"the sidecar asked, and the rest was being killed", v1.RestartPolicyNever, true, 137, exitForAll, before, false, true, v1.PodRunning},
+		{"the restart of all was told", v1.RestartPolicyNever, true, 0, exitForAll, before, true, true, v1.PodRunning},
+		{"the work is tried again, and the sidecar asks", v1.RestartPolicyOnFailure, true, 1, exitForAll, after, false, true, v1.PodRunning},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pod := restartingPod("side")
+			pod.Spec.RestartPolicy = c.policy
+			if !c.rule {
+				pod = withSidecar(withInit(testPod(c.policy, "a", "b"), "init"), "side")
+			}
+			w := newWorld(pod)
+			w.exits["init"] = []int32{0, 0}
+			w.settle(time.Minute)
+			w.s.Now = w.s.Now.Add(time.Minute)
+			for _, name := range []string{"a", "b"} {
+				w.end(w.newest(name), c.code)
+			}
+			if side := w.newest("side"); c.exit >= 0 {
+				w.end(side, c.exit)
+				side.FinishedAt = w.s.Now.Add(c.sidecar)
+			}
+			if c.told {
+				podutil.Condition(w.s.Reported.Conditions, v1.AllContainersRestarting).Status = v1.ConditionTrue
+			}
+			w.s.Now = w.s.Now.Add(time.Minute)
+			w.log = nil
+			w.settle(10 * time.Minute)
+			if again := w.count("start container a") > 0; again != c.runAgain || w.out.Status.Phase != c.phase {
+				t.Errorf("phase %s, %v", w.out.Status.Phase, w.log)
+			}
+		})
+	}
+}
+
+// Who cleans dead containers away by hand takes the init container, and what has done
+// its work, out of what the runtime knows; the status still has them.
+func TestWhatTheRuntimeHasLostIsRestartedWithAllOthers(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"], w.exits["b"] = []int32{0}, []int32{0}
+	w.settle(time.Minute)
+	w.drop(w.newest("init").ID)
+	w.drop(w.newest("b").ID)
+	w.log = nil
+	w.settle(time.Minute)
+	if len(w.log) != 0 {
+		t.Fatalf("what has done its work is lost, and that alone did %v", w.log)
+	}
+	w.exits["init"] = []int32{0}
+	w.end(w.newest("a"), exitForAll)
+	w.settle(time.Minute)
+	var starts []string
+	for _, l := range w.log {
+		if l[:5] == "start" {
+			starts = append(starts, l)
+		}
+	}
+	if want := []string{"start container init", "start container side", "start container a", "start container b"}; !slices.Equal(starts, want) {
+		t.Fatalf("starts %v, want %v", starts, want)
+	}
+	w.drop(w.newest("init").ID)
+	w.log = nil
+	w.settle(time.Minute)
+	if len(w.log) != 0 || statusOf(w.out.Status, "init").RestartCount != 1 {
+		t.Errorf("of the new round: did %v, status %+v", w.log, statusOf(w.out.Status, "init"))
+	}
+}
+
+// The image of what could not start may come while the others are being killed.
+func TestARestartOfAllThatKillsIsNotTakenBackForAFirstStart(t *testing.T) {
+	w := newWorld(restartingPod("a"))
+	w.exits["init"] = []int32{0, 0}
+	away := true
+	w.fail = func(a podstate.Action) *Failure {
+		if away && a.Container == "b" && a.Kind == podstate.PullImage {
+			return &Failure{Reason: "ErrImagePull", Message: "no"}
+		}
+		return nil
+	}
+	w.settle(time.Minute)
+	w.end(w.newest("a"), exitForAll)
+	w.step()
+	if w.newest("side").Live() || w.newest("b") != nil {
+		t.Fatalf("log %v", w.log)
+	}
+	away = false
+	w.do(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: "b"}, Container: "b"})
+	w.log = nil
+	w.settle(time.Minute)
+	if i := slices.Index(w.log, "start container b"); i < slices.Index(w.log, "start container side") || w.count("start container b") != 1 {
+		t.Errorf("log %v", w.log)
 	}
 }

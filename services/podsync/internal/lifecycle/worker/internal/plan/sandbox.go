@@ -19,12 +19,7 @@ func usableSandbox(s *State) *podstate.Sandbox {
 		}
 	}
 	newest := &s.Observed.Sandboxes[0]
-	switch {
-	case ready != 1, !newest.Ready:
-		return nil
-	case newest.HostNetwork != s.Pod.Spec.HostNetwork:
-		return nil
-	case !newest.HostNetwork && len(newest.IPs) == 0:
+	if ready != 1 || !newest.Up() || newest.HostNetwork != s.Pod.Spec.HostNetwork {
 		return nil
 	}
 	if _, stopping := s.InFlight[podstate.Key{Kind: podstate.StopSandbox, Object: newest.ID}]; stopping {

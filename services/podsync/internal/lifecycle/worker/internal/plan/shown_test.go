@@ -16,7 +16,7 @@ func crashing(pod *v1.Pod, more ...podstate.Container) State {
 	return State{
 		Pod: pod, UID: pod.UID, Now: start.Add(time.Hour), Admission: podstate.Admission{Decision: podstate.Admitted},
 		Node:    Node{NetworkReady: true, RuntimeName: "containerd"},
-		Volumes: Volumes{SetUp: map[string]int{"": 0}},
+		Volumes: Volumes{Of: map[string]Volume{"": {SetUp: true}}},
 		Observed: podstate.Observed{
 			Known:     true,
 			Sandboxes: []podstate.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, CreatedAt: start}},
@@ -65,6 +65,24 @@ func TestARestartCountNeverFalls(t *testing.T) {
 	}
 }
 
+func TestARestartCountNeverFallsThoughTheNewestRecordIsLost(t *testing.T) {
+	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
+	w.exits["i"] = []int32{0, 0}
+	w.settle(time.Minute)
+	w.s.Observed.Sandboxes[0].Ready = false // and all start again in another one
+	w.end(w.newest("a"), 137)
+	w.settle(time.Minute)
+	w.drop(w.newest("i").ID)
+	if st := Plan(w.s).Status.InitContainerStatuses[0]; st.RestartCount != 1 || w.newest("i") == nil {
+		t.Errorf("restart count %d, want 1", st.RestartCount)
+	}
+	w.s.Reported = Plan(w.s).Status
+	w.s.Observed.Containers, w.s.Observed.Sandboxes = nil, nil
+	if st := Plan(w.s).Status.InitContainerStatuses[0]; st.RestartCount != 1 || st.State.Waiting == nil {
+		t.Errorf("when nothing is left: restart count %d, want 1", st.RestartCount)
+	}
+}
+
 func TestAnOrphanHasTheGracePeriodThatItsContainersWereMadeWith(t *testing.T) {
 	for _, tc := range []struct{ annotated, want int64 }{{0, 2}, {30, 30}} {
 		s := State{UID: "u", Now: start, Observed: podstate.Observed{Known: true, Containers: []podstate.Container{
@@ -84,7 +102,9 @@ func TestAnOrphanRunsThePreStopHookThatItWasMadeWith(t *testing.T) {
 	if got := kinds(Plan(s).Actions); got[podstate.BeginStop] != 1 || got[podstate.KillContainer] != 0 {
 		t.Fatalf("actions %v", got)
 	}
-	s.Stops = map[string]ContainerStop{"c": {Began: start, PreStopDone: true}}
+	stop := asked(start, podstate.CauseEnd, 30)
+	stop.PreStopDone = true
+	s.Stops = map[string]ContainerStop{"c": stop}
 	if got := kinds(Plan(s).Actions); got[podstate.BeginStop] != 0 || got[podstate.KillContainer] != 1 {
 		t.Fatalf("after the hook: %v", got)
 	}
@@ -189,5 +209,26 @@ func TestARestartCountOutlivesTheRuntimesRecordAndAStartThatCameToNothing(t *tes
 			t.Errorf("%s: actions %+v, want the start of attempt 2", tc.name, out.Actions)
 		}
 		s.Reported = out.Status
+	}
+}
+
+func TestAnInitContainerThatIsToRunAgainIsNotReady(t *testing.T) {
+	w := newWorld(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"))
+	w.exits["i"] = []int32{0, 0}
+	w.settle(time.Minute)
+	if st := w.out.Status.InitContainerStatuses[0]; !st.Ready || st.State.Terminated == nil {
+		t.Fatalf("status %+v", st)
+	}
+	w.s.Observed.Sandboxes[0].Ready = false
+	w.end(w.newest("a"), 137)
+	for range 20 {
+		w.step()
+		if st := w.out.Status.InitContainerStatuses[0]; st.Ready && st.State.Terminated == nil {
+			t.Fatalf("status %+v", st)
+		}
+	}
+	w.settle(time.Minute)
+	if st := w.out.Status.InitContainerStatuses[0]; !st.Ready || w.out.Status.Phase != v1.PodRunning {
+		t.Errorf("status %+v", st)
 	}
 }

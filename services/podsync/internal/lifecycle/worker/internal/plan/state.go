@@ -8,17 +8,15 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
-	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
 // State is all that the planner may look at. It is plain data; the planner
 // changes none of it.
 type State struct {
-	// Pod is what is wanted, with spec and metadata as its source has them, but
-	// with the cpu and memory that are allocated; see Resize for what the spec
-	// asks beyond that.
-	// Nil for a pod that runs but that no source knows: it is stopped and removed.
-	Pod *v1.Pod
+	// Desired is what is wanted as its source has it, and Pod the same with the cpu
+	// and memory that are allocated; see Resize. Nil for a pod that runs but that no
+	// source knows: it is stopped and removed.
+	Desired, Pod *v1.Pod
 	// UID of the pod; equal to Pod.UID when Pod is set.
 	UID types.UID
 	// Static is true for pods from a file or URL.
@@ -31,8 +29,10 @@ type State struct {
 	// StopUnkept: Stop would not outlive a crash yet. It is kept before it is
 	// acted upon, unless that fails: the disk may be full, and be the reason.
 	StopUnkept bool
-	// Admission is what the admission said.
-	Admission podstate.Admission
+	// Admission is what the admission said; AdmitAgain is how soon it is asked again
+	// while it could not decide, zero when somebody else sees to that.
+	Admission  podstate.Admission
+	AdmitAgain time.Duration
 	// Resize is how a change of the pod's cpu and memory stands.
 	Resize Resize
 	// Node is what of the node matters to a pod.
@@ -44,6 +44,8 @@ type State struct {
 	// Readiness and start of containers whose id it names are taken from it
 	// until probes speak.
 	Reported v1.PodStatus
+	// Waits is what the last call of Plan said that the pod waits for.
+	Waits []podstate.Wait
 	// Probes holds the last result of each probe.
 	Probes map[podstate.ProbeKey]podstate.ProbeResult
 	// Images holds what is known of each container's image, by container name,
@@ -84,28 +86,29 @@ type State struct {
 	Shortened []Period
 	// Now is the time to plan for.
 	Now time.Time
+	// Hooks is how postStart hooks stand that this process has run, by container id.
+	Hooks map[string]podstate.Hook
+	// begun is what Begin took in last.
+	begun   *v1.Pod
+	repeats repeats
 }
 
-// Period is a grace period that the pod has had.
-type Period struct {
-	Since   time.Time
-	Seconds int64
+// NewState is the state of a pod of which nothing is known.
+func NewState(uid types.UID) State {
+	return State{
+		UID: uid, Probes: map[podstate.ProbeKey]podstate.ProbeResult{}, Images: map[string]Image{},
+		InFlight: map[podstate.Key]podstate.Action{}, Failures: map[podstate.Key]Failure{},
+		Stops: map[string]ContainerStop{}, StoppedSandboxes: map[string]bool{}, Hooks: map[string]podstate.Hook{},
+	}
 }
 
-// ContainerStop is the stop of one container, under way.
-type ContainerStop struct {
-	// Began is when it was announced.
-	Began time.Time
-	// Cause is why.
-	Cause podstate.Cause
-	// GraceSeconds is the whole period that it was given, the shortest of all;
-	// zero when it was given none.
-	GraceSeconds int64
-	// Until is when the shortest of its periods is over, each from when it was given;
-	// zero: GraceSeconds after it began.
-	Until time.Time
-	// PreStopDone: BeginStop has returned, however the hook ended.
-	PreStopDone bool
+// Begin takes in the time, and what has changed of the pod since it was last called.
+func (s *State) Begin(now time.Time) {
+	s.Now = now
+	s.DeletedAnew(s.begun, now)
+	s.Volumes.changed(s.begun, s.Pod)
+	s.begun = s.Pod
+	s.takeHooks()
 }
 
 // Node is what of the node a pod's status needs.
@@ -148,36 +151,6 @@ type Node struct {
 	DeadContainers int
 	// DeadContainerTTL is how old a dead container is before it may go.
 	DeadContainerTTL time.Duration
-}
-
-// Resize is how a change of a running pod's cpu and memory stands.
-type Resize struct {
-	// Pending is why what the spec asks for is not allocated; nil when it is.
-	Pending *podstate.ResizePending
-	// Next is what was allocated and is not kept on the disk yet; Pod does not
-	// have it before it is. Nil when there is none.
-	Next *resize.Allocation
-	// NextGeneration is the pod's generation that asked for Next.
-	NextGeneration int64
-	// Unkept is what Pod has while its spec asks for something else, or may come to
-	// while there is no sandbox, and nothing on the disk says so yet; nil when
-	// something does.
-	Unkept *resize.Allocation
-	// Generation is the one that asked for what Pod has, and At when it was
-	// allocated; zero for what the pod was admitted with.
-	Generation int64
-	At         time.Time
-	// Unfinished: what was allocated is not known to be in effect.
-	Unfinished bool
-	// Raised: the pod's cgroup is no smaller than what was allocated.
-	Raised bool
-	// Sent is what the runtime was told last of a container, by id, in this
-	// process's life.
-	Sent map[string]resources.Kernel
-	// Unsure are the containers of which a change failed, by id: it may have been
-	// made all the same, and what they have is not known until one goes well. The
-	// value is the highest limit of memory in bytes that was tried; zero for none.
-	Unsure map[string]int64
 }
 
 // Image is what is known of a container's image.

@@ -130,6 +130,9 @@ func (p *planner) containerStatuses(st *v1.PodStatus) {
 	for _, v := range p.views {
 		cs := p.containerStatus(v)
 		p.keepEnd(v, &cs)
+		if v.class == ordinaryInit && cs.State.Terminated == nil {
+			cs.Ready = false // it is to run again, for another sandbox
+		}
 		switch v.class {
 		case ordinaryInit, sidecar:
 			st.InitContainerStatuses = append(st.InitContainerStatuses, cs)

@@ -9,9 +9,6 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
-// shortestGrace is the least that a container gets to end by itself, in seconds.
-const shortestGrace = 2
-
 // end is why a pod is to end.
 type end struct {
 	// phase it ends with; empty when its containers decide.
@@ -162,87 +159,4 @@ func (p *planner) removeAll(down bool) {
 		return
 	}
 	p.out.Done = len(p.s.InFlight) == 0
-}
-
-// orphanGrace is the grace period of a pod that no source knows: what its
-// containers were made with.
-func (p *planner) orphanGrace() int64 {
-	grace := int64(shortestGrace)
-	for i := range p.s.Observed.Containers {
-		grace = max(grace, p.s.Observed.Containers[i].GraceSeconds)
-	}
-	return grace
-}
-
-// secondsSince is how many whole seconds have passed since a time.
-func (p *planner) secondsSince(at time.Time) int64 {
-	return int64(p.s.Now.Sub(at) / time.Second)
-}
-
-// graceTotal is the pod's whole grace period in seconds.
-func (p *planner) graceTotal() int64 {
-	total := p.specGrace()
-	if p.s.Pod == nil {
-		total = p.orphanGrace()
-	} else if g := p.s.Pod.DeletionGracePeriodSeconds; g != nil {
-		total = *g
-	}
-	if p.s.Stop != nil && p.s.Stop.GraceSeconds != nil {
-		total = min(total, *p.s.Stop.GraceSeconds)
-	}
-	return max(total, 1)
-}
-
-// graceLeft is what is left of the pod's grace period for what was first asked
-// to end at the given time, and the whole of it, in seconds. A second that has
-// begun counts as left: a stop that is tried again gives no less than the whole
-// period. After a restart of this process it is the whole one again: when a former
-// life saw the deletion, and asked, nobody knows; the object's timestamp may be
-// long past by then, if the apiserver was away.
-func (p *planner) graceLeft(asked time.Time) (left, total int64) {
-	total = p.graceTotal()
-	since := func(began time.Time) int64 {
-		if asked.After(began) {
-			began = asked
-		}
-		return p.secondsSince(began)
-	}
-	left = total
-	if !p.s.EndSince.IsZero() {
-		left = total - since(p.s.EndSince)
-	}
-	if p.s.Pod == nil {
-		return max(left, 0), total
-	}
-	if p.s.DeletionSince.After(p.s.EndSince) && !p.s.EndSince.IsZero() {
-		// It was ending already: what the deletion gives counts from the deletion,
-		// and makes nothing longer.
-		left = total - since(p.s.DeletionSince)
-		before := p.s.Shortened
-		if len(before) == 0 || before[0].Since.After(p.s.EndSince) {
-			before = append([]Period{{p.s.EndSince, p.specGrace()}}, before...)
-		}
-		for _, b := range before {
-			left = min(left, b.Seconds-since(b.Since))
-		}
-	}
-	return max(left, 0), total
-}
-
-// DeletedAnew takes in that the pod's object is being deleted, at first or with a
-// shorter period than before; old is the pod before.
-func (s *State) DeletedAnew(old *v1.Pod, now time.Time) {
-	if s.Pod == nil || s.Pod.DeletionTimestamp == nil {
-		return
-	}
-	if s.DeletionSince.IsZero() {
-		s.DeletionSince = now
-		return
-	}
-	if old == nil || old.DeletionTimestamp == nil || old.DeletionGracePeriodSeconds == nil || s.Pod.DeletionGracePeriodSeconds == nil ||
-		*s.Pod.DeletionGracePeriodSeconds >= *old.DeletionGracePeriodSeconds {
-		return
-	}
-	before := Period{s.DeletionSince, *old.DeletionGracePeriodSeconds}
-	s.Shortened, s.DeletionSince = append(s.Shortened, before), now
 }

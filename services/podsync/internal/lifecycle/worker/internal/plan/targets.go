@@ -13,7 +13,7 @@ func (p *planner) targets() {
 		return
 	}
 	for _, v := range p.views {
-		c := v.last
+		c := v.newest()
 		if c == nil || c.State != podstate.StateRunning || c.Hook == podstate.HookRunning || v.class == ordinaryInit || v.class == ephemeral {
 			continue
 		}
@@ -40,11 +40,9 @@ func (p *planner) probedAt(c *podstate.Container) string {
 	if ip := p.out.Status.PodIP; ip != "" {
 		return ip
 	}
-	for i := range p.s.Observed.Sandboxes {
-		if sb := &p.s.Observed.Sandboxes[i]; sb.ID == c.SandboxID {
-			if ips := p.shownIPs(sb.IPs); len(ips) > 0 {
-				return ips[0]
-			}
+	if sb := p.s.Observed.Sandbox(c.SandboxID); sb != nil {
+		if ips := p.shownIPs(sb.IPs); len(ips) > 0 {
+			return ips[0]
 		}
 	}
 	return ""

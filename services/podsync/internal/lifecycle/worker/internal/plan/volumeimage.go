@@ -16,7 +16,7 @@ func (p *planner) pullVolumes() {
 		if v.Image == nil || p.volumeImageReady(v.Name, v.Image) {
 			continue
 		}
-		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: podstate.VolumeKey(v.Name)}, Volume: v.Name})
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: podstate.VolumeKey(v.Name)}, Volume: v.Name, Image: v.Image.Reference})
 	}
 }
 

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,10 +72,10 @@ func TestVolumesAreSetUpForTheNewestVersionAndStartsWaitForAny(t *testing.T) {
 		set, starts bool
 	}{
 		{"of a previous run", Volumes{}, true, false},
-		{"all current", Volumes{Version: 2, SetUp: map[string]int{"": 2, "v": 2}}, false, true},
-		{"the pod has changed", Volumes{Version: 3, SetUp: map[string]int{"": 2, "v": 2}}, true, true},
-		{"one shows an earlier version", Volumes{Version: 2, SetUp: map[string]int{"": 2, "v": 1}}, true, true},
-		{"one is missing", Volumes{Version: 2, SetUp: map[string]int{"": 2}}, true, false},
+		{"all current", Volumes{Version: 2, Of: map[string]Volume{"": {SetUp: true, Version: 2}, "v": {SetUp: true, Version: 2}}}, false, true},
+		{"the pod has changed", Volumes{Version: 3, Of: map[string]Volume{"": {SetUp: true, Version: 2}, "v": {SetUp: true, Version: 2}}}, true, true},
+		{"one shows an earlier version", Volumes{Version: 2, Of: map[string]Volume{"": {SetUp: true, Version: 2}, "v": {SetUp: true, Version: 1}}}, true, true},
+		{"one is missing", Volumes{Version: 2, Of: map[string]Volume{"": {SetUp: true, Version: 2}}}, true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(pod.DeepCopy())
@@ -147,6 +149,118 @@ func TestADebugContainerStartsWhenTheVolumesAreSetUpForItOrCannotBe(t *testing.T
 			}
 			if w.settle(time.Minute); w.newest("e") == nil {
 				t.Errorf("it never starts: %q", w.log)
+			}
+		})
+	}
+}
+
+func TestEachVolumeHasABackOffOfItsOwn(t *testing.T) {
+	w := newWorld(withVolumes("good", "bad", "worse"))
+	fails := map[string]bool{"bad": true, "worse": true}
+	var tries [][]string
+	w.volumes = func(a podstate.Action) map[string]Failure {
+		tries = append(tries, a.Volumes)
+		out := map[string]Failure{}
+		for _, name := range a.Volumes {
+			if fails[name] {
+				out[name] = Failure{Reason: "FailedMount", Message: name + " not found", At: w.s.Now}
+			}
+		}
+		return out
+	}
+	w.settle(time.Second)
+	delete(fails, "bad")
+	w.settle(time.Minute)
+	began := len(tries)
+	if got := w.s.Volumes.Of; !got["good"].SetUp || !got["bad"].SetUp || got["bad"].Failure.Count != 0 || got["worse"].SetUp || got["worse"].Failure.Count < 3 {
+		t.Fatalf("%+v", got)
+	}
+	if !slices.Equal(tries[0], []string{"", "good", "bad", "worse"}) || !slices.Equal(tries[1], []string{"", "bad", "worse"}) || !slices.Equal(tries[began-1], []string{"", "worse"}) {
+		t.Errorf("tried %q", tries)
+	}
+	// Another one that fails later begins with a short wait, while the first has a long one.
+	w.s.Volumes.Version++
+	fails["bad"] = true
+	w.step()
+	if bad, worse := w.s.Volumes.Of["bad"], w.s.Volumes.Of["worse"]; bad.Failure.Count != 1 || !bad.SetUp || !bad.nextTry().Before(worse.nextTry()) {
+		t.Errorf("bad %+v, worse %+v", bad, worse)
+	}
+	w.s.Volumes.TryAgain()
+	if got := Plan(w.s).Actions; len(got) != 1 || !slices.Equal(got[0].Volumes, []string{"", "bad", "worse"}) {
+		t.Errorf("when an object has changed: %+v", got)
+	}
+	w.s.Volumes.ForgetFailures()
+	if w.s.Volumes.fails() {
+		t.Errorf("%+v", w.s.Volumes.Of)
+	}
+}
+
+func TestOfThousandsOfVolumesThatFailAFewAreNamed(t *testing.T) {
+	var names []string
+	failed := map[string]Failure{}
+	for i := range 1000 {
+		name := fmt.Sprint("v", i)
+		names, failed[name] = append(names, name), Failure{Reason: "FailedMount", Message: "not found"}
+	}
+	w := newWorld(withVolumes(names...))
+	for name, f := range failed {
+		f.At = w.s.Now
+		failed[name] = f
+	}
+	if !w.s.Volumes.Ended(w.s.Pod, podstate.Action{Volumes: append([]string{""}, names...)}, failed, nil) {
+		t.Error("that they fail is no news")
+	}
+	if w.s.Volumes.Ended(w.s.Pod, podstate.Action{Volumes: names}, failed, nil) {
+		t.Error("that they fail once more is news")
+	}
+	var waits []podstate.Wait
+	for _, wait := range Plan(w.s).Waits {
+		if wait.Kind == "volume" {
+			waits = append(waits, wait)
+		}
+	}
+	if len(waits) != 11 || waits[0].Object != "v0" || waits[10].Reason != "990 more volumes cannot be set up" {
+		t.Errorf("%d waits: %+v", len(waits), waits)
+	}
+}
+
+// Source: podsync may be killed at any time, and no pod notices.
+func TestAContainerStartsAgainWithTheVolumesOfAPreviousRunThatCannotBeMadeAnew(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	pod.Spec.Volumes = []v1.Volume{{Name: "v"}, {Name: "w"}}
+	for _, tc := range []struct {
+		name     string
+		standing []string
+		reboot   bool
+		want     bool
+	}{
+		{"all stand", []string{"v", "w"}, false, true},
+		{"one does not", []string{"v"}, false, false},
+		{"nothing is known of them", nil, false, false},
+		{"all stand, for a new sandbox", []string{"v", "w"}, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(pod.DeepCopy())
+			w.settle(time.Minute)
+			w.s.Volumes = Volumes{}
+			w.standing = tc.standing
+			w.volumes = func(a podstate.Action) map[string]Failure {
+				out := map[string]Failure{}
+				for _, name := range a.Volumes[1:] {
+					out[name] = Failure{Reason: "FailedMount", Message: name + " not found", At: w.s.Now}
+				}
+				return out
+			}
+			if tc.reboot {
+				w.s.Observed.Sandboxes[0].Ready = false
+			}
+			w.end(w.newest("a"), 1)
+			w.settle(time.Minute)
+			if c := w.newest("a"); (c.RestartCount == 1) != tc.want {
+				t.Errorf("container %+v, log %v", c, w.log)
+			}
+			if tc.want && w.s.Volumes.current(w.s.Pod) {
+				t.Error("nobody tries to set them up any more")
 			}
 		})
 	}

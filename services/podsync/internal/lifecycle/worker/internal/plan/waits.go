@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -43,21 +45,45 @@ func (p *planner) underWay() {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
 	})
 	for _, a := range actions {
+		if a.Kind == podstate.SetupVolumes {
+			p.settingUp(a)
+			continue
+		}
 		reason, todo := p.doing(a)
 		if f, failed := p.s.Failures[a.Key]; failed && reason != "" {
-			reason = fmt.Sprintf("%s (try %d); the last try failed: %s", reason, f.Count+1, f.Message)
-			todo = advice(a.Kind, f)
+			reason, todo = again(reason, f), advice(a.Kind, f)
 		}
 		if reason != "" {
-			p.out.Waits = append(p.out.Waits, podstate.Wait{
-				Kind: p.kindOf(a), Object: p.objectOf(a), Action: a.Key, Reason: reason, Advice: todo,
-			})
+			p.waitFor(a, p.objectOf(a), reason, todo)
 		}
 	}
 	if p.end == nil && p.s.Pod != nil {
 		p.waitInit()
 		p.waitGates()
 	}
+}
+
+// since carries over since when the pod waits for each thing.
+func (p *planner) since() {
+	for i := range p.out.Waits {
+		w := &p.out.Waits[i]
+		w.Since = p.s.Now
+		for _, old := range p.s.Waits {
+			if old.Kind == w.Kind && old.Object == w.Object {
+				w.Since = old.Since
+			}
+		}
+	}
+}
+
+// waitFor says that the pod waits for an action.
+func (p *planner) waitFor(a podstate.Action, object, reason, advice string) {
+	p.out.Waits = append(p.out.Waits, podstate.Wait{Kind: p.kindOf(a), Object: object, Action: a.Key, Reason: reason, Advice: advice})
+}
+
+// again is what is done once more after a failure.
+func again(what string, f Failure) string {
+	return fmt.Sprintf("%s (try %d); the last try failed: %s", what, f.Count+1, f.Message)
 }
 
 // kindOf is the class of a running action: a container that is killed to start
@@ -130,10 +156,7 @@ func (p *planner) waitForEnd() {
 
 // waitBackoff is for a container that ended and may start again only later.
 func (p *planner) waitBackoff(v *view, at time.Time) {
-	c := v.last
-	if c.State == podstate.StateCreated && v.previous != nil {
-		c = v.previous
-	}
+	c := v.shown()
 	reason := fmt.Sprintf("container %s ended with exit code %d", v.spec.Name, c.ExitCode)
 	if v.class == ordinaryInit {
 		reason = "init " + reason
@@ -158,6 +181,8 @@ func exitAdvice(c *podstate.Container) string {
 	switch {
 	case c.Reason == "OOMKilled":
 		return "it used more memory than its limit: raise resources.limits.memory or find what it needs it for"
+	case c.Reason == "StartError" || c.Reason == "ContainerCannotRun":
+		return "it never ran, so there are no last words: " + startAdvice(Failure{Message: c.Message})
 	case c.ExitCode == 0:
 		return "it ends by itself: a container of a pod with restartPolicy Always should keep running"
 	case c.ExitCode == 126 || c.ExitCode == 127:
@@ -172,7 +197,7 @@ func exitAdvice(c *podstate.Container) string {
 // waitProbe is for a container that runs and is not ready.
 func (p *planner) waitProbe(v *view) {
 	for _, t := range []podstate.ProbeType{podstate.Startup, podstate.Readiness} {
-		if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: t}]; ok && v.last != nil && r.ContainerID == v.last.ID && !r.Success && r.Message != "" {
+		if r, ok := p.s.Probes[podstate.ProbeKey{Container: v.spec.Name, Type: t}]; ok && v.newest() != nil && r.ContainerID == v.newest().ID && !r.Success && r.Message != "" {
 			p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe fails: %s", t, r.Message), probeAdvice, time.Time{})
 			return
 		}
@@ -185,7 +210,30 @@ func (p *planner) waitProbe(v *view) {
 		p.wait("probe", v.spec.Name, "the container is not ready yet", probeAdvice, time.Time{})
 		return
 	}
-	p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe (%s) has not succeeded yet", t, handlerOf(probe)), probeAdvice, time.Time{})
+	advice := probeAdvice
+	if port := unnamed(v.spec, probe); port != "" {
+		advice = fmt.Sprintf("mend the probe's port, or name one of the container's ports so: none is called %q, and the probe cannot be run", port)
+	}
+	p.wait("probe", v.spec.Name, fmt.Sprintf("the %s probe (%s) has not succeeded yet", t, handlerOf(probe)), advice, time.Time{})
+}
+
+// unnamed is the name of the port that a probe goes to, when the container has none of
+// that name; "" when it has, or when the port is a number.
+func unnamed(c *v1.Container, probe *v1.Probe) string {
+	var port intstr.IntOrString
+	switch h := probe.ProbeHandler; {
+	case h.HTTPGet != nil:
+		port = h.HTTPGet.Port
+	case h.TCPSocket != nil:
+		port = h.TCPSocket.Port
+	}
+	if port.Type != intstr.String || slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.Name == port.StrVal }) {
+		return ""
+	}
+	if _, err := strconv.Atoi(port.StrVal); err == nil {
+		return ""
+	}
+	return port.StrVal
 }
 
 const probeAdvice = "check what the container answers to its probe; polylet probes shows each probe and its last attempt"
@@ -214,7 +262,7 @@ func (p *planner) waitInit() {
 		return
 	}
 	for _, v := range p.views {
-		if v.class == ordinaryInit && v.cur != nil && v.cur.Live() {
+		if v.class == ordinaryInit && v.here().Live() {
 			p.wait("container", v.spec.Name, "init container "+v.spec.Name+" runs; what comes after it starts when it has ended with exit code 0",
 				"if it does not end, polylet logs shows what it does", time.Time{})
 			return

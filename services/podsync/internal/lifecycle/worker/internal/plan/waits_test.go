@@ -27,6 +27,21 @@ func running(edit func(*world)) func(*world) {
 	}
 }
 
+func withVolumes(names ...string) *v1.Pod {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	for _, name := range names {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name})
+	}
+	return pod
+}
+
+func failingVolume(name, message string) func(*world) {
+	return func(w *world) {
+		a := podstate.Action{Volumes: []string{"", name}}
+		w.s.Volumes.Ended(w.s.Pod, a, map[string]Failure{name: {Reason: "FailedMount", Message: message, At: w.s.Now}}, nil)
+	}
+}
+
 func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 	pull := podstate.Key{Kind: podstate.PullImage, Object: "a"}
 	for name, c := range map[string]struct {
@@ -59,12 +74,27 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			kind: "image", object: "image-a", reason: "(try 2); the last try failed: i/o timeout", advice: "can be reached",
 		},
 		"a secret that is missing": {
-			state: failing(podstate.Key{Kind: podstate.SetupVolumes}, Failure{Message: `MountVolume.SetUp failed for volume "v" : secret "s" not found`}),
-			kind:  "volume", reason: `secret "s" not found`, advice: "create what the error names",
+			pod:   withVolumes("v"),
+			state: failingVolume("v", `MountVolume.SetUp failed for volume "v" : secret "s" not found`),
+			kind:  "volume", object: "v", reason: `secret "s" not found`, advice: "create what the error names",
+		},
+		"a volume that is tried again": {
+			pod: withVolumes("v", "w"),
+			state: func(w *world) {
+				failingVolume("v", `MountVolume.SetUp failed for volume "v" : secret "s" not found`)(w)
+				key := podstate.Key{Kind: podstate.SetupVolumes}
+				w.s.InFlight[key] = podstate.Action{Key: key, Volumes: []string{"", "v"}}
+			},
+			kind: "volume", object: "v", reason: `(try 2); the last try failed: MountVolume.SetUp failed for volume "v"`, advice: "create what the error names",
+		},
+		"all that the volumes lie in": {
+			pod:   withVolumes("v", "w"),
+			state: failingVolume("", "mkdir: no space left on device"),
+			kind:  "volume", reason: "no space left", advice: "make room",
 		},
 		"volumes that take long": {
 			state: func(w *world) {
-				w.s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}] = podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}}
+				w.s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}] = podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}, Volumes: []string{""}}
 			},
 			kind: "volume", reason: "being set up", advice: "node's mounts",
 		},
@@ -150,6 +180,26 @@ func TestWhatAPodWaitsForIsNamedWithWhatToDo(t *testing.T) {
 			state: running(func(*world) {}),
 			kind:  "probe", object: "a", reason: "readiness probe (HTTP GET /ok on port 80) has not succeeded", advice: "polylet probes",
 		},
+		"a probe of a port that the container does not name": {
+			pod: func() *v1.Pod {
+				p := withReadiness(testPod(v1.RestartPolicyAlways, "a"))
+				p.Spec.Containers[0].ReadinessProbe.HTTPGet.Port = intstr.FromString("web")
+				p.Spec.Containers[0].Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 80}}
+				return p
+			}(),
+			state: running(func(*world) {}),
+			kind:  "probe", object: "a", reason: "on port web) has not succeeded", advice: `none is called "web"`,
+		},
+		"a probe of a port by its name": {
+			pod: func() *v1.Pod {
+				p := withReadiness(testPod(v1.RestartPolicyAlways, "a"))
+				p.Spec.Containers[0].ReadinessProbe.HTTPGet.Port = intstr.FromString("http")
+				p.Spec.Containers[0].Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 80}}
+				return p
+			}(),
+			state: running(func(*world) {}),
+			kind:  "probe", object: "a", reason: "on port http) has not succeeded", advice: "what the container answers",
+		},
 		"a probe that fails": {
 			pod: withReadiness(testPod(v1.RestartPolicyAlways, "a")),
 			state: running(func(w *world) {
@@ -220,5 +270,43 @@ func TestHowAContainerEndedSaysWhatToDo(t *testing.T) {
 		if got := exitAdvice(&c); !strings.Contains(got, want) {
 			t.Errorf("%+v: %q, want %q", c, got, want)
 		}
+	}
+}
+
+func TestAPodWaitsForEachVolumeSinceItFirstFailed(t *testing.T) {
+	w := newWorld(withVolumes("first", "second"))
+	fails := map[string]bool{"first": true}
+	w.volumes = func(a podstate.Action) map[string]Failure {
+		out := map[string]Failure{}
+		for _, name := range a.Volumes {
+			if fails[name] {
+				out[name] = Failure{Reason: "FailedMount", Message: name + " not found", At: w.s.Now}
+			}
+		}
+		return out
+	}
+	plan := func() map[string]time.Time {
+		out := Plan(w.s)
+		w.s.Waits = out.Waits
+		for _, a := range out.Actions {
+			w.do(a)
+		}
+		since := map[string]time.Time{}
+		for _, wait := range out.Waits {
+			if wait.Kind == "volume" && wait.Object != "" {
+				since[wait.Object] = wait.Since
+			}
+		}
+		return since
+	}
+	plan()
+	w.s.Now = start.Add(100 * time.Millisecond)
+	plan() // it failed
+	w.s.Now, fails["second"] = start.Add(time.Minute), true
+	w.s.Volumes.Version++
+	plan()
+	w.s.Now = start.Add(time.Minute + 100*time.Millisecond)
+	if since := plan(); len(since) != 2 || !since["first"].Equal(start.Add(100*time.Millisecond)) || !since["second"].Equal(w.s.Now) {
+		t.Errorf("%v", since)
 	}
 }

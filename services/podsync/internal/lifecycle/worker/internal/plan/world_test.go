@@ -27,6 +27,10 @@ type world struct {
 	runs time.Duration
 	// fail makes an action fail; nil never does.
 	fail func(podstate.Action) *Failure
+	// volumes says which volumes fail to be set up; nil for none.
+	volumes func(podstate.Action) map[string]Failure
+	// standing are those of them that stand all the same.
+	standing []string
 	// resize carries out what belongs to a resize; false for all else.
 	resize func(podstate.Action) bool
 	// killCode is the exit code of containers that are killed.
@@ -138,31 +142,27 @@ func (w *world) newest(name string) *podstate.Container {
 
 func (w *world) do(a podstate.Action) {
 	w.log = append(w.log, fmt.Sprintf("%s %s", a.Kind, a.Container))
+	out := Outcome{Action: a, ImageRef: "sha256:1"}
 	if w.fail != nil {
-		if f := w.fail(a); f != nil {
-			f.At = w.s.Now
-			w.s.Failures[a.Key] = f.After(w.s.Failures[a.Key], a)
-			if a.Kind == podstate.StartContainer {
-				delete(w.s.Images, a.Container)
-			}
+		if out.Failure = w.fail(a); out.Failure != nil {
+			out.Failure.At = w.s.Now
+			w.s.Ended(out)
 			return
 		}
 	}
-	delete(w.s.Failures, a.Key)
 	if w.resize != nil && w.resize(a) {
+		delete(w.s.Failures, a.Key)
 		return
 	}
-	switch a.Kind {
-	case podstate.PullImage:
-		img := Image{Ref: "sha256:1", RestartCount: a.Attempt}
-		if v := podutil.ImageVolume(w.s.Pod, a.Volume); v != nil {
-			img.Spec, img.Ref = v.Reference, "sha256:"+a.Volume
-		} else {
-			img.Spec = w.specOf(a.Container).Image
+	if a.Kind == podstate.SetupVolumes && w.volumes != nil {
+		if out.Volumes = w.volumes(a); len(out.Volumes) > 0 {
+			out.Failure, out.Standing = &Failure{}, w.standing
 		}
-		w.s.Images[a.Object] = img
-	case podstate.SetupVolumes:
-		w.s.Volumes.Done(w.s.Pod, a.Version)
+	}
+	if a.Volume != "" {
+		out.ImageRef = "sha256:" + a.Volume
+	}
+	switch a.Kind {
 	case podstate.MakeSandbox:
 		w.next++
 		if w.ips == nil {
@@ -172,20 +172,12 @@ func (w *world) do(a podstate.Action) {
 		w.s.Observed.Sandboxes = append([]podstate.Sandbox{sb}, w.s.Observed.Sandboxes...)
 	case podstate.StartContainer:
 		w.start(a)
-	case podstate.KeepStop:
-		w.s.StopUnkept = false
 	case podstate.BeginStop:
-		w.s.Stops[a.ID] = ContainerStop{Began: w.s.Now, Cause: a.Cause, GraceSeconds: a.GraceTotalSeconds, PreStopDone: true}
+		w.s.Stops[a.ID] = w.s.Stops[a.ID].Ask(a, w.s.Now)
 	case podstate.KillContainer:
-		stop, begun := w.s.Stops[a.ID]
-		if !begun {
-			stop.Began = w.s.Now
-		}
-		stop.Cause, stop.GraceSeconds = a.Cause, a.GraceTotalSeconds
-		w.s.Stops[a.ID] = stop
+		w.s.Stops[a.ID] = w.s.Stops[a.ID].Ask(a, w.s.Now)
 		w.end(w.container(a.ID), w.killCode)
 	case podstate.StopSandbox:
-		w.s.StoppedSandboxes[a.ID] = true
 		for i := range w.s.Observed.Sandboxes {
 			if w.s.Observed.Sandboxes[i].ID == a.ID {
 				w.s.Observed.Sandboxes[i].Ready = false
@@ -200,16 +192,13 @@ func (w *world) do(a podstate.Action) {
 				break
 			}
 		}
-	case podstate.TeardownVolumes:
-		w.s.Cleaned.Volumes = true
-		w.s.Volumes.Gone()
-	case podstate.RemoveCgroup:
-		w.s.Cleaned.Cgroup = true
-	case podstate.RemoveDirectories:
-		w.s.Cleaned.Directories = true
-	case podstate.DeleteObject:
-		w.s.Cleaned.API = true
 	}
+	w.s.Ended(out)
+}
+
+// asked is the stop of a container that was asked to end then, within so many seconds.
+func asked(then time.Time, cause podstate.Cause, seconds int64) ContainerStop {
+	return ContainerStop{}.Ask(podstate.Action{Cause: cause, GraceTotalSeconds: seconds}, then)
 }
 
 func (w *world) drop(id string) {

@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// unread sends requests with large headers on an HTTP/2 connection on which it lets no
+// answer come. It returns when the server has read them.
+func unread(t *testing.T, address string, streams, header int) {
+	t.Helper()
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
+	conn, err := d.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	var block bytes.Buffer
+	fields := hpack.NewEncoder(&block)
+	framer := http2.NewFramer(conn, conn)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	check := func(more error) {
+		if err == nil {
+			err = more
+		}
+	}
+	check(framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	for i := range streams {
+		block.Reset()
+		for _, field := range [][2]string{
+			{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", "/pods"},
+			{"x-large", strings.Repeat(fmt.Sprintf("%08d", i), header/8)},
+		} {
+			check(fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}))
+		}
+		id, rest := uint32(2*i+1), block.Bytes()
+		first := rest[:min(len(rest), 16000)]
+		rest = rest[len(first):]
+		check(framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndStream: true, EndHeaders: len(rest) == 0}))
+		for len(rest) > 0 {
+			part := rest[:min(len(rest), 16000)]
+			rest = rest[len(part):]
+			check(framer.WriteContinuation(id, len(rest) == 0, part))
+		}
+	}
+	check(framer.WritePing(false, [8]byte{}))
+	for err == nil {
+		var frame http2.Frame
+		if frame, err = framer.ReadFrame(); err == nil && frame.Header().Type == http2.FramePing {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+// TestOfRequestsWhoseAnswersNobodyReadsLittleIsHeld: who has no credentials at all opens
+// streams whose answers may not come, and may do so for hours.
+func TestOfRequestsWhoseAnswersNobodyReadsLittleIsHeld(t *testing.T) {
+	h := newHouse(t)
+	s := h.start(t, nil)
+	address := s.Addresses()["secure"]
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	const conns, streams, header = 20, 32, 60 << 10
+	for range conns {
+		unread(t, address, streams, header)
+	}
+	grown := heap() - before
+	for end := time.Now().Add(10 * time.Second); grown > conns*streams*header/2 && time.Now().Before(end); grown = heap() - before {
+		time.Sleep(100 * time.Millisecond) // the last ones are being answered
+	}
+	if grown > conns*streams*header/2 {
+		t.Errorf("%d MiB are held of %d MiB of headers", grown>>20, conns*streams*header>>20)
+	}
+	if got := ask(t, httpClient(t), http.MethodGet, "https://"+address+"/pods", "admin-token"); got.status != http.StatusOK {
+		t.Errorf("beside the flood: %d", got.status)
+	}
+}

@@ -1,0 +1,128 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/admission/gate"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
+	"github.com/polylet/polylet/services/podsync/internal/server"
+)
+
+// runtimeSink hands on what the observer sees.
+type runtimeSink struct {
+	*pods
+	wiring *wiring
+}
+
+// RuntimeChanged implements observe.Sink.
+func (r runtimeSink) RuntimeChanged(now observe.Runtime) {
+	r.wiring.podCIDR.Check()
+	if r.wiring.nodeCgroups != nil {
+		r.wiring.nodeCgroups.Check()
+	}
+	r.pods.RuntimeChanged(now)
+}
+
+// imageNames are those that pods and the records of pulls have.
+func (w *wiring) imageNames() (names []string, err error) {
+	for _, pod := range w.shown.List() {
+		names = append(names, podutil.Images(pod.Pod)...)
+	}
+	if w.pulls != nil {
+		refs, err := w.pulls.Refs()
+		return append(names, refs...), err
+	}
+	return names, nil
+}
+
+// servedRuntime is the runtime for the server, whose images are listed however many
+// names they have.
+type servedRuntime struct {
+	execreaper.Runtime
+	images *inventory.Images
+}
+
+// ListImages implements server.Runtime.
+func (r servedRuntime) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	images, err := r.images.List(ctx)
+	if partial := (*inventory.Partial)(nil); errors.As(err, &partial) {
+		err = nil // health names it
+	}
+	return &runtimeapi.ListImagesResponse{Images: images}, err
+}
+
+// spec is a pod that is known; nil when it is not.
+func (w *wiring) spec(uid types.UID) *v1.Pod {
+	if pod, ok := w.shown.Get(uid); ok {
+		return pod.Pod
+	}
+	return nil
+}
+
+func (w *wiring) runtimeReady() bool { return w.observer.Runtime().Ready }
+
+// objectChanged passes on that an API object changed. It returns at once.
+func (w *wiring) objectChanged(key objects.Key, holders []types.UID) {
+	if key.Kind == objects.Node {
+		w.node.ObjectChanged()
+		return
+	}
+	w.volumes.ObjectChanged(holders)
+	w.pods.ObjectsChanged(holders)
+}
+
+// admits answers the workers' questions about admission.
+type admits struct{ *gate.Gate }
+
+func (a admits) admit(q worker.Question) worker.Answer {
+	decided := a.Admit(gate.Question(q))
+	answer := worker.Answer{Admission: decided.Admission}
+	for _, v := range decided.Preempt {
+		answer.Preempt = append(answer.Preempt, worker.Preemption{UID: v.Pod.UID, Signal: string(v.Signal), Stop: v.Stop})
+	}
+	return answer
+}
+
+func (a admits) resize(q worker.ResizeQuestion) *podstate.ResizePending {
+	return a.Resize(gate.Resize(q))
+}
+
+// nodeFacts is what the planner needs to know of the node.
+func (w *wiring) nodeFacts() worker.Node {
+	r, pods := w.observer.Runtime(), w.cfg.Pods
+	return worker.Node{
+		IPs: w.node.HostIPs(), IPsSought: w.node.HostIPsSought(), IPsKnown: w.node.HostIPsKnown(),
+		RuntimeName: r.Name, NetworkReady: r.NetworkReady, NetworkMessage: r.NetworkMessage, RecursiveReadOnly: r.RecursiveReadOnly(),
+		MaxContainerRestartPeriod: pods.MaxRestartPeriod, FirstContainerRestartPeriod: pods.FirstRestartPeriod,
+		NoRestartRules: !pods.RestartRules, NoRestartAll: !pods.RestartAll, NoReadyToStart: !pods.ReadyToStart,
+		Quotas:           resources.Quotas{On: w.cfg.Cgroups.CPUCFSQuota, PeriodMicros: w.cfg.Cgroups.CPUCFSQuotaPeriod.Microseconds()},
+		NoPodLevelResize: !w.cfg.Resize.PodLevel,
+		DeadContainers:   pods.DeadContainers, DeadContainerTTL: pods.DeadContainerTTL,
+	}
+}
+
+// handlers are the runtime's, with what they can do.
+func (w *wiring) handlers() map[string]*runtimeapi.RuntimeHandlerFeatures {
+	r := w.observer.Runtime()
+	return r.Handlers()
+}
+
+func (w *wiring) runtimeState() server.RuntimeState {
+	r := w.observer.Runtime()
+	return server.RuntimeState{
+		Version: r.Version, Status: r.Status, Err: r.Err, LastOK: r.LastOK, ContainerEvents: r.Events,
+		LastRelist: r.LastRelist, SourcesReady: w.pods.SourcesReady(),
+	}
+}

@@ -1,0 +1,91 @@
+package gate
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
+)
+
+// world is a node and a runtime.
+type world struct {
+	object   *v1.Node
+	outdated bool
+	read     int
+}
+
+func (w *world) Object() *v1.Node             { return w.object }
+func (w *world) Outdated(time.Time) bool      { return w.outdated }
+func (w *world) ReadSoon()                    { w.read++ }
+func (w *world) ShuttingDown() bool           { return false }
+func (w *world) Runtime() observe.Runtime     { return observe.Runtime{} }
+func (w *world) Allocatable() v1.ResourceList { return room() }
+
+func cpu(n string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(n)} }
+
+// room is a processor and place for ten pods.
+func room() v1.ResourceList {
+	return v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourcePods: resource.MustParse("10")}
+}
+
+func node(labels map[string]string) *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}, Status: v1.NodeStatus{Allocatable: room(), Capacity: room()}}
+}
+
+func pod(want string, selector map[string]string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}, Spec: v1.PodSpec{
+		NodeName: "n", NodeSelector: selector,
+		Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: cpu(want)}}},
+	}}
+}
+
+func TestAPodIsJudgedByTheNodeThatThereIs(t *testing.T) {
+	fast := map[string]string{"disk": "fast"}
+	for name, c := range map[string]struct {
+		cfg      Config
+		world    world
+		question Question
+		want     podstate.Decision
+		read     int
+	}{
+		"it fits":                         {Config{}, world{object: node(fast)}, Question{Pod: pod("1", fast)}, podstate.Admitted, 0},
+		"it does not match":               {Config{}, world{object: node(nil)}, Question{Pod: pod("1", fast)}, podstate.Rejected, 0},
+		"what it does not match is old":   {Config{}, world{object: node(nil), outdated: true}, Question{Pod: pod("1", fast)}, podstate.AdmissionPending, 1},
+		"there is no node yet":            {Config{}, world{}, Question{Pod: pod("1", nil)}, podstate.AdmissionPending, 0},
+		"a static pod waits for none":     {Config{}, world{}, Question{Pod: pod("1", nil), Static: true}, podstate.Admitted, 0},
+		"nor does one of a node alone":    {Config{Standalone: true}, world{}, Question{Pod: pod("1", nil)}, podstate.Admitted, 0},
+		"whose machine has not enough":    {Config{Standalone: true}, world{}, Question{Pod: pod("2", nil)}, podstate.Rejected, 0},
+		"after its deadline none is read": {Config{Deadline: time.Minute}, world{}, Question{Pod: pod("1", nil), Waited: time.Hour}, podstate.Rejected, 0},
+	} {
+		w := c.world
+		if got := New(c.cfg, &w, &w).Admit(c.question); got.Decision != c.want || w.read != c.read {
+			t.Errorf("%s: %+v, read %d times", name, got.Admission, w.read)
+		}
+	}
+}
+
+func TestAResizeIsInfeasibleByTheConfigurationAndDeferredByTheNode(t *testing.T) {
+	w := &world{object: node(nil)}
+	ask := func(cfg Config, want string, static bool) string {
+		if p := New(cfg, w, w).Resize(Resize{Pod: pod(want, nil), Allocated: pod("0.5", nil), Static: static}); p != nil {
+			return p.Reason
+		}
+		return ""
+	}
+	for name, c := range map[string]struct{ got, want string }{
+		"there is room":         {ask(Config{}, "1", false), ""},
+		"there is none":         {ask(Config{}, "2", false), v1.PodReasonDeferred},
+		"of a static pod":       {ask(Config{}, "1", true), v1.PodReasonInfeasible},
+		"with the policy alone": {ask(Config{Resize: resize.Policies{StaticCPU: true}}, "1", false), ""},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %q, want %q", name, c.got, c.want)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package nodeinfo
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestTheNodesReadyConditionSaysThatTheMachineGoesDown(t *testing.T) {
+	ready := func(status v1.ConditionStatus, message string) *v1.Node {
+		n := &v1.Node{}
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status, Message: message}}
+		return n
+	}
+	for _, c := range []struct {
+		node *v1.Node
+		want bool
+	}{
+		{nil, false},
+		{&v1.Node{}, false},
+		{ready(v1.ConditionTrue, "kubelet is posting ready status"), false},
+		{ready(v1.ConditionFalse, "[container runtime is down]"), false},
+		{ready(v1.ConditionFalse, "node is shutting down"), true},
+	} {
+		if got := shuttingDown(c.node); got != c.want {
+			t.Errorf("%+v: %v", c.node, got)
+		}
+	}
+}
+
+func TestAnOlderNodeObjectDoesNotReplaceANewerOne(t *testing.T) {
+	n, told := New(Config{}, Deps{}), 0
+	n.Subscribe(func() { told++ })
+	version := func(uid, v string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: v}}
+	}
+	for _, c := range []struct{ uid, version, want string }{{"a", "9", "9"}, {"a", "10", "10"}, {"a", "9", "10"}, {"b", "3", "3"}} {
+		before := n.Object()
+		news := n.store(version(c.uid, c.version))
+		if got := n.Object(); got.ResourceVersion != c.want || news != (got != before) {
+			t.Errorf("after %s of %s: %s, news %v, want %s", c.version, c.uid, got.ResourceVersion, news, c.want)
+		}
+		if n.store(version(c.uid, c.version)) {
+			t.Errorf("%s of %s is news a second time", c.version, c.uid)
+		}
+	}
+	if told != 3 {
+		t.Errorf("of 3 news %d were told", told)
+	}
+}

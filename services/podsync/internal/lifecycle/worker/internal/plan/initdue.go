@@ -1,0 +1,142 @@
+package plan
+
+import (
+	v1 "k8s.io/api/core/v1"
+)
+
+// initDone says whether the regular containers may run: they have run in this
+// sandbox already, or every init container has done its part.
+func (p *planner) initDone() bool {
+	if p.regularSeen() {
+		return true
+	}
+	if p.sandbox == nil {
+		return !p.hasInit()
+	}
+	furthest := p.furthestInit()
+	for i, v := range p.views {
+		switch v.class {
+		case ordinaryInit:
+			if i < furthest {
+				continue // it has done its work, whether its record is still there or not
+			}
+			if v.here() == nil || !v.here().Ended() || v.here().ExitCode != 0 {
+				return false
+			}
+		case sidecar:
+			if v.here() == nil || !p.started(v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// initializesAnew says whether the pod goes through its init containers for a
+// sandbox in which nothing of the rest has run: that of a new pod, or the one
+// after a reboot.
+func (p *planner) initializesAnew() bool {
+	if p.end != nil || p.sandbox == nil || !p.hasInit() || p.initDone() {
+		return false
+	}
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		v := p.viewOf(c.Name)
+		switch {
+		case v == nil || c.SandboxID != p.sandbox.ID:
+		case v.class == regular:
+			return false // all containers are restarted in it, init containers too
+		case v.class != ephemeral && p.s.Reported.Phase == v1.PodRunning:
+			return false // it has been through them in it, and a sidecar has ended since
+		}
+	}
+	return true
+}
+
+func (p *planner) hasInit() bool {
+	return len(p.s.Pod.Spec.InitContainers) > 0
+}
+
+// regularSeen says whether a regular container was made in the usable sandbox.
+func (p *planner) regularSeen() bool {
+	for _, v := range p.views {
+		if v.class == regular && v.here() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// initDue lists the init containers and sidecars that are to start next.
+func (p *planner) initDue() []*view {
+	if p.sandbox == nil {
+		return p.firstInit()
+	}
+	seen := p.regularSeen()
+	furthest := p.furthestInit()
+	var due []*view
+	for i, v := range p.views {
+		if v.class != ordinaryInit && v.class != sidecar {
+			break
+		}
+		switch {
+		case v.class == sidecar:
+			if v.here() == nil || v.here().Ended() || v.here().Created() {
+				due = append(due, v)
+			}
+			if !seen && i >= furthest && (v.here() == nil || !p.started(v)) {
+				return due
+			}
+		case seen || i < furthest:
+			// It has done its work, whether its record is still there or not.
+		case v.here() == nil, v.here().Created():
+			return append(due, v)
+		case !v.here().Ended():
+			return due
+		case v.here().ExitCode != 0:
+			if p.restarts(v, v.here()) {
+				due = append(due, v)
+			}
+			return due
+		}
+	}
+	return due
+}
+
+// firstInit is the first container that a new sandbox is for.
+func (p *planner) firstInit() []*view {
+	if !p.hasInit() {
+		return nil
+	}
+	// A sandbox only for init containers makes no sense when nothing of what
+	// they prepare may run again.
+	if !p.regularWanted() {
+		return nil
+	}
+	v := p.views[0]
+	if v.class == ordinaryInit && v.newest().Ended() && v.newest().ExitCode != 0 && !p.restarts(v, v.newest()) {
+		return nil
+	}
+	return []*view{v}
+}
+
+func (p *planner) regularWanted() bool {
+	for _, v := range p.views {
+		if v.class == regular && (v.newest() == nil || v.newest().Live() || v.newest().Created() || p.restarts(v, v.newest())) {
+			return true
+		}
+	}
+	return false
+}
+
+// furthestInit is the index of the last init container that has run in this
+// sandbox: those before it have done their part.
+func (p *planner) furthestInit() int {
+	furthest := 0
+	for i, v := range p.views {
+		if (v.class == ordinaryInit || v.class == sidecar) && v.here() != nil {
+			furthest = i
+		}
+	}
+	return furthest
+}

@@ -1,0 +1,79 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+func TestWhatFailedOfAContainerIsForgottenWithIt(t *testing.T) {
+	s := NewState("u")
+	o := podstate.Observed{
+		Sandboxes: []podstate.Sandbox{{ID: "s"}}, Containers: []podstate.Container{{ID: "c"}},
+	}
+	stay := []podstate.Key{{Kind: podstate.KillContainer, Object: "c"}, {Kind: podstate.StopSandbox, Object: "s"}, {Kind: podstate.PullImage, Object: "app"}, {Kind: podstate.SetupVolumes}}
+	for _, k := range append(stay, podstate.Key{Kind: podstate.KillContainer, Object: "gone"}, podstate.Key{Kind: podstate.RemoveSandbox, Object: "gone"}) {
+		s.Failures[k] = Failure{Count: 1}
+	}
+	s.Observe(o)
+	if len(s.Failures) != len(stay) {
+		t.Errorf("left are %v, want %v", s.Failures, stay)
+	}
+	for _, k := range stay {
+		if s.Failures[k].Count != 1 {
+			t.Errorf("%v was forgotten", k)
+		}
+	}
+}
+
+// A disagreement with the runtime about what an action has done must not keep a
+// processor busy.
+func TestWhatIsDoneManyTimesWithinASecondWaits(t *testing.T) {
+	s := NewState("u")
+	s.Now = start
+	a := podstate.Action{Key: podstate.Key{Kind: podstate.StopSandbox, Object: "s"}, ID: "s"}
+	for range mostRepeats {
+		if _, begins := s.Launch(a); !begins {
+			t.Fatal("it does not begin")
+		}
+		s.Ended(Outcome{Action: a})
+	}
+	noted, begins := s.Launch(a)
+	if f := s.Failures[a.Key]; begins || !noted.News || f.Reason != "Repeated" || f.Count != 1 || len(s.InFlight) != 0 {
+		t.Errorf("begins %v, noted %+v, failures %+v", begins, noted, s.Failures)
+	}
+	s.Now = start.Add(1001 * time.Millisecond)
+	if _, begins := s.Launch(a); !begins {
+		t.Error("a second later it does not begin")
+	}
+}
+
+func TestAPullThatFailedSaysNothingOfAnotherImage(t *testing.T) {
+	pod := testPod("Always", "a")
+	for name, image := range map[string]string{"the same image": pod.Spec.Containers[0].Image, "another": "other"} {
+		s := NewState("u")
+		s.Want(pod)
+		a := podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: "a"}, Container: "a", Image: image}
+		noted := s.Ended(Outcome{Action: a, Failure: &Failure{Reason: "ErrImagePull", Message: "not found"}})
+		if _, failed := s.Failures[a.Key]; failed != (name == "the same image") || failed != (noted.Failure.Count == 1) {
+			t.Errorf("%s: %+v, noted %+v", name, s.Failures, noted)
+		}
+	}
+}
+
+// A start that failed may have failed because an image was removed meanwhile.
+func TestAfterAStartThatFailedItsImagesAreLookedForAnew(t *testing.T) {
+	s := NewState("u")
+	s.Want(withVolumes("v"))
+	s.Images = map[string]Image{"a": {Ref: "x"}, "b": {Ref: "y"}, podstate.VolumeKey("v"): {Ref: "z"}}
+	a := podstate.Action{Key: podstate.Key{Kind: podstate.StartContainer, Object: "a"}, Container: "a"}
+	s.Ended(Outcome{Action: a, Failure: &Failure{Message: "image not found"}, Cancelled: true})
+	if len(s.Images) != 3 || len(s.Failures) != 0 {
+		t.Errorf("when it was cut short: %+v, failures %+v", s.Images, s.Failures)
+	}
+	s.Ended(Outcome{Action: a, Failure: &Failure{Message: "image not found"}})
+	if len(s.Images) != 1 || s.Images["b"].Ref != "y" || s.Failures[a.Key].Count != 1 {
+		t.Errorf("%+v, failures %+v", s.Images, s.Failures)
+	}
+}

@@ -1,0 +1,70 @@
+package podstate
+
+import (
+	"fmt"
+	"strings"
+)
+
+// VolumeError is why one volume of a pod could not be set up.
+type VolumeError struct {
+	// Volume is its name in the spec.
+	Volume string
+	Err    error
+	// Stands: what was set up before, perhaps by a previous run, is there all the same.
+	Stands bool
+}
+
+// Error implements error, in the words that people know.
+func (e *VolumeError) Error() string {
+	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *VolumeError) Unwrap() error { return e.Err }
+
+// VolumeErrors are the volumes of a pod that could not be set up; the others were.
+type VolumeErrors []*VolumeError
+
+// mostNamed is how many volumes are named in one line: there may be thousands.
+const mostNamed = 10
+
+// OrNil is an error when there is one.
+func (e VolumeErrors) OrNil() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Error implements error: in one line, the first ones when they are many.
+func (e VolumeErrors) Error() string {
+	texts := make([]string, min(len(e), mostNamed))
+	for i := range texts {
+		texts[i] = e[i].Error()
+	}
+	text := strings.Join(texts, "; ")
+	if more := len(e) - len(texts); more > 0 {
+		text += fmt.Sprintf("; and %d more volumes failed", more)
+	}
+	return text
+}
+
+// Standing lists those that stand all the same.
+func (e VolumeErrors) Standing() []string {
+	var names []string
+	for _, one := range e {
+		if one.Stands {
+			names = append(names, one.Volume)
+		}
+	}
+	return names
+}
+
+// Unwrap returns them all.
+func (e VolumeErrors) Unwrap() []error {
+	errs := make([]error, len(e))
+	for i := range e {
+		errs[i] = e[i]
+	}
+	return errs
+}

@@ -1,0 +1,278 @@
+package podsync
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/admission/gate"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/nodeinfo"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
+	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/leftovers"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/gauges"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
+	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/report/conditions"
+	"github.com/polylet/polylet/services/podsync/internal/report/event"
+	"github.com/polylet/polylet/services/podsync/internal/report/idle"
+	"github.com/polylet/polylet/services/podsync/internal/report/notice"
+	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
+	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
+	"github.com/polylet/polylet/services/podsync/internal/report/status"
+	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/report/trace"
+	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
+	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
+	"github.com/polylet/polylet/services/podsync/internal/resources/nodecgroups"
+	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
+	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/image/pullrecord"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
+	"github.com/polylet/polylet/services/podsync/internal/server"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
+)
+
+// wiring makes podsync's parts and gives them to each other, from the bottom up.
+type wiring struct {
+	cfg  Config
+	deps Deps
+
+	// parts are what Run runs, and loads what it reads of a previous run before.
+	parts []part
+	loads []func(logr.Logger)
+
+	// pods is the Registry, for those that it is made of: it is made last.
+	pods *pods
+
+	runtime     *cri.Client
+	sessions    *execreaper.Book
+	objects     *objects.Store
+	node        *nodeinfo.Node
+	events      *event.Recorder
+	idle        *idle.Gate
+	lines       *timeline.Book
+	mirrors     *mirror.Keeper
+	statuses    *status.Writer
+	metrics     *metrics.Metrics // nil without a registry
+	probes      *probestore.Board
+	standing    *conditions.Keeper
+	ends        *stopping.Keeper
+	hosts       HostsGuard
+	shown       *podcache.Pods
+	table       *podcache.Table
+	observer    *observe.Observer
+	notices     notice.Notices
+	sources     *source.Sources
+	tokens      *serviceaccount.Cache
+	users       *userns.Allocator
+	volumes     *volume.Set
+	cgroups     cgroup.Manager
+	nodeCgroups *nodecgroups.Cgroups // nil when nobody makes cgroups
+	podCIDR     *podcidr.Teller
+	pulls       *pullrecord.Ledger // nil when nothing is verified
+	allocations *allocation.Store
+	images      *inventory.Images
+	server      *server.Server
+}
+
+// pods is a Registry that is set when it is made.
+type pods struct{ *worker.Registry }
+
+// add has Run run something until podsync ends.
+func (w *wiring) add(name string, run func(context.Context) error) {
+	w.parts = append(w.parts, part{name: name, run: run})
+}
+
+func (w *wiring) build() error {
+	w.pods, w.lines, w.idle = &pods{}, timeline.NewBook(), idle.New()
+	w.table, w.shown = podcache.NewTable(w.deps.Epoch), podcache.NewPods(w.deps.Epoch)
+	if w.deps.Metrics != nil {
+		w.metrics = metrics.New(w.deps.Metrics)
+	}
+	if err := w.trace(); err != nil {
+		return err
+	}
+	w.events = event.New(event.Config{NodeName: w.cfg.Node.Name}, event.Deps{Client: w.deps.Events, WaitIdle: w.idle.WaitIdle})
+	w.askRuntime()
+	w.followCluster()
+	w.report()
+	if err := w.want(); err != nil {
+		return err
+	}
+	w.setUpHost()
+	if err := w.work(); err != nil {
+		return err
+	}
+	w.housekeeping()
+	return w.serve()
+}
+
+// trace makes what sends spans, when a collector is configured. The connections
+// to the runtime then make a span of each call that an action makes.
+func (w *wiring) trace() error {
+	if w.cfg.Tracing == nil {
+		return nil
+	}
+	tracer, err := trace.New(context.Background(), trace.Config{
+		Endpoint: w.cfg.Tracing.Endpoint, SamplingRatePerMillion: w.cfg.Tracing.SamplingPerMillion, NodeName: w.cfg.Node.Name,
+	})
+	if err != nil {
+		return err
+	}
+	w.lines.Tracer = tracer
+	w.deps.Runtime, w.deps.Images = trace.Calls(w.deps.Runtime), trace.Calls(w.deps.Images)
+	w.add("traces", tracer.Run)
+	return nil
+}
+
+// askRuntime makes what speaks to the runtime and looks at it.
+func (w *wiring) askRuntime() {
+	var calls *cri.Metrics
+	if w.deps.Metrics != nil {
+		calls = cri.NewMetrics(w.deps.Metrics)
+	}
+	w.runtime = cri.New(cri.Config{RequestTimeout: w.cfg.Runtime.RequestTimeout}, w.deps.Runtime, w.deps.Images, calls)
+	w.sessions = execreaper.New(execreaper.Deps{Metrics: w.deps.Metrics})
+	w.observer = observe.New(observe.Config{
+		Endpoint: w.cfg.Runtime.Endpoint, PodsDir: w.podsDir(), PodLogsDir: w.cfg.Logs.Dir,
+	}, observe.Deps{
+		Client: w.runtime, Sink: runtimeSink{w.pods, w}, Health: w.deps.Health, Rows: w.table, Metrics: w.metrics,
+	})
+	w.add("exec sessions", w.sessions.Run)
+	w.add("runtime", w.observer.Run)
+}
+
+// followCluster makes what is read of the cluster beside pods.
+func (w *wiring) followCluster() {
+	cfg := w.cfg
+	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name}, objects.Deps{Client: w.deps.Client})
+	w.objects.Subscribe(w.objectChanged)
+	w.node = nodeinfo.New(nodeinfo.Config{
+		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,
+		ReservedMilliCPU: cfg.Cgroups.ReservedMilliCPU, ReservedMemoryBytes: cfg.Cgroups.ReservedMemoryBytes,
+	}, nodeinfo.Deps{Client: w.deps.Client, Objects: w.objects, Pods: w.pods, Health: w.deps.Health, HostIPs: w.deps.HostIPs})
+	var requester serviceaccount.Requester
+	if w.deps.Client != nil {
+		requester = serviceaccount.FromClient(w.deps.Client)
+	}
+	w.tokens = serviceaccount.New(serviceaccount.Config{}, serviceaccount.Deps{Requester: requester})
+	w.add("objects", w.objects.Run)
+	w.add("node", w.node.FollowObject)
+	w.add("node object", w.node.ReadAnew)
+	w.add("node addresses", w.node.FollowAddresses)
+}
+
+// report makes what tells the apiserver and people of the pods.
+func (w *wiring) report() {
+	deps := w.deps
+	w.mirrors = mirror.New(mirror.Config{NodeName: w.cfg.Node.Name}, mirror.Deps{
+		Client: deps.Client, Node: w.objects.Node, Health: deps.Health,
+		OnChange: func(static types.UID) { w.statuses.Touch(static) },
+	})
+	w.node.Subscribe(w.mirrors.NodeChanged)
+	w.notices = notice.Notices{Events: w.events, Lines: w.lines, Mirrors: w.mirrors, Health: deps.Health}
+	w.statuses = status.New(status.Config{}, status.Deps{
+		Client: deps.Client, Mirrors: w.mirrors, Health: deps.Health, OnRefused: w.notices.Refused, OnWithheld: w.notices.Withheld,
+		Sending: w.idle.Begin, Trace: w.lines.TraceStatus, Metrics: w.metrics,
+	})
+	w.ends = stopping.New(stopping.Deps{File: w.cfg.stateFile("stops.json"), Health: deps.Health})
+	w.standing = conditions.New(conditions.Deps{File: w.cfg.stateFile("conditions.json"), Health: deps.Health})
+	w.probes = probestore.NewBoard(probestore.Deps{
+		Epoch: deps.Epoch, Events: notice.Probes{Notices: w.notices}, Results: w.pods, Health: deps.Health, Memory: w.cfg.stateFile("probe-results.json"),
+	})
+	w.loads = append(w.loads, w.probes.Load, w.ends.Load, w.standing.Load)
+	w.add("probes", w.probes.Run)
+	w.add("conditions", w.standing.Run)
+	w.add("ends of pods", w.ends.Run)
+	w.add("events", w.events.Run)
+	w.add("mirrors", w.mirrors.Run)
+	w.add("statuses", w.statuses.Run)
+}
+
+// want makes what says which pods are wanted.
+func (w *wiring) want() (err error) {
+	from := w.cfg.StaticPods
+	w.sources, err = source.New(source.Config{
+		NodeName: w.cfg.Node.Name, StaticPodPath: from.Path, FileCheckFrequency: from.CheckFrequency,
+		StaticPodURL: from.URL, StaticPodURLHeader: from.URLHeader, HTTPCheckFrequency: from.URLCheckFrequency,
+		AllowAPIReferences: from.APIReferences,
+	}, source.Deps{
+		Client: w.deps.Client, Mirrors: w.mirrors, Events: w.events, Health: w.deps.Health, Notifier: w.deps.Notifier,
+	})
+	w.add("sources", func(ctx context.Context) error { return w.sources.Run(ctx, w.pods) })
+	return err
+}
+
+// work makes what runs the pods.
+func (w *wiring) work() error {
+	cfg := w.cfg
+	w.allocations = allocation.New(cfg.stateFile("allocations.json"), w.deps.Health)
+	w.loads = append(w.loads, func(log logr.Logger) { w.allocations.LoadAll(log, filepath.Join(cfg.RootDir, "allocated_pods_state")) })
+	executor, err := w.executor()
+	if err != nil {
+		return err
+	}
+	var counts *worker.Metrics
+	if w.deps.Metrics != nil {
+		counts = worker.NewMetrics(w.deps.Metrics)
+	}
+	admits := admits{gate.New(gate.Config{
+		Standalone: cfg.Node.Standalone, Deadline: cfg.Admission.Deadline, AllowedUnsafeSysctls: cfg.Admission.AllowedUnsafeSysctls,
+		NoPodLevelResources: !cfg.Admission.PodLevelResources, DeclaredFeatures: cfg.Admission.DeclaredFeatures,
+		Resize: resize.Policies{
+			StaticCPU: cfg.Resize.StaticCPU, StaticMemory: cfg.Resize.StaticMemory,
+			ExclusiveCPUs: cfg.Resize.ExclusiveCPUs, ExclusiveMemory: cfg.Resize.ExclusiveMemory, Swap: cfg.Pods.LimitedSwap,
+			NoPodLevel: !cfg.Resize.PodLevel, NoInitContainers: !cfg.Resize.InitContainers,
+		},
+	}, w.node, w.observer)}
+	left := leftovers.Finder{LogsDir: cfg.Logs.Dir, Volumes: w.volumes, Cgroups: w.cgroups}
+	if w.nodeCgroups != nil {
+		left.Stand = w.nodeCgroups.Stand
+	}
+	w.pods.Registry = worker.New(worker.Config{Sources: w.sources.Names(), MaxDead: cfg.Pods.MaxDeadContainers}, worker.Deps{
+		Executor: executor, Status: w.statuses, Probes: w.probes, Events: w.events, Pods: w.shown, Mirrors: w.mirrors, Metrics: counts,
+		Standing: w.standing, Ends: w.ends, Timelines: w.lines, Allocations: w.allocations, Node: w.nodeFacts,
+		Admit: admits.admit, Unmet: admits.Unmet, Resize: admits.resize,
+		OnDisk: left.Find, AllKnown: w.probes.Prune, InDoubt: w.notices.InDoubt,
+	})
+	w.add("workers", w.pods.Run)
+	if w.deps.Metrics != nil {
+		w.deps.Metrics.MustRegister(gauges.Gauges{
+			Runtime: w.observer, Workers: w.pods, Volumes: w.volumes, Pods: w.shown, Mirrored: w.deps.Client != nil,
+		})
+	}
+	return nil
+}
+
+// serve makes what answers RPCs.
+func (w *wiring) serve() (err error) {
+	w.server, err = server.New(server.Deps{
+		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors,
+		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
+		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
+		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,
+		CheckpointDir: filepath.Join(w.cfg.RootDir, "checkpoints"), FreePercent: w.deps.FreePercent,
+		Logs: logs.New(logs.Config{Root: w.cfg.Logs.Dir}, logs.Deps{Notifier: w.deps.LogNotifier}),
+		LogPath: func(pod *v1.Pod, container string, restartCount int32) string {
+			return logs.Path(w.cfg.Logs.Dir, pod, container, restartCount)
+		},
+	})
+	if socket := w.cfg.PodsAPISocket; socket != "" {
+		w.add("pods API", func(ctx context.Context) error { return w.server.ServePods(ctx, socket, w.deps.Health) })
+	}
+	return err
+}
+
+func (w *wiring) podsDir() string { return filepath.Join(w.cfg.RootDir, "pods") }
