@@ -42,7 +42,8 @@ func TestKubeadmMakesKeepsAndResetsANode(t *testing.T) {
 // assertInit reads what kubeadm said and wrote.
 func (s *stage) assertInit(n *kubeadm.Node, out string) {
 	s.Helper()
-	for _, want := range []string{"The kubelet is healthy after", "initialized successfully"} {
+	// The second is said when the Node's certificate is one that is renewed.
+	for _, want := range []string{"The kubelet is healthy after", "to point to a rotatable kubelet client certificate", "initialized successfully"} {
 		if !strings.Contains(out, want) {
 			s.Errorf("kubeadm init does not say %q:\n%s", want, out)
 		}
