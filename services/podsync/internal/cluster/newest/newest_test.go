@@ -2,6 +2,7 @@ package newest
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -9,7 +10,8 @@ import (
 )
 
 func TestOnlyWhoAskedForTheNewestHearsThatItIsNotExpired(t *testing.T) {
-	expired, gone, other := apierrors.NewResourceExpired("too old"), apierrors.NewGone("gone"), errors.New("no route to host")
+	expired, other := apierrors.NewResourceExpired("too old"), errors.New("no route to host")
+	gone := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonGone, Message: "gone"}}
 	for _, err := range []error{expired, gone} {
 		got := Refused(metav1.ListOptions{}, err)
 		if got == nil || apierrors.IsResourceExpired(got) || apierrors.IsGone(got) {
