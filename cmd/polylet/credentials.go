@@ -21,6 +21,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/supervise"
 )
 
@@ -117,10 +118,18 @@ func (c *credentials) copyAll() ([]string, error) {
 // serving copies the certificate that nodestatus gets from the apiserver. Until
 // it has one there is nothing to copy, and the gateway waits for the file.
 func (c *credentials) serving() error {
-	cert, _ := c.loaded.ServingFiles()
-	_, err := c.copy(cert, filepath.Base(cert))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	store := nodecert.Store{Dir: c.loaded.Flags.CertDir, Prefix: nodecert.Serving}
+	name := filepath.Base(store.CurrentPath())
+	c.watch(store.CurrentPath())
+	c.names[name] = true
+	// A certificate and its key, and nothing else: nodestatus, whose directory this is,
+	// could have the link lead to another file.
+	pair, err := store.Read()
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, nodecert.ErrDamaged) {
+		return nil // nodestatus says so, and mends it
+	}
+	if err == nil {
+		_, err = c.put(name, pair.PEM())
 	}
 	if err != nil {
 		return fmt.Errorf("copy the serving certificate for the gateway: %w", err)

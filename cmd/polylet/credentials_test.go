@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/supervise"
 )
 
@@ -332,27 +334,45 @@ func TestACertificateFromTheApiserverReachesTheGatewayWhenItComesAndWhenItIsRota
 	done := make(chan struct{})
 	go func() { c.follow(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
-	// As the certificate manager does: a file with a date, and a link that is moved.
-	current, copied := filepath.Join(pki, "kubelet-server-current.pem"), filepath.Join(target, "kubelet-server-current.pem")
-	for _, text := range []string{"first", "second"} {
-		put(t, filepath.Join(pki, text+".pem"), text)
-		if err := os.Symlink(filepath.Join(pki, text+".pem"), current+".new"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(current+".new", current); err != nil {
-			t.Fatal(err)
-		}
+	store, copied := nodecert.Store{Dir: pki, Prefix: nodecert.Serving}, filepath.Join(target, "kubelet-server-current.pem")
+	copiedIs := func(pair *nodecert.Pair) {
+		t.Helper()
 		deadline := time.Now().Add(20 * time.Second)
 		for {
-			if got, _ := os.ReadFile(copied); string(got) == text {
-				break
+			if got, _ := os.ReadFile(copied); string(got) == string(pair.PEM()) {
+				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("the %s certificate was not copied", text)
+				t.Fatal("the certificate was not copied")
 			}
 			time.Sleep(20 * time.Millisecond) // inotify: no bubble
 		}
 	}
+	var pair *nodecert.Pair
+	for i := range 2 {
+		pair = selfSigned(t, "n1")
+		if err := store.Write(pair, time.Now().Add(time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		copiedIs(pair)
+	}
+	// Of another file nothing is copied, nor of what stands beside a certificate.
+	secret := put(t, dir+"/shadow", "root:SECRET")
+	if err := errors.Join(os.Remove(store.CurrentPath()), os.Symlink(secret, store.CurrentPath())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.copyAll(); err != nil {
+		t.Errorf("with a link to another file: %v", err)
+	}
+	copiedIs(pair)
+	put(t, dir+"/mixed.pem", "SECRET\n"+string(pair.PEM())+"SECRET\n")
+	if err := errors.Join(os.Remove(store.CurrentPath()), os.Symlink(dir+"/mixed.pem", store.CurrentPath())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.copyAll(); err != nil {
+		t.Error(err)
+	}
+	copiedIs(pair)
 	if info, err := os.Stat(copied); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("%v %v", info, err)
 	}
@@ -361,6 +381,20 @@ func TestACertificateFromTheApiserverReachesTheGatewayWhenItComesAndWhenItIsRota
 	if err != nil || cfg.CertFile != copied || cfg.KeyFile != copied || !cfg.WaitForCert || cfg.FallbackCertFile != "" {
 		t.Errorf("%q %q %v %q, %v", cfg.CertFile, cfg.KeyFile, cfg.WaitForCert, cfg.FallbackCertFile, err)
 	}
+}
+
+// selfSigned makes a certificate and its key.
+func selfSigned(t *testing.T, name string) *nodecert.Pair {
+	t.Helper()
+	cert, key, err := certutil.GenerateSelfSignedCertKey(name, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := nodecert.Parse(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
 }
 
 func TestWithoutTheServerTheReadOnlyPortStays(t *testing.T) {

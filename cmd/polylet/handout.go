@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 )
 
@@ -58,16 +60,14 @@ func handOut(ctx context.Context, loaded *kubeletconfig.Loaded, follow bool) err
 			log.Error(err, "Could not tell systemd that the copies are there")
 		}
 		following, stop := context.WithCancel(ctx)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if node.credentials != nil {
-				node.credentials.follow(following)
-			}
-		}()
+		var group sync.WaitGroup
+		if node.credentials != nil {
+			group.Go(func() { node.credentials.follow(following) })
+		}
+		group.Go(func() { node.roots.follow(following) })
 		next, err := nextConfiguration(ctx, loaded, log)
 		stop()
-		<-done
+		group.Wait()
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -86,12 +86,29 @@ func handOutOnce(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Log
 	if err := ownSocketDir(loaded.Flags.SocketDir, gid); err != nil {
 		return nil, fmt.Errorf("--socket-dir: %w", err)
 	}
+	if err := node.prepareFor(gid); err != nil {
+		return nil, err
+	}
 	for _, service := range []string{"probes", "gateway"} {
 		if err := node.handOutTo(ctx, service, gid); err != nil {
 			return nil, err
 		}
 	}
 	return node, nil
+}
+
+// prepareFor makes what nodestatus writes to; without a user of its own it is root.
+func (n *nodeRun) prepareFor(gid int) error {
+	var nodestatus supervise.Identity
+	if n.loaded.ServiceUser("nodestatus") != "" {
+		var err error
+		if nodestatus, err = identityOf(n.loaded, "nodestatus", gid); err != nil {
+			return err
+		}
+	}
+	n.roots = newRootsPart(n.loaded, nodestatus, n.log)
+	n.roots.prepare()
+	return nil
 }
 
 func (n *nodeRun) handOutTo(ctx context.Context, service string, gid int) error {

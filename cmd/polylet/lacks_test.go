@@ -12,18 +12,18 @@ import (
 )
 
 func TestSettingsWithoutEffectAreInTheConfigurationAndInAnEvent(t *testing.T) {
-	loaded := loadedWith(t, "--housekeeping-interval=3s", "--rotate-certificates")
+	loaded := loadedWith(t, "--housekeeping-interval=3s", "--kernel-memcg-notification")
 	var out bytes.Buffer
 	if err := showConfig(&out, &commonv1.GetConfigResponse{KubeletConfigurationJson: loaded.ConfigzJSON(), WithoutEffect: withoutEffect(loaded)()}, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nNot as it says:\n", "  rotateCertificates: true has no effect yet: ", "  --housekeeping-interval: 3s has no effect: containers are measured"} {
+	for _, want := range []string{"\nNot as it says:\n", "  kernelMemcgNotification: true has no effect yet: ", "  --housekeeping-interval: 3s has no effect: containers are measured"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 	events := withoutEffectEvent(loaded)
-	if len(events) != 1 || events[0].Type != "Warning" || events[0].Reason != "ConfigurationWithoutEffect" || !strings.Contains(events[0].Message, "rotateCertificates") {
+	if len(events) != 1 || events[0].Type != "Warning" || events[0].Reason != "ConfigurationWithoutEffect" || !strings.Contains(events[0].Message, "kernelMemcgNotification") {
 		t.Errorf("events %+v", events)
 	}
 }

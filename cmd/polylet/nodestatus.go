@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
@@ -49,7 +51,7 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health()}
-	if err := nodestatusClients(loaded, d.Tracing(), &deps); err != nil {
+	if err := nodestatusClients(loaded, d.Tracing(), d.Log(), &deps); err != nil {
 		return err
 	}
 	podsync, err := d.Dial("podsync")
@@ -72,24 +74,33 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	service.Register(d.Server())
-	return d.Run(ctx, service.Run)
+	return d.Run(ctx, append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), service.Run)...)
 }
 
 // nodestatusClients makes the clients of the apiserver; none standalone.
-func nodestatusClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, deps *nodestatus.Deps) error {
+func nodestatusClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, log klog.Logger, deps *nodestatus.Deps) error {
 	if loaded.Standalone {
 		return nil
 	}
-	cfg, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*loaded.Config.KubeAPIQPS), int(loaded.Config.KubeAPIBurst), "polylet-nodestatus",
-		kubeclient.ContentType(loaded.Config.ContentType), kubeclient.Wrapped(spans.Transport))
-	if err != nil {
-		return err
+	source := credentialSource(loaded)
+	deps.Credential = kubeclient.Follow(source, log)
+	if source.Bootstrap != "" {
+		deps.Bootstrap = func() (kubernetes.Interface, error) { return source.BootstrapClient("polylet-nodestatus/bootstrap") }
 	}
-	deps.ClientCertificate = func() (begin, end time.Time) { return kubeclient.CertificateTimes(cfg) }
+	// It may do so where it is root; where it is not, polylet run or polylet handout
+	// does: whoever writes the kubeconfig says which apiserver podsync takes pods from.
+	if os.Geteuid() == 0 {
+		deps.WriteKubeconfig = func() error { return writeKubeconfig(source, log) }
+	}
+	cfg := deps.Credential.Config(float32(*loaded.Config.KubeAPIQPS), int(loaded.Config.KubeAPIBurst), "polylet-nodestatus",
+		kubeclient.ContentType(loaded.Config.ContentType), kubeclient.Wrapped(spans.Transport))
+	var err error
+	if deps.Client, err = kubernetes.NewForConfig(cfg); err != nil {
+		return fmt.Errorf("client for apiserver %s: %w", cfg.Host, err)
+	}
 	heartbeat := rest.CopyConfig(cfg)
 	heartbeat.QPS = noRateLimit
 	heartbeat.UserAgent = "polylet-nodestatus/heartbeat"
-	deps.Client = client
 	if deps.Events, err = eventsClient(cfg, loaded.Config); err != nil {
 		return err
 	}
@@ -136,6 +147,10 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		NodeLeaseDuration:                time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
 		DeclaredFeatures:                 declaredFeatures(loaded),
 		StartEvents:                      startEvents(loaded, kubeletconfig.CgroupV2()),
+		CertDir:                          f.CertDir,
+		RotateCertificates:               c.RotateCertificates,
+		ServerTLSBootstrap:               loaded.WaitsForServing(),
+		DNSOnlyCSR:                       loaded.FeatureEnabled("AllowDNSOnlyNodeCSR"),
 	}
 }
 

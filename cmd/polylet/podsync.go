@@ -63,7 +63,8 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	addTracing(&config, loaded.Config.Tracing)
 	deps := podsyncservice.Deps{Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()}
-	if err := podsyncClients(loaded, d.Tracing(), &deps); err != nil {
+	credential, err := podsyncClients(loaded, d.Tracing(), d.Log(), &deps)
+	if err != nil {
 		return err
 	}
 	runtime, err := podsyncservice.DialRuntime(loaded.Config.ContainerRuntimeEndpoint)
@@ -87,7 +88,7 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	service.Register(d.Server())
 	longest := max(2*loaded.Config.SyncFrequency.Duration, syncLoopTimeout)
 	d.AddCheck(daemon.Check{Name: "syncloop", Run: func(context.Context) error { return service.SyncLoop(longest) }})
-	return d.Run(ctx, service.Run)
+	return d.Run(ctx, append(followCredential(credential, credentialSource(loaded), d.Health()), service.Run)...)
 }
 
 // syncLoopTimeout is how long podsync's loop may take at least until it counts
@@ -96,19 +97,20 @@ const syncLoopTimeout = 5 * time.Minute
 
 // podsyncClients makes the clients of the apiserver; none standalone. Events
 // have a rate of their own, so that they never hold a status up.
-func podsyncClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, deps *podsyncservice.Deps) error {
+func podsyncClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, log klog.Logger, deps *podsyncservice.Deps) (*kubeclient.Follower, error) {
 	if loaded.Standalone {
-		return nil
+		return nil, nil
 	}
 	c := loaded.Config
-	cfg, client, err := kubeclient.Build(loaded.Flags.Kubeconfig, float32(*c.KubeAPIQPS), int(c.KubeAPIBurst),
+	credential := kubeclient.Follow(credentialSource(loaded), log)
+	cfg := credential.Config(float32(*c.KubeAPIQPS), int(c.KubeAPIBurst),
 		"polylet-podsync/"+buildinfo.Get().Version, kubeclient.ContentType(c.ContentType), kubeclient.Wrapped(spans.Transport))
-	if err != nil {
-		return err
+	var err error
+	if deps.Client, err = kubernetes.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("client for apiserver %s: %w", cfg.Host, err)
 	}
-	deps.Client = client
 	deps.Events, err = eventsClient(cfg, c)
-	return err
+	return credential, err
 }
 
 // eventsClient is a client for events, with their own rate.

@@ -92,6 +92,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	go polyletdaemon.LeanMemory(ctx, polyletdaemon.LeanGCPercent)
 	go node.credentials.follow(ctx)
+	go node.roots.follow(ctx)
 	supervisor := supervise.New(supervise.Config{
 		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log, Watchdog: time.Minute,
 	}, children)
@@ -126,6 +127,7 @@ type nodeRun struct {
 	sockets     map[string]*nodeSocket
 	copies      []string
 	credentials *credentials
+	roots       *rootsPart
 }
 
 // prepare makes the socket directory and opens the sockets.
@@ -171,6 +173,8 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.roots = newRootsPart(n.loaded, identities["nodestatus"], n.log)
+	n.roots.prepare()
 	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), identities["gateway"])
 	var children []supervise.Child
 	for _, service := range n.services {

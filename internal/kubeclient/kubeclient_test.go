@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
 const template = `apiVersion: v1
@@ -37,10 +39,8 @@ func TestRequestsCarryEncodingIdentityAndToken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cfg, client, err := Build(path, 50, 100, "polylet-test/1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := Follow(Source{Kubeconfig: path}, logr.Discard()).Config(50, 100, "polylet-test/1")
+	client := kubernetes.NewForConfigOrDie(cfg)
 	if cfg.QPS != 50 || cfg.Burst != 100 {
 		t.Errorf("rate %v %v", cfg.QPS, cfg.Burst)
 	}
@@ -67,10 +67,7 @@ func TestContentTypeAndRateAreAsConfigured(t *testing.T) {
 	for given, want := range map[string][2]string{
 		"": {protobuf, accept}, protobuf: {protobuf, accept}, "application/json": {"application/json", ""},
 	} {
-		cfg, err := Load(path, 1, 1, "x", ContentType(given))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := Follow(Source{Kubeconfig: path}, logr.Discard()).Config(1, 1, "x", ContentType(given))
 		if cfg.ContentType != want[0] || cfg.AcceptContentTypes != want[1] {
 			t.Errorf("%q: sent as %q, taken as %q", given, cfg.ContentType, cfg.AcceptContentTypes)
 		}
@@ -79,30 +76,6 @@ func TestContentTypeAndRateAreAsConfigured(t *testing.T) {
 		}
 		if rated := Rated(cfg, 0, 9); rated.QPS >= 0 {
 			t.Errorf("no limit is %v", rated.QPS)
-		}
-	}
-}
-
-func TestAKubeconfigThatCannotBeUsedIsNamed(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	for name, tc := range map[string]struct {
-		path string
-		want string
-	}{
-		"none":    {"", "--kubeconfig"},
-		"missing": {filepath.Join(dir, "missing"), "correct --kubeconfig"},
-		"empty":   {write("empty", ""), "correct --kubeconfig"},
-		"broken":  {write("broken", "a: ["), "broken"},
-	} {
-		if _, _, err := Build(tc.path, 0, 0, "x"); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.path) {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func TestWhatIsSetAndDoesNothingIsSaid(t *testing.T) {
 		"nothing":                     {"", nil, nil},
 		"a value that changes much":   {"maxPods: 7\nclusterDomain: x\n", []string{"--register-node=false", "--root-dir=/x"}, nil},
 		"what happens anyway":         {"rotateCertificates: false\nshutdownGracePeriod: 0s\nregisterWithTaints: []\nreservedMemory: []\nlogging: {options: {text: {infoBufferSize: \"0\"}}}\n", []string{"--housekeeping-interval=10s"}, nil},
-		"kubeadm's":                   {"rotateCertificates: true\n", []string{"--bootstrap-kubeconfig=/b"}, []string{"rotateCertificates: true has no effect yet", "--bootstrap-kubeconfig: /b has no effect yet"}},
+		"kubeadm's":                   {"rotateCertificates: true\n", []string{"--bootstrap-kubeconfig=/b"}, nil},
 		"a field that nobody knows":   {"maxPodz: 7\nauthentication: {anonymus: {}}\n", nil, []string{"authentication.anonymus: in ", "maxPodz: in "}},
 		"a field that is there twice": {"maxPods: 7\nmaxPods: 8\n", nil, []string{"maxPods: in "}},
 		"default that is not kept":    {"localStorageCapacityIsolation: true\n", nil, []string{"localStorageCapacityIsolation: true has a part of its effect: limits"}},

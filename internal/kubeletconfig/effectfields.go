@@ -5,7 +5,6 @@ const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
 	noEviction     = "no running pod is evicted and nothing is reclaimed until there is an eviction manager"
 	noShutdown     = "a shutdown of the machine ends pods without order until there is a graceful node shutdown"
-	noRotation     = "certificates are not requested or rotated until there is a certificate manager"
 	noVolumes      = "only the node's own kinds of volumes are there until CSI comes"
 	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
 	asKubelet      = "the kubelet does not use it either"
@@ -34,8 +33,8 @@ func servingEffects() map[string]Effect {
 		"tlsCipherSuites":                            used("gateway"),
 		"tlsCurvePreferences":                        used("gateway"),
 		"tlsMinVersion":                              used("gateway"),
-		"rotateCertificates":                         later(noRotation),
-		"serverTLSBootstrap":                         partly("gateway", noRotation),
+		"rotateCertificates":                         used("podsync, nodestatus"),
+		"serverTLSBootstrap":                         used("gateway, nodestatus"),
 		"authentication.x509.clientCAFile":           used("gateway"),
 		"authentication.webhook.enabled":             used("gateway"),
 		"authentication.webhook.cacheTTL":            used("gateway"),

@@ -28,10 +28,10 @@ func fieldOf(f *pflag.Flag) string {
 func flagEffects() map[string]Effect {
 	out := map[string]Effect{
 		"config": used("all"), "config-dir": used("all"), "help": used("all"), "version": used("all"),
-		"kubeconfig":                               used("podsync, nodestatus, gateway"),
-		"bootstrap-kubeconfig":                     later(noRotation),
+		"kubeconfig":                               used("podsync, nodestatus"),
+		"bootstrap-kubeconfig":                     used("podsync, nodestatus"),
 		"root-dir":                                 used("podsync, stats"),
-		"cert-dir":                                 partly("gateway", "the serving certificate is looked for there; "+noRotation),
+		"cert-dir":                                 used("podsync, nodestatus, gateway"),
 		"hostname-override":                        used("all"),
 		"node-ip":                                  used("podsync, nodestatus, gateway"),
 		"node-labels":                              used("nodestatus"),

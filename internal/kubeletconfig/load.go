@@ -256,7 +256,14 @@ func document(c *kubeletv1beta1.KubeletConfiguration) []byte {
 // WaitsForServing says that nodestatus gets the serving certificate from the
 // apiserver: serverTLSBootstrap, and no other certificate is configured.
 func (l *Loaded) WaitsForServing() bool {
-	return l.Config.ServerTLSBootstrap && l.Config.TLSCertFile == "" && l.Config.TLSPrivateKeyFile == ""
+	return l.Config.ServerTLSBootstrap && l.FeatureEnabled("RotateKubeletServerCertificate") && l.Config.TLSCertFile == "" && l.Config.TLSPrivateKeyFile == ""
+}
+
+// AsksForClientCertificate says that nodestatus asks the apiserver for the node's client
+// certificate: the first one with --bootstrap-kubeconfig, the next ones with
+// rotateCertificates.
+func (l *Loaded) AsksForClientCertificate() bool {
+	return !l.Standalone && (l.Config.RotateCertificates || l.Flags.BootstrapKubeconfig != "")
 }
 
 // ServingFiles are the serving certificate and key: the configured files, else

@@ -50,6 +50,12 @@ type Config struct {
 	StartEvents []Event
 	// DeclaredFeatures are what the Node says that it can do.
 	DeclaredFeatures []string
+	// CertDir is where the node's certificates are.
+	CertDir string
+	// RotateCertificates has the client certificate renewed before it ends;
+	// ServerTLSBootstrap has the serving certificate asked for and renewed, where
+	// DNSOnlyCSR is set also for a node that has names and no IP address.
+	RotateCertificates, ServerTLSBootstrap, DNSOnlyCSR bool
 }
 
 // Event is one about the Node; Type is Normal or Warning.

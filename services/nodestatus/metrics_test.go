@@ -15,6 +15,9 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.MustRegister(clientTTL(nil))
+	if _, err := newCertificateMetrics(r); err != nil {
+		t.Fatal(err)
+	}
 	golden.Lines(t, "testdata/metrics.golden", r.Text())
 }
 

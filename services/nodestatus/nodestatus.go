@@ -1,6 +1,7 @@
 // Package nodestatus keeps the Node object: it registers the node, keeps its
-// status and conditions, and renews its Lease; and with the node's credential it
-// asks the apiserver for the gateway who somebody is and what they may.
+// status and conditions, and renews its Lease; it gets the node's certificates and renews
+// them; and with the node's credential it asks the apiserver for the gateway who somebody
+// is and what they may.
 //
 // It owns what the control plane knows of the node. It must never touch pods,
 // the runtime or the host's cgroups: what it says comes from podsync and
@@ -21,13 +22,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
-	"github.com/polylet/polylet/internal/clientmetrics"
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
-	"github.com/polylet/polylet/services/nodestatus/internal/identity"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
@@ -53,9 +53,14 @@ type Deps struct {
 	Reviews kubernetes.Interface
 	// Addresses is where the host's addresses come from; nil is this host.
 	Addresses nodeaddr.Host
-	// ClientCertificate is from when to when the node's client certificate is valid;
-	// zero: there is none. Nil is the same.
-	ClientCertificate func() (begin, end time.Time)
+	// Credential is the node's for the apiserver; nil without one.
+	Credential *kubeclient.Follower
+	// Bootstrap makes a client to ask for a first certificate with; nil: there is
+	// none.
+	Bootstrap func() (kubernetes.Interface, error)
+	// WriteKubeconfig is called when there is another client certificate; nil does
+	// nothing.
+	WriteKubeconfig func() error
 	// Metrics is the process's main registry; nil has none.
 	Metrics prometheus.Registerer
 	// Health is told of the peers and the apiserver.
@@ -72,10 +77,10 @@ type Service struct {
 	addresses peer.Addresses
 	keeper    *status.Keeper
 	lease     *lease.Keeper
-	// identity tells of the client certificate; nil tells nothing.
-	identity func(context.Context) error
-	events   *event.Sender
-	server   *server.Server
+	// certificates are the parts that keep the node's and tell of them.
+	certificates []func(context.Context) error
+	events       *event.Sender
+	server       *server.Server
 }
 
 // New wires the service; it starts nothing.
@@ -99,7 +104,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		if metrics, err = status.NewMetrics(deps.Metrics, cfg.NodeName, start, bootTime()); err != nil {
 			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
 		}
-		if err := deps.Metrics.Register(clientTTL(deps.ClientCertificate)); err != nil {
+		if err := deps.Metrics.Register(clientTTL(deps.Credential)); err != nil {
 			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
 		}
 	}
@@ -123,25 +128,12 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			Nodes: deps.Heartbeat.CoreV1().Nodes(), NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure, Health: deps.Health,
 		})
 	}
-	if valid := deps.ClientCertificate; valid != nil {
-		s.identity = func(ctx context.Context) error { return identity.Watch(ctx, valid, deps.Health) }
-	}
 	s.addresses = peer.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
+	if err := s.keepCertificates(cfg, deps, store); err != nil {
+		return nil, err
+	}
 	s.server = server.New(s.keeper, s.lease, s.events, nodelog.NewDir(nodelog.Root), review.New(cfg.NodeName, deps.Reviews))
 	return s, nil
-}
-
-// clientTTL is the series that alerts on the node's client certificate look at.
-func clientTTL(valid func() (begin, end time.Time)) prometheus.Collector {
-	end := func() time.Time {
-		if valid == nil {
-			return time.Time{}
-		}
-		_, end := valid()
-		return end
-	}
-	return clientmetrics.CertificateTTL("kubelet_certificate_manager_client_ttl_seconds",
-		"[ALPHA] Seconds until the node's client certificate ends; negative when it has. +Inf when there is none.", end)
 }
 
 func startEvents(cfg Config) []node.Event {
@@ -189,8 +181,8 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.lease != nil {
 		group.Go("lease", s.lease.Run)
 	}
-	if s.identity != nil {
-		group.Go("client certificate", s.identity)
+	for _, part := range s.certificates {
+		group.Go("certificates", part)
 	}
 	return group.Wait()
 }

@@ -39,6 +39,8 @@ type house struct {
 	cluster *cluster.Cluster
 	node    *node.Node
 	stack   *stack.Stack
+	// bootstrap is the node's bootstrap kubeconfig; empty: it has a kubeconfig.
+	bootstrap string
 	// binary is the agent under test.
 	binary string
 }
@@ -56,6 +58,8 @@ type plan struct {
 	noRuntime   bool // containerd is prepared and not started
 	kubelet     bool // the agent is the kubelet, whatever the others are
 	noNode      bool // polylet is configured and not started
+	bootstrap   bool // the node gets its certificates by itself
+	signing     time.Duration
 	overrides   map[string]any
 	flags       []string      // further flags of the node
 	prepare     func(*house)  // runs before the node's configuration is read
@@ -80,7 +84,9 @@ func build(t *testing.T, p plan) *house {
 	t.Cleanup(cancel)
 	h.buildRuntime(p)
 	if !p.standalone {
-		h.must(h.stack.StartCluster(h.ctx, cluster.Config{Controllers: p.controllers, Audit: p.audit}))
+		h.must(h.stack.StartCluster(h.ctx, cluster.Config{
+			Controllers: p.controllers, Audit: p.audit, SigningDuration: p.signing, VerifyNodes: p.signing > 0,
+		}))
 		h.cluster = h.stack.Cluster
 		t.Cleanup(h.cluster.Stop)
 	}
@@ -136,8 +142,13 @@ func (h *house) prepareNode(p plan) {
 	var err error
 	h.binary, err = h.stack.Binary(h.ctx, agent)
 	h.must(err)
+	if p.bootstrap && h.bootstrap == "" {
+		h.bootstrap, err = h.cluster.BootstrapKubeconfig(h.ctx, "abcdef", time.Hour)
+		h.must(err)
+	}
 	h.must(h.stack.MakeNode(h.ctx, agent, node.Config{
-		Binary: h.binary, Name: nodeName, Split: !p.supervised, Overrides: p.overrides, Flags: p.flags, PageAddress: p.pageAddress,
+		Bootstrap: h.bootstrap,
+		Binary:    h.binary, Name: nodeName, Split: !p.supervised, Overrides: p.overrides, Flags: p.flags, PageAddress: p.pageAddress,
 	}))
 	h.node = h.stack.Node
 	h.Cleanup(h.node.Stop)

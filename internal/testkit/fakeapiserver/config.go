@@ -26,7 +26,8 @@ type Config struct {
 	// Authorize answers SubjectAccessReview; nil allows everything.
 	Authorize func(authzv1.SubjectAccessReviewSpec) (allowed bool, reason string)
 	// SignCSR approves and signs each request at its creation with the certificate it
-	// returns (PEM). Nil: requests stay pending. An error marks the request Failed.
+	// returns (PEM). Nil, or no certificate: requests stay pending. An error marks the
+	// request Failed.
 	SignCSR func(*certv1.CertificateSigningRequest) ([]byte, error)
 	// NoWatchList answers sendInitialEvents with 422, as an apiserver without the
 	// WatchList feature does; client-go then lists.

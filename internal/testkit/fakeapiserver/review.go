@@ -196,6 +196,9 @@ func (s *Server) signLocked(csr *certv1.CertificateSigningRequest) {
 		return
 	}
 	cert, err := s.cfg.SignCSR(csr.DeepCopy())
+	if cert == nil && err == nil {
+		return
+	}
 	cond := certv1.CertificateSigningRequestCondition{
 		Type: certv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", LastUpdateTime: now(), LastTransitionTime: now(),
 	}

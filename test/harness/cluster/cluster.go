@@ -43,6 +43,12 @@ type Config struct {
 	Port int
 	// Audit has the apiserver write down every request of nodes, to AuditLog.
 	Audit bool
+	// SigningDuration is how long certificates are good for that the controller manager
+	// signs; zero is its own default.
+	SigningDuration time.Duration
+	// VerifyNodes has the apiserver ask nodes only whose serving certificate its
+	// authority has signed.
+	VerifyNodes bool
 	// Progress receives lines about builds and starts.
 	Progress io.Writer
 }

@@ -85,7 +85,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, binary, etcdURL string) er
 	}
 	c.APIServer = process.New(process.Config{
 		Name: "kube-apiserver", Path: binary, LogFile: c.path("kube-apiserver.log"),
-		Args: append(audit,
+		Args: append(append(audit, c.verifyNodes()...),
 			"--bind-address="+c.cfg.Address, "--advertise-address="+c.cfg.Address, "--secure-port="+server.Port(),
 			"--etcd-servers="+etcdURL, "--service-cluster-ip-range="+c.cfg.Instance.ServiceCIDR(),
 			"--endpoint-reconciler-type=none", "--allow-privileged=true",
@@ -142,13 +142,13 @@ func (c *Cluster) startControllerManager(ctx context.Context, binary string) err
 	}
 	c.ControllerManager = process.New(process.Config{
 		Name: "kube-controller-manager", Path: binary, LogFile: c.path("kube-controller-manager.log"),
-		Args: []string{
-			"--bind-address=127.0.0.1", "--secure-port=" + port, "--cert-dir=" + c.path("kcm-certs"),
-			"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
+		Args: append(c.signing(),
+			"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+c.path("kcm-certs"),
+			"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
 			"--leader-elect=false", "--controllers=*,tokencleaner", "--use-service-account-credentials=true",
-			"--root-ca-file=" + c.keys.ca.file, "--service-account-private-key-file=" + c.keys.serviceAccounts.key,
-			"--cluster-signing-cert-file=" + c.keys.ca.file, "--cluster-signing-key-file=" + c.keys.ca.keyFile(),
-		},
+			"--root-ca-file="+c.keys.ca.file, "--service-account-private-key-file="+c.keys.serviceAccounts.key,
+			"--cluster-signing-cert-file="+c.keys.ca.file, "--cluster-signing-key-file="+c.keys.ca.keyFile(),
+		),
 		Ready: healthz(port), ReadyWithin: time.Minute,
 	})
 	return c.ControllerManager.Start(ctx)

@@ -47,6 +47,9 @@ type Config struct {
 	Cluster *cluster.Cluster
 	// Space is where the node runs; nil is the machine itself.
 	Space *space.Space
+	// Bootstrap is a bootstrap kubeconfig: the node gets its certificate and its
+	// kubeconfig by itself; empty gives it both.
+	Bootstrap string
 	// Kubelet says that Binary is the upstream kubelet, run with the same
 	// configuration, to compare with.
 	Kubelet bool
@@ -99,7 +102,9 @@ func New(cfg Config) (*Node, error) {
 	if err := n.choosePorts(); err != nil {
 		return nil, err
 	}
-	if cfg.Cluster != nil {
+	if cfg.Bootstrap != "" {
+		n.Kubeconfig = i.Path("node", "kubelet.conf")
+	} else if cfg.Cluster != nil {
 		var err error
 		if n.Kubeconfig, err = cfg.Cluster.NodeKubeconfig(cfg.Name); err != nil {
 			return nil, err
@@ -156,6 +161,9 @@ func (n *Node) Flags() []string {
 	}
 	if n.Kubeconfig != "" {
 		flags = append(flags, "--kubeconfig="+n.Kubeconfig)
+	}
+	if n.cfg.Bootstrap != "" {
+		flags = append(flags, "--bootstrap-kubeconfig="+n.cfg.Bootstrap)
 	}
 	return append(flags, n.cfg.Flags...)
 }

@@ -2,12 +2,15 @@ package identity
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
 
 // said is what a Reporter was told last, "well" for what is ready.
@@ -35,14 +38,15 @@ func TestAClientCertificateThatIsNotValidIsToldUntilItIs(t *testing.T) {
 		end := start.Add(time.Minute)
 		now.Store(certificate{start.Add(-time.Hour), end})
 		var told said
+		var ends atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = Watch(ctx, func() (time.Time, time.Time) {
+			_ = Watch(ctx, Certificate{Name: "client certificate", Text: "the client certificate", Refused: "it is refused", Renewed: "renew it", Ended: func() { ends.Add(1) }, Valid: func() (time.Time, time.Time) {
 				c, _ := now.Load().(certificate)
 				return c.begin, c.end
-			}, &told)
+			}}, &told, func(context.Context, node.Event) {})
 		}()
 		last := func(after time.Duration) string {
 			time.Sleep(after)
@@ -57,6 +61,9 @@ func TestAClientCertificateThatIsNotValidIsToldUntilItIs(t *testing.T) {
 		if got := last(30 * time.Second); !strings.Contains(got, "client certificate: ") || !strings.Contains(got, end.UTC().Format(time.RFC3339)) || !strings.Contains(got, "renew") {
 			t.Errorf("when it has ended: %q", got)
 		}
+		if got := last(time.Minute); ends.Load() != 1 {
+			t.Errorf("its end is told %d times, %s", ends.Load(), got)
+		}
 		now.Store(certificate{start.Add(-time.Hour), end.Add(time.Hour)})
 		if got := last(lookAgain); got != "client certificate: well" {
 			t.Errorf("when it was renewed: %q", got)
@@ -68,6 +75,50 @@ func TestAClientCertificateThatIsNotValidIsToldUntilItIs(t *testing.T) {
 		now.Store(certificate{})
 		if got := last(lookAgain); got != "client certificate: well" {
 			t.Errorf("a token instead of it: %q", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestOfACertificateThatEndsSoonIsWarnedOnceADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		end := start.Add(100 * 24 * time.Hour)
+		var mu sync.Mutex
+		var all []string
+		seen := func() []string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c := Certificate{Name: "x", Text: "the serving certificate", Renewed: "renew it", Valid: func() (time.Time, time.Time) { return start, end }}
+			_ = Watch(ctx, c, &said{}, func(_ context.Context, e node.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, e.Reason+" "+e.Message)
+			})
+		}()
+		time.Sleep(90*24*time.Hour - time.Minute)
+		if sent := seen(); len(sent) != 0 {
+			t.Errorf("too early: %v", sent)
+		}
+		time.Sleep(2 * time.Minute)
+		if sent := seen(); len(sent) != 1 || !strings.HasPrefix(sent[0], "CertificateExpiresSoon the serving certificate ends at "+end.UTC().Format(time.RFC3339)) || !strings.HasSuffix(sent[0], "renew it") {
+			t.Errorf("at the end of its life: %v", sent)
+		}
+		time.Sleep(36 * time.Hour)
+		if sent := seen(); len(sent) != 2 {
+			t.Errorf("a day later: %v", sent)
+		}
+		time.Sleep(9 * 24 * time.Hour)
+		if sent := seen(); !strings.HasPrefix(sent[len(sent)-1], "CertificateExpired ") {
+			t.Errorf("after its end: %v", sent)
 		}
 		cancel()
 		<-done

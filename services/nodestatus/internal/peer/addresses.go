@@ -25,6 +25,8 @@ type Addresses struct {
 	Store *Store
 	// Existing returns those that the Node has.
 	Existing func() []v1.NodeAddress
+	// Changed is called after they have; nil calls nothing.
+	Changed func()
 }
 
 // Run follows them until ctx is done.
@@ -48,6 +50,9 @@ func (a Addresses) Run(ctx context.Context) error {
 			if !reflect.DeepEqual(last, found) {
 				last = found
 				a.Store.setAddresses(found)
+				if a.Changed != nil {
+					a.Changed()
+				}
 			}
 		}
 		if !sleep(ctx, wait) {

@@ -140,23 +140,23 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 }
 
 // leavesLocked says whether a pod is being stopped, and keeps since when.
-func (w *held) leavesLocked() bool {
-	if !w.leaving && !w.gone && (w.pod == nil || w.pod.DeletionTimestamp == nil) {
+func (h *held) leavesLocked() bool {
+	if !h.leaving && !h.gone && (h.pod == nil || h.pod.DeletionTimestamp == nil) {
 		return false
 	}
-	if w.leaves.IsZero() {
-		w.leaves = time.Now()
+	if h.leaves.IsZero() {
+		h.leaves = time.Now()
 	}
 	return true
 }
 
 // stoppedForLocked is for how long a pod has been stopped without an end. Of one that
 // has ended only the apiserver does not know yet.
-func (w *held) stoppedForLocked() time.Duration {
-	if w.stopped {
+func (h *held) stoppedForLocked() time.Duration {
+	if h.stopped {
 		return 0
 	}
-	return time.Since(w.leaves)
+	return time.Since(h.leaves)
 }
 
 // mayComeBackLocked says whether a pod that was stopped to make room would be started

@@ -17,7 +17,7 @@ import (
 
 // publish tells everybody what the plan says of the pod.
 func (w *worker) publish(out plan.Output) {
-	w.keepSince(out.Waits)
+	w.waits(out.Waits)
 	if out.Stopped != w.ended {
 		w.ended = out.Stopped
 		w.reg.note(w.uid, out.Stopped)
@@ -61,25 +61,17 @@ func (w *worker) keepsFirst() bool {
 	return !w.begun && w.published == nil && w.state.KeepsFirst()
 }
 
-// keepSince carries over since when the pod waits for each thing.
-func (w *worker) keepSince(waits []podstate.Wait) {
-	for i := range waits {
-		waits[i].Since = w.state.Now
-		for _, old := range w.waits {
-			if old.Kind == waits[i].Kind && old.Object == waits[i].Object {
-				waits[i].Since = old.Since
-			}
-		}
+// waits tells what the pod waits for.
+func (w *worker) waits(now []podstate.Wait) {
+	network := func(wait podstate.Wait) bool { return wait.Kind == "network" }
+	before := w.state.Waits
+	w.state.Waits = now
+	if at := slices.IndexFunc(now, network); at >= 0 && !slices.ContainsFunc(before, network) && w.state.Pod != nil {
+		w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, "NetworkNotReady", now[at].Reason)
 	}
-	for _, now := range waits {
-		if now.Kind == "network" && !slices.ContainsFunc(w.waits, func(old podstate.Wait) bool { return old.Kind == "network" }) && w.state.Pod != nil {
-			w.reg.deps.Events.Pod(w.state.Pod, v1.EventTypeWarning, "NetworkNotReady", now.Reason)
-		}
+	if !slices.Equal(before, now) {
+		w.inbox.show(now)
 	}
-	if !slices.Equal(w.waits, waits) {
-		w.inbox.show(waits)
-	}
-	w.waits = waits
 }
 
 // transitions logs and records what people want to know of a change of status.

@@ -37,7 +37,6 @@ type worker struct {
 	overdue   bool    // it was told that the pod's end takes too long
 	cancels   map[podstate.Key]*flight
 	targets   []podstate.Target
-	waits     []podstate.Wait
 	admitAt   time.Time // when admission was first asked
 	waitSaid  string    // the reason to wait of which an event was recorded
 	line      *timeline.Line

@@ -14,10 +14,10 @@ type Outcome struct {
 	Action podstate.Action
 	// Failure is how it failed, with Reason, Message, At and Away; nil when it went
 	// well. Of SetupVolumes, Volumes are the failures of single volumes, while the
-	// others are set up; nil when Failure is of all of them.
-	Failure *Failure
-	Volumes map[string]Failure
-	// Standing are those of them that stand all the same, as they were set up before.
+	// others are set up, and Standing are those that stand all the same; nil when
+	// Failure is of all of them.
+	Failure  *Failure
+	Volumes  map[string]Failure
 	Standing []string
 	// Cancelled: it was cut short on purpose.
 	Cancelled bool

@@ -29,6 +29,7 @@ func Plan(s State) Output {
 	if !s.Observed.Known {
 		p.out.Status = *s.Reported.DeepCopy()
 		p.wait("runtime", "", "the runtime has not been looked at yet", "polylet status shows whether the runtime answers", time.Time{})
+		p.since()
 		return p.out
 	}
 	p.end = p.ending()
@@ -52,6 +53,7 @@ func Plan(s State) Output {
 	p.out.Status = p.status()
 	p.targets()
 	p.underWay()
+	p.since()
 	return p.out
 }
 

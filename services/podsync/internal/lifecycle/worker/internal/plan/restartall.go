@@ -46,10 +46,7 @@ func (p *planner) findRound() {
 		p.round = max(p.round, next)
 	}
 	for _, v := range p.views {
-		if v.remembered() {
-			v.ranIn(p.lostRound(v.newest()))
-		}
-		v.enter(p.round)
+		v.enter(p.round, p.lostRound)
 	}
 }
 
@@ -89,7 +86,7 @@ func (p *planner) overBefore(sidecarView *view, c *podstate.Container) bool {
 			continue
 		}
 		last := v.newest()
-		if last == nil || !last.Ended() || last.Round < c.Round || v.renewed(last) || p.owed(v, last) || p.byPolicy(v, last) {
+		if !last.Ended() || last.Round < c.Round || v.renewed(last) || p.owed(v, last) || p.byPolicy(v, last) {
 			return false
 		}
 		before = before && !last.FinishedAt.After(c.FinishedAt)

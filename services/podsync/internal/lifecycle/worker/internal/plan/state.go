@@ -44,6 +44,8 @@ type State struct {
 	// Readiness and start of containers whose id it names are taken from it
 	// until probes speak.
 	Reported v1.PodStatus
+	// Waits is what the last call of Plan said that the pod waits for.
+	Waits []podstate.Wait
 	// Probes holds the last result of each probe.
 	Probes map[podstate.ProbeKey]podstate.ProbeResult
 	// Images holds what is known of each container's image, by container name,

@@ -80,14 +80,14 @@ func (v *view) renewed(c *podstate.Container) bool { return c != nil && v.found.
 // belongs to none.
 func (v *view) stale(c *podstate.Container) bool { return c.Round < v.found.round }
 
-// ranIn says in which round what is only remembered ran.
-func (v *view) ranIn(round int) { v.found.newest.Round = round }
-
-// enter says which round the pod is in: what is of an earlier one is not in its sandbox
-// any more.
-func (v *view) enter(round int) {
+// enter says which round the pod is in, and what is only remembered: what is of an
+// earlier one is not in its sandbox any more.
+func (v *view) enter(round int, remembered func(*podstate.Container) int) {
 	if v.class != ephemeral {
 		v.found.round = round
+	}
+	if v.found.remembered {
+		v.found.newest.Round = remembered(v.found.newest)
 	}
 	if v.found.here != nil && v.stale(v.found.here) {
 		v.found.here = nil

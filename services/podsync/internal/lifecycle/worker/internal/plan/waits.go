@@ -63,6 +63,19 @@ func (p *planner) underWay() {
 	}
 }
 
+// since carries over since when the pod waits for each thing.
+func (p *planner) since() {
+	for i := range p.out.Waits {
+		w := &p.out.Waits[i]
+		w.Since = p.s.Now
+		for _, old := range p.s.Waits {
+			if old.Kind == w.Kind && old.Object == w.Object {
+				w.Since = old.Since
+			}
+		}
+	}
+}
+
 // waitFor says that the pod waits for an action.
 func (p *planner) waitFor(a podstate.Action, object, reason, advice string) {
 	p.out.Waits = append(p.out.Waits, podstate.Wait{Kind: p.kindOf(a), Object: object, Action: a.Key, Reason: reason, Advice: advice})

@@ -272,3 +272,41 @@ func TestHowAContainerEndedSaysWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+func TestAPodWaitsForEachVolumeSinceItFirstFailed(t *testing.T) {
+	w := newWorld(withVolumes("first", "second"))
+	fails := map[string]bool{"first": true}
+	w.volumes = func(a podstate.Action) map[string]Failure {
+		out := map[string]Failure{}
+		for _, name := range a.Volumes {
+			if fails[name] {
+				out[name] = Failure{Reason: "FailedMount", Message: name + " not found", At: w.s.Now}
+			}
+		}
+		return out
+	}
+	plan := func() map[string]time.Time {
+		out := Plan(w.s)
+		w.s.Waits = out.Waits
+		for _, a := range out.Actions {
+			w.do(a)
+		}
+		since := map[string]time.Time{}
+		for _, wait := range out.Waits {
+			if wait.Kind == "volume" && wait.Object != "" {
+				since[wait.Object] = wait.Since
+			}
+		}
+		return since
+	}
+	plan()
+	w.s.Now = start.Add(100 * time.Millisecond)
+	plan() // it failed
+	w.s.Now, fails["second"] = start.Add(time.Minute), true
+	w.s.Volumes.Version++
+	plan()
+	w.s.Now = start.Add(time.Minute + 100*time.Millisecond)
+	if since := plan(); len(since) != 2 || !since["first"].Equal(start.Add(100*time.Millisecond)) || !since["second"].Equal(w.s.Now) {
+		t.Errorf("%v", since)
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/nodecert"
+	"github.com/polylet/polylet/internal/supervise"
+)
+
+// joining is a node that joins by TLS bootstrap.
+func joining(t *testing.T, who supervise.Identity, log klog.Logger) (r *rootsPart, kubeconfig, pki string) {
+	t.Helper()
+	dir := t.TempDir()
+	bootstrap := put(t, dir+"/bootstrap.conf", anyKubeconfig)
+	kubeconfig, pki = filepath.Join(dir, "etc", "kubelet.conf"), filepath.Join(dir, "pki")
+	loaded := load(t, "--kubeconfig="+kubeconfig, "--bootstrap-kubeconfig="+bootstrap, "--cert-dir="+pki, "--hostname-override=n1")
+	return newRootsPart(loaded, who, log), kubeconfig, pki
+}
+
+func TestRootWritesTheKubeconfigWhenNodestatusHasACertificate(t *testing.T) {
+	r, kubeconfig, pki := joining(t, supervise.Identity{}, klog.Background())
+	r.prepare()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.follow(ctx) }()
+	defer func() { cancel(); <-done }()
+	if _, err := os.Stat(kubeconfig); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a kubeconfig before there is a certificate: %v", err)
+	}
+	if err := (nodecert.Store{Dir: pki, Prefix: nodecert.Client}).Write(selfSigned(t, "system:node:n1"), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // inotify: no bubble
+		text, _ := os.ReadFile(kubeconfig)
+		if strings.Contains(string(text), pki+"/kubelet-client-current.pem") && strings.Contains(string(text), "https://127.0.0.1:1") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the kubeconfig is %q", text)
+		}
+	}
+}
+
+func TestTheCertificatesDirectoryIsNodestatusOwnAndIsAgainWhenItIsMadeAnew(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives a directory to another user, which needs root")
+	}
+	var said []string
+	r, _, pki := joining(t, supervise.Identity{Drop: true, UID: 60899}, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
+	owner := func() uint32 {
+		info, err := os.Stat(pki)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	r.prepare()
+	if owner() != 60899 {
+		t.Errorf("it is user %d's", owner())
+	}
+	now := time.Now()
+	if err := os.Rename(pki, pki+".away"); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []time.Duration{0, anewAfter / 2} {
+		if r.look(now.Add(after)); len(said) > 0 {
+			t.Errorf("said %q", said)
+		}
+		if _, err := os.Stat(pki); !errors.Is(err, fs.ErrNotExist) {
+			t.Error("it is made anew before whoever has removed it can put another there")
+		}
+	}
+	if r.look(now.Add(anewAfter)); owner() != 60899 {
+		t.Errorf("made anew it is user %d's", owner())
+	}
+	if err := errors.Join(os.Remove(pki), os.Mkdir(pki, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if r.look(now); owner() != 60899 {
+		t.Errorf("one that somebody has made is user %d's", owner())
+	}
+	// What is no kubelet's stays whose it is, is said once, and stops nothing.
+	if err := errors.Join(os.Remove(pki), os.Mkdir(pki, 0o755), os.WriteFile(pki+"/ca.key", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r.look(now)
+	r.look(now)
+	if len(said) != 1 || !strings.Contains(said[0], "ca.key") || owner() != 0 {
+		t.Errorf("said %q; it is user %d's", said, owner())
+	}
+}
+
+func TestWhereNobodyAsksForCertificatesTheirDirectoryStaysAsItIs(t *testing.T) {
+	for name, args := range map[string][]string{"standalone": {"--rotate-certificates"}, "not rotated": {"--kubeconfig=/k"}} {
+		r := newRootsPart(load(t, append(args, "--cert-dir="+t.TempDir(), "--hostname-override=n1")...), supervise.Identity{Drop: true, UID: 60899}, klog.Background())
+		r.prepare()
+		r.follow(t.Context())
+		if r != nil {
+			t.Errorf("%s: something is prepared", name)
+		}
+	}
+}

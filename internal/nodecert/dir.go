@@ -1,0 +1,62 @@
+package nodecert
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/polylet/polylet/internal/fsatomic"
+)
+
+// Prepare makes --cert-dir and gives it to the user who asks for certificates and has
+// to write them; uid below 0 leaves it as it is. Root reads and writes there all the
+// same, a kubelet that comes back too. A directory with anything else in it is refused:
+// that user could exchange it.
+func Prepare(dir string, uid int) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make --cert-dir: %w", err)
+	}
+	if uid < 0 {
+		return nil
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("look at --cert-dir: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("--cert-dir %s is a link: name the directory itself, whose owner changes", dir)
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) == uid && info.Mode().Perm()&0o700 == 0o700 {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look at --cert-dir: %w", err)
+	}
+	for _, e := range entries {
+		if !oursName(e.Name()) {
+			return fmt.Errorf("--cert-dir %s has other things than a kubelet's certificates in it (%s), and is to be given to the user of nodestatus, who could exchange them: "+
+				"name a directory of its own, /var/lib/kubelet/pki say", dir, e.Name())
+		}
+	}
+	if err := os.Chmod(dir, info.Mode().Perm()|0o700); err != nil {
+		return fmt.Errorf("let nodestatus write to --cert-dir: %w", err)
+	}
+	if err := os.Chown(dir, uid, -1); err != nil {
+		return fmt.Errorf("let nodestatus write to --cert-dir: %w", err)
+	}
+	return nil
+}
+
+// oursName says whether a file is one of those that a kubelet or this node keeps there.
+func oursName(name string) bool {
+	name = strings.TrimPrefix(name, ".")
+	for _, prefix := range []string{Client, Serving} {
+		if rest, ours := strings.CutPrefix(name, prefix); ours && (rest == "" || rest[0] == '-' || rest[0] == '.') {
+			return true
+		}
+	}
+	return name == "kubelet.crt" || name == "kubelet.key" || fsatomic.IsAside(name) ||
+		strings.HasPrefix(name, "kubelet.crt.tmp-") || strings.HasPrefix(name, "kubelet.key.tmp-")
+}

@@ -1,0 +1,235 @@
+// Package nodecert keeps the node's certificates where and as the kubelet keeps them:
+// in --cert-dir, certificate and key in one file with a date in its name, and a link
+// to the one of now. A node can go over from a kubelet and back with them.
+//
+// It owns the names, forms and atomicity of these files. It must never ask for a
+// certificate, and what it reads may be another user's doing: it follows links, but
+// reads regular files of a reasonable size only.
+package nodecert
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/polylet/polylet/internal/fsatomic"
+)
+
+// Prefixes of the files of the client's and of the serving certificate.
+const (
+	Client  = "kubelet-client"
+	Serving = "kubelet-server"
+)
+
+// dated is the form of the date in a file's name, in local time as the kubelet's.
+const dated = "2006-01-02-15-04-05"
+
+// kept is how many dated files stay: the one of now, and some to go back to.
+const kept = 5
+
+// longest bounds a file that is read, in bytes.
+const longest = 1 << 20
+
+// ErrDamaged is what Read returns of files that hold no certificate with its key.
+var ErrDamaged = errors.New("it does not hold a certificate with its key")
+
+// Pair is a certificate with its key.
+type Pair struct {
+	// Cert and Key are PEM: the chain with the leaf first, and the key.
+	Cert, Key []byte
+	// Leaf is the certificate.
+	Leaf *x509.Certificate
+}
+
+// Parse reads a certificate and its key; both may be the same text.
+func Parse(cert, key []byte) (*Pair, error) {
+	both, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	leaf, err := x509.ParseCertificate(both.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return &Pair{Cert: blocks(cert, isCertificate), Key: blocks(key, isKey), Leaf: leaf}, nil
+}
+
+func isCertificate(kind string) bool { return kind == "CERTIFICATE" }
+func isKey(kind string) bool         { return strings.HasSuffix(kind, "PRIVATE KEY") }
+
+// blocks are the blocks of a PEM text that are wanted, and nothing of what stands
+// between them.
+func blocks(data []byte, wanted func(kind string) bool) []byte {
+	var out bytes.Buffer
+	for {
+		block, rest := pem.Decode(data)
+		if block == nil {
+			return out.Bytes()
+		}
+		if wanted(block.Type) {
+			out.Write(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
+		}
+		data = rest
+	}
+}
+
+// PEM is the pair in one text, as it stands in a file.
+func (p *Pair) PEM() []byte { return slices.Concat(p.Cert, p.Key) }
+
+// Store is one certificate's files in a directory. Safe for concurrent use by readers
+// and one writer, in several processes.
+type Store struct {
+	// Dir is --cert-dir, Prefix Client or Serving.
+	Dir, Prefix string
+}
+
+// CurrentPath is the link to the file of the certificate of now.
+func (s Store) CurrentPath() string { return filepath.Join(s.Dir, s.Prefix+"-current.pem") }
+
+// Read reads the certificate of now: fs.ErrNotExist when there is none, ErrDamaged when
+// its file holds another thing.
+func (s Store) Read() (*Pair, error) {
+	path := s.CurrentPath()
+	pair, err := readPair(path)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", path, err)
+	}
+	return pair, nil
+}
+
+func readPair(path string) (*Pair, error) {
+	data, err := ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(data, data)
+}
+
+// ReadFile reads a file that others may have put there: one that is no regular file is
+// not waited for, and one that is too large is not held.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%w: %s is no regular file", ErrDamaged, path)
+	case info.Size() > longest:
+		return nil, fmt.Errorf("%w: %s is larger than %d bytes", ErrDamaged, path, longest)
+	}
+	return io.ReadAll(io.LimitReader(f, longest))
+}
+
+// Write makes a pair the one of now: a new file with a date in its name, then the link.
+// Whoever reads finds the old or the new one.
+func (s Store) Write(p *Pair, now time.Time) error {
+	file, err := filepath.Abs(filepath.Join(s.Dir, s.Prefix+"-"+now.Local().Format(dated)+".pem"))
+	if err != nil {
+		return err
+	}
+	if err := fsatomic.WriteFile(file, p.PEM(), 0o600); err != nil {
+		return err
+	}
+	if err := s.link(file); err != nil {
+		return fmt.Errorf("write %s: %w", s.CurrentPath(), err)
+	}
+	s.forget()
+	return nil
+}
+
+// link makes a file the one of now. What is no link in the link's place is set aside.
+func (s Store) link(file string) error {
+	current := s.CurrentPath()
+	if info, err := os.Lstat(current); err == nil && info.Mode()&fs.ModeSymlink == 0 {
+		if _, err := fsatomic.SetAside(current); err != nil {
+			return err
+		}
+	}
+	// The name under which the kubelet makes it, which it clears away by itself.
+	fresh := filepath.Join(s.Dir, s.Prefix+"-updated.pem")
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(file, fresh); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, current); err != nil {
+		return err
+	}
+	return fsatomic.SyncDir(s.Dir)
+}
+
+// forget removes the oldest files: with short lives there would be ever more of them,
+// a key in each.
+func (s Store) forget() {
+	files := s.files()
+	inUse, err := filepath.EvalSymlinks(s.CurrentPath())
+	if err != nil {
+		return
+	}
+	for i := 0; i < len(files)-kept; i++ {
+		// A clock that was set back gives the one of now an old name.
+		if own, err := filepath.EvalSymlinks(files[i]); err == nil && own != inUse {
+			_ = os.Remove(files[i]) // it takes room, nothing else
+		}
+	}
+}
+
+// files are the dated files, the oldest first.
+func (s Store) files() []string {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		text, ours := strings.CutPrefix(e.Name(), s.Prefix+"-")
+		if _, err := time.Parse(dated, strings.TrimSuffix(text, ".pem")); ours && err == nil && strings.HasSuffix(text, ".pem") {
+			out = append(out, filepath.Join(s.Dir, e.Name()))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Mend puts the dated file that is good and ends last in the place of a damaged one,
+// which is set aside under the name that is returned. With none the link goes too: it
+// would be found damaged for ever.
+func (s Store) Mend(good func(*x509.Certificate) bool) (aside string, now *Pair, err error) {
+	current := s.CurrentPath()
+	damaged, err := filepath.EvalSymlinks(current)
+	if err == nil {
+		if aside, err = fsatomic.SetAside(damaged); err != nil {
+			return "", nil, fmt.Errorf("set %s aside: %w", damaged, err)
+		}
+	}
+	var last string
+	for _, file := range s.files() {
+		if pair, err := readPair(file); err == nil && good(pair.Leaf) && (now == nil || pair.Leaf.NotAfter.After(now.Leaf.NotAfter)) {
+			last, now = file, pair
+		}
+	}
+	if now != nil {
+		return aside, now, s.link(last)
+	}
+	if err := os.Remove(current); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return aside, nil, err
+	}
+	return aside, nil, nil
+}

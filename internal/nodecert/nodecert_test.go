@@ -1,0 +1,296 @@
+package nodecert
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/certificate"
+)
+
+// pair makes a self-signed certificate that ends at a time.
+func pair(t *testing.T, name string, end time.Time) *Pair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(end.Unix()), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-time.Hour), NotAfter: end}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Parse(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func wantNow(t *testing.T, s Store, name string) {
+	t.Helper()
+	got, err := s.Read()
+	if err != nil || got.Leaf.Subject.CommonName != name {
+		t.Fatalf("the certificate of now is %v, %v; want %s", got, err, name)
+	}
+}
+
+func TestAKubeletReadsWhatIsWrittenAndWhatAKubeletWroteIsRead(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	if _, err := s.Read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty directory: %v", err)
+	}
+	ours := pair(t, "ours", time.Now().Add(time.Hour))
+	if err := s.Write(ours, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	kubelets, err := certificate.NewFileStore(Client, s.Dir, s.Dir, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := kubelets.Current(); err != nil || got.Leaf.Subject.CommonName != "ours" || kubelets.CurrentPath() != s.CurrentPath() {
+		t.Fatalf("a kubelet reads %v, %v", got, err)
+	}
+	target, err := os.Readlink(s.CurrentPath())
+	if err != nil || !filepath.IsAbs(target) {
+		t.Errorf("the link says %q, %v", target, err)
+	}
+	if info, err := os.Stat(target); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file is %v, %v", info.Mode(), err)
+	}
+	theirs := pair(t, "theirs", time.Now().Add(time.Hour))
+	if _, err := kubelets.Update(theirs.Cert, theirs.Key); err != nil {
+		t.Fatal(err)
+	}
+	wantNow(t, s, "theirs")
+}
+
+func TestWhoeverReadsDuringWritesFindsACertificate(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	p := pair(t, "x", time.Now().Add(time.Hour))
+	if err := s.Write(p, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		var err error
+		for i := 0; i < 100 && err == nil; i++ {
+			err = s.Write(p, time.Now().Add(time.Duration(i)*time.Second))
+		}
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+			if _, err := s.Read(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestFewOldFilesStayAndNeverGoesTheOneOfNow(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Serving}
+	start := time.Now()
+	for i := range 12 {
+		if err := s.Write(pair(t, "x", start.Add(time.Hour)), start.Add(time.Duration(i)*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.files(); len(got) != kept {
+		t.Errorf("%d files stay", len(got))
+	}
+	// The clock was set back: the newest has the oldest name.
+	if err := s.Write(pair(t, "set back", start.Add(time.Hour)), start.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	wantNow(t, s, "set back")
+}
+
+func TestADamagedFileIsSetAsideAndTheLastGoodOneTakesItsPlace(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	start := time.Now()
+	for i, name := range []string{"ended", "good", "damaged"} {
+		if err := s.Write(pair(t, name, start.Add(time.Duration(i)*time.Hour)), start.Add(time.Duration(i)*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged, _ := os.Readlink(s.CurrentPath())
+	if err := os.Truncate(damaged, 300); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), s.CurrentPath()) {
+		t.Errorf("read: %v", err)
+	}
+	good := func(leaf *x509.Certificate) bool { return leaf.NotAfter.After(start) }
+	aside, now, err := s.Mend(good)
+	if err != nil || now == nil || now.Leaf.Subject.CommonName != "good" || !strings.HasPrefix(aside, damaged+".damaged-") {
+		t.Fatalf("set aside as %q, now %v, %v", aside, now, err)
+	}
+	wantNow(t, s, "good")
+	for _, file := range s.files() {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, now, err = s.Mend(good); err != nil || now != nil {
+		t.Fatalf("nothing good is left: %v, %v", now, err)
+	}
+	if _, err := s.Read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("read: %v", err)
+	}
+}
+
+func TestWhatIsNoFileIsNotWaitedFor(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	if err := syscall.Mkfifo(s.CurrentPath(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a pipe: %v", err)
+	}
+	large := Store{Dir: t.TempDir(), Prefix: Client}
+	if err := os.WriteFile(large.CurrentPath(), make([]byte, longest+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := large.Read(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a large file: %v", err)
+	}
+}
+
+func TestAFileInTheLinksPlaceIsSetAside(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	mine := pair(t, "by hand", time.Now().Add(time.Hour))
+	if err := os.WriteFile(s.CurrentPath(), mine.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantNow(t, s, "by hand")
+	if err := s.Write(pair(t, "new", time.Now().Add(time.Hour)), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	wantNow(t, s, "new")
+	if asides, _ := filepath.Glob(s.CurrentPath() + ".damaged-*"); len(asides) != 1 {
+		t.Errorf("set aside: %v", asides)
+	}
+}
+
+func TestTheKeyOfARequestOutlivesTheProcess(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	first, firstPEM, err := s.PendingKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, againPEM, err := s.PendingKey()
+	if err != nil || string(firstPEM) != string(againPEM) {
+		t.Fatalf("after a restart there is another key: %v", err)
+	}
+	if !first.Public().(*ecdsa.PublicKey).Equal(again.Public()) {
+		t.Error("the keys differ")
+	}
+	if err := os.WriteFile(s.keyPath(), []byte("half of it"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, other, err := s.PendingKey(); err != nil || string(other) == string(firstPEM) {
+		t.Errorf("a damaged key is not replaced: %v", err)
+	}
+	if err := s.DropPendingKey(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(s.keyPath()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the key stays: %v", err)
+	}
+	if err := s.DropPendingKey(); err != nil {
+		t.Errorf("drop none: %v", err)
+	}
+}
+
+func TestOnlyADirectoryOfAKubeletsOwnIsGivenAway(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives a directory to another user, which needs root")
+	}
+	const user = 60899
+	dir := t.TempDir() + "/pki"
+	if err := Prepare(dir, user); err != nil {
+		t.Fatal(err)
+	}
+	owner := func(dir string) uint32 {
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	if owner(dir) != user {
+		t.Errorf("the owner is %d", owner(dir))
+	}
+	others := t.TempDir()
+	for _, name := range []string{"kubelet.crt", "kubelet-client-current.pem", "kubelet-client.key.tmp", ".kubelet.key.tmp-1", "kubelet-server-2026-01-01-00-00-00.pem"} {
+		if err := os.WriteFile(others+"/"+name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Prepare(others, user); err != nil || owner(others) != user {
+		t.Errorf("a kubelet's directory: %v, owner %d", err, owner(others))
+	}
+	cluster := t.TempDir()
+	if err := os.WriteFile(cluster+"/ca.key", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Prepare(cluster, user); err == nil || !strings.Contains(err.Error(), "ca.key") || owner(cluster) != 0 {
+		t.Errorf("the cluster's own keys: %v, owner %d", err, owner(cluster))
+	}
+	link := t.TempDir() + "/link"
+	if err := os.Symlink(cluster, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := Prepare(link, user); err == nil {
+		t.Error("a link is followed")
+	}
+}
+
+func TestAReaderSeesEachChange(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	r := NewReader(s)
+	if _, err := r.Read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("none: %v", err)
+	}
+	start := time.Now()
+	for i, name := range []string{"first", "second"} {
+		if err := s.Write(pair(t, name, start.Add(time.Hour)), start.Add(time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if got, err := r.Read(); err != nil || got.Leaf.Subject.CommonName != name {
+				t.Errorf("%v, %v; want %s", got, err, name)
+			}
+		}
+	}
+	target, _ := os.Readlink(s.CurrentPath())
+	if err := os.Truncate(target, 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("damaged: %v", err)
+	}
+}

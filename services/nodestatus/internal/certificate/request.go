@@ -1,0 +1,323 @@
+package certificate
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/certificate/csr"
+
+	"github.com/polylet/polylet/internal/nodecert"
+)
+
+const (
+	// callWithin bounds each call of the apiserver.
+	callWithin = 30 * time.Second
+	// watchFor is how long the apiserver keeps a watch.
+	watchFor = 5 * time.Minute
+	// quiet is how long a request may take until it is told of: where somebody
+	// approves by himself, none takes as long.
+	quiet = 3 * time.Second
+)
+
+// Client is one of those with which a certificate can be asked for.
+type Client struct {
+	// Name says which it is, for messages.
+	Name string
+	// New makes it anew, with the credential of now.
+	New func() (kubernetes.Interface, error)
+	// Mend says what to do when the apiserver refuses it.
+	Mend string
+}
+
+// problem is why there is no certificate, where somebody can do something about it.
+type problem struct {
+	error
+	// reason is that of the Node's event; empty sends none.
+	reason string
+	// spent says that the key is of no more use.
+	spent bool
+	// patient asks again after minutes rather than seconds.
+	patient bool
+}
+
+func (p *problem) Unwrap() error { return p.error }
+
+// errChanged ends a request for what is no longer wanted.
+var errChanged = errors.New("another certificate is wanted meanwhile")
+
+// sent is a request that the apiserver has.
+type sent struct {
+	client kubernetes.Interface
+	name   string
+	uid    types.UID
+}
+
+// ask asks for one certificate and waits until it is issued.
+func (k *Keeper) ask(ctx context.Context, want *x509.CertificateRequest, clients []Client) (*nodecert.Pair, error) {
+	key, keyPEM, err := k.cfg.Store.PendingKey()
+	if err != nil {
+		return nil, &problem{error: fmt.Errorf("%w: %s", err, k.unwritable(err)), reason: "CertificateNotWritten"}
+	}
+	request, err := k.submit(ctx, key, want, clients)
+	if err != nil {
+		return nil, err
+	}
+	issued, err := k.await(ctx, request, want)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := nodecert.Parse(issued, keyPEM)
+	switch {
+	case err != nil:
+		return nil, &problem{error: fmt.Errorf("the certificate that %s was answered with: %w", request.name, err), reason: "CertificateNotUsable", spent: true, patient: true}
+	case lacks(pair.Leaf, want) != "":
+		return nil, &problem{error: fmt.Errorf("the certificate that %s was answered with is not what was asked for: %s: look at what approves and signs requests of signer %s",
+			request.name, lacks(pair.Leaf, want), k.cfg.Signer), reason: "CertificateNotUsable", spent: true, patient: true}
+	}
+	if now, _ := k.deps.Current(); now != nil && now.Leaf.Equal(pair.Leaf) {
+		return nil, &problem{error: fmt.Errorf("%s has been answered before", request.name), spent: true}
+	}
+	return pair, nil
+}
+
+// submit creates the request, or finds the one that was created before, with the first
+// client that the apiserver lets do so.
+func (k *Keeper) submit(ctx context.Context, key crypto.Signer, want *x509.CertificateRequest, clients []Client) (*sent, error) {
+	text, err := cert.MakeCSRFromTemplate(key, want)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate signing request: %w", err)
+	}
+	name, err := requestName(key.Public(), want, k.cfg.Signer)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, c := range clients {
+		client, err := c.New()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		callCtx, cancel := context.WithTimeout(ctx, callWithin)
+		found, uid, err := csr.RequestCertificateWithContext(callCtx, client, text, name, k.cfg.Signer, nil, k.cfg.Usages, key)
+		cancel()
+		if err == nil {
+			return &sent{client: client, name: found, uid: uid}, nil
+		}
+		if strings.Contains(err.Error(), "is not compatible") {
+			return nil, &problem{error: fmt.Errorf("certificate signing request %s cannot be used any more: %w", name, err), spent: true}
+		}
+		errs = append(errs, refused(c, err))
+	}
+	if len(errs) == 0 {
+		return nil, &problem{error: errors.New("there is nothing to ask for one with: join the node to the cluster (kubeadm join)"), reason: "CertificateNotRequested"}
+	}
+	return nil, join(errs)
+}
+
+// join is one error of several, with the reason of the first that has one.
+func join(errs []error) error {
+	out := &problem{error: errors.Join(errs...)}
+	for _, err := range errs {
+		var p *problem
+		if errors.As(err, &p) && out.reason == "" {
+			out.reason = p.reason
+		}
+	}
+	if len(errs) == 1 {
+		out.error = errs[0]
+	}
+	return out
+}
+
+// refused says what to do about an apiserver that does not take a request.
+func refused(c Client, err error) error {
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return &problem{error: fmt.Errorf("%s is refused (Unauthorized): %s", c.Name, c.Mend), reason: "CertificateNotRequested"}
+	case apierrors.IsForbidden(err):
+		return &problem{error: fmt.Errorf("%s may not ask for a certificate: %w: let it (kubeadm binds group system:bootstrappers:kubeadm:default-node-token to ClusterRole system:node-bootstrapper)", c.Name, err), reason: "CertificateNotRequested"}
+	}
+	// The library keeps the text of an error only.
+	if strings.Contains(err.Error(), x509.UnknownAuthorityError{}.Error()) {
+		return &problem{error: fmt.Errorf("%s: %w: correct its certificate-authority-data or its server", c.Name, err), reason: "CertificateNotRequested"}
+	}
+	return fmt.Errorf("%s: %w", c.Name, err)
+}
+
+// await waits until a request is answered, and tells what it waits for.
+func (k *Keeper) await(ctx context.Context, request *sent, want *x509.CertificateRequest) ([]byte, error) {
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	tell := time.NewTimer(quiet)
+	defer tell.Stop()
+	answers := make(chan answer, 1)
+	watching, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	defer func() { cancel(); <-done }()
+	go func() { defer close(done); request.follow(watching, answers) }()
+	last, told := answer{since: time.Now()}, false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case a := <-answers:
+			if a.done() {
+				return a.issued, a.err
+			}
+			if a.since.IsZero() {
+				a.since = last.since
+			}
+			last = a
+		case <-tell.C:
+			told = true
+		case <-again.C:
+		case <-k.bell:
+		}
+		if now, _ := k.deps.Want(); !equal(now, want) || !k.isDue(want) {
+			return nil, errChanged
+		}
+		if told {
+			k.say(waiting(request.name, k.cfg.Signer, last))
+		}
+	}
+}
+
+// waiting says what a request waits for, and what to do.
+func waiting(name, signer string, a answer) string {
+	since := a.since.UTC().Format(time.RFC3339)
+	switch a.state {
+	case approved:
+		return fmt.Sprintf("waits for the answer to certificate signing request %s, which is approved, since %s; its signer %s (kube-controller-manager) has to run and to have the authority's key", name, since, signer)
+	case "":
+	default:
+		return fmt.Sprintf("waits for certificate signing request %s, since %s, and cannot look at it: %s", name, since, a.state)
+	}
+	return fmt.Sprintf("waits for the approval of CSR %s, since %s; kubectl certificate approve %s", name, since, name)
+}
+
+// approved is the state of a request that waits for its signer only.
+const approved = "approved"
+
+// answer is what is known of a request.
+type answer struct {
+	issued []byte
+	err    error
+	// state is why not yet: empty, approved, or what went wrong with looking.
+	state string
+	// since is when the request was made; zero when that is not known.
+	since time.Time
+}
+
+func (a answer) done() bool { return a.issued != nil || a.err != nil }
+
+// judge says what became of a request.
+func judge(r *certificatesv1.CertificateSigningRequest, uid types.UID) answer {
+	if r.UID != uid {
+		return answer{err: fmt.Errorf("certificate signing request %s was deleted and made anew by somebody", r.Name)}
+	}
+	out := answer{since: r.CreationTimestamp.Time}
+	for _, c := range r.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.CertificateDenied:
+			return answer{err: &problem{
+				error:  fmt.Errorf("certificate signing request %s was denied (%s: %s): correct what denies the requests of this node; another is made within minutes, or approve the next by hand", r.Name, c.Reason, c.Message),
+				reason: "CertificateRequestDenied", spent: true, patient: true,
+			}}
+		case certificatesv1.CertificateFailed:
+			return answer{err: &problem{
+				error:  fmt.Errorf("certificate signing request %s failed (%s: %s): look at what signs requests of signer %s; another is made within minutes", r.Name, c.Reason, c.Message, r.Spec.SignerName),
+				reason: "CertificateRequestFailed", spent: true, patient: true,
+			}}
+		case certificatesv1.CertificateApproved:
+			out.state = approved
+		}
+	}
+	if out.state == approved && len(r.Status.Certificate) > 0 {
+		return answer{issued: r.Status.Certificate}
+	}
+	return out
+}
+
+// follow sends what is known of a request, and ends after the answer.
+func (s *sent) follow(ctx context.Context, to chan<- answer) {
+	retry := newRetry()
+	for ctx.Err() == nil {
+		a, opened := s.watch(ctx, to)
+		if a.done() {
+			send(ctx, to, a)
+			return
+		}
+		if a.state != "" && a.state != approved {
+			send(ctx, to, a)
+		}
+		if opened {
+			retry.Reset()
+		}
+		if retry.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+func send(ctx context.Context, to chan<- answer, a answer) {
+	select {
+	case to <- a:
+	case <-ctx.Done():
+	}
+}
+
+// watch reads a request and watches it, until it is answered or the watch ends.
+func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened bool) {
+	api := s.client.CertificatesV1().CertificateSigningRequests()
+	callCtx, cancel := context.WithTimeout(ctx, callWithin)
+	now, err := api.Get(callCtx, s.name, metav1.GetOptions{})
+	cancel()
+	switch {
+	case apierrors.IsNotFound(err):
+		return answer{err: fmt.Errorf("certificate signing request %s was deleted", s.name)}, false
+	case err != nil:
+		return answer{state: err.Error()}, false
+	}
+	a := judge(now, s.uid)
+	if a.done() {
+		return a, true
+	}
+	send(ctx, to, a)
+	seconds := int64(watchFor.Seconds())
+	events, err := api.Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", s.name).String(), ResourceVersion: now.ResourceVersion, TimeoutSeconds: &seconds,
+	})
+	if err != nil {
+		return answer{state: err.Error()}, false
+	}
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return answer{}, true
+		case event, open := <-events.ResultChan():
+			r, ours := event.Object.(*certificatesv1.CertificateSigningRequest)
+			if !open || !ours || event.Type == "DELETED" {
+				return answer{}, true // the next look says why
+			}
+			a := judge(r, s.uid)
+			if a.done() {
+				return a, true
+			}
+			send(ctx, to, a)
+		}
+	}
+}
