@@ -9,7 +9,8 @@ import (
 )
 
 func TestOnlyWhoAskedForTheNewestHearsThatItIsNotExpired(t *testing.T) {
-	expired, gone, other := apierrors.NewResourceExpired("too old"), apierrors.NewGone("gone"), errors.New("no route to host")
+	expired, other := apierrors.NewResourceExpired("too old"), errors.New("no route to host")
+	gone := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonGone, Code: 410}}
 	for _, err := range []error{expired, gone} {
 		got := Refused(metav1.ListOptions{}, err)
 		if got == nil || apierrors.IsResourceExpired(got) || apierrors.IsGone(got) {
