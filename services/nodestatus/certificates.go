@@ -19,6 +19,12 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 )
 
+// part is one that runs as long as the process, with its name.
+type part struct {
+	name string
+	run  func(context.Context) error
+}
+
 // clientTTL is the series that alerts on the node's client certificate look at.
 func clientTTL(credential *kubeclient.Follower) prometheus.Collector {
 	end := func() time.Time {
@@ -71,7 +77,7 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	var ended func()
 	if cfg.RotateCertificates || deps.Bootstrap != nil {
 		keeper := s.clientKeeper(cfg, deps, metrics)
-		s.certificates, ended = append(s.certificates, keeper.Run), keeper.Changed
+		s.certificates, ended = append(s.certificates, part{"client CSR", keeper.Run}), keeper.Changed
 	}
 	s.certificates = append(s.certificates, s.tell(deps, identity.Certificate{
 		Name: "client certificate", Text: "the client certificate of the kubeconfig", Valid: deps.Credential.Valid, Ended: ended,
@@ -83,7 +89,7 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	store := nodecert.NewReader(nodecert.Store{Dir: cfg.CertDir, Prefix: nodecert.Serving})
 	keeper := s.servingKeeper(cfg, deps, facts, metrics, store)
 	s.addresses.Changed = keeper.Changed
-	s.certificates = append(s.certificates, keeper.Run, s.tell(deps, identity.Certificate{
+	s.certificates = append(s.certificates, part{"serving CSR", keeper.Run}, s.tell(deps, identity.Certificate{
 		Name: "serving certificate", Text: "the serving certificate of the node's API", Valid: validOf(store), Ended: keeper.Changed,
 		Refused: "kubectl logs, exec and whoever else verifies it is refused", Renewed: "its renewal has failed so far: see the dependency \"serving CSR\" in polylet status",
 	}))
@@ -101,8 +107,8 @@ func clientRenewal(cfg Config, deps Deps) string {
 	return "renew the certificate, or join the node to the cluster again; set rotateCertificates: true to have it renewed"
 }
 
-func (s *Service) tell(deps Deps, c identity.Certificate) func(context.Context) error {
-	return func(ctx context.Context) error { return identity.Watch(ctx, c, deps.Health, s.events.Send) }
+func (s *Service) tell(deps Deps, c identity.Certificate) part {
+	return part{c.Name, func(ctx context.Context) error { return identity.Watch(ctx, c, deps.Health, s.events.Send) }}
 }
 
 func validOf(store *nodecert.Reader) func() (begin, end time.Time) {

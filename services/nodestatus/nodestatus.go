@@ -78,7 +78,7 @@ type Service struct {
 	keeper    *status.Keeper
 	lease     *lease.Keeper
 	// certificates are the parts that keep the node's and tell of them.
-	certificates []func(context.Context) error
+	certificates []part
 	events       *event.Sender
 	server       *server.Server
 }
@@ -182,7 +182,7 @@ func (s *Service) Run(ctx context.Context) error {
 		group.Go("lease", s.lease.Run)
 	}
 	for _, part := range s.certificates {
-		group.Go("certificates", part)
+		group.Go(part.name, part.run)
 	}
 	return group.Wait()
 }

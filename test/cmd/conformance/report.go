@@ -39,7 +39,7 @@ func (r record) write(dir string) (string, error) {
 	text := r.markdown()
 	if info, err := f.Stat(); err == nil && info.Size() == 0 {
 		text = "# Conformance, " + day + "\n\nWritten by `make conformance`, one part per run: the upstream suite " +
-			programs.E2ETest().Version + " on a one-node cluster.\n" + text
+			programs.E2ETest().Version + " on one node, unless a part says another number.\n" + text
 	}
 	_, err = f.WriteString(text)
 	if err := errors.Join(err, f.Close()); err != nil {
@@ -55,6 +55,9 @@ func (r record) markdown() string {
 		b.WriteString("Interrupted: this is not the whole focus.\n\n")
 	}
 	fmt.Fprintf(&b, "- Agent: %s\n- Focus: `%s`, %d at once, %s\n", r.agent, r.options.focus, r.options.procs, r.took.Round(time.Second))
+	if r.options.nodes > 1 {
+		fmt.Fprintf(&b, "- Nodes: %d\n", r.options.nodes)
+	}
 	if r.options.services {
 		b.WriteString("- With kube-proxy and CoreDNS\n")
 	}

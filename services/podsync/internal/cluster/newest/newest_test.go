@@ -2,6 +2,7 @@ package newest
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,7 +11,7 @@ import (
 
 func TestOnlyWhoAskedForTheNewestHearsThatItIsNotExpired(t *testing.T) {
 	expired, other := apierrors.NewResourceExpired("too old"), errors.New("no route to host")
-	gone := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonGone, Code: 410}}
+	gone := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonGone, Message: "gone"}}
 	for _, err := range []error{expired, gone} {
 		got := Refused(metav1.ListOptions{}, err)
 		if got == nil || apierrors.IsResourceExpired(got) || apierrors.IsGone(got) {

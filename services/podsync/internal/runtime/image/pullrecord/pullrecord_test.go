@@ -324,6 +324,68 @@ func TestADirectoryInTheIntentsPlaceStopsNoPull(t *testing.T) {
 	}
 }
 
+// Whoever makes pods names one image as often as they like, and makes secrets for it.
+func TestARecordIsBoundedHoweverManyNamesAndSecretsAnImageHas(t *testing.T) {
+	l := New(Config{RootDir: t.TempDir()})
+	many := secret("0", "h0")
+	for i := range mostPulledWith + 50 {
+		many.KubernetesSecrets = append(many.KubernetesSecrets, secret(fmt.Sprintf("5%05d", i), fmt.Sprint("o", i)).KubernetesSecrets...)
+	}
+	rec := &kubeletv1beta1.ImagePulledRecord{TypeMeta: typeMeta(kindPulled), ImageRef: ref, CredentialMapping: map[string]Grant{Repository(image): many}}
+	for i := range mostNames + 50 {
+		rec.CredentialMapping[fmt.Sprintf("reg.io/n%04d", i)] = secret("1", "h")
+	}
+	if err := l.write(l.pulled, ref, rec); err != nil {
+		t.Fatal(err)
+	}
+	must := func(name string, has Grant) bool {
+		return l.MustPull(logr.Discard(), name, ref, func() Grant { return has })
+	}
+	// The newest comes first in the order in which they are left out.
+	for name, by := range map[string]Grant{"a.io/new:1": secret("1", "h"), image: secret("1", "new")} {
+		if err := errors.Join(l.Begin(name), l.Pulled(name, ref, by)); err != nil {
+			t.Fatal(err)
+		}
+		if must(name, by) {
+			t.Errorf("%s is not in the record right after its pull", name)
+		}
+	}
+	got, err := l.read(ref)
+	if err != nil || len(got.CredentialMapping) != mostNames {
+		t.Errorf("%d names, %v", len(got.CredentialMapping), err)
+	}
+	if n := len(got.CredentialMapping[Repository(image)].KubernetesSecrets); n > mostPulledWith {
+		t.Errorf("%d secrets", n)
+	}
+	if !must("reg.io/n0000:1", secret("1", "h")) {
+		t.Error("a name that is in no record grants access")
+	}
+	if refs, err := l.Refs(); err != nil || !slices.Equal(refs, []string{ref}) {
+		t.Errorf("references %v, %v", refs, err)
+	}
+}
+
+// What the system says when it cannot read says nothing of the record.
+func TestARecordThatCannotBeReadIsToldFromADamagedOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	if err := os.WriteFile(path, []byte("no JSON"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, damaged := decode[kubeletv1beta1.ImagePulledRecord](path, kindPulled)
+	_, odd := decode[kubeletv1beta1.ImagePulledRecord](filepath.Dir(path), kindPulled)
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no JSON": {damaged, false}, "a directory": {odd, false}, "none": {nil, false},
+		"the disk": {&os.PathError{Op: "read", Path: path, Err: unix.EIO}, true}, "no descriptors": {fmt.Errorf("read: %w", unix.EMFILE), true},
+	} {
+		if got := unread(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestARecordThatIsSlowToWriteKeepsNoOtherPullWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Config{RootDir: t.TempDir()})
@@ -400,67 +462,5 @@ func TestEveryCredentialOfPullsAtOnceIsRemembered(t *testing.T) {
 	}
 	if intents, _ := l.Count(); intents != 0 {
 		t.Errorf("%d intents are left", intents)
-	}
-}
-
-// Whoever makes pods names one image as often as they like, and makes secrets for it.
-func TestARecordIsBoundedHoweverManyNamesAndSecretsAnImageHas(t *testing.T) {
-	l := New(Config{RootDir: t.TempDir()})
-	many := secret("0", "h0")
-	for i := range mostPulledWith + 50 {
-		many.KubernetesSecrets = append(many.KubernetesSecrets, secret(fmt.Sprintf("5%05d", i), fmt.Sprint("o", i)).KubernetesSecrets...)
-	}
-	rec := &kubeletv1beta1.ImagePulledRecord{TypeMeta: typeMeta(kindPulled), ImageRef: ref, CredentialMapping: map[string]Grant{Repository(image): many}}
-	for i := range mostNames + 50 {
-		rec.CredentialMapping[fmt.Sprintf("reg.io/n%04d", i)] = secret("1", "h")
-	}
-	if err := l.write(l.pulled, ref, rec); err != nil {
-		t.Fatal(err)
-	}
-	must := func(name string, has Grant) bool {
-		return l.MustPull(logr.Discard(), name, ref, func() Grant { return has })
-	}
-	// The newest comes first in the order in which they are left out.
-	for name, by := range map[string]Grant{"a.io/new:1": secret("1", "h"), image: secret("1", "new")} {
-		if err := errors.Join(l.Begin(name), l.Pulled(name, ref, by)); err != nil {
-			t.Fatal(err)
-		}
-		if must(name, by) {
-			t.Errorf("%s is not in the record right after its pull", name)
-		}
-	}
-	got, err := l.read(ref)
-	if err != nil || len(got.CredentialMapping) != mostNames {
-		t.Errorf("%d names, %v", len(got.CredentialMapping), err)
-	}
-	if n := len(got.CredentialMapping[Repository(image)].KubernetesSecrets); n > mostPulledWith {
-		t.Errorf("%d secrets", n)
-	}
-	if !must("reg.io/n0000:1", secret("1", "h")) {
-		t.Error("a name that is in no record grants access")
-	}
-	if refs, err := l.Refs(); err != nil || !slices.Equal(refs, []string{ref}) {
-		t.Errorf("references %v, %v", refs, err)
-	}
-}
-
-// What the system says when it cannot read says nothing of the record.
-func TestARecordThatCannotBeReadIsToldFromADamagedOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "record")
-	if err := os.WriteFile(path, []byte("no JSON"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, damaged := decode[kubeletv1beta1.ImagePulledRecord](path, kindPulled)
-	_, odd := decode[kubeletv1beta1.ImagePulledRecord](filepath.Dir(path), kindPulled)
-	for name, c := range map[string]struct {
-		err  error
-		want bool
-	}{
-		"no JSON": {damaged, false}, "a directory": {odd, false}, "none": {nil, false},
-		"the disk": {&os.PathError{Op: "read", Path: path, Err: unix.EIO}, true}, "no descriptors": {fmt.Errorf("read: %w", unix.EMFILE), true},
-	} {
-		if got := unread(c.err); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
 	}
 }
