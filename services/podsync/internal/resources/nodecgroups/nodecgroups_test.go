@@ -130,6 +130,7 @@ func TestCgroupsStandOnceTheRuntimeIsReadyAndFollowWhatTheNodeHas(t *testing.T) 
 		c := b.cgroups(Config{Root: "/", EnforcePods: true, ReservedMilliCPU: 1000}, prometheus.NewRegistry())
 		run(t, c, func() {
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			if len(b.made) != 0 {
 				t.Error("made before the runtime was ready")
 			}
@@ -143,14 +144,17 @@ func TestCgroupsStandOnceTheRuntimeIsReadyAndFollowWhatTheNodeHas(t *testing.T) 
 			}
 			b.change(func() { b.up = true })
 			c.Check()
+			synctest.Wait()
 			if parent, err := c.ParentOf(t.Context(), nil); parent != "parent" || err != nil {
 				t.Errorf("afterwards %q, %v", parent, err)
 			}
 			c.Check() // nothing has changed
 			time.Sleep(time.Second)
+			synctest.Wait()
 			b.change(func() { b.capacity = v1.ResourceList{v1.ResourceCPU: resource.MustParse("8")} })
 			c.Check()
 			time.Sleep(time.Second)
+			synctest.Wait()
 			var got []int64
 			for _, l := range b.limits {
 				got = append(got, l.MilliCPU)
@@ -180,6 +184,7 @@ func TestLimitsThatCannotBeSetAreTriedAgainAndSaidOnce(t *testing.T) {
 				cgroups := b.cgroups(Config{Root: "/", EnforcePods: true}, prometheus.NewRegistry())
 				run(t, cgroups, func() {
 					time.Sleep(time.Minute)
+					synctest.Wait()
 					short, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					if err := cgroups.Stand(short); (err == nil) != c.stand {
@@ -190,6 +195,7 @@ func TestLimitsThatCannotBeSetAreTriedAgainAndSaidOnce(t *testing.T) {
 					}
 					b.change(func() { b.setup = nil })
 					time.Sleep(time.Minute) // tried again by itself
+					synctest.Wait()
 					if err := cgroups.Stand(t.Context()); err != nil || b.said["cgroups"] != "ready" {
 						t.Errorf("in the end %v, health %q", err, b.said["cgroups"])
 					}

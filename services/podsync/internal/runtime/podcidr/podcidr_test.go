@@ -58,6 +58,7 @@ func TestTheRuntimeIsToldEachNetworkOnceAndARefusalIsLoggedOnce(t *testing.T) {
 			set(cidr, up)
 			teller.Check()
 			time.Sleep(time.Minute)
+			synctest.Wait()
 		}
 		step("10.1.0.0/24", false)
 		if rt.asked != 0 {
@@ -71,6 +72,7 @@ func TestTheRuntimeIsToldEachNetworkOnceAndARefusalIsLoggedOnce(t *testing.T) {
 		mu.Unlock()
 		rt.refuse(nil)
 		time.Sleep(time.Minute) // tried again by itself
+		synctest.Wait()
 		step("10.1.0.0/24", true)
 		step("", true)
 		step("10.2.0.0/24", true)
