@@ -21,7 +21,7 @@ import (
 )
 
 // pair makes a self-signed certificate that ends at a time.
-func pair(t *testing.T, name string, end time.Time) *Pair {
+func pair(t testing.TB, name string, end time.Time) *Pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -293,4 +293,25 @@ func TestAReaderSeesEachChange(t *testing.T) {
 	if _, err := r.Read(); !errors.Is(err, ErrDamaged) {
 		t.Errorf("damaged: %v", err)
 	}
+}
+
+func FuzzAFileIsACertificateWithItsKeyOrDamaged(f *testing.F) {
+	p := pair(f, "x", time.Unix(1<<31, 0))
+	f.Add(p.PEM())
+	f.Add(p.PEM()[:300])
+	f.Add(append([]byte("before\n"), p.PEM()...))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := Parse(data, data)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		again, err := Parse(got.PEM(), got.PEM())
+		if err != nil || !again.Leaf.Equal(got.Leaf) {
+			t.Errorf("what is kept of it is another: %v", err)
+		}
+	})
 }
