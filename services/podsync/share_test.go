@@ -46,6 +46,7 @@ func TestThatMountsCannotBeSharedIsSaidAndStopsNothing(t *testing.T) {
 		h := &healths{said: map[string]string{}}
 		s := startWith(t, fakecri.New(fakecri.Config{Images: []string{"registry.local/hello:1"}}), nil, h, refused)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if asked != s.cfg.RootDir || s.phase() != v1.PodRunning {
 			t.Errorf("asked for %q, the pod is %s", asked, s.phase())
 		}
