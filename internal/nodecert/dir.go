@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/polylet/polylet/internal/fsatomic"
 )
@@ -51,12 +52,25 @@ func Prepare(dir string, uid int) error {
 
 // oursName says whether a file is one of those that a kubelet or this node keeps there.
 func oursName(name string) bool {
-	name = strings.TrimPrefix(name, ".")
+	if hidden, ok := strings.CutPrefix(name, "."); ok { // of a write that was cut short
+		name, _, _ = strings.Cut(hidden, ".tmp-")
+	}
+	if fsatomic.IsAside(name) || name == "kubelet.crt" || name == "kubelet.key" {
+		return true
+	}
 	for _, prefix := range []string{Client, Serving} {
-		if rest, ours := strings.CutPrefix(name, prefix); ours && (rest == "" || rest[0] == '-' || rest[0] == '.') {
+		rest, ours := strings.CutPrefix(name, prefix)
+		if !ours {
+			continue
+		}
+		switch rest {
+		case "-current.pem", "-updated.pem", ".key.tmp", ".crt", ".key":
+			return true
+		}
+		date, is := strings.CutSuffix(strings.TrimPrefix(rest, "-"), ".pem")
+		if _, err := time.Parse(dated, date); is && err == nil {
 			return true
 		}
 	}
-	return name == "kubelet.crt" || name == "kubelet.key" || fsatomic.IsAside(name) ||
-		strings.HasPrefix(name, "kubelet.crt.tmp-") || strings.HasPrefix(name, "kubelet.key.tmp-")
+	return false
 }

@@ -14,13 +14,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/polylet/polylet/internal/fsatomic"
@@ -37,9 +35,6 @@ const dated = "2006-01-02-15-04-05"
 
 // kept is how many dated files stay: the one of now, and some to go back to.
 const kept = 5
-
-// longest bounds a file that is read, in bytes.
-const longest = 1 << 20
 
 // ErrDamaged is what Read returns of files that hold no certificate with its key.
 var ErrDamaged = errors.New("it does not hold a certificate with its key")
@@ -116,26 +111,6 @@ func readPair(path string) (*Pair, error) {
 	return Parse(data, data)
 }
 
-// ReadFile reads a file that others may have put there: one that is no regular file is
-// not waited for, and one that is too large is not held.
-func ReadFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%w: %s is no regular file", ErrDamaged, path)
-	case info.Size() > longest:
-		return nil, fmt.Errorf("%w: %s is larger than %d bytes", ErrDamaged, path, longest)
-	}
-	return io.ReadAll(io.LimitReader(f, longest))
-}
-
 // Write makes a pair the one of now: a new file with a date in its name, then the link.
 // Whoever reads finds the old or the new one.
 func (s Store) Write(p *Pair, now time.Time) error {
@@ -209,12 +184,12 @@ func (s Store) files() []string {
 }
 
 // Mend puts the dated file that is good and ends last in the place of a damaged one,
-// which is set aside under the name that is returned. With none the link goes too: it
-// would be found damaged for ever.
+// which is set aside under the name that is returned, unless the link leads elsewhere:
+// what lies there is somebody else's. With none the link goes too: it would be found
+// damaged for ever.
 func (s Store) Mend(good func(*x509.Certificate) bool) (aside string, now *Pair, err error) {
 	current := s.CurrentPath()
-	damaged, err := filepath.EvalSymlinks(current)
-	if err == nil {
+	if damaged, ours := s.target(); ours {
 		if aside, err = fsatomic.SetAside(damaged); err != nil {
 			return "", nil, fmt.Errorf("set %s aside: %w", damaged, err)
 		}
@@ -232,4 +207,15 @@ func (s Store) Mend(good func(*x509.Certificate) bool) (aside string, now *Pair,
 		return aside, nil, err
 	}
 	return aside, nil, nil
+}
+
+// target is the file that the link of now leads to, and whether it lies in the store's
+// own directory.
+func (s Store) target() (file string, ours bool) {
+	file, err := filepath.EvalSymlinks(s.CurrentPath())
+	if err != nil {
+		return "", false
+	}
+	dir, err := filepath.EvalSymlinks(s.Dir)
+	return file, err == nil && filepath.Dir(file) == dir
 }

@@ -253,12 +253,15 @@ func TestOnlyADirectoryOfAKubeletsOwnIsGivenAway(t *testing.T) {
 	if err := Prepare(others, user); err != nil || owner(others) != user {
 		t.Errorf("a kubelet's directory: %v, owner %d", err, owner(others))
 	}
-	cluster := t.TempDir()
-	if err := os.WriteFile(cluster+"/ca.key", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := Prepare(cluster, user); err == nil || !strings.Contains(err.Error(), "ca.key") || owner(cluster) != 0 {
-		t.Errorf("the cluster's own keys: %v, owner %d", err, owner(cluster))
+	var cluster string
+	for _, name := range []string{"ca.key", "kubelet-client-ca.crt", "kubelet-server-2026.pem", ".kubelet-client-ca.crt.tmp-1"} {
+		cluster = t.TempDir()
+		if err := os.WriteFile(cluster+"/"+name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Prepare(cluster, user); err == nil || !strings.Contains(err.Error(), name) || owner(cluster) != 0 {
+			t.Errorf("a directory with %s: %v, owner %d", name, err, owner(cluster))
+		}
 	}
 	link := t.TempDir() + "/link"
 	if err := os.Symlink(cluster, link); err != nil {
