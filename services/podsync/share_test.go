@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,6 +52,27 @@ func TestThatMountsCannotBeSharedIsSaidAndStopsNothing(t *testing.T) {
 			t.Errorf("asked for %q, the pod is %s", asked, s.phase())
 		}
 		if said := h.get("mount propagation"); !strings.Contains(said, "operation not permitted") || !strings.Contains(said, "mount --make-rshared") {
+			t.Errorf("health says %q", said)
+		}
+	})
+}
+
+func TestMountsThatTheRootDirectoryCoversAreSaidAndStopNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		covers := mount.NewFake()
+		covers.Fail = func(call, _ string) error {
+			if call == "share" {
+				return fmt.Errorf("what was mounted on /volume is %w: device busy", mount.ErrCovered)
+			}
+			return nil
+		}
+		h := &healths{said: map[string]string{}}
+		s := startWith(t, fakecri.New(fakecri.Config{Images: []string{"registry.local/hello:1"}}), nil, h, covers)
+		time.Sleep(time.Minute)
+		if s.phase() != v1.PodRunning {
+			t.Errorf("the pod is %s", s.phase())
+		}
+		if said := h.get("mount propagation"); !strings.Contains(said, "/volume") || !strings.Contains(said, "booted") || strings.Contains(said, "no shared mount") {
 			t.Errorf("health says %q", said)
 		}
 	})

@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -96,56 +94,6 @@ func (k *Kernel) Unmount(target string) error {
 		return nil // EINVAL: not a mount point
 	}
 	return fmt.Errorf("unmount %s: %w", target, err)
-}
-
-// Share makes the mount that dir is on a shared one. Where dir is no mount point, it is
-// bound onto itself first, with what is mounted below it: what is not dir's stays as it
-// is. A crash in between leaves a mount point, which the next call shares.
-// Source: https://kubernetes.io/docs/concepts/storage/volumes/#mount-propagation
-func (k *Kernel) Share(dir string) (changed bool, err error) {
-	dir, err = filepath.EvalSymlinks(dir)
-	if err != nil {
-		return false, err
-	}
-	on, err := mountOf(dir)
-	if err != nil {
-		return false, err
-	}
-	if isShared(on) {
-		return false, nil
-	}
-	if on.Mountpoint != dir {
-		if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return false, fmt.Errorf("bind %s onto itself: %w", dir, err)
-		}
-	}
-	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return true, fmt.Errorf("make the mount on %s a shared one: %w", dir, err)
-	}
-	return true, nil
-}
-
-// mountOf finds the mount that a path without symlinks is on.
-func mountOf(path string) (*mountinfo.Info, error) {
-	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
-	if err != nil {
-		return nil, fmt.Errorf("find the mount that %s is on: %w", path, err)
-	}
-	var on *mountinfo.Info
-	for _, m := range mounts { // of those on one place the last is on top
-		if on == nil || len(m.Mountpoint) >= len(on.Mountpoint) {
-			on = m
-		}
-	}
-	if on == nil {
-		return nil, fmt.Errorf("find the mount that %s is on: none is shown", path)
-	}
-	return on, nil
-}
-
-// isShared says whether a mount passes on what is mounted below it.
-func isShared(m *mountinfo.Info) bool {
-	return slices.ContainsFunc(strings.Fields(m.Optional), func(o string) bool { return strings.HasPrefix(o, "shared:") })
 }
 
 // Mounted asks the kernel about the path itself, without following a symlink.

@@ -103,3 +103,55 @@ func TestADirectoryThatIsNotThereIsNotShared(t *testing.T) {
 		t.Errorf("changed %v, %v", changed, err)
 	}
 }
+
+// What was mounted before must not stay below the directory's own mount as well: nobody
+// reaches it there, its memory is not given back, and the kernel removes no directory
+// that something is mounted on in the caller's namespace.
+func TestWhatWasMountedBeforeItWasSharedCanBeTakenDown(t *testing.T) {
+	root := t.TempDir()
+	privately(t, func() {
+		k := New()
+		dir := filepath.Join(root, "kubelet")
+		volume, inner := filepath.Join(dir, "pods", "a volume"), filepath.Join(dir, "pods", "a volume", "inner")
+		if err := os.MkdirAll(volume, 0o755); err != nil {
+			t.Error(err)
+		}
+		for range 2 { // one on the other
+			if err := k.Tmpfs(volume, 1<<20); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		// A driver's own mounts may be shared: their copies must not end with them.
+		if err := unix.Mount("", volume, "", unix.MS_SHARED, ""); err != nil {
+			t.Error(err)
+		}
+		if err := os.Mkdir(inner, 0o755); err != nil {
+			t.Error(err)
+		}
+		if err := k.Tmpfs(inner, 1<<20); err != nil {
+			t.Error(err)
+			return
+		}
+		if err := os.WriteFile(filepath.Join(inner, "file"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		if changed, err := k.Share(dir); err != nil || !changed {
+			t.Errorf("changed %v, %v", changed, err)
+		}
+		if _, err := os.Stat(filepath.Join(inner, "file")); err != nil {
+			t.Errorf("what was mounted there is hidden: %v", err)
+		}
+		if all := mountsBelow(t, dir); len(all) != 4 {
+			t.Errorf("%d mounts, want the directory and three below it: %v", len(all), all)
+		}
+		for _, target := range []string{inner, volume, volume} {
+			if err := k.Unmount(target); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := os.Remove(volume); err != nil {
+			t.Errorf("the volume's directory cannot be removed: %v", err)
+		}
+	})
+}

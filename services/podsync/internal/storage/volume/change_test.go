@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
@@ -247,5 +249,29 @@ func TestNothingStandsOfWhatNeverWasSetUp(t *testing.T) {
 	pod := podWith(configMapVolume("v", "cm"))
 	if got := standing(t, f.set.Setup(t.Context(), pod)); len(got) != 0 {
 		t.Errorf("standing: %v", got)
+	}
+}
+
+// A hostPath is the host's: podsync has set up nothing of it that could stand, and the
+// runtime makes an empty directory where there is none, on whatever disk that is.
+func TestAHostPathThatIsNotAsTheSpecSaysDoesNotStandAfterARestart(t *testing.T) {
+	f := newFixture(t)
+	disk := t.TempDir() + "/disk"
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pod := podWith(v1.Volume{Name: "h", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: disk, Type: ptr.To(v1.HostPathDirectory)}}})
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(disk); err != nil {
+		t.Fatal(err)
+	}
+	f.set = f.restarted()
+	if got := standing(t, f.set.Setup(t.Context(), pod)); len(got) != 0 {
+		t.Errorf("standing: %v", got)
+	}
+	if path, ok := f.set.HostPath(pod.UID, "h"); ok {
+		t.Errorf("it is said to be at %s", path)
 	}
 }

@@ -137,7 +137,10 @@ func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func(
 	}
 	switch {
 	case v.HostPath != nil:
-		return v.HostPath.Path, time.Time{}, checkHostPath(v.HostPath)
+		if err := checkHostPath(v.HostPath); err != nil {
+			return "", time.Time{}, err // nothing of it was set up that could stand
+		}
+		return v.HostPath.Path, time.Time{}, nil
 	case v.EmptyDir != nil:
 		path, err := s.emptyDir(pod, v)
 		return path, time.Time{}, err
