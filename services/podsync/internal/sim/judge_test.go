@@ -32,6 +32,8 @@ type judge struct {
 	networks map[string]map[string]bool
 	// hooking are the containers that run and whose postStart hook is not over, by id.
 	hooking map[string]bool
+	// away: podsync has died and does not run again yet.
+	away bool
 	// asks are podsync's calls for an end, by pod UID, in order.
 	asks map[string][]ask
 	// failures are when podsync was told that a liveness or startup probe of a container

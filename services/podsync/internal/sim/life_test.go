@@ -238,6 +238,7 @@ func (w *world) keepAlive() {
 	for n := 0; !w.closing.Load(); n++ {
 		l := &life{w: w}
 		w.tell("START", "life", n)
+		w.judge.backAgain()
 		err := w.live(l, n)
 		if w.closing.Load() {
 			return

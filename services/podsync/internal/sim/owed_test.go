@@ -53,11 +53,22 @@ func (j *judge) told(results []*podsyncv1.ProbeResult) {
 	}
 }
 
-// damaged notes that what podsync keeps of probes is damaged.
+// damaged notes that what podsync keeps of probes is damaged. What it had kept when it
+// died is not known to the next one then.
 func (j *judge) damaged() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clear(j.failures)
+	if j.away {
+		j.unsureLocked()
+	}
+}
+
+// backAgain notes that podsync runs again.
+func (j *judge) backAgain() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.away = false
 }
 
 // interrupted notes that podsync has died: why it asks containers to stop, but for a
@@ -67,6 +78,13 @@ func (j *judge) interrupted() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clear(j.hooking)
+	j.away = true
+	j.unsureLocked()
+}
+
+// unsureLocked marks the pods of which a container was asked to stop for a reason that
+// podsync cannot know any more.
+func (j *judge) unsureLocked() {
 	for uid, asks := range j.asks {
 		for _, a := range asks {
 			at, failed := j.failures[a.id]
