@@ -97,12 +97,13 @@ replay: ## Simulation: 200 seeds twice, once beside a load, whose traces are com
 	$(call step,replay of the simulation)
 	@go test -count=1 -timeout=60m -v ./services/podsync/internal/sim -exact $(if $(filter-out file,$(origin SEED)),\
 		-run TestPodsyncKeepsItsPromisesWhateverFails -seed $(SEED) $(if $(STORY),-story),-run TestASeedGivesTheSameTraceBesideALoad)
+# The longest package first; the others, each on instances of its own, fit beside it.
 node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regexp picks some
 	$(call step,node tests)
 	@mkdir -p bin
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
-	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) ./test/...
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=2 -timeout=$(NODE_TIMEOUT) ./test/node ./test/...
 .PHONY: soak
 soak: soak-sim ## SEEDS new seeds of the simulation, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
