@@ -17,9 +17,9 @@ var house = []wings.Wing{
 	{Name: "parts", Folders: []string{
 		"harness/browser", "harness/cluster", "harness/containerd", "harness/fakeruntime", "harness/node", "harness/services", "harness/units", "harness/vm",
 	}},
-	{Name: "what is run", Folders: []string{"harness/images", "harness/install", "harness/programs", "harness/suite"}},
-	{Name: "where", Folders: []string{"harness/instance", "harness/space"}},
-	{Name: "ground", Folders: []string{"harness/process", "harness/registry", "harness/workspace"}},
+	{Name: "what is run", Folders: []string{"harness/images", "harness/programs", "harness/suite"}},
+	{Name: "where", Folders: []string{"harness/instance", "harness/realtest", "harness/space"}},
+	{Name: "ground", Folders: []string{"harness/install", "harness/process", "harness/registry", "harness/workspace"}},
 }
 
 func packages(t *testing.T, prefix string) []wings.Package {
