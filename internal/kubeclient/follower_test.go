@@ -2,16 +2,12 @@ package kubeclient
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,25 +26,13 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/nodecert"
+	"github.com/polylet/polylet/internal/testkit/selfsigned"
 )
 
 // made makes a self-signed client certificate.
 func made(t *testing.T, name string, end time.Time) *nodecert.Pair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-48 * time.Hour), NotAfter: end}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := nodecert.Parse(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw}))
+	p, err := nodecert.Parse(selfsigned.PEM(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-48 * time.Hour), NotAfter: end}))
 	if err != nil {
 		t.Fatal(err)
 	}
