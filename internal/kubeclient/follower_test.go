@@ -87,6 +87,18 @@ func serve(t *testing.T) *apiserver {
 	return a
 }
 
+// source is a kubeconfig for it that names a node's certificate, which is "first" now.
+func (a *apiserver) source(t *testing.T, end time.Time) Source {
+	t.Helper()
+	dir := t.TempDir()
+	s := Source{Kubeconfig: filepath.Join(dir, "kubelet.conf"), Store: nodecert.Store{Dir: dir, Prefix: nodecert.Client}}
+	a.write(t, s.Kubeconfig, api.AuthInfo{ClientCertificate: s.Store.CurrentPath(), ClientKey: s.Store.CurrentPath()})
+	if err := s.Store.Write(made(t, "first", end), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func (a *apiserver) open() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,15 +146,9 @@ func ask(t *testing.T, c *http.Client, url string) string {
 
 func TestANewCertificateIsShownFromTheNextRequestOnAndNoRequestFails(t *testing.T) {
 	a := serve(t)
-	dir := t.TempDir()
-	store := nodecert.Store{Dir: dir, Prefix: nodecert.Client}
-	path := filepath.Join(dir, "kubelet.conf")
-	a.write(t, path, api.AuthInfo{ClientCertificate: store.CurrentPath(), ClientKey: store.CurrentPath()})
 	end := time.Now().Add(time.Hour)
-	if err := store.Write(made(t, "first", end), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	f := Follow(Source{Kubeconfig: path, Store: store}, logr.Discard())
+	s := a.source(t, end)
+	f := Follow(s, logr.Discard())
 	c := client(t, f)
 	if got := ask(t, c, "https://whatever/x"); got != "first" {
 		t.Fatalf("asked as %q", got)
@@ -156,7 +162,7 @@ func TestANewCertificateIsShownFromTheNextRequestOnAndNoRequestFails(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Write(made(t, "second", end.Add(time.Hour)), time.Now().Add(time.Second)); err != nil {
+	if err := s.Store.Write(made(t, "second", end.Add(time.Hour)), time.Now().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if !f.Look() || f.Look() {
@@ -187,15 +193,9 @@ func TestANewCertificateIsShownFromTheNextRequestOnAndNoRequestFails(t *testing.
 
 func TestACertificateThatIsRefusedIsLookedUpAgainBeforeTheRequestFails(t *testing.T) {
 	a := serve(t)
-	dir := t.TempDir()
-	store := nodecert.Store{Dir: dir, Prefix: nodecert.Client}
-	path := filepath.Join(dir, "kubelet.conf")
-	a.write(t, path, api.AuthInfo{ClientCertificate: store.CurrentPath(), ClientKey: store.CurrentPath()})
-	if err := store.Write(made(t, "first", time.Now().Add(time.Hour)), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	c := client(t, Follow(Source{Kubeconfig: path, Store: store}, logr.Discard()))
-	if err := store.Write(made(t, "second", time.Now().Add(time.Hour)), time.Now().Add(time.Second)); err != nil {
+	s := a.source(t, time.Now().Add(time.Hour))
+	c := client(t, Follow(s, logr.Discard()))
+	if err := s.Store.Write(made(t, "second", time.Now().Add(time.Hour)), time.Now().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	a.refused = "first"
@@ -279,14 +279,8 @@ func TestRequestsWaitForACredentialAndGoOutWhenItComes(t *testing.T) {
 
 func TestAnApiserverThatRefusesAGoodCertificateIsNamedAfterAWhile(t *testing.T) {
 	a := serve(t)
-	dir := t.TempDir()
-	store := nodecert.Store{Dir: dir, Prefix: nodecert.Client}
-	path := filepath.Join(dir, "kubelet.conf")
-	a.write(t, path, api.AuthInfo{ClientCertificate: store.CurrentPath(), ClientKey: store.CurrentPath()})
-	if err := store.Write(made(t, "first", time.Now().Add(time.Hour)), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	f := Follow(Source{Kubeconfig: path, Store: store}, logr.Discard())
+	s := a.source(t, time.Now().Add(time.Hour))
+	f := Follow(s, logr.Discard())
 	c := client(t, f)
 	a.refused = "first"
 	_ = ask(t, c, "https://whatever/x")
@@ -296,7 +290,7 @@ func TestAnApiserverThatRefusesAGoodCertificateIsNamedAfterAWhile(t *testing.T) 
 	g, _ := f.now()
 	g.refused.Store(time.Now().Add(-2 * refusedFor).UnixNano()) // as if it had gone on
 	_ = ask(t, c, "https://whatever/x")
-	if text := g.refusal(); !f.Refused() || !strings.Contains(text, store.CurrentPath()) || !strings.Contains(text, "--client-ca-file") {
+	if text := g.refusal(); !f.Refused() || !strings.Contains(text, s.Store.CurrentPath()) || !strings.Contains(text, "--client-ca-file") {
 		t.Errorf("refused: %v, %q", f.Refused(), text)
 	}
 	a.refused = ""
