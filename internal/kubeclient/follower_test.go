@@ -2,16 +2,12 @@ package kubeclient
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,25 +26,13 @@ import (
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/nodecert"
+	"github.com/polylet/polylet/internal/testkit/selfsigned"
 )
 
 // made makes a self-signed client certificate.
 func made(t *testing.T, name string, end time.Time) *nodecert.Pair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-48 * time.Hour), NotAfter: end}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := nodecert.Parse(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw}))
+	p, err := nodecert.Parse(selfsigned.PEM(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-48 * time.Hour), NotAfter: end}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +87,18 @@ func serve(t *testing.T) *apiserver {
 	return a
 }
 
+// source is a kubeconfig for it that names a node's certificate, which is "first" now.
+func (a *apiserver) source(t *testing.T, end time.Time) Source {
+	t.Helper()
+	dir := t.TempDir()
+	s := Source{Kubeconfig: filepath.Join(dir, "kubelet.conf"), Store: nodecert.Store{Dir: dir, Prefix: nodecert.Client}}
+	a.write(t, s.Kubeconfig, api.AuthInfo{ClientCertificate: s.Store.CurrentPath(), ClientKey: s.Store.CurrentPath()})
+	if err := s.Store.Write(made(t, "first", end), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func (a *apiserver) open() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,15 +146,9 @@ func ask(t *testing.T, c *http.Client, url string) string {
 
 func TestANewCertificateIsShownFromTheNextRequestOnAndNoRequestFails(t *testing.T) {
 	a := serve(t)
-	dir := t.TempDir()
-	store := nodecert.Store{Dir: dir, Prefix: nodecert.Client}
-	path := filepath.Join(dir, "kubelet.conf")
-	a.write(t, path, api.AuthInfo{ClientCertificate: store.CurrentPath(), ClientKey: store.CurrentPath()})
 	end := time.Now().Add(time.Hour)
-	if err := store.Write(made(t, "first", end), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	f := Follow(Source{Kubeconfig: path, Store: store}, logr.Discard())
+	s := a.source(t, end)
+	f := Follow(s, logr.Discard())
 	c := client(t, f)
 	if got := ask(t, c, "https://whatever/x"); got != "first" {
 		t.Fatalf("asked as %q", got)
@@ -172,7 +162,7 @@ func TestANewCertificateIsShownFromTheNextRequestOnAndNoRequestFails(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Write(made(t, "second", end.Add(time.Hour)), time.Now().Add(time.Second)); err != nil {
+	if err := s.Store.Write(made(t, "second", end.Add(time.Hour)), time.Now().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if !f.Look() || f.Look() {
@@ -203,15 +193,9 @@ func TestANewCertificateIsShownFromTheNextRequestOnAndNoRequestFails(t *testing.
 
 func TestACertificateThatIsRefusedIsLookedUpAgainBeforeTheRequestFails(t *testing.T) {
 	a := serve(t)
-	dir := t.TempDir()
-	store := nodecert.Store{Dir: dir, Prefix: nodecert.Client}
-	path := filepath.Join(dir, "kubelet.conf")
-	a.write(t, path, api.AuthInfo{ClientCertificate: store.CurrentPath(), ClientKey: store.CurrentPath()})
-	if err := store.Write(made(t, "first", time.Now().Add(time.Hour)), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	c := client(t, Follow(Source{Kubeconfig: path, Store: store}, logr.Discard()))
-	if err := store.Write(made(t, "second", time.Now().Add(time.Hour)), time.Now().Add(time.Second)); err != nil {
+	s := a.source(t, time.Now().Add(time.Hour))
+	c := client(t, Follow(s, logr.Discard()))
+	if err := s.Store.Write(made(t, "second", time.Now().Add(time.Hour)), time.Now().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	a.refused = "first"
@@ -295,14 +279,8 @@ func TestRequestsWaitForACredentialAndGoOutWhenItComes(t *testing.T) {
 
 func TestAnApiserverThatRefusesAGoodCertificateIsNamedAfterAWhile(t *testing.T) {
 	a := serve(t)
-	dir := t.TempDir()
-	store := nodecert.Store{Dir: dir, Prefix: nodecert.Client}
-	path := filepath.Join(dir, "kubelet.conf")
-	a.write(t, path, api.AuthInfo{ClientCertificate: store.CurrentPath(), ClientKey: store.CurrentPath()})
-	if err := store.Write(made(t, "first", time.Now().Add(time.Hour)), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	f := Follow(Source{Kubeconfig: path, Store: store}, logr.Discard())
+	s := a.source(t, time.Now().Add(time.Hour))
+	f := Follow(s, logr.Discard())
 	c := client(t, f)
 	a.refused = "first"
 	_ = ask(t, c, "https://whatever/x")
@@ -312,7 +290,7 @@ func TestAnApiserverThatRefusesAGoodCertificateIsNamedAfterAWhile(t *testing.T) 
 	g, _ := f.now()
 	g.refused.Store(time.Now().Add(-2 * refusedFor).UnixNano()) // as if it had gone on
 	_ = ask(t, c, "https://whatever/x")
-	if text := g.refusal(); !f.Refused() || !strings.Contains(text, store.CurrentPath()) || !strings.Contains(text, "--client-ca-file") {
+	if text := g.refusal(); !f.Refused() || !strings.Contains(text, s.Store.CurrentPath()) || !strings.Contains(text, "--client-ca-file") {
 		t.Errorf("refused: %v, %q", f.Refused(), text)
 	}
 	a.refused = ""

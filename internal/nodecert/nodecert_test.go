@@ -2,11 +2,8 @@ package nodecert
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io/fs"
 	"math/big"
@@ -18,25 +15,16 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/certificate"
+
+	"github.com/polylet/polylet/internal/testkit/selfsigned"
 )
 
 // pair makes a self-signed certificate that ends at a time.
 func pair(t testing.TB, name string, end time.Time) *Pair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(end.Unix()), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-time.Hour), NotAfter: end}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := Parse(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw}))
+	p, err := Parse(selfsigned.PEM(t, &x509.Certificate{
+		SerialNumber: big.NewInt(end.Unix()), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-time.Hour), NotAfter: end,
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package podsync
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,11 +21,9 @@ import (
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
 	"github.com/polylet/polylet/services/podsync/internal/report/notice"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
-	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // startInCluster runs a podsync of a fake apiserver that has the node n1.
@@ -53,10 +50,8 @@ func startInClusterWith(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Se
 	if err := os.MkdirAll(filepath.Join(dir, "root"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	deps := Deps{
-		Epoch: 1, Runtime: conn, Images: conn, Client: api.Client(), Mounter: mount.NewFake(),
-		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
-	}
+	deps := faked(conn)
+	deps.Client = api.Client()
 	cfg := bare(dir)
 	change(&cfg, &deps)
 	s, err := New(cfg, deps)
@@ -64,14 +59,7 @@ func startInClusterWith(t testing.TB, rt *fakecri.Runtime, api *fakeapiserver.Se
 		t.Fatal(err)
 	}
 	before(s)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run ended with %v", err)
-		}
+	run(t, s, func() {
 		_ = conn.Close()
 		rt.Close()
 		api.Close()

@@ -15,9 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
-	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
-	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 func TestThatTheRuntimeDoesNotTakeThePodNetworkIsLoggedOnce(t *testing.T) {
@@ -39,10 +37,7 @@ func TestThatTheRuntimeDoesNotTakeThePodNetworkIsLoggedOnce(t *testing.T) {
 		dir := t.TempDir()
 		cfg := bare(dir)
 		cfg.Node.Standalone, cfg.Node.PodCIDR, cfg.StaticPods.Path = true, "10.1.0.0/24", filepath.Join(dir, "manifests")
-		s, err := New(cfg, Deps{
-			Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(),
-			Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
-		})
+		s, err := New(cfg, faked(conn))
 		if err != nil {
 			t.Fatal(err)
 		}

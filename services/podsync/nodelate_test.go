@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
@@ -17,34 +16,19 @@ import (
 func TestARestartTakesNoAddressOfAPodOnTheHostsNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := false
-		rt := fakecri.New(fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}}})
-		defer rt.Close()
-		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+		l, api, known := newClusterLives(t, fakecri.Script{Runs: []fakecri.Run{{For: -1}}}, func(q fakeapiserver.Request) fakeapiserver.Fault {
 			if slow && q.Resource == "nodes" {
 				return fakeapiserver.Fault{Delay: 200 * time.Millisecond}
 			}
 			return fakeapiserver.Fault{}
-		}})
-		defer api.Close()
-		if _, err := api.Admin().CoreV1().Nodes().Create(t.Context(), &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "n1"},
-			Status:     v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		l := &lives{T: t, dir: t.TempDir(), rt: rt}
+		})
 		with := func(c *Config, d *Deps) {
-			c.Node.ExternalCloud, c.StaticPods.Path = true, ""
-			d.HostIPs, d.Client = nil, api.Client()
+			known(c, d)
+			c.Node.ExternalCloud, d.HostIPs = true, nil
 		}
 		l.live(with, func(*Service) {
 			time.Sleep(time.Second)
-			if _, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"},
-				Spec:       v1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []v1.Container{{Name: "c", Image: "app:1", ImagePullPolicy: v1.PullIfNotPresent}}},
-			}, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			l.create(api, v1.PodSpec{HostNetwork: true}, v1.Container{})
 			time.Sleep(10 * time.Second)
 		})
 		if ip := api.Pod("default", "p").Status.PodIP; ip != "192.0.2.1" {

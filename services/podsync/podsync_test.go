@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/health"
@@ -96,13 +97,30 @@ func startWith(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h h
 	}
 	cfg := bare(dir)
 	cfg.Node.Standalone, cfg.StaticPods.Path = true, filepath.Join(dir, "manifests")
-	s, err := New(cfg, Deps{
-		Metrics: reg, Health: h, Epoch: 1, Runtime: conn, Images: conn, Mounter: mounter,
-		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
-	})
+	deps := faked(conn)
+	deps.Metrics, deps.Health, deps.Mounter = reg, h, mounter
+	s, err := New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
+	run(t, s, func() {
+		_ = conn.Close()
+		rt.Close()
+	})
+	return s
+}
+
+// faked is what a podsync is given on a fake runtime: nothing of the machine.
+func faked(conn *grpc.ClientConn) Deps {
+	return Deps{
+		Epoch: 1, Runtime: conn, Images: conn, Mounter: mount.NewFake(),
+		Notifier: quiet{}, LogNotifier: quiet{}, HostsGuard: smallfiles.Off{}, HostIPs: func() []string { return []string{"192.0.2.1"} },
+	}
+}
+
+// run runs a podsync until the test ends; then end takes away what it ran on.
+func run(t testing.TB, s *Service, end func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -111,10 +129,8 @@ func startWith(t *testing.T, rt *fakecri.Runtime, reg prometheus.Registerer, h h
 		if err := <-done; err != nil {
 			t.Errorf("Run ended with %v", err)
 		}
-		_ = conn.Close()
-		rt.Close()
+		end()
 	})
-	return s
 }
 
 func (s *Service) phase() v1.PodPhase {

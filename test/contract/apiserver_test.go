@@ -1,36 +1,18 @@
 package contract_test
 
 import (
-	"context"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver/contract"
 	"github.com/polylet/polylet/test/harness/cluster"
-	"github.com/polylet/polylet/test/harness/install"
-	"github.com/polylet/polylet/test/harness/instance"
+	"github.com/polylet/polylet/test/harness/realtest"
 )
 
 func TestKubeAPIServerKeepsTheContract(t *testing.T) {
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("needs root, a built control plane and minutes; set POLYLET_NODE_TESTS=1 to run it")
-	}
-	if err := install.Check(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
-	inst, err := instance.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := inst.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := cluster.Start(ctx, cluster.Config{Instance: inst, Progress: os.Stderr})
+	ctx := realtest.Begin(t, "needs root, a built control plane and minutes", 15*time.Minute)
+	c, err := cluster.Start(ctx, cluster.Config{Instance: realtest.Instance(t), Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}

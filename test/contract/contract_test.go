@@ -14,9 +14,9 @@ import (
 	"github.com/polylet/polylet/internal/testkit/fakecri/contract"
 	"github.com/polylet/polylet/test/harness/containerd"
 	"github.com/polylet/polylet/test/harness/images"
-	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/realtest"
 	"github.com/polylet/polylet/test/harness/registry"
 	"github.com/polylet/polylet/test/harness/stack"
 )
@@ -31,14 +31,7 @@ func TestContainerdTwoKeepsTheContract(t *testing.T) { play(t, containerd.Built,
 func TestDebiansContainerdKeepsTheContract(t *testing.T) { play(t, containerd.Debian, true) }
 
 func play(t *testing.T, version containerd.Version, old bool) {
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("needs root, containerd and minutes; set POLYLET_NODE_TESTS=1 to run it")
-	}
-	if err := install.Check(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
+	ctx := realtest.Begin(t, "needs root, containerd and minutes", 10*time.Minute)
 	inst, c := start(ctx, t, version)
 	conn, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -61,15 +54,7 @@ func play(t *testing.T, version containerd.Version, old bool) {
 // start brings a containerd up that ends, with everything it left, when the test does.
 func start(ctx context.Context, t *testing.T, version containerd.Version) (*instance.Instance, *containerd.Containerd) {
 	t.Helper()
-	inst, err := instance.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := inst.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	inst := realtest.Instance(t)
 	s := stack.New(inst, os.Stderr)
 	t.Cleanup(s.Stop)
 	push := func(ctx context.Context, r *registry.Registry, dir string) error {

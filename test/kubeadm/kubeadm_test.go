@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/kubeadm"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/realtest"
 	"github.com/polylet/polylet/test/harness/stack"
 )
 
@@ -34,14 +33,7 @@ type stage struct {
 
 func build(t *testing.T) *stage {
 	t.Helper()
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("runs real containers as root and takes minutes; set POLYLET_NODE_TESTS=1 to run it")
-	}
-	if err := install.Check(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), testWithin)
-	t.Cleanup(cancel)
+	ctx := realtest.Begin(t, "runs real containers as root and takes minutes", testWithin)
 	agent := os.Getenv("POLYLET_TEST_AGENT")
 	if agent == "" {
 		agent = stack.Polylet
@@ -59,14 +51,7 @@ func build(t *testing.T) *stage {
 func (s *stage) remove() {
 	if s.Failed() {
 		for _, n := range s.cluster.Nodes {
-			dir := filepath.Join(os.TempDir(), "polylet-test-logs", s.Name(), n.Name)
-			os.MkdirAll(dir, 0o755) // best effort on the way out, as all below
-			files, _ := filepath.Glob(n.Instance.Path("*.log"))
-			for _, f := range files {
-				if data, err := os.ReadFile(f); err == nil {
-					os.WriteFile(filepath.Join(dir, filepath.Base(f)), data, 0o644)
-				}
-			}
+			dir := realtest.KeepLogs(s, n.Instance, n.Name, "*.log")
 			s.Logf("logs of %s are kept in %s; its kubelet's end with:\n%s", n.Name, dir, process.Tail(n.Instance.Path("kubelet.log"), 30))
 		}
 	}
@@ -85,18 +70,8 @@ func (s *stage) must(err error) {
 // eventually asks until the check returns nil, and fails with its last error.
 func (s *stage) eventually(within time.Duration, what string, check func() error) {
 	s.Helper()
-	began := time.Now()
-	for {
-		err := check()
-		if err == nil {
-			s.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
-			return
-		}
-		if time.Since(began) > within || s.ctx.Err() != nil {
-			s.Fatalf("%s: not within %s: %v", what, within, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	took := realtest.Eventually(s.ctx, s, within, 100*time.Millisecond, what, check)
+	s.Logf("%s after %s", what, took.Round(time.Millisecond))
 }
 
 func (s *stage) add(name string) *kubeadm.Node {

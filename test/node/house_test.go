@@ -6,8 +6,6 @@ package node_test
 import (
 	"context"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/node"
+	"github.com/polylet/polylet/test/harness/realtest"
 	"github.com/polylet/polylet/test/harness/registry"
 	"github.com/polylet/polylet/test/harness/stack"
 )
@@ -69,19 +68,10 @@ type plan struct {
 // build brings up the parts and takes them away when the test ends.
 func build(t *testing.T, p plan) *house {
 	t.Helper()
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("runs real containers as root and takes minutes; set POLYLET_NODE_TESTS=1 to run it")
-	}
-	if err := install.Check(); err != nil {
-		t.Fatal(err)
-	}
-	h := &house{T: t}
-	var cancel context.CancelFunc
 	if p.within == 0 {
 		p.within = testWithin
 	}
-	h.ctx, cancel = context.WithTimeout(t.Context(), p.within)
-	t.Cleanup(cancel)
+	h := &house{T: t, ctx: realtest.Begin(t, "runs real containers as root and takes minutes", p.within)}
 	h.buildRuntime(p)
 	if !p.standalone {
 		h.must(h.stack.StartCluster(h.ctx, cluster.Config{
@@ -160,30 +150,11 @@ func (h *house) remove() {
 		if h.node != nil {
 			h.Log(h.node.Logs(40))
 		}
-		h.keepLogs()
+		h.Logf("all logs are kept in %s", realtest.KeepLogs(h, h.inst, "", "*.log", "node/*", "cluster/*.log"))
 	}
 	if err := h.inst.Remove(); err != nil {
 		h.Error(err)
 	}
-}
-
-// keepLogs copies every log to a directory that outlives the instance.
-func (h *house) keepLogs() {
-	name := strings.NewReplacer("/", "_", " ", "_").Replace(h.Name())
-	dir := filepath.Join(os.TempDir(), "polylet-test-logs", name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		h.Log(err)
-		return
-	}
-	for _, pattern := range []string{"*.log", "node/*", "cluster/*.log"} {
-		files, _ := filepath.Glob(h.inst.Path(pattern))
-		for _, f := range files {
-			if data, err := os.ReadFile(f); err == nil {
-				os.WriteFile(filepath.Join(dir, filepath.Base(f)), data, 0o644) // best effort on the way out
-			}
-		}
-	}
-	h.Logf("all logs are kept in %s", dir)
 }
 
 func (h *house) must(err error) {
@@ -196,25 +167,14 @@ func (h *house) must(err error) {
 // eventually asks until the check returns nil, and fails with its last error.
 func (h *house) eventually(within time.Duration, what string, check func() error) {
 	h.Helper()
-	began := time.Now()
-	h.quietly(within, what, check)
-	h.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
+	took := realtest.Eventually(h.ctx, h, within, 50*time.Millisecond, what, check)
+	h.Logf("%s after %s", what, took.Round(time.Millisecond))
 }
 
 // quietly is eventually without a line in the log.
 func (h *house) quietly(within time.Duration, what string, check func() error) {
 	h.Helper()
-	began := time.Now()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > within || h.ctx.Err() != nil {
-			h.Fatalf("%s: not within %s: %v", what, within, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	realtest.Eventually(h.ctx, h, within, 50*time.Millisecond, what, check)
 }
 
 func (h *house) waitNodeReady() {

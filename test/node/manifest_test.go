@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/polylet/polylet/test/harness/cluster"
-	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/programs"
+	"github.com/polylet/polylet/test/harness/realtest"
 )
 
 // manifestAnswer is a line of `polylet manifest -o json`.
@@ -32,21 +32,14 @@ type manifestAnswer struct {
 // manifests to a real kube-apiserver and to polylet, and compares the verdict
 // and every field of what comes out.
 func TestStaticPodsAreDefaultedAndJudgedAsTheApiserverDoes(t *testing.T) {
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("runs a real apiserver and takes minutes; set POLYLET_NODE_TESTS=1 to run it")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), testWithin)
-	defer cancel()
+	ctx := realtest.Begin(t, "runs a real apiserver and takes minutes", testWithin)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	inst, err := instance.New()
-	must(err)
-	defer func() { must(inst.Remove()) }()
-	c, err := cluster.Start(ctx, cluster.Config{Instance: inst, Progress: os.Stderr})
+	c, err := cluster.Start(ctx, cluster.Config{Instance: realtest.Instance(t), Progress: os.Stderr})
 	must(err)
 	defer c.Stop()
 

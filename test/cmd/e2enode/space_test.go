@@ -13,6 +13,7 @@ import (
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/programs"
+	"github.com/polylet/polylet/test/harness/realtest"
 	"github.com/polylet/polylet/test/harness/workspace"
 )
 
@@ -53,9 +54,7 @@ $HANG
 `
 
 func TestARunHasAWorldOfItsOwnAndLeavesNothing(t *testing.T) {
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("makes namespaces, mounts and cgroups; set POLYLET_NODE_TESTS=1, as root")
-	}
+	realtest.Asked(t, "makes namespaces, mounts and cgroups as root")
 	r := lookingRunner(t)
 	t.Run("when it ends", func(t *testing.T) {
 		o := order{Agent: agentKubelet, Program: "/bin/true", Artifacts: t.TempDir(), Images: r.images}

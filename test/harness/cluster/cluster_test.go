@@ -15,30 +15,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/polylet/polylet/test/harness/cluster"
-	"github.com/polylet/polylet/test/harness/install"
-	"github.com/polylet/polylet/test/harness/instance"
+	"github.com/polylet/polylet/test/harness/realtest"
 )
 
 func start(t *testing.T, controllers bool) (context.Context, *cluster.Cluster) {
 	t.Helper()
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("needs root, a built control plane and minutes; set POLYLET_NODE_TESTS=1 to run it")
-	}
-	if err := install.Check(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	t.Cleanup(cancel)
-	inst, err := instance.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := inst.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := cluster.Start(ctx, cluster.Config{Instance: inst, Controllers: controllers, Progress: os.Stderr})
+	ctx := realtest.Begin(t, "needs root, a built control plane and minutes", 15*time.Minute)
+	c, err := cluster.Start(ctx, cluster.Config{Instance: realtest.Instance(t), Controllers: controllers, Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/polylet/polylet/test/harness/containerd"
 	"github.com/polylet/polylet/test/harness/images"
-	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/realtest"
 	"github.com/polylet/polylet/test/harness/registry"
 )
 
@@ -28,23 +28,8 @@ func TestAPodRunsOnDebiansContainerdAndLeavesNothing(t *testing.T) {
 func TestACrashedRuntimeLeavesNothingAfterRemove(t *testing.T) { runPod(t, containerd.Built, false) }
 
 func runPod(t *testing.T, version containerd.Version, orderly bool) {
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("needs root, containerd and minutes; set POLYLET_NODE_TESTS=1 to run it")
-	}
-	if err := install.Check(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	inst, err := instance.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := inst.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	ctx := realtest.Begin(t, "needs root, containerd and minutes", 10*time.Minute)
+	inst := realtest.Instance(t)
 	images0, err := registry.Start("")
 	if err != nil {
 		t.Fatal(err)

@@ -12,20 +12,13 @@ import (
 
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/realtest"
 	"github.com/polylet/polylet/test/harness/space"
 )
 
 func start(t *testing.T, lan *instance.Instance, name string, number int) *space.Space {
 	t.Helper()
-	i, err := instance.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := i.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	i := realtest.Instance(t)
 	s, err := space.Start(t.Context(), space.Config{
 		Instance: i, Name: name, LAN: lan, Number: number, Overlaid: []string{"/etc", "/var/lib"}, Private: []string{"/var/lib/kubelet"},
 	})
@@ -38,21 +31,14 @@ func start(t *testing.T, lan *instance.Instance, name string, number int) *space
 
 func lan(t *testing.T) *instance.Instance {
 	t.Helper()
-	if os.Getenv("POLYLET_NODE_TESTS") == "" {
-		t.Skip("makes namespaces as root; set POLYLET_NODE_TESTS=1 to run it")
-	}
-	i, err := instance.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := i.Remove(); err != nil {
-			t.Error(err)
-		}
+	realtest.Asked(t, "makes namespaces as root")
+	var i *instance.Instance
+	t.Cleanup(func() { // After it was removed.
 		if _, err := net.InterfaceByName(i.LAN()); err == nil {
 			t.Errorf("%s stays behind", i.LAN())
 		}
 	})
+	i = realtest.Instance(t)
 	return i
 }
 

@@ -25,6 +25,23 @@ func apiPodOf(name, node string, annotations map[string]string) *v1.Pod {
 	}
 }
 
+// watching runs a source of the node n on an apiserver until end is called.
+func watching(ctx context.Context, t *testing.T, api *fakeapiserver.Server) (r *recorder, end func()) {
+	t.Helper()
+	r = newRecorder()
+	s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx, r) }()
+	return r, func() {
+		cancel()
+		<-done
+	}
+}
+
 func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapiserver.New(fakeapiserver.Config{})
@@ -38,14 +55,7 @@ func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
 		create(apiPodOf("elsewhere", "m", nil))
 		create(apiPodOf("mirror", "n", map[string]string{podutil.AnnotationMirror: "x"}))
 
-		r := newRecorder()
-		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		r, end := watching(t.Context(), t, api)
 		time.Sleep(time.Second)
 		if got := r.names(); len(got) != 1 || got[0] != "before" || len(r.ready) != 1 || len(r.mirrors) != 1 {
 			t.Fatalf("pods %v, ready %v, mirrors %d", got, r.ready, len(r.mirrors))
@@ -81,8 +91,7 @@ func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
 		if len(r.ready) != 1 {
 			t.Fatalf("ready %d times", len(r.ready))
 		}
-		cancel()
-		<-done
+		end()
 	})
 }
 
@@ -92,18 +101,10 @@ func TestRunEndsAtOnceWhileTheApiserverRefusesTheWatch(t *testing.T) {
 			return fakeapiserver.Fault{Status: 429}
 		}})
 		defer api.Close()
-		r := newRecorder()
-		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		_, end := watching(t.Context(), t, api)
 		time.Sleep(5 * time.Minute) // its back-off has grown by now
 		began := time.Now()
-		cancel()
-		<-done
+		end()
 		if took := time.Since(began); took > 0 {
 			t.Errorf("Run ended %v after its context", took)
 		}
@@ -116,14 +117,7 @@ func TestAnApiserverThatDoesNotAnswerIsNamed(t *testing.T) {
 			return fakeapiserver.Fault{Hang: true}
 		}})
 		defer api.Close()
-		r := newRecorder()
-		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		r, end := watching(t.Context(), t, api)
 		said := func() string {
 			synctest.Wait()
 			var message string
@@ -138,8 +132,7 @@ func TestAnApiserverThatDoesNotAnswerIsNamed(t *testing.T) {
 		if got := said(); !strings.Contains(got, "no answer within 15s") || !strings.Contains(got, "check that the apiserver runs") {
 			t.Errorf("health says %q", got)
 		}
-		cancel()
-		<-done
+		end()
 	})
 }
 
@@ -149,20 +142,12 @@ func TestAnApiserverThatRefusesIsNotLoggedAtEachAttempt(t *testing.T) {
 			return fakeapiserver.Fault{Status: 403}
 		}})
 		defer api.Close()
-		r := newRecorder()
-		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		var log strings.Builder
 		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
-		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-		done := make(chan struct{})
-		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		r, end := watching(klog.NewContext(t.Context(), logger), t, api)
 		// Not longer: the library holds back what it logs itself, by the real clock.
 		time.Sleep(time.Minute)
-		cancel()
-		<-done
+		end()
 		if lines := strings.Count(log.String(), "\n"); lines > 0 { // health says it, and is logged when it changes
 			t.Errorf("%d lines of refusals:\n%.500s", lines, log.String())
 		}
@@ -184,16 +169,9 @@ func TestAnApiserverThatCallsTheNewestTooOldIsNotAskedWithoutAPause(t *testing.T
 			return fakeapiserver.Fault{Status: http.StatusGone}
 		}})
 		defer api.Close()
-		r := newRecorder()
-		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		_, end := watching(ctx, t, api)
 		time.Sleep(time.Minute)
-		cancel()
-		<-done
+		end()
 		if n := asked.Load(); n < 5 || n > 100 {
 			t.Errorf("asked %d times in a minute", n)
 		}

@@ -1,4 +1,4 @@
-package nodestatus
+package server
 
 import (
 	"context"
@@ -19,21 +19,20 @@ import (
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/review"
-	"github.com/polylet/polylet/services/nodestatus/internal/server"
 )
 
 // reviewing is nodestatus' server for the Node n1 with an apiserver.
-func reviewing(t *testing.T, fault func(fakeapiserver.Request) fakeapiserver.Fault) (*server.Server, *fakeapiserver.Server) {
+func reviewing(t *testing.T, fault func(fakeapiserver.Request) fakeapiserver.Fault) (*Server, *fakeapiserver.Server) {
 	t.Helper()
 	api := fakeapiserver.New(fakeapiserver.Config{
 		Tokens:    map[string]authnv1.UserInfo{"known": {Username: "alice", Groups: []string{"g"}, Extra: map[string]authnv1.ExtraValue{"k": {"v"}}}},
 		Authorize: func(s authzv1.SubjectAccessReviewSpec) (bool, string) { return s.User == "alice", "because" },
 		Faults:    fault,
 	})
-	return server.New(nil, nil, nil, nil, review.New("n1", api.Client())), api
+	return New(nil, nil, nil, nil, review.New("n1", api.Client())), api
 }
 
-func askToken(ctx context.Context, s *server.Server, token string) (*authnv1.TokenReview, *metav1.Status, error) {
+func askToken(ctx context.Context, s *Server, token string) (*authnv1.TokenReview, *metav1.Status, error) {
 	raw, err := (&authnv1.TokenReview{Spec: authnv1.TokenReviewSpec{Token: token}}).Marshal()
 	if err != nil {
 		return nil, nil, err
@@ -46,7 +45,7 @@ func askToken(ctx context.Context, s *server.Server, token string) (*authnv1.Tok
 	return answer, refusal, errors.Join(answer.Unmarshal(res.GetTokenReview()), refusal.Unmarshal(res.GetRefusal()))
 }
 
-func askAccess(ctx context.Context, s *server.Server, spec authzv1.SubjectAccessReviewSpec) (*authzv1.SubjectAccessReview, error) {
+func askAccess(ctx context.Context, s *Server, spec authzv1.SubjectAccessReviewSpec) (*authzv1.SubjectAccessReview, error) {
 	raw, err := (&authzv1.SubjectAccessReview{Spec: spec}).Marshal()
 	if err != nil {
 		return nil, err
@@ -133,7 +132,7 @@ func TestAnApiserverThatIsAwayIsNoAnswer(t *testing.T) {
 		if _, _, err := askToken(t.Context(), cut, "known"); !errors.Is(err, rpcerr.ErrUnavailable) {
 			t.Errorf("it cuts connections: %v", err)
 		}
-		alone := server.New(nil, nil, nil, nil, review.New("n1", nil))
+		alone := New(nil, nil, nil, nil, review.New("n1", nil))
 		if _, _, err := askToken(t.Context(), alone, "known"); !errors.Is(err, rpcerr.ErrPrecondition) || !strings.Contains(err.Error(), "without an apiserver") {
 			t.Errorf("standalone: %v", err)
 		}

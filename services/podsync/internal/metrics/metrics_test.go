@@ -1,0 +1,79 @@
+package metrics
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// observed is how often a histogram was told something.
+func observed(t *testing.T, h prometheus.Metric) uint64 {
+	t.Helper()
+	var out dto.Metric
+	if err := h.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.GetHistogram().GetSampleCount()
+}
+
+func TestTheFirstLookHasNoInterval(t *testing.T) {
+	m := New(prometheus.NewRegistry())
+	m.Relisted(time.Second, 0)
+	m.Relisted(time.Second, time.Minute)
+	if looks, intervals := observed(t, m.relist), observed(t, m.interval); looks != 2 || intervals != 1 {
+		t.Errorf("%d looks and %d intervals, want 2 and 1", looks, intervals)
+	}
+}
+
+func TestAStreamThatNeverStoodIsAFailureAndHasNoDuration(t *testing.T) {
+	m := New(prometheus.NewRegistry())
+	m.EventsEnded(false, time.Second)
+	for range 2 {
+		m.EventsOpened()
+		m.EventsEnded(true, time.Second)
+	}
+	if failed, opened := testutil.ToFloat64(m.events.failed), testutil.ToFloat64(m.events.connected); failed != 1 || opened != 2 {
+		t.Errorf("%g failed and %g stood, want 1 and 2", failed, opened)
+	}
+	if n := observed(t, m.events.latency); n != 2 {
+		t.Errorf("%d durations, want 2", n)
+	}
+}
+
+func TestAnOperationOnAVolumeEndsWithItsFirstSuccess(t *testing.T) {
+	m := New(prometheus.NewRegistry())
+	const operation, plugin = "volume_mount", "kubernetes.io/empty-dir"
+	m.Volume(operation, plugin, time.Now(), errors.New("no"))
+	if n := testutil.CollectAndCount(m.storageTotal); n != 0 {
+		t.Errorf("an attempt that failed is counted as an operation")
+	}
+	m.Volume(operation, plugin, time.Now(), nil)
+	for status, want := range map[string]uint64{"success": 1, "fail-unknown": 1} {
+		h, ok := m.storage.WithLabelValues("false", operation, status, plugin).(prometheus.Metric)
+		if !ok || observed(t, h) != want {
+			t.Errorf("attempts with %s are not %d", status, want)
+		}
+	}
+	if n := testutil.CollectAndCount(m.storageTotal); n != 1 {
+		t.Errorf("%d operations, want 1", n)
+	}
+}
+
+func TestWithoutMetricsNothingIsCounted(*testing.T) {
+	var m *Metrics
+	m.Relisted(time.Second, time.Second)
+	m.EventsOpened()
+	m.EventsEnded(true, time.Second)
+	m.EventsEnded(false, time.Second)
+	m.StatusWritten(time.Second)
+	m.StatusRefused("field")
+	m.Cgroup("create", time.Now())
+	m.Volume("volume_mount", "plugin", time.Now(), nil)
+	m.LosesSupport("1.40")
+	m.FellBackToHTTP()
+	m.SleepCutShort()
+}

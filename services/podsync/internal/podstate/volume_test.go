@@ -1,0 +1,34 @@
+package podstate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestNoVolumeThatFailedIsNoError(t *testing.T) {
+	var none VolumeErrors
+	if err := none.OrNil(); err != nil {
+		t.Errorf("%v", err)
+	}
+	if err := (VolumeErrors{{Volume: "v", Err: fs.ErrNotExist}}).OrNil(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the cause is not found in %v", err)
+	}
+}
+
+func TestOfManyVolumesThatFailedTheFirstAreNamed(t *testing.T) {
+	var all VolumeErrors
+	for i := range mostNamed + 2 {
+		all = append(all, &VolumeError{Volume: fmt.Sprintf("v%d", i), Err: errors.New("no"), Stands: i%5 == 0})
+	}
+	text := all.Error()
+	if !strings.HasPrefix(text, `MountVolume.SetUp failed for volume "v0" : no; `) || !strings.HasSuffix(text, `"v9" : no; and 2 more volumes failed`) {
+		t.Errorf("%s", text)
+	}
+	if got, want := all.Standing(), []string{"v0", "v5", "v10"}; !slices.Equal(got, want) {
+		t.Errorf("%q stand, want %q", got, want)
+	}
+}

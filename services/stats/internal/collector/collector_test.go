@@ -1,0 +1,168 @@
+package collector
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/cadvisor/lib/model"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/polylet/polylet/services/stats/internal/cgroup"
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/machine"
+	"github.com/polylet/polylet/services/stats/internal/process"
+	"github.com/polylet/polylet/services/stats/internal/sampler"
+)
+
+// cgroups has the working set of each cgroup; those of all pods have a limit.
+type cgroups map[string]uint64
+
+func (c cgroups) Exists(name string) bool { return c[name] > 0 }
+
+func (c cgroups) Walk(root string, _ func(string) bool) ([]string, error) {
+	if !c.Exists(root) {
+		return nil, nil
+	}
+	return []string{root}, nil
+}
+
+func (c cgroups) Read(name string, _ cgroup.Part) (*model.ContainerStats, error) {
+	used, ok := c[name]
+	if !ok {
+		return nil, os.ErrNotExist
+	}
+	return &model.ContainerStats{Timestamp: time.Unix(1000, 0), Cpu: &model.CpuStats{}, Memory: &model.MemoryStats{WorkingSet: used}}, nil
+}
+
+func (c cgroups) MemoryLimit(name string) uint64 {
+	if name == "/" {
+		return 1 << 63
+	}
+	return 1 << 30
+}
+
+func (c cgroups) CPU(string) (uint64, bool)       { return 0, false }
+func (c cgroups) Spec(string) model.ContainerSpec { return model.ContainerSpec{} }
+func (c cgroups) SwapLimit(string) (uint64, bool) { return 0, false }
+func (c cgroups) Created(string) time.Time        { return time.Unix(1, 0) }
+func (c cgroups) Threads(string) uint64           { return 1 }
+func (c cgroups) ThreadsMax(string) uint64        { return 1 }
+func (c cgroups) PIDs(string) []int               { return nil }
+
+// newCollector is one of a node whose root directory is of the test's own; usage
+// is what the runtime says.
+func newCollector(t *testing.T, proc process.Proc, usage disk.RuntimeUsage) (*Collector, *inventory.Table) {
+	t.Helper()
+	names, description := &inventory.Table{}, machine.New(time.Hour)
+	meter := sampler.New(sampler.Roots{Pods: "/kubepods"}, sampler.Deps{
+		Cgroups: cgroups{"/": 2 << 20, "/kubepods": 1 << 20, "/moved": 3 << 20}, Names: names, Proc: proc, Machine: description,
+	})
+	return New(Config{NodeName: "n1", RootDir: t.TempDir(), PodsCgroup: "/kubepods", CgroupVersion: 2}, Deps{
+		Meter: meter, Names: names, Proc: proc, Machine: description,
+		Runtime:     disk.NewRuntime(time.Second, func(context.Context) (disk.RuntimeUsage, error) { return usage, nil }),
+		Directories: disk.NewTrees(disk.TreesConfig{Period: time.Minute, Deadline: time.Second, Forget: time.Hour, Measured: func(disk.Directory, time.Duration) {}}),
+	}), names
+}
+
+func pod() inventory.PresentPod {
+	return inventory.PresentPod{
+		Sandbox:    inventory.Sandbox{Pod: inventory.Pod{Namespace: "ns", Name: "pod", UID: "u"}},
+		Containers: []inventory.Container{{Name: "first"}, {Name: "second", LogDir: "/logs/pod/second"}},
+		Volumes: []inventory.Volume{
+			{Name: "scratch", HostPath: "/v/scratch"}, {Name: "memory", HostPath: "/v/memory", InMemory: true},
+			{Name: "data", HostPath: "/v/data", PVC: "claim"}, {Name: "elsewhere"},
+		},
+	}
+}
+
+func TestWhatIsAMountOfItsOwnIsNotWalked(t *testing.T) {
+	want := []disk.Directory{
+		{Path: "/logs/pod/second", Namespace: "ns"}, {Path: "/v/scratch", Namespace: "ns"},
+		{Path: "/v/memory", Namespace: "ns", FilesystemOnly: true}, {Path: "/v/data", Namespace: "ns", FilesystemOnly: true},
+	}
+	if diff := cmp.Diff(want, directories([]inventory.PresentPod{pod()})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAPodsOwnFilesAreItsHostsFileItsMessagesAndItsLogs(t *testing.T) {
+	c := New(Config{RootDir: "/root"}, Deps{})
+	want := []disk.Directory{
+		{Path: "/root/pods/u/etc-hosts", Namespace: "ns", Flat: true},
+		{Path: "/root/pods/u/containers/first", Namespace: "ns", Flat: true},
+		{Path: "/root/pods/u/containers/second", Namespace: "ns", Flat: true},
+		{Path: "/logs/pod", Namespace: "ns", Flat: true},
+	}
+	if diff := cmp.Diff(want, c.own(pod())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhoAsksForCPUAndMemoryOnlyGetsNoDisk(t *testing.T) {
+	c, _ := newCollector(t, "/proc", disk.RuntimeUsage{})
+	for only, disks := range map[bool]bool{true: false, false: true} {
+		facts, err := c.Summary(t.Context(), only)
+		if err != nil || (facts.Disk != nil) != disks {
+			t.Errorf("only CPU and memory is %t: disk %v, %v", only, facts.Disk, err)
+		}
+	}
+}
+
+func TestTheCgroupOfAllPodsIsWherePodsyncSaysThatItIs(t *testing.T) {
+	c, names := newCollector(t, "/proc", disk.RuntimeUsage{})
+	for _, want := range []string{"/kubepods", "/moved"} {
+		facts, err := c.Summary(t.Context(), true)
+		if err != nil || len(facts.System) != 1 || facts.System[0].Cgroup != want {
+			t.Errorf("%+v, %v; want %s", facts.System, err, want)
+		}
+		names.Apply(inventory.Change{PodsCgroup: "/moved"})
+	}
+}
+
+func TestWithoutAFilesystemOfContainersItIsThatOfImages(t *testing.T) {
+	images := []disk.Usage{{Mountpoint: "/nowhere/at/all"}, {Mountpoint: "/"}}
+	for name, tc := range map[string]struct {
+		usage disk.RuntimeUsage
+		want  []string
+	}{
+		"the runtime names none":   {disk.RuntimeUsage{}, nil},
+		"that of images only":      {disk.RuntimeUsage{Images: images}, []string{"containerfs.available", "imagefs.available"}},
+		"that of containers, too":  {disk.RuntimeUsage{Images: images, Containers: images}, []string{"containerfs.available", "imagefs.available"}},
+		"that of containers alone": {disk.RuntimeUsage{Containers: images}, []string{"containerfs.available"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := newCollector(t, "/proc", tc.usage)
+			signals, err := c.Signals(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, s := range signals {
+				if strings.HasPrefix(s.Name, "nodefs") || strings.HasSuffix(s.Name, "inodesFree") {
+					continue
+				}
+				switch {
+				case strings.Contains(s.Name, "fs"):
+					got = append(got, s.Name)
+				case s.Name == "allocatableMemory.available" && s.Available != 1<<30-1<<20:
+					t.Errorf("%+v", s)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestWithoutTheMachinesFilesThereIsNoSummary(t *testing.T) {
+	c, _ := newCollector(t, process.Proc(filepath.Join(t.TempDir(), "proc")), disk.RuntimeUsage{})
+	if _, err := c.Summary(t.Context(), true); err == nil {
+		t.Error("the machine's start is not known, and there is a summary")
+	}
+}
