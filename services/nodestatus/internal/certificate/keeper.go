@@ -213,7 +213,16 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 	if refused {
 		k.replaced = time.Now()
 	}
-	return 0, k.put(ctx, pair, current)
+	if err := k.put(ctx, pair, current); err != nil {
+		return 0, err
+	}
+	return pauseAfter(pair.Leaf), nil
+}
+
+// pauseAfter is until the next look at a certificate that has just come: one of a short
+// life, dated back, is due at once, and so would be all that follow.
+func pauseAfter(leaf *x509.Certificate) time.Duration {
+	return min(lookAgain, max(soonest, time.Until(leaf.NotAfter)/2))
 }
 
 // pauseFor is until the next look at a certificate that is not due yet.
