@@ -85,6 +85,28 @@ func TestTheNextClientIsAskedWhereTheFirstIsRefused(t *testing.T) {
 	})
 }
 
+// Alerts look at what was counted in the last five minutes.
+func TestARequestThatNobodyAnswersIsCountedAndAnEventTellsOfIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.approve(false)
+		w.start()
+		time.Sleep(4 * time.Minute)
+		if w.failures.Load() != 0 || len(w.seen()) != 0 {
+			t.Errorf("%d failures, events %v, of a request that may still be answered", w.failures.Load(), w.seen())
+		}
+		for range 4 {
+			before := w.failures.Load()
+			time.Sleep(5 * time.Minute)
+			if w.failures.Load() == before {
+				t.Errorf("no failure is counted in five minutes")
+			}
+		}
+		if !slices.Equal(w.seen(), []string{"CertificateRequestPending"}) || len(w.requests()) != 1 {
+			t.Errorf("events %v, %d requests", w.seen(), len(w.requests()))
+		}
+	})
+}
+
 func TestARequestThatIsDeletedIsMadeAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.approve(false)
