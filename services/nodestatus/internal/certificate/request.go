@@ -158,8 +158,14 @@ func refused(c Client, err error) error {
 	if strings.Contains(err.Error(), x509.UnknownAuthorityError{}.Error()) {
 		return &problem{error: fmt.Errorf("%s: %w: correct its certificate-authority-data or its server", c.Name, err), reason: "CertificateNotRequested"}
 	}
+	if strings.Contains(err.Error(), outOfTime) {
+		return &problem{error: fmt.Errorf("%s: by this machine's clock the apiserver's certificate has ended, or has not begun: check the clock; if it is right, renew that certificate (kubeadm certs renew)", c.Name), reason: "CertificateNotRequested"}
+	}
 	return fmt.Errorf("%s: %w", c.Name, err)
 }
+
+// outOfTime is in the library's error, with the time of now behind it.
+var outOfTime = x509.CertificateInvalidError{Reason: x509.Expired}.Error()
 
 // await waits until a request is answered, and tells what it waits for.
 func (k *Keeper) await(ctx context.Context, request *sent, want *x509.CertificateRequest) ([]byte, error) {
