@@ -224,6 +224,16 @@ func TestTheUnitKubeletStandsForAllServices(t *testing.T) {
 			t.Errorf("a stop of kubelet.service does not wait for that of %s", name)
 		}
 	}
+	// Whoever calls a socket that stays would have a stopped service started again.
+	for _, service := range services() {
+		socket := readUnit(t, "polylet-"+service+".socket")
+		if !slices.Contains(strings.Fields(strings.Join(socket["PartOf"], " ")), "kubelet.service") {
+			t.Errorf("a stop of kubelet.service does not stop polylet-%s.socket", service)
+		}
+		if !slices.Contains(strings.Fields(unitOf(t, service).one("Wants")), "polylet-"+service+".socket") {
+			t.Errorf("a start of polylet-%s.service does not start its socket", service)
+		}
+	}
 	if kubelet.one("RemainAfterExit") != "yes" || kubelet.one("Type") != "oneshot" {
 		t.Error("kubelet.service is not active while the services are")
 	}

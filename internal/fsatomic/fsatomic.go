@@ -12,6 +12,10 @@ import (
 	"time"
 )
 
+// TemporaryMark is in the name of a file that is being written, behind a dot and the name
+// that it is to have.
+const TemporaryMark = ".tmp-"
+
 // WriteFile replaces path with data: temporary file in the same directory,
 // fsync, rename, fsync of the directory. mode is set as given, whatever the
 // umask. The directory must exist.
@@ -27,7 +31,7 @@ func WriteFileOwned(path string, data []byte, mode os.FileMode, uid, gid int) er
 
 func write(path string, data []byte, mode os.FileMode, prepare func(*os.File) error) (err error) {
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".tmp-*")
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+TemporaryMark+"*")
 	if err != nil {
 		return fmt.Errorf("write %s: create temporary file: %w", path, err)
 	}
@@ -111,7 +115,7 @@ func Clean(dir, name string) {
 	if name != "*" {
 		name = globQuote.Replace(name)
 	}
-	left, _ := filepath.Glob(filepath.Join(globQuote.Replace(dir), "."+name+".tmp-*"))
+	left, _ := filepath.Glob(filepath.Join(globQuote.Replace(dir), "."+name+TemporaryMark+"*"))
 	for _, file := range left {
 		_ = os.Remove(file) // it takes room, nothing else
 	}

@@ -57,9 +57,8 @@ type generation struct {
 	base      *url.URL
 	transport http.RoundTripper
 	requests
-	// refused is since when the apiserver has answered nothing but 401, in
-	// nanoseconds; 0 is not.
-	refused atomic.Int64
+	// refused is since when the apiserver has answered nothing but 401; nil is not.
+	refused atomic.Pointer[time.Time]
 }
 
 // Follow reads the files of a source. What is missing may come later: see Run.
@@ -108,15 +107,16 @@ func (f *Follower) Refused() bool {
 // answered notes whether the apiserver knows who asks.
 func (g *generation) answered(code int) {
 	if code != http.StatusUnauthorized {
-		g.refused.Store(0)
+		g.refused.Store(nil)
 		return
 	}
-	g.refused.CompareAndSwap(0, time.Now().UnixNano())
+	now := time.Now()
+	g.refused.CompareAndSwap(nil, &now)
 }
 
 func (g *generation) isRefused() bool {
 	since := g.refused.Load()
-	return since != 0 && time.Since(time.Unix(0, since)) > refusedFor
+	return since != nil && time.Since(*since) > refusedFor
 }
 
 // refusal says what to do about an apiserver that refuses; empty when it does not.
@@ -142,14 +142,16 @@ func (f *Follower) now() (*generation, string) {
 func (f *Follower) Run(ctx context.Context, h health.Reporter) error {
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
-	for bad := false; ; {
+	for said := ""; ; {
 		f.Look()
 		g, problem := f.now()
-		problem = cmp.Or(problem, g.refusal())
-		if problem != "" || bad {
+		if problem = cmp.Or(problem, g.refusal()); problem != said {
 			h.Set("credential", problem == "", problem)
+			if problem != "" && said != "" { // health logs the first
+				f.log.Info("The credential for the apiserver is missing for another reason", "reason", problem)
+			}
+			said = problem
 		}
-		bad = problem != ""
 		select {
 		case <-f.bell:
 		case <-again.C:
@@ -313,11 +315,14 @@ func (g *generation) send(req *http.Request) (*http.Response, error) {
 func (g *generation) explain(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var wrongName x509.HostnameError
+	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%w: the kubeconfig's authority has not signed the certificate of apiserver %s: correct certificate-authority-data of the kubeconfig, or its server", err, g.base.Host)
 	case errors.As(err, &wrongName):
 		return fmt.Errorf("%w: correct the server of the kubeconfig", err)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w: check this machine's clock; if it is right, renew the certificate of apiserver %s (kubeadm certs renew)", err, g.base.Host)
 	}
 	return err
 }

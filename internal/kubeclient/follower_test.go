@@ -288,7 +288,8 @@ func TestAnApiserverThatRefusesAGoodCertificateIsNamedAfterAWhile(t *testing.T) 
 		t.Error("the first refusal counts")
 	}
 	g, _ := f.now()
-	g.refused.Store(time.Now().Add(-2 * refusedFor).UnixNano()) // as if it had gone on
+	since := time.Now().Add(-2 * refusedFor) // as if it had gone on
+	g.refused.Store(&since)
 	_ = ask(t, c, "https://whatever/x")
 	if text := g.refusal(); !f.Refused() || !strings.Contains(text, s.Store.CurrentPath()) || !strings.Contains(text, "--client-ca-file") {
 		t.Errorf("refused: %v, %q", f.Refused(), text)

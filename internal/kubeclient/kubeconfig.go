@@ -26,7 +26,7 @@ func WriteKubeconfig(s Source, now time.Time) (written bool, err error) {
 		return false, nil
 	}
 	r := s.read()
-	if !needsKubeconfig(r, now) {
+	if !needsKubeconfig(r, now) || isBeingWritten(r, now) {
 		return false, nil
 	}
 	text, err := kubeconfigFor(s)
@@ -42,6 +42,19 @@ func WriteKubeconfig(s Source, now time.Time) (written bool, err error) {
 		}
 	}
 	return true, fsatomic.WriteFile(s.Kubeconfig, text, 0o600)
+}
+
+// writtenWithin is how long somebody may take to write a kubeconfig, which is empty or
+// half of one meanwhile.
+const writtenWithin = 30 * time.Second
+
+// isBeingWritten says whether a kubeconfig that cannot be used may be a good one soon.
+func isBeingWritten(r readings, now time.Time) bool {
+	if r.kubeconfigErr == nil {
+		return false
+	}
+	info, err := os.Stat(r.source.Kubeconfig)
+	return err == nil && now.Sub(info.ModTime()).Abs() < writtenWithin
 }
 
 // needsKubeconfig says whether one has to be written: there is a certificate in the

@@ -53,7 +53,7 @@ func Prepare(dir string, uid int) error {
 // oursName says whether a file is one of those that a kubelet or this node keeps there.
 func oursName(name string) bool {
 	if hidden, ok := strings.CutPrefix(name, "."); ok { // of a write that was cut short
-		name, _, _ = strings.Cut(hidden, ".tmp-")
+		name, _, _ = strings.Cut(hidden, fsatomic.TemporaryMark)
 	}
 	if fsatomic.IsAside(name) || name == "kubelet.crt" || name == "kubelet.key" {
 		return true

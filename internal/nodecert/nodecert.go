@@ -47,8 +47,12 @@ type Pair struct {
 	Leaf *x509.Certificate
 }
 
-// Parse reads a certificate and its key; both may be the same text.
+// Parse reads a certificate and its key; both may be the same text. What is longer than
+// ReadFile reads is refused.
 func Parse(cert, key []byte) (*Pair, error) {
+	if max(len(cert), len(key)) > longest/2 {
+		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrDamaged, longest/2)
+	}
 	both, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -114,10 +118,7 @@ func readPair(path string) (*Pair, error) {
 // Write makes a pair the one of now: a new file with a date in its name, then the link.
 // Whoever reads finds the old or the new one.
 func (s Store) Write(p *Pair, now time.Time) error {
-	file, err := filepath.Abs(filepath.Join(s.Dir, s.Prefix+"-"+now.Local().Format(dated)+".pem"))
-	if err != nil {
-		return err
-	}
+	file := filepath.Join(s.Dir, s.Prefix+"-"+now.Local().Format(dated)+".pem")
 	if err := fsatomic.WriteFile(file, p.PEM(), 0o600); err != nil {
 		return err
 	}
@@ -130,6 +131,10 @@ func (s Store) Write(p *Pair, now time.Time) error {
 
 // link makes a file the one of now. What is no link in the link's place is set aside.
 func (s Store) link(file string) error {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
 	current := s.CurrentPath()
 	if info, err := os.Lstat(current); err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		if _, err := fsatomic.SetAside(current); err != nil {
@@ -150,9 +155,12 @@ func (s Store) link(file string) error {
 	return fsatomic.SyncDir(s.Dir)
 }
 
-// forget removes the oldest files: with short lives there would be ever more of them,
-// a key in each.
+// forget removes the oldest files, and what writes that were cut short have left: with
+// short lives there would be ever more of them, a key in each.
 func (s Store) forget() {
+	for _, name := range s.names(s.isCutShort) {
+		_ = os.Remove(name) // it takes room, nothing else
+	}
 	files := s.files()
 	inUse, err := filepath.EvalSymlinks(s.CurrentPath())
 	if err != nil {
@@ -168,18 +176,32 @@ func (s Store) forget() {
 
 // files are the dated files, the oldest first.
 func (s Store) files() []string {
+	return s.names(func(name string) bool {
+		date, dates := strings.CutPrefix(name, s.Prefix+"-")
+		date, pem := strings.CutSuffix(date, ".pem")
+		_, err := time.Parse(dated, date)
+		return dates && pem && err == nil
+	})
+}
+
+// isCutShort says whether a file was to become one of the store's.
+func (s Store) isCutShort(name string) bool {
+	file, _, temporary := strings.Cut(strings.TrimPrefix(name, "."), fsatomic.TemporaryMark)
+	return temporary && strings.HasPrefix(name, "."+s.Prefix) && oursName(file)
+}
+
+// names are the files of the directory that are wanted, in order.
+func (s Store) names(wanted func(name string) bool) []string {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
 		return nil
 	}
 	var out []string
 	for _, e := range entries {
-		text, ours := strings.CutPrefix(e.Name(), s.Prefix+"-")
-		if _, err := time.Parse(dated, strings.TrimSuffix(text, ".pem")); ours && err == nil && strings.HasSuffix(text, ".pem") {
+		if wanted(e.Name()) {
 			out = append(out, filepath.Join(s.Dir, e.Name()))
 		}
 	}
-	slices.Sort(out)
 	return out
 }
 

@@ -260,32 +260,6 @@ func TestOnlyADirectoryOfAKubeletsOwnIsGivenAway(t *testing.T) {
 	}
 }
 
-func TestAReaderSeesEachChange(t *testing.T) {
-	s := Store{Dir: t.TempDir(), Prefix: Client}
-	r := NewReader(s)
-	if _, err := r.Read(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("none: %v", err)
-	}
-	start := time.Now()
-	for i, name := range []string{"first", "second"} {
-		if err := s.Write(pair(t, name, start.Add(time.Hour)), start.Add(time.Duration(i)*time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if got, err := r.Read(); err != nil || got.Leaf.Subject.CommonName != name {
-				t.Errorf("%v, %v; want %s", got, err, name)
-			}
-		}
-	}
-	target, _ := os.Readlink(s.CurrentPath())
-	if err := os.Truncate(target, 10); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Read(); !errors.Is(err, ErrDamaged) {
-		t.Errorf("damaged: %v", err)
-	}
-}
-
 func FuzzAFileIsACertificateWithItsKeyOrDamaged(f *testing.F) {
 	p := pair(f, "x", time.Unix(1<<31, 0))
 	f.Add(p.PEM())
@@ -305,4 +279,80 @@ func FuzzAFileIsACertificateWithItsKeyOrDamaged(f *testing.F) {
 			t.Errorf("what is kept of it is another: %v", err)
 		}
 	})
+}
+
+func TestLinksThatLeadInACircleAreReplaced(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	for _, path := range []string{s.CurrentPath(), s.keyPath()} {
+		if err := os.Symlink(path, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Read(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("read: %v", err)
+	}
+	if _, now, err := s.Mend(nil); now != nil || err != nil {
+		t.Errorf("mend: %v, %v", now, err)
+	}
+	if _, err := s.Read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("read after that: %v", err)
+	}
+	if _, _, err := s.PendingKey(); err != nil {
+		t.Errorf("the key: %v", err)
+	}
+}
+
+// What could not be read again would be asked for again and again.
+func TestNoCertificateIsTakenThatIsTooLongToBeRead(t *testing.T) {
+	p := pair(t, "x", time.Now().Add(time.Hour))
+	var chain []byte
+	for len(chain) <= longest {
+		chain = append(chain, p.Cert...)
+	}
+	if _, err := Parse(chain, p.Key); !errors.Is(err, ErrDamaged) {
+		t.Errorf("parse: %v", err)
+	}
+}
+
+// A process that is killed while it writes leaves a file with a key in it each time.
+func TestWhatWritesThatWereCutShortHaveLeftIsRemovedByTheNext(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	left := []string{".kubelet-client-2026-01-01-00-00-00.pem.tmp-123", ".kubelet-client.key.tmp.tmp-456"}
+	theirs := []string{".kubelet-server-2026-01-01-00-00-00.pem.tmp-123", ".kubelet-client-ca.crt.tmp-1"}
+	for _, name := range append(left, theirs...) {
+		if err := os.WriteFile(filepath.Join(s.Dir, name), []byte("key"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Write(pair(t, "x", time.Now().Add(time.Hour)), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for i, names := range [][]string{left, theirs} {
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join(s.Dir, name)); (err == nil) != (i == 1) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestADirectoryThatIsNamedFromHereIsLinkedFromAnywhere(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("pki", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, start := Store{Dir: "pki", Prefix: Client}, time.Now()
+	for i, name := range []string{"good", "damaged"} {
+		if err := s.Write(pair(t, name, start.Add(time.Hour)), start.Add(time.Duration(i)*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged, _ := os.Readlink(s.CurrentPath())
+	if err := os.Truncate(damaged, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Mend(func(*x509.Certificate) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	wantNow(t, s, "good")
 }

@@ -1,13 +1,14 @@
 package nodecert
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"sync"
 )
 
-// Reader reads a store's certificate again only when its file is another. Safe for
-// concurrent use.
+// Reader reads a store's certificate again only when its file is another, or could not be
+// read. Safe for concurrent use.
 type Reader struct {
 	Store
 
@@ -32,7 +33,9 @@ func (r *Reader) Read() (*Pair, error) {
 	if old != nil && os.SameFile(old, info) && old.ModTime().Equal(info.ModTime()) && old.Size() == info.Size() {
 		return pair, pairErr
 	}
-	pair, pairErr = r.Store.Read()
+	if pair, pairErr = r.Store.Read(); pairErr != nil && !errors.Is(pairErr, ErrDamaged) {
+		return nil, pairErr
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.info, r.pair, r.err = info, pair, pairErr

@@ -74,13 +74,15 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	if deps.Credential == nil {
 		return nil
 	}
+	valid := deps.Credential.Valid
 	var ended func()
 	if cfg.RotateCertificates || deps.Bootstrap != nil {
 		keeper := s.clientKeeper(cfg, deps, metrics)
 		s.certificates, ended = append(s.certificates, part{"client CSR", keeper.Run}), keeper.Changed
+		valid = noticing(nodecert.NewReader(nodecert.Store{Dir: cfg.CertDir, Prefix: nodecert.Client}), keeper.Changed, valid)
 	}
 	s.certificates = append(s.certificates, s.tell(deps, identity.Certificate{
-		Name: "client certificate", Text: "the client certificate of the kubeconfig", Valid: deps.Credential.Valid, Ended: ended,
+		Name: "client certificate", Text: "the client certificate of the kubeconfig", Valid: valid, Ended: ended, Amiss: amiss(cfg, deps.Credential.Credential),
 		Refused: "the apiserver refuses it (Unauthorized), and with it all that this node asks for", Renewed: clientRenewal(cfg, deps),
 	}))
 	if !cfg.ServerTLSBootstrap {
@@ -90,10 +92,37 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	keeper := s.servingKeeper(cfg, deps, facts, metrics, store)
 	s.addresses.Changed = keeper.Changed
 	s.certificates = append(s.certificates, part{"serving CSR", keeper.Run}, s.tell(deps, identity.Certificate{
-		Name: "serving certificate", Text: "the serving certificate of the node's API", Valid: validOf(store), Ended: keeper.Changed,
+		Name: "serving certificate", Text: "the serving certificate of the node's API", Valid: noticing(store, keeper.Changed, validOf(store)), Ended: keeper.Changed,
 		Refused: "kubectl logs, exec and whoever else verifies it is refused", Renewed: "its renewal has failed so far: see the dependency \"serving CSR\" in polylet status",
 	}))
 	return nil
+}
+
+// noticing is valid with a look at the store: what is damaged is mended within seconds,
+// before a process that starts anew finds no certificate.
+func noticing(store *nodecert.Reader, changed func(), valid func() (begin, end time.Time)) func() (begin, end time.Time) {
+	return func() (begin, end time.Time) {
+		if _, err := store.Read(); errors.Is(err, nodecert.ErrDamaged) {
+			changed()
+		}
+		return valid()
+	}
+}
+
+// amiss says that the client certificate is another node's, where nobody asks for one of
+// this node's.
+func amiss(cfg Config, credential func() kubeclient.Credential) func() string {
+	return func() string {
+		c := credential()
+		if cfg.RotateCertificates || c.Pair == nil {
+			return ""
+		}
+		other := certificate.OfAnother(c.Pair.Leaf, cfg.NodeName)
+		if other == "" {
+			return ""
+		}
+		return fmt.Sprintf("the client certificate %s is another node's: %s: the apiserver lets it change nothing of this node (Forbidden): correct the name, or join the node to the cluster again (kubeadm join)", c.From, other)
+	}
 }
 
 // clientRenewal says what renews the client certificate.

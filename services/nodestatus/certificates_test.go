@@ -2,12 +2,16 @@ package nodestatus
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/services/nodestatus/internal/certificate"
 )
@@ -40,6 +44,41 @@ func TestACertificateIsAskedForWithTheOneThatIsGoodAndElseWithTheBootstrapKubeco
 		}
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %q; want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestADamagedCertificateIsNoticedByWhoeverLooksHowLongItIsGood(t *testing.T) {
+	store, asked := nodecert.Store{Dir: t.TempDir(), Prefix: nodecert.Client}, 0
+	end := time.Now().Add(time.Hour)
+	valid := noticing(nodecert.NewReader(store), func() { asked++ }, func() (time.Time, time.Time) { return time.Time{}, end })
+	if _, got := valid(); asked != 0 || !got.Equal(end) {
+		t.Errorf("without a file: %d times, %v", asked, got)
+	}
+	if err := os.WriteFile(store.CurrentPath(), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := valid(); asked != 1 || !got.Equal(end) {
+		t.Errorf("damaged: %d times, %v", asked, got)
+	}
+}
+
+func TestACertificateOfAnotherNodeIsNamedWhereNobodyAsksForThisNodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		of     string
+		rotate bool
+		told   bool
+	}{
+		"this node's":                  {of: "system:node:n1"},
+		"another's":                    {of: "system:node:n2", told: true},
+		"another's, and one is wanted": {of: "system:node:n2", rotate: true},
+		"no node's":                    {of: "kubelet"},
+	} {
+		c := kubeclient.Credential{From: "kubelet.conf", Pair: &nodecert.Pair{Leaf: &x509.Certificate{Subject: pkix.Name{CommonName: tc.of}}}}
+		got := amiss(Config{NodeName: "n1", RotateCertificates: tc.rotate}, func() kubeclient.Credential { return c })()
+		named := strings.Contains(got, `"system:node:n2"`) && strings.Contains(got, `"system:node:n1" (--hostname-override`) && strings.Contains(got, "kubelet.conf")
+		if (got != "") != tc.told || named != tc.told {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

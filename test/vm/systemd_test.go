@@ -77,6 +77,20 @@ func TestTheUnitKubeletStartsAndStopsAllServices(t *testing.T) {
 	if err := run("systemctl", "is-active", "kubelet"); err == nil {
 		t.Error("the unit is active after its stop")
 	}
+	eventually(t, "no socket is left", func() error {
+		for _, s := range services {
+			if got := property(t, "polylet-"+s+".socket", "ActiveState"); got != "inactive" {
+				return fmt.Errorf("%s is %s", s, got)
+			}
+		}
+		return nil
+	})
+	if err := run("/usr/bin/polylet", "status"); err == nil {
+		t.Error("polylet status finds a node that runs")
+	}
+	if err := states("inactive"); err != nil {
+		t.Errorf("after somebody asked for the status %v", err)
+	}
 	if err := run("systemctl", "start", "kubelet"); err != nil {
 		t.Fatal(err)
 	}

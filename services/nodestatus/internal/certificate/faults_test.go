@@ -3,6 +3,7 @@ package certificate
 import (
 	"crypto/x509"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 )
@@ -81,6 +83,52 @@ func TestTheNextClientIsAskedWhereTheFirstIsRefused(t *testing.T) {
 		w.start()
 		if w.now() == nil {
 			t.Errorf("waits for %q", w.waits())
+		}
+	})
+}
+
+// expired is the transport to an apiserver whose certificate has ended.
+type expired struct{}
+
+func (expired) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time " + time.Now().String() + " is after 1999"}
+}
+
+// The library's error has the time in it, and so is another one each time.
+func TestAnApiserverThatCannotBeTrustedByThisClockIsToldOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.clients = func(*world) []Client {
+			return []Client{{Name: "the bootstrap kubeconfig", New: func() (kubernetes.Interface, error) {
+				return kubernetes.NewForConfig(&rest.Config{Host: "https://api.example", Transport: expired{}})
+			}}}
+		}
+		w.start()
+		time.Sleep(10 * time.Minute)
+		w.wantWaits("the bootstrap kubeconfig: ", "this machine's clock", "kubeadm certs renew")
+		if !slices.Equal(w.seen(), []string{"CertificateNotRequested"}) {
+			t.Errorf("events %v", w.seen())
+		}
+	})
+}
+
+// Alerts look at what was counted in the last five minutes.
+func TestARequestThatNobodyAnswersIsCountedAndAnEventTellsOfIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.approve(false)
+		w.start()
+		time.Sleep(4 * time.Minute)
+		if w.failures.Load() != 0 || len(w.seen()) != 0 {
+			t.Errorf("%d failures, events %v, of a request that may still be answered", w.failures.Load(), w.seen())
+		}
+		for range 4 {
+			before := w.failures.Load()
+			time.Sleep(5 * time.Minute)
+			if w.failures.Load() == before {
+				t.Errorf("no failure is counted in five minutes")
+			}
+		}
+		if !slices.Equal(w.seen(), []string{"CertificateRequestPending"}) || len(w.requests()) != 1 {
+			t.Errorf("events %v, %d requests", w.seen(), len(w.requests()))
 		}
 	})
 }

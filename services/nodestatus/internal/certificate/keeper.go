@@ -101,7 +101,7 @@ type Deps struct {
 	Health health.Reporter
 	// Failures counts what went wrong; Lived takes the age of each certificate that
 	// was replaced, in seconds. Either may be nil.
-	Failures prometheus.Counter
+	Failures interface{ Inc() }
 	Lived    prometheus.Observer
 }
 
@@ -111,7 +111,12 @@ type Keeper struct {
 	deps  Deps
 	store *nodecert.Reader
 	bell  chan struct{}
-	bad   bool
+	// last is the certificate that was last read from the store or written to it.
+	last *nodecert.Pair
+	// lacks is what the certificate of now does not have that is wanted.
+	lacks string
+	// said is what is waited for, as health was last told.
+	said string
 	// replaced is when the last certificate was replaced that was refused.
 	replaced time.Time
 	// told is the last event's text.
@@ -178,7 +183,7 @@ func (k *Keeper) pause(ctx context.Context, wait time.Duration, afterFailure boo
 // step does what is to be done now, and says when to look again.
 func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 	if k.deps.Idle != nil && k.deps.Idle() {
-		k.say("")
+		k.say(ctx, "")
 		return lookAgain, nil
 	}
 	if err := k.mend(ctx); err != nil {
@@ -186,7 +191,7 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 	}
 	want, why := k.deps.Want()
 	if want == nil {
-		k.say(why)
+		k.say(ctx, why)
 		return lookAgain, nil
 	}
 	current, borrowed := k.deps.Current()
@@ -194,11 +199,14 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 		k.adopt(ctx, current)
 	}
 	at, why := due(leafOf(current), want, k.cfg.Rotate, borrowed)
+	if k.lacks = ""; current != nil && k.cfg.Rotate {
+		k.lacks = lacks(current.Leaf, want)
+	}
 	if k.isRefused() {
 		at, why = time.Time{}, "the apiserver refuses it"
 	}
 	if left := time.Until(at); left > 0 {
-		k.say("")
+		k.say(ctx, "")
 		if err := k.cfg.Store.DropPendingKey(); err != nil {
 			klog.FromContext(ctx).V(1).Info("A key that is of no more use stays", "err", err)
 		}
@@ -213,7 +221,16 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 	if refused {
 		k.replaced = time.Now()
 	}
-	return 0, k.put(ctx, pair, current)
+	if err := k.put(ctx, pair, current); err != nil {
+		return 0, err
+	}
+	return pauseAfter(pair.Leaf), nil
+}
+
+// pauseAfter is until the next look at a certificate that has just come: one of a short
+// life, dated back, is due at once, and so would be all that follow.
+func pauseAfter(leaf *x509.Certificate) time.Duration {
+	return min(lookAgain, max(soonest, time.Until(leaf.NotAfter)/2))
 }
 
 // pauseFor is until the next look at a certificate that is not due yet.
@@ -258,26 +275,6 @@ func (k *Keeper) isRefused() bool {
 	return k.deps.Refused != nil && k.deps.Refused() && time.Since(k.replaced).Abs() > patientTo
 }
 
-// mend sets damaged files aside.
-func (k *Keeper) mend(ctx context.Context) error {
-	_, err := k.store.Read()
-	if !errors.Is(err, nodecert.ErrDamaged) {
-		return nil
-	}
-	now := time.Now()
-	aside, instead, mendErr := k.cfg.Store.Mend(func(leaf *x509.Certificate) bool { return now.Before(leaf.NotAfter) })
-	if mendErr != nil {
-		return &problem{error: fmt.Errorf("%w; it cannot be set aside: %w: %s", err, mendErr, k.unwritable(mendErr)), reason: "CertificateDamaged"}
-	}
-	what := "another is asked for"
-	if instead != nil {
-		what = "an earlier one that is good takes its place"
-	}
-	k.event(ctx, "CertificateDamaged", fmt.Sprintf("%v: it was set aside as %s, and %s", err, aside, what))
-	k.deps.Written(ctx)
-	return nil
-}
-
 // put writes a certificate until it is written: another would not be given sooner.
 func (k *Keeper) put(ctx context.Context, pair, old *nodecert.Pair) error {
 	retry := newRetry()
@@ -298,8 +295,8 @@ func (k *Keeper) put(ctx context.Context, pair, old *nodecert.Pair) error {
 	if old != nil && k.deps.Lived != nil {
 		k.deps.Lived.Observe(time.Since(old.Leaf.NotBefore).Seconds())
 	}
-	k.told = ""
-	k.say("")
+	k.last, k.told = pair, ""
+	k.say(ctx, "")
 	k.deps.Written(ctx)
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
 		return &problem{error: fmt.Errorf("the %s certificate that was issued just now ended at %s, and this machine's clock says %s: set this machine's clock",
@@ -322,13 +319,17 @@ func (k *Keeper) unwritable(err error) string {
 	return "look at --cert-dir " + dir
 }
 
-// failed tells and counts a failure.
-func (k *Keeper) failed(ctx context.Context, err error) {
+func (k *Keeper) count() {
 	if k.deps.Failures != nil {
 		k.deps.Failures.Inc()
 	}
-	text := fmt.Sprintf("no new %s certificate: %v", k.cfg.Name, err)
-	k.say(text)
+}
+
+// failed tells and counts a failure.
+func (k *Keeper) failed(ctx context.Context, err error) {
+	k.count()
+	text := fmt.Sprintf("no new %s certificate: %v%s", k.cfg.Name, err, k.besides())
+	k.say(ctx, text)
 	var p *problem
 	if !errors.As(err, &p) {
 		return
@@ -351,10 +352,24 @@ func (k *Keeper) event(ctx context.Context, reason, text string) {
 	}
 }
 
-// say tells health what is waited for; empty is nothing.
-func (k *Keeper) say(text string) {
-	if text != "" || k.bad {
-		k.deps.Health.Set(k.cfg.Name+" CSR", text == "", text)
+// besides is what the certificate of now lacks, for the end of a sentence about one that
+// is waited for.
+func (k *Keeper) besides() string {
+	if k.lacks == "" {
+		return ""
 	}
-	k.bad = text != ""
+	return "; the certificate of now is not the right one: " + k.lacks
+}
+
+// say tells health what is waited for; empty is nothing. Health logs that there is
+// something, and this what becomes of it.
+func (k *Keeper) say(ctx context.Context, text string) {
+	if text == k.said {
+		return
+	}
+	k.deps.Health.Set(k.cfg.Name+" CSR", text == "", text)
+	if text != "" && k.said != "" {
+		klog.FromContext(ctx).Info("A certificate is waited for", "certificate", k.cfg.Name, "reason", text)
+	}
+	k.said = text
 }

@@ -43,7 +43,7 @@ func TestAFirstCertificateIsAskedForAndWaitedForByName(t *testing.T) {
 		if leaf := w.now(); leaf == nil || leaf.Subject.CommonName != "system:node:n1" || leaf.Subject.Organization[0] != "system:nodes" {
 			t.Errorf("got %v", leaf)
 		}
-		if got := w.waits(); got != "" || w.written != 1 || len(w.seen()) != 0 {
+		if got := w.waits(); got != "" || w.written != 1 || !slices.Equal(w.seen(), []string{"CertificateRequestPending"}) {
 			t.Errorf("still waits for %q, %d written, events %v", got, w.written, w.seen())
 		}
 	})

@@ -25,9 +25,12 @@ const (
 	latest   = 0.9
 )
 
+// nodePrefix is before a node's name in the name of its user.
+const nodePrefix = "system:node:"
+
 // Subject is whom a node's certificates are for.
 func Subject(nodeName string) pkix.Name {
-	return pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}}
+	return pkix.Name{CommonName: nodePrefix + nodeName, Organization: []string{"system:nodes"}}
 }
 
 // ClientRequest is what a node asks for as a client.
@@ -69,11 +72,25 @@ func sorted(set map[string]bool) []string {
 	return out
 }
 
+// OfAnother says that a client certificate is another node's; empty when it is not, and
+// when it is no node's at all, which an apiserver may have a use for.
+func OfAnother(leaf *x509.Certificate, nodeName string) string {
+	want := nodePrefix + nodeName
+	if !strings.HasPrefix(leaf.Subject.CommonName, nodePrefix) || leaf.Subject.CommonName == want {
+		return ""
+	}
+	return wrongName(leaf, want)
+}
+
+func wrongName(leaf *x509.Certificate, want string) string {
+	return fmt.Sprintf("it is for %q and this node is %q (--hostname-override, or the hostname)", leaf.Subject.CommonName, want)
+}
+
 // lacks says what a certificate does not have that is wanted; empty when nothing. More
 // than is wanted is no lack.
 func lacks(leaf *x509.Certificate, want *x509.CertificateRequest) string {
 	if leaf.Subject.CommonName != want.Subject.CommonName {
-		return fmt.Sprintf("it is for %q and this node is %q (--hostname-override, or the hostname)", leaf.Subject.CommonName, want.Subject.CommonName)
+		return wrongName(leaf, want.Subject.CommonName)
 	}
 	var missing []string
 	for _, group := range want.Subject.Organization {

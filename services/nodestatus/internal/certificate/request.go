@@ -29,6 +29,10 @@ const (
 	// quiet is how long a request may take until it is told of: where somebody
 	// approves by himself, none takes as long.
 	quiet = 3 * time.Second
+	// overdue is between two times that a request that is not answered is counted as
+	// one that failed; after the first an event tells of it. The kubelet gives up after
+	// 15 minutes, but alerts on its series look at five.
+	overdue = 270 * time.Second
 )
 
 // Client is one of those with which a certificate can be asked for.
@@ -154,8 +158,14 @@ func refused(c Client, err error) error {
 	if strings.Contains(err.Error(), x509.UnknownAuthorityError{}.Error()) {
 		return &problem{error: fmt.Errorf("%s: %w: correct its certificate-authority-data or its server", c.Name, err), reason: "CertificateNotRequested"}
 	}
+	if strings.Contains(err.Error(), outOfTime) {
+		return &problem{error: fmt.Errorf("%s: by this machine's clock the apiserver's certificate has ended, or has not begun: check the clock; if it is right, renew that certificate (kubeadm certs renew)", c.Name), reason: "CertificateNotRequested"}
+	}
 	return fmt.Errorf("%s: %w", c.Name, err)
 }
+
+// outOfTime is in the library's error, with the time of now behind it.
+var outOfTime = x509.CertificateInvalidError{Reason: x509.Expired}.Error()
 
 // await waits until a request is answered, and tells what it waits for.
 func (k *Keeper) await(ctx context.Context, request *sent, want *x509.CertificateRequest) ([]byte, error) {
@@ -163,6 +173,8 @@ func (k *Keeper) await(ctx context.Context, request *sent, want *x509.Certificat
 	defer again.Stop()
 	tell := time.NewTimer(quiet)
 	defer tell.Stop()
+	late := time.NewTicker(overdue)
+	defer late.Stop()
 	answers := make(chan answer, 1)
 	watching, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -183,16 +195,23 @@ func (k *Keeper) await(ctx context.Context, request *sent, want *x509.Certificat
 			last = a
 		case <-tell.C:
 			told = true
+		case <-late.C:
+			k.count()
+			k.event(ctx, "CertificateRequestPending", "no new "+k.cfg.Name+" certificate yet: the node "+k.waiting(request.name, last))
 		case <-again.C:
 		case <-k.bell:
 		}
-		if now, _ := k.deps.Want(); !equal(now, want) || !k.isDue(want) {
+		if now, _ := k.deps.Want(); !equal(now, want) || !k.isDue(want) || k.isDamaged() {
 			return nil, errChanged
 		}
 		if told {
-			k.say(waiting(request.name, k.cfg.Signer, last))
+			k.say(ctx, k.waiting(request.name, last))
 		}
 	}
+}
+
+func (k *Keeper) waiting(name string, a answer) string {
+	return waiting(name, k.cfg.Signer, a) + k.besides()
 }
 
 // waiting says what a request waits for, and what to do.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,7 @@ type world struct {
 	rotate   bool
 	refused  func() bool
 	lived    []float64
+	failures counter
 	keeper   *Keeper
 	stop     func()
 }
@@ -165,7 +167,7 @@ func (w *world) start() {
 		Refused: w.refused,
 		Written: func(context.Context) { w.set(func() { w.written++ }) },
 		Send:    func(_ context.Context, e node.Event) { w.set(func() { w.events = append(w.events, e.Reason) }) },
-		Health:  w.health, Lived: observer(func(v float64) { w.set(func() { w.lived = append(w.lived, v) }) }),
+		Health:  w.health, Failures: &w.failures, Lived: observer(func(v float64) { w.set(func() { w.lived = append(w.lived, v) }) }),
 	})
 	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), logr.Discard()))
 	done := make(chan struct{})
@@ -206,6 +208,11 @@ func (w *world) seen() []string {
 	defer w.mu.Unlock()
 	return slices.Clone(w.events)
 }
+
+// counter counts failures.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Inc() { c.Add(1) }
 
 type observer func(float64)
 

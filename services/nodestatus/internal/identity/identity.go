@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -33,6 +34,8 @@ type Certificate struct {
 	Refused string
 	// Renewed says what renews it, or should.
 	Renewed string
+	// Amiss says what else keeps it from being of use; nil, and empty, is nothing.
+	Amiss func() string
 	// Ended is called when it is not valid any more, at its end or since the clock was
 	// set; nil calls nothing.
 	Ended func()
@@ -47,18 +50,23 @@ func Watch(ctx context.Context, c Certificate, h health.Reporter, send func(cont
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
 	var warned warning
-	for bad := false; ; {
+	for bad, ended := false, false; ; {
 		begin, end := c.Valid()
 		now := time.Now()
-		why := c.wrong(begin, end, now)
+		wrong, amiss := c.wrong(begin, end, now), c.amiss()
+		why := cmp.Or(wrong, amiss)
 		if why != "" || bad {
 			h.Set(c.Name, why == "", why)
 		}
-		if why != "" && !bad && c.Ended != nil {
+		if wrong != "" && !ended && c.Ended != nil {
 			c.Ended()
 		}
-		bad = why != ""
-		if event := c.warn(begin, end, now); warned.due(event.Reason, end, now) {
+		bad, ended = why != "", wrong != ""
+		event := c.warn(begin, end, now)
+		if amiss != "" && event.Reason != "CertificateExpired" {
+			event = node.Event{Type: "Warning", Reason: "CertificateNotUsable", Message: amiss}
+		}
+		if warned.due(event.Reason, end, now) {
 			send(ctx, event)
 		}
 		select {
@@ -67,6 +75,13 @@ func Watch(ctx context.Context, c Certificate, h health.Reporter, send func(cont
 			return nil
 		}
 	}
+}
+
+func (c Certificate) amiss() string {
+	if c.Amiss == nil {
+		return ""
+	}
+	return c.Amiss()
 }
 
 // warning is the last that was sent.

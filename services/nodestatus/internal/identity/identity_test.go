@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -122,5 +123,40 @@ func TestOfACertificateThatEndsSoonIsWarnedOnceADay(t *testing.T) {
 		}
 		cancel()
 		<-done
+	})
+}
+
+// Nobody asks for another one: what it can be used for has to be told all the same.
+func TestWhatElseIsAmissIsToldWithAnEventUntilItIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var amiss atomic.Value
+		amiss.Store("it is another node's")
+		var told said
+		var events []string
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = Watch(ctx, Certificate{
+				Name: "client certificate", Amiss: func() string { return amiss.Load().(string) }, Ended: func() { t.Error("it is said to have ended") },
+				Valid: func() (time.Time, time.Time) { return start.Add(-time.Hour), start.Add(24 * time.Hour) },
+			}, &told, func(_ context.Context, e node.Event) { events = append(events, e.Reason+": "+e.Message) })
+		}()
+		for _, want := range []string{"it is another node's", ""} {
+			amiss.Store(want)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			told.mu.Lock()
+			if got := told.last; got != "client certificate: "+cmp.Or(want, "well") {
+				t.Errorf("%q; want %q", got, want)
+			}
+			told.mu.Unlock()
+		}
+		cancel()
+		<-done
+		if want := []string{"CertificateNotUsable: it is another node's"}; !slices.Equal(events, want) {
+			t.Errorf("events %q", events)
+		}
 	})
 }

@@ -1,0 +1,115 @@
+package certificate
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/polylet/polylet/internal/nodecert"
+)
+
+// A serving certificate is approved by a person, and a client's needs a token that is
+// good: a node that has read one has no need of another.
+func TestACertificateThatIsDamagedLaterIsWrittenAgainAsItWasRead(t *testing.T) {
+	for name, damage := range map[string]func(link, file string) error{
+		"cut short":   func(_, file string) error { return os.Truncate(file, 100) },
+		"empty":       func(_, file string) error { return os.Truncate(file, 0) },
+		"a directory": func(_, file string) error { return exchange(file, func() error { return os.Mkdir(file, 0o700) }) },
+		"a circle":    func(link, _ string) error { return exchange(link, func() error { return os.Symlink(link, link) }) },
+		"another key": func(_, file string) error {
+			_, other, err := nodecert.Store{Dir: filepath.Dir(file), Prefix: "other"}.PendingKey()
+			if err != nil {
+				return err
+			}
+			pair, err := nodecert.Store{Dir: filepath.Dir(file), Prefix: nodecert.Client}.Read()
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(file, append(pair.Cert, other...), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.start()
+				first := w.now()
+				file, err := os.Readlink(w.store.CurrentPath())
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.approve(false)
+				time.Sleep(time.Second)
+				if err := damage(w.store.CurrentPath(), file); err != nil {
+					t.Fatal(err)
+				}
+				// In the way of what is written.
+				inTheWay := filepath.Join(w.store.Dir, "kubelet-client-updated.pem")
+				if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				w.keeper.Changed()
+				time.Sleep(time.Minute)
+				w.wantWaits("it cannot be written anew", w.store.Dir)
+				if err := os.RemoveAll(inTheWay); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				if leaf := w.now(); leaf == nil || !leaf.Equal(first) || w.waits() != "" || len(w.requests()) != 1 {
+					t.Errorf("the certificate is %v, waits for %q, %d requests", leaf, w.waits(), len(w.requests()))
+				}
+				if !slices.Contains(w.seen(), "CertificateDamaged") {
+					t.Errorf("events %v", w.seen())
+				}
+			})
+		})
+	}
+}
+
+func exchange(path string, with func() error) error {
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	return with()
+}
+
+func TestWhoWaitsForACertificateSaysWhatTheOneOfNowLacks(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.set(func() { w.want = ClientRequest("old-name") })
+		w.start()
+		w.now()
+		w.stop()
+		w.approve(false)
+		w.set(func() { w.want = ClientRequest("n1") })
+		w.start()
+		time.Sleep(quiet + time.Second)
+		w.wantWaits("waits for the approval of CSR", `it is for "system:node:old-name" and this node is "system:node:n1" (--hostname-override, or the hostname)`)
+	})
+}
+
+func TestACertificateThatIsDamagedWhileAnotherIsWaitedForIsWrittenAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.signer.life = 10 * time.Hour
+		w.start()
+		first := w.now()
+		w.approve(false)
+		time.Sleep(9*time.Hour + 10*time.Minute)
+		file, err := os.Readlink(w.store.CurrentPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(lookAgain + time.Second)
+		if leaf := w.now(); leaf == nil || !leaf.Equal(first) || len(w.requests()) != 2 {
+			t.Errorf("the certificate is %v, %d requests", leaf, len(w.requests()))
+		}
+		w.answer(certificatesv1.CertificateApproved)
+		if leaf := w.now(); leaf.Equal(first) || w.waits() != "" {
+			t.Errorf("it is not renewed; waits for %q", w.waits())
+		}
+	})
+}
