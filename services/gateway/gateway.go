@@ -172,10 +172,25 @@ func reviews() inflight.ReviewsConfig {
 	return inflight.ReviewsConfig{Most: 128, MostOfOne: 32, KnownOnly: 32}
 }
 
-// headers is what the requests of the secure port may hold: all the long ones of streams
-// that one apiserver may have open, and as much besides.
+// headers is what the requests of the secure port may hold. Of those who are known: all
+// the long ones of streams that one apiserver may have open, and as much besides. Of
+// strangers: more than wait for what their tokens are.
 func headers() inflight.HeadersConfig {
-	return inflight.HeadersConfig{Most: 128 << 20, MostOfOne: 96 << 20, Each: 16 << 10}
+	return inflight.HeadersConfig{
+		Known:     inflight.Share{Most: 128 << 20, MostOfOne: 96 << 20},
+		Strangers: inflight.Share{Most: 80 << 20, MostOfOne: 48 << 20},
+		Each:      16 << 10, Of: whose,
+	}
+}
+
+// whose is whose a request is: an address's, or that of the name in a good certificate,
+// whatever else comes from its address.
+func whose(r *http.Request) (name string, known bool) {
+	name, known = listen.Whose(r.Context())
+	if name != "" {
+		return "certificate of " + name, known
+	}
+	return inflight.HostOf(r.RemoteAddr), known
 }
 
 // serverTTL is the series that alerts on the serving certificate look at.

@@ -295,7 +295,7 @@ func TestAStrangersConnectionHasFewRequestsAtOnce(t *testing.T) {
 		}
 		streams, _ := settings.Value(http2.SettingMaxConcurrentStreams)
 		header, _ := settings.Value(http2.SettingMaxHeaderListSize)
-		if streams != 32 || header > 70<<10 {
+		if streams != 16 || header > 70<<10 {
 			t.Errorf("%d streams with headers of %d", streams, header)
 		}
 		return

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -15,11 +16,14 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// unread sends requests with large headers on an HTTP/2 connection on which it lets no
-// answer come. It returns when the server has read them.
-func unread(t *testing.T, address string, streams, header int) {
+// unread sends requests with large headers on an HTTP/2 connection from an address on
+// which it lets no answer come. It returns when the server has read them.
+func unread(t *testing.T, from, address string, streams, header int) {
 	t.Helper()
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
+	d := tls.Dialer{
+		NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}},
+		Config:    &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}},
+	}
 	conn, err := d.DialContext(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -79,9 +83,9 @@ func TestOfRequestsWhoseAnswersNobodyReadsLittleIsHeld(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	const conns, streams, header = 20, 32, 60 << 10
+	const conns, streams, header = 40, 16, 60 << 10
 	for range conns {
-		unread(t, address, streams, header)
+		unread(t, "127.0.0.1", address, streams, header)
 	}
 	grown := heap() - before
 	for end := time.Now().Add(10 * time.Second); grown > conns*streams*header/2 && time.Now().Before(end); grown = heap() - before {
@@ -89,6 +93,24 @@ func TestOfRequestsWhoseAnswersNobodyReadsLittleIsHeld(t *testing.T) {
 	}
 	if grown > conns*streams*header/2 {
 		t.Errorf("%d MiB are held of %d MiB of headers", grown>>20, conns*streams*header>>20)
+	}
+	if got := ask(t, httpClient(t), http.MethodGet, "https://"+address+"/pods", "admin-token"); got.status != http.StatusOK {
+		t.Errorf("beside the flood: %d", got.status)
+	}
+}
+
+// TestStrangersWhoLetNoAnswerComeKeepNobodyOut: two addresses without credentials held all
+// that requests may, one of them all that its own may: an apiserver's, say, to whose
+// address the network in between translates a pod's.
+func TestStrangersWhoLetNoAnswerComeKeepNobodyOut(t *testing.T) {
+	h := newHouse(t)
+	s := h.start(t, nil)
+	address := s.Addresses()["secure"]
+	for range 50 {
+		for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
+			unread(t, from, address, 15, 60<<10)
+			unread(t, from, address, 15, 0) // into what is left
+		}
 	}
 	if got := ask(t, httpClient(t), http.MethodGet, "https://"+address+"/pods", "admin-token"); got.status != http.StatusOK {
 		t.Errorf("beside the flood: %d", got.status)

@@ -9,10 +9,17 @@ import (
 
 // HeadersConfig says how many bytes requests may take that are under way.
 type HeadersConfig struct {
-	// Most is how many in all, MostOfOne of one address; Each is what a request takes
-	// beside its line and header.
-	Most, MostOfOne, Each int
+	// Known and Strangers are how many of those who are known, and of all others.
+	Known, Strangers Share
+	// Each is what a request takes beside its line and header.
+	Each int
+	// Of says whose a request is, and whether that is known: what strangers hold, who need
+	// no credential for it, keeps nobody out who has one.
+	Of func(*http.Request) (name string, known bool)
 }
+
+// Share is how many bytes: in all, and of one of them.
+type Share struct{ Most, MostOfOne int }
 
 // Headers bounds what the requests of a port hold, from when their headers were read
 // until they are answered: who asks is not known before, and who does not read an answer
@@ -20,26 +27,33 @@ type HeadersConfig struct {
 type Headers struct {
 	cfg HeadersConfig
 
-	mu     sync.Mutex
-	all    int
-	byHost map[string]int
+	mu               sync.Mutex
+	known, strangers held
+}
+
+// held is what requests hold, in all and by whose they are.
+type held struct {
+	all int
+	of  map[string]int
 }
 
 // refusedTime is how long a client may take to receive an error.
 const refusedTime = 10 * time.Second
 
 // NewHeaders returns Headers.
-func NewHeaders(cfg HeadersConfig) *Headers { return &Headers{cfg: cfg, byHost: map[string]int{}} }
+func NewHeaders(cfg HeadersConfig) *Headers {
+	return &Headers{cfg: cfg, known: held{of: map[string]int{}}, strangers: held{of: map[string]int{}}}
+}
 
 // Wrap returns a handler that serves next within the bounds. What is too much is not
 // answered: an answer that nobody reads would take its part.
 func (h *Headers) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		leave, ok := h.enter(r)
+		mine, ok := h.enter(r)
 		if !ok {
 			panic(http.ErrAbortHandler)
 		}
-		defer leave()
+		defer mine.leave()
 		defer forget(r)
 		if r.ProtoMajor < 2 { // the answer waits in the system's buffers
 			next.ServeHTTP(w, r)
@@ -49,6 +63,7 @@ func (h *Headers) Wrap(next http.Handler) http.Handler {
 		next.ServeHTTP(noted, r)
 		forget(r)
 		if noted.status >= http.StatusBadRequest {
+			mine.refused()
 			out := http.NewResponseController(w)
 			_ = out.SetWriteDeadline(time.Now().Add(refusedTime))
 			_ = out.Flush() // a client that went away needs no answer
@@ -56,23 +71,51 @@ func (h *Headers) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-func (h *Headers) enter(r *http.Request) (leave func(), ok bool) {
-	n, host := RequestBytes(r)+h.cfg.Each, HostOf(r.RemoteAddr)
+// part is what one request holds.
+type part struct {
+	of   *Headers
+	held *held
+	name string
+	n    int
+}
+
+func (h *Headers) enter(r *http.Request) (*part, bool) {
+	name, known := h.cfg.Of(r)
+	p, most := &part{of: h, held: &h.strangers, name: name, n: RequestBytes(r) + h.cfg.Each}, h.cfg.Strangers
+	if known {
+		p.held, most = &h.known, h.cfg.Known
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.all+n > h.cfg.Most || h.byHost[host]+n > h.cfg.MostOfOne {
+	if p.held.all+p.n > most.Most || p.held.of[name]+p.n > most.MostOfOne {
 		return nil, false
 	}
-	h.all += n
-	h.byHost[host] += n
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.all -= n
-		if h.byHost[host] -= n; h.byHost[host] == 0 {
-			delete(h.byHost, host)
-		}
-	}, true
+	p.held.all += p.n
+	p.held.of[name] += p.n
+	return p, true
+}
+
+// refused leaves a request that is refused what it still takes. That of strangers is
+// bounded by how many connections and streams they have, and is not counted: who lets no
+// answer come would hold all that strangers may, in which callers arrive by token.
+func (p *part) refused() {
+	if p.held == &p.of.strangers {
+		p.shrink(0)
+		return
+	}
+	p.shrink(p.of.cfg.Each)
+}
+
+func (p *part) leave() { p.shrink(0) }
+
+func (p *part) shrink(to int) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.held.all -= p.n - to
+	if p.held.of[p.name] -= p.n - to; p.held.of[p.name] == 0 {
+		delete(p.held.of, p.name)
+	}
+	p.n = to
 }
 
 // forget lets go of what came with a request that nobody serves any more: its stream may

@@ -7,11 +7,15 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestOneAddressDoesNotHoldAllThatRequestsMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHeaders(HeadersConfig{Most: 3000, MostOfOne: 2000, Each: 100})
+		h := NewHeaders(HeadersConfig{
+			Known: Share{Most: 3000, MostOfOne: 2000}, Each: 100,
+			Of: func(r *http.Request) (string, bool) { return HostOf(r.RemoteAddr), true },
+		})
 		end := make(chan struct{})
 		served := h.Wrap(slow(end))
 		answered := func(address string, header int) (ok bool) {
@@ -49,8 +53,51 @@ func TestOneAddressDoesNotHoldAllThatRequestsMay(t *testing.T) {
 				t.Error("a request's header is held though it is served")
 			}
 		}
-		if h.all != 0 || len(h.byHost) != 0 {
-			t.Errorf("%d and %v are left over", h.all, h.byHost)
+		if h.known.all != 0 || len(h.known.of) != 0 {
+			t.Errorf("%v is left over", h.known)
+		}
+	})
+}
+
+// refusing is an answer of a request that is refused, which nobody takes until end.
+type refusing struct {
+	http.ResponseWriter
+	end chan struct{}
+}
+
+func (r refusing) SetWriteDeadline(time.Time) error { return nil }
+
+func (r refusing) FlushError() error {
+	<-r.end
+	return nil
+}
+
+func TestOfRefusalsThatNobodyTakesStrangersHoldNothingAndTheKnownLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHeaders(HeadersConfig{
+			Known: Share{Most: 1000, MostOfOne: 1000}, Strangers: Share{Most: 1000, MostOfOne: 1000}, Each: 100,
+			Of: func(r *http.Request) (string, bool) { return HostOf(r.RemoteAddr), r.RemoteAddr == "10.0.0.1:1" },
+		})
+		no := h.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+		end, done := make(chan struct{}), make(chan struct{}, 2)
+		for _, address := range []string{"10.0.0.1:1", "10.0.0.2:1"} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.RemoteAddr, r.ProtoMajor = address, 2
+			r.Header.Set("X", strings.Repeat("x", 800))
+			go func() {
+				no.ServeHTTP(refusing{httptest.NewRecorder(), end}, r)
+				done <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		if h.known.all != 100 || h.strangers.all != 0 {
+			t.Errorf("%d and %d bytes are held", h.known.all, h.strangers.all)
+		}
+		close(end)
+		<-done
+		<-done
+		if h.known.all != 0 || len(h.known.of) != 0 || len(h.strangers.of) != 0 {
+			t.Errorf("%v and %v are left over", h.known, h.strangers)
 		}
 	})
 }

@@ -52,6 +52,8 @@ type visitor struct {
 	left  bool
 	// certified says that its client's certificate is good; under the door's lock.
 	certified bool
+	// name is in that certificate; under the door's lock.
+	name string
 }
 
 // mostCertified is how many strangers with a good certificate may send long headers at
@@ -59,15 +61,16 @@ type visitor struct {
 // the cluster's may do nothing here for that.
 const mostCertified = 64
 
-// certify says whether v may send long headers, whose client's certificate is good.
-func (v *visitor) certify() bool {
+// certify says whether v may send long headers, whose client's certificate is good and
+// has a name.
+func (v *visitor) certify(name string) bool {
 	d := v.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if v.left || d.certified >= mostCertified {
 		return false
 	}
-	v.certified = true
+	v.certified, v.name = true, name
 	d.certified++
 	return true
 }
@@ -215,4 +218,17 @@ func Trust(ctx context.Context) {
 	if v, ok := ctx.Value(visitorKey{}).(*visitor); ok {
 		v.trust()
 	}
+}
+
+// Whose says whether the connection of a request's context belongs to somebody who was
+// authorised or whose certificate is good, and the name in that; empty without one. A
+// certificate that was not verified names nobody.
+func Whose(ctx context.Context) (name string, known bool) {
+	v, ok := ctx.Value(visitorKey{}).(*visitor)
+	if !ok {
+		return "", false
+	}
+	v.door.mu.Lock()
+	defer v.door.mu.Unlock()
+	return v.name, v.certified || v.place == nil && !v.left
 }

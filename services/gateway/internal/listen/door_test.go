@@ -245,21 +245,21 @@ func TestFewStrangersWithACertificateMaySendLongHeaders(t *testing.T) {
 	var all []*visitor
 	for range mostCertified {
 		v := enter()
-		if all = append(all, v); !v.certify() {
+		if all = append(all, v); !v.certify("one") {
 			t.Fatalf("the %dth may not", len(all))
 		}
 	}
 	next := enter()
-	if next.certify() {
+	if next.certify("one") {
 		t.Error("one more may")
 	}
 	all[0].trust() // who is authorised makes room
-	if !next.certify() {
+	if !next.certify("one") {
 		t.Error("when one of them is known, the next may not")
 	}
-	if other := enter(); other.certify() {
+	if other := enter(); other.certify("one") {
 		t.Error("another may, too")
-	} else if _ = all[1].Close(); !other.certify() {
+	} else if _ = all[1].Close(); !other.certify("one") {
 		t.Error("when one of them has left, the next may not")
 	}
 	for _, v := range append(all, next) {
@@ -267,5 +267,30 @@ func TestFewStrangersWithACertificateMaySendLongHeaders(t *testing.T) {
 	}
 	if d.certified != 1 {
 		t.Errorf("%d are counted, want 1", d.certified)
+	}
+}
+
+// TestOnlyAGoodCertificateNamesSomebody: a certificate that nobody verified, shown beside
+// a token that is good, would have what its sender holds counted as another's.
+func TestOnlyAGoodCertificateNamesSomebody(t *testing.T) {
+	d := newDoor(nil, DefaultLimits(), func() {})
+	here, there := net.Pipe()
+	t.Cleanup(func() { _, _ = here.Close(), there.Close() })
+	of := func(v *visitor) string {
+		name, known := Whose(withVisitor(t.Context(), v))
+		return fmt.Sprint(name, known)
+	}
+	certified, stranger := d.enter(here), d.enter(there)
+	certified.certify("apiserver")
+	if of(certified) != "apiservertrue" || of(stranger) != "false" {
+		t.Errorf("before they are authorised: %q and %q", of(certified), of(stranger))
+	}
+	certified.trust()
+	stranger.trust()
+	if of(certified) != "apiservertrue" || of(stranger) != "true" {
+		t.Errorf("after: %q and %q", of(certified), of(stranger))
+	}
+	if name, known := Whose(t.Context()); name != "" || known {
+		t.Errorf("of no connection: %q, %v", name, known)
 	}
 }

@@ -59,7 +59,8 @@ func (g *greeter) greet(ctx context.Context, raw net.Conn) {
 		return
 	}
 	to := g.strangers
-	if v, through := raw.(*visitor); g.knows(conn.ConnectionState().PeerCertificates) && (!through || v.certify()) {
+	certs := conn.ConnectionState().PeerCertificates
+	if v, through := raw.(*visitor); g.knows(certs) && (!through || v.certify(certs[0].Subject.CommonName)) {
 		to = g.certified
 	}
 	to.put(conn)

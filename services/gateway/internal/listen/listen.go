@@ -48,7 +48,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		Connections: 4096, Strangers: 256, KnownOfOne: 512,
 		Header: 30 * time.Second, Body: 4 * time.Hour, Idle: 90 * time.Second,
-		HeaderBytes: 1 << 20, StrangerHeaderBytes: 64 << 10, StrangerStreams: 32,
+		HeaderBytes: 1 << 20, StrangerHeaderBytes: 64 << 10, StrangerStreams: 16,
 	}
 }
 
