@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,14 +24,18 @@ func (w *Writer) Finish(ctx context.Context, pod *v1.Pod) error {
 	if w.deps.Client == nil || podutil.Static(pod) {
 		return nil
 	}
-	if err := w.settle(ctx, pod.UID); err != nil {
+	gone, err := w.settle(ctx, pod.UID)
+	if err != nil {
 		return fmt.Errorf("delete pod %s (uid %s): wait until its final status is accepted: %w", klog.KObj(pod), pod.UID, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 	defer cancel()
+	if gone {
+		return w.reallyGone(ctx, pod)
+	}
 	none := int64(0)
 	uid := pod.UID
-	err := w.deps.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+	err = w.deps.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &none,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
@@ -44,6 +49,22 @@ func (w *Writer) Finish(ctx context.Context, pod *v1.Pod) error {
 	}
 	klog.FromContext(ctx).V(2).Info("Pod deleted from the apiserver", "pod", klog.KObj(pod), "podUID", pod.UID)
 	return nil
+}
+
+// reallyGone makes sure that an object is gone to which no status could be written: what
+// is there is not deleted before it says how the pod has ended.
+func (w *Writer) reallyGone(ctx context.Context, pod *v1.Pod) error {
+	err := w.stored(ctx, pod, errors.New("its status is not written, for there is no such pod"))
+	if err == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.entries[pod.UID]; e != nil {
+		e.gone = ""
+		w.lookLocked(e)
+	}
+	return fmt.Errorf("delete pod %s (uid %s): %w", klog.KObj(pod), pod.UID, err)
 }
 
 // stored is said when a deletion has found no such object: an error while it is in
@@ -63,14 +84,16 @@ func (w *Writer) stored(ctx context.Context, pod *v1.Pod, said error) error {
 	return nil
 }
 
-// settle waits until the newest status of a pod is accepted or needed no more.
-func (w *Writer) settle(ctx context.Context, uid types.UID) error {
+// settle waits until the newest status of a pod is accepted or needed no more. gone says
+// that it could not be written, for its object is said to be gone.
+func (w *Writer) settle(ctx context.Context, uid types.UID) (gone bool, err error) {
 	for {
 		w.mu.Lock()
 		e := w.entries[uid]
-		if e == nil || e.version == 0 || e.accepted == e.version || e.gone == uid || e.knownOf == uid && over(e.owedLocked(), e.known) {
+		settled := e == nil || e.version == 0 || e.accepted == e.version || e.knownOf == uid && over(e.owedLocked(), e.known)
+		if gone := !settled && e.gone == uid; settled || gone {
 			w.mu.Unlock()
-			return nil
+			return gone, nil
 		}
 		e.urgent = true
 		changed := make(chan struct{})
@@ -80,7 +103,7 @@ func (w *Writer) settle(ctx context.Context, uid types.UID) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }

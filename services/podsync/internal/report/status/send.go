@@ -170,6 +170,7 @@ func (w *Writer) after(e *entry, d time.Duration, retrying bool) {
 			return
 		}
 		e.timer = nil
+		e.gone = ""
 		if w.ctx != nil && !e.busy && !e.queued && !w.forgottenLocked(e) {
 			w.enqueue(e)
 		}
@@ -254,8 +255,7 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 	case err == nil:
 		w.acceptLocked(e, r, object)
 	case isGone(err):
-		e.gone = r.target.UID
-		e.wake()
+		w.goneLocked(e, r.target.UID)
 	case len(withheld) > 0:
 		w.lookLocked(e) // for the rest
 	default:
@@ -268,6 +268,17 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 		}
 	}
 	w.pumpLocked()
+}
+
+// goneLocked takes in that an object is said to be gone. As long as its source does not
+// say so too, it is asked again: a webhook may not have found something else, or a proxy
+// its apiserver.
+func (w *Writer) goneLocked(e *entry, uid types.UID) {
+	e.gone = uid
+	e.wake()
+	if w.ctx != nil && !w.forgottenLocked(e) {
+		w.after(e, lastRetry, true)
+	}
 }
 
 // acceptLocked takes in that the apiserver has a status.

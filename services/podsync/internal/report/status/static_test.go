@@ -172,3 +172,31 @@ func TestTheAddressOfAPodOnTheHostsNetworkIsNotTakenBack(t *testing.T) {
 		}
 	})
 }
+
+func TestANewMirrorShowsTheStatusAtOnceThoughTheOneBeforeIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mirrors := mirrorMap{}
+		b := start(t, fakeapiserver.Config{}, mirrors)
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{podutil.AnnotationSource: source.File}}}
+		mirrored := func() {
+			mirror := b.create("m").DeepCopy()
+			mirror.Annotations = map[string]string{podutil.AnnotationMirror: "static"}
+			mirrors["static"] = mirror
+		}
+		mirrored()
+		b.w.Set(static, running("10.0.0.1"))
+		synctest.Wait()
+		now := int64(0)
+		if err := b.api.Admin().CoreV1().Pods("default").Delete(t.Context(), "m", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Fatal(err)
+		}
+		b.w.Set(static, running("10.0.0.2"))
+		time.Sleep(time.Second)
+		mirrored()
+		b.w.Touch("static")
+		synctest.Wait()
+		if ip := b.api.Pod("default", "m").Status.PodIP; ip != "10.0.0.2" {
+			t.Errorf("the new mirror shows the address %q", ip)
+		}
+	})
+}

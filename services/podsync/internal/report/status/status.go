@@ -96,7 +96,7 @@ type entry struct {
 	knownOf  types.UID // the object that known is of; empty when nothing is known
 	seen     string    // the resource version of the newest object that came from its source
 	seenOf   types.UID // the object that seen is of
-	gone     types.UID // the object that is found to be gone
+	gone     types.UID // the object that is said to be gone
 	busy     bool      // a request runs
 	queued   bool
 	queue    int  // where, when queued
