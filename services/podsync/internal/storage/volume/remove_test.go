@@ -64,3 +64,33 @@ func TestRemovalEntersNoMountOnKernelsThatDoNotNameThem(t *testing.T) {
 		}
 	}
 }
+
+func TestAVeryDeepTreeIsRemoved(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "deep")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(root, unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const depth = 3000 // longer than any path can be
+	for range depth {
+		if err := unix.Mkdirat(fd, "d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(fd, "d", unix.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(fd)
+		fd = next
+	}
+	_ = unix.Close(fd)
+	if err := removeTree(t.Context(), root); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(root); !os.IsNotExist(err) {
+		t.Errorf("still there: %v", err)
+	}
+}

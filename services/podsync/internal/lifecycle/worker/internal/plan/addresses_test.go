@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // podsync has just been started and does not know the node's addresses yet: the one
@@ -99,5 +100,23 @@ func TestAStaticPodWaitsForItsAddressUntilItWasLookedForOnce(t *testing.T) {
 	w.settle(time.Minute)
 	if w.newest("a") == nil {
 		t.Errorf("it waits: %v", w.out.Waits)
+	}
+}
+
+func TestAPodShowsOneAddressOfEachFamilyTheNodesFirst(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		has, node, want []string
+	}{
+		{"one", []string{"10.0.0.1"}, []string{"192.0.2.1"}, []string{"10.0.0.1"}},
+		{"two, in order", []string{"10.0.0.1", "fd00::1"}, []string{"192.0.2.1"}, []string{"10.0.0.1", "fd00::1"}},
+		{"the node's family comes first", []string{"10.0.0.1", "fd00::1"}, []string{"2001:db8::1"}, []string{"fd00::1", "10.0.0.1"}},
+		{"more than one of a family", []string{"10.0.0.1", "10.0.0.2", "fd00::1"}, []string{"192.0.2.1"}, []string{"10.0.0.1", "fd00::1"}},
+		{"only the other family", []string{"fd00::1"}, []string{"192.0.2.1"}, []string{"fd00::1"}},
+		{"none", nil, []string{"192.0.2.1"}, nil},
+	} {
+		if got := podutil.ShownIPs(tc.has, tc.node); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }

@@ -428,3 +428,54 @@ func TestAShorterPeriodCountsFromWhenItWasGiven(t *testing.T) {
 	deleted(500*time.Millisecond, 3)
 	stopFor(3, true)
 }
+
+// The texts are those of the events with the reason Killing.
+func TestAKillSaysWhy(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		policy v1.RestartPolicy
+		change func(*world, *podstate.Container)
+		want   string
+	}{
+		{"the pod ends", v1.RestartPolicyAlways, func(w *world, _ *podstate.Container) { w.s.Removed = true }, "Stopping container a"},
+		{"its sandbox is not usable", v1.RestartPolicyAlways, func(w *world, _ *podstate.Container) { w.s.Observed.Sandboxes[0].Ready = false }, "Stopping container a"},
+		{"its definition changed", v1.RestartPolicyAlways, func(_ *world, c *podstate.Container) { c.SpecHash = "x" }, "Container a definition changed, will be restarted"},
+		{"its state is unknown", v1.RestartPolicyAlways, func(_ *world, c *podstate.Container) { c.State = podstate.StateUnknown }, `Container is in "unknown" state, try killing it before restart`},
+		{"its hook failed", v1.RestartPolicyAlways, func(_ *world, c *podstate.Container) { c.Hook = podstate.HookFailed }, "FailedPostStartHook"},
+		{"liveness", v1.RestartPolicyAlways, probed(podstate.Liveness), "Container a failed liveness probe, will be restarted"},
+		{"startup", v1.RestartPolicyOnFailure, probed(podstate.Startup), "Container a failed startup probe, will be restarted"},
+		{"liveness, and that is the end", v1.RestartPolicyNever, probed(podstate.Liveness), "Container a failed liveness probe"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(testPod(tc.policy, "a"))
+			w.settle(time.Minute)
+			tc.change(w, w.newest("a"))
+			out := Plan(w.s)
+			if len(out.Actions) != 1 || out.Actions[0].Reason != tc.want {
+				t.Errorf("actions %+v, want %q", out.Actions, tc.want)
+			}
+		})
+	}
+}
+
+func TestAKillOfASidecarSaysWhatItIs(t *testing.T) {
+	for want, change := range map[string]func(*world, *podstate.Container){
+		"Init container side definition changed":                              func(_ *world, c *podstate.Container) { c.SpecHash = "x" },
+		`Init container is in "unknown" state, try killing it before restart`: func(_ *world, c *podstate.Container) { c.State = podstate.StateUnknown },
+		"Init container side failed liveness probe":                           probed(podstate.Liveness),
+		"Init container side failed startup probe":                            probed(podstate.Startup),
+	} {
+		w := newWorld(withSidecar(testPod(v1.RestartPolicyOnFailure, "a"), "side"))
+		w.settle(time.Minute)
+		change(w, w.newest("side"))
+		if out := Plan(w.s); len(out.Actions) != 1 || out.Actions[0].Reason != want {
+			t.Errorf("actions %+v, want %q", out.Actions, want)
+		}
+	}
+}
+
+func probed(k podstate.ProbeType) func(*world, *podstate.Container) {
+	return func(w *world, c *podstate.Container) {
+		w.s.Probes[podstate.ProbeKey{Container: c.Name, Type: k}] = podstate.ProbeResult{ContainerID: c.ID}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func TestRestartPolicyDecidesWhichExitsStartAgain(t *testing.T) {
@@ -277,5 +278,107 @@ func TestARuntimeThatIsAwayIsNoFailureOfTheImage(t *testing.T) {
 	w.settle(time.Minute)
 	if c := w.newest("a"); c == nil || c.StartedAt.Sub(start) > 3*time.Second {
 		t.Fatalf("started %+v, log %v", c, w.log)
+	}
+}
+
+func TestRulesAreReadInOrderAndTheirGatesCount(t *testing.T) {
+	rule := func(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.ContainerRestartRule {
+		return v1.ContainerRestartRule{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}
+	}
+	in, notIn := v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
+	one, all := v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers
+	for _, tc := range []struct {
+		name  string
+		rules []v1.ContainerRestartRule
+		node  Node
+		exit  int32
+		want  v1.ContainerRestartRuleAction
+	}{
+		{"the first that matches decides", []v1.ContainerRestartRule{rule(one, in, 1, 2), rule(all, in, 2)}, Node{}, 2, one},
+		{"a later one", []v1.ContainerRestartRule{rule(one, in, 1), rule(all, in, 2)}, Node{}, 2, all},
+		{"none", []v1.ContainerRestartRule{rule(one, in, 1), rule(all, in, 2)}, Node{}, 3, ""},
+		{"not in", []v1.ContainerRestartRule{rule(all, notIn, 0)}, Node{}, 3, all},
+		{"not in, but it is", []v1.ContainerRestartRule{rule(all, notIn, 0)}, Node{}, 0, ""},
+		{"success may restart too", []v1.ContainerRestartRule{rule(one, in, 0)}, Node{}, 0, one},
+		{"no exit codes match nothing", []v1.ContainerRestartRule{{Action: one}}, Node{}, 0, ""},
+		{"the gate of the action is off", []v1.ContainerRestartRule{rule(all, in, 2), rule(one, in, 2)}, Node{NoRestartAll: true}, 2, one},
+		{"the gate of all rules is off", []v1.ContainerRestartRule{rule(one, in, 2)}, Node{NoRestartRules: true}, 2, ""},
+		{"an unknown action matches nothing", []v1.ContainerRestartRule{rule("Explode", in, 2)}, Node{}, 2, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := &planner{s: &State{Pod: testPod(v1.RestartPolicyNever), Node: tc.node}}
+			v := &view{spec: &v1.Container{Name: "a", RestartPolicyRules: tc.rules}, class: regular}
+			c := &podstate.Container{State: podstate.StateExited, ExitCode: tc.exit}
+			if got := p.rule(v, c); got != tc.want || p.restarts(v, c) != (tc.want != "") {
+				t.Errorf("rule %q, restarts %v, want %q", got, p.restarts(v, c), tc.want)
+			}
+		})
+	}
+}
+
+func TestTheContainersOwnPolicyNeedsItsGate(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	v := &view{spec: &v1.Container{Name: "a", RestartPolicy: &always}, class: regular}
+	for _, off := range []bool{false, true} {
+		p := &planner{s: &State{Pod: testPod(v1.RestartPolicyNever), Node: Node{NoRestartRules: off}}}
+		if got := p.restarts(v, &podstate.Container{State: podstate.StateExited}); got == off {
+			t.Errorf("gate off %v: restarts %v", off, got)
+		}
+	}
+}
+
+// podsync was away as the work ended, and so stopped no sidecar: what those exited with
+// later on, or were exiting with meanwhile, does not run the work again.
+func TestWorkThatEndedWhileNobodyLookedIsNotRunAgainForItsSidecar(t *testing.T) {
+	const after, before = time.Second, -time.Second
+	for _, c := range []struct {
+		name     string
+		policy   v1.RestartPolicy
+		rule     bool
+		code     int32 // of the work
+		exit     int32 // of the sidecar; negative: it runs
+		sidecar  time.Duration
+		told     bool
+		runAgain bool
+		phase    v1.PodPhase
+	}{
+		{"done, the sidecar runs", v1.RestartPolicyNever, true, 0, -1, 0, false, false, v1.PodSucceeded},
+		{"done, then the sidecar asks", v1.RestartPolicyNever, true, 0, exitForAll, after, false, false, v1.PodSucceeded},
+		{"done, then the sidecar asks, on failure", v1.RestartPolicyOnFailure, true, 0, exitForAll, after, false, false, v1.PodSucceeded},
+		{"done, the sidecar has no rule", v1.RestartPolicyOnFailure, false, 0, exitForAll, after, false, false, v1.PodSucceeded},
+		{"failed, then the sidecar asks", v1.RestartPolicyNever, true, 1, exitForAll, after, false, false, v1.PodFailed},
+		{"failed, the sidecar has no rule", v1.RestartPolicyNever, false, 1, exitForAll, after, false, false, v1.PodFailed},
+		{"the sidecar asked, then it was done", v1.RestartPolicyNever, true, 0, exitForAll, before, false, false, v1.PodSucceeded},
+		{"the sidecar asked, and the rest was being killed", v1.RestartPolicyNever, true, 137, exitForAll, before, false, true, v1.PodRunning},
+		{"the restart of all was told", v1.RestartPolicyNever, true, 0, exitForAll, before, true, true, v1.PodRunning},
+		{"the work is tried again, and the sidecar asks", v1.RestartPolicyOnFailure, true, 1, exitForAll, after, false, true, v1.PodRunning},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pod := restartingPod("side")
+			pod.Spec.RestartPolicy = c.policy
+			if !c.rule {
+				pod = withSidecar(withInit(testPod(c.policy, "a", "b"), "init"), "side")
+			}
+			w := newWorld(pod)
+			w.exits["init"] = []int32{0, 0}
+			w.settle(time.Minute)
+			w.s.Now = w.s.Now.Add(time.Minute)
+			for _, name := range []string{"a", "b"} {
+				w.end(w.newest(name), c.code)
+			}
+			if side := w.newest("side"); c.exit >= 0 {
+				w.end(side, c.exit)
+				side.FinishedAt = w.s.Now.Add(c.sidecar)
+			}
+			if c.told {
+				podutil.Condition(w.s.Reported.Conditions, v1.AllContainersRestarting).Status = v1.ConditionTrue
+			}
+			w.s.Now = w.s.Now.Add(time.Minute)
+			w.log = nil
+			w.settle(10 * time.Minute)
+			if again := w.count("start container a") > 0; again != c.runAgain || w.out.Status.Phase != c.phase {
+				t.Errorf("phase %s, %v", w.out.Status.Phase, w.log)
+			}
+		})
 	}
 }

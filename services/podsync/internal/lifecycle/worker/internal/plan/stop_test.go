@@ -1,12 +1,15 @@
 package plan
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func TestTheNodesOwnReasonIsKeptBeforeItIsActedUpon(t *testing.T) {
@@ -36,5 +39,96 @@ func TestTheNodesOwnReasonIsKeptBeforeItIsActedUpon(t *testing.T) {
 	w.s.StopUnkept = false
 	if w.settle(time.Minute); w.out.Status.Phase != v1.PodFailed || w.out.Status.Reason != "Evicted" {
 		t.Errorf("status %+v", w.out.Status)
+	}
+}
+
+// A critical pod takes the place of one whose containers all end well; it has succeeded.
+func TestAPreemptedPodWhoseContainersEndWellHasSucceeded(t *testing.T) {
+	pod := restartingPod("side")
+	w := newWorld(pod)
+	w.exits["init"] = []int32{0, 0}
+	w.settle(time.Minute)
+	w.s.Stop = &podstate.Stop{Reason: "Preempting", ByContainers: true}
+	for i := range w.s.Observed.Containers {
+		if c := &w.s.Observed.Containers[i]; c.State == podstate.StateRunning {
+			code := int32(0)
+			if c.Name == "side" {
+				code = exitForAll
+			}
+			w.s.Stops[c.ID] = asked(w.s.Now, podstate.CauseEnd, 30)
+			w.end(c, code)
+		}
+	}
+	w.s.EndSince = w.s.Now
+	w.settle(time.Minute)
+	if got := w.out.Status.Phase; got != v1.PodSucceeded {
+		t.Errorf("phase %s, want Succeeded: all regular containers exited with 0", got)
+	}
+}
+
+func TestAPodThatTheNodeEndsMayTakeHalfAsLongAgain(t *testing.T) {
+	for _, tc := range []struct {
+		grace int64
+		want  time.Duration
+	}{{30, 45 * time.Second}, {2, 10 * time.Second}, {math.MaxInt64, podutil.Seconds(math.MaxInt64) + podutil.Seconds(math.MaxInt64)/2}} {
+		pod := testPod(v1.RestartPolicyAlways, "a")
+		pod.Spec.TerminationGracePeriodSeconds = &tc.grace
+		w := newWorld(pod)
+		w.settle(time.Minute)
+		w.s.Stop = &podstate.Stop{Reason: "Evicted"}
+		w.s.EndSince = w.s.Now
+		key := podstate.Key{Kind: podstate.KillContainer, Object: w.newest("a").ID}
+		w.s.InFlight[key] = podstate.Action{Key: key, GraceTotalSeconds: tc.grace}
+		if out := Plan(w.s); out.Overdue || !out.Wake.Equal(w.s.Now.Add(tc.want)) {
+			t.Errorf("grace %d: overdue %v, wakes after %v", tc.grace, out.Overdue, out.Wake.Sub(w.s.Now))
+		}
+		w.s.Now = w.s.Now.Add(tc.want)
+		if !Plan(w.s).Overdue {
+			t.Errorf("grace %d: not overdue after %v", tc.grace, tc.want)
+		}
+	}
+}
+
+func TestAnOrphanRunsThePreStopHookThatItWasMadeWith(t *testing.T) {
+	s := State{UID: "u", Now: start, Observed: podstate.Observed{Known: true, Containers: []podstate.Container{
+		{ID: "c", SandboxID: "s", Name: "c", State: podstate.StateRunning, GraceSeconds: 30, PreStop: &v1.LifecycleHandler{}},
+	}}}
+	if got := kinds(Plan(s).Actions); got[podstate.BeginStop] != 1 || got[podstate.KillContainer] != 0 {
+		t.Fatalf("actions %v", got)
+	}
+	stop := asked(start, podstate.CauseEnd, 30)
+	stop.PreStopDone = true
+	s.Stops = map[string]ContainerStop{"c": stop}
+	if got := kinds(Plan(s).Actions); got[podstate.BeginStop] != 0 || got[podstate.KillContainer] != 1 {
+		t.Fatalf("after the hook: %v", got)
+	}
+}
+
+func TestASandboxIsRemovedOnlyWhenItsStopHasReturned(t *testing.T) {
+	s := State{UID: "u", Now: start, Cleaned: Cleaned{Volumes: true}, Observed: podstate.Observed{Known: true, Sandboxes: []podstate.Sandbox{{ID: "s"}}}}
+	s.InFlight = map[podstate.Key]podstate.Action{{Kind: podstate.StopSandbox, Object: "s"}: {}}
+	if out := Plan(s); len(out.Actions) != 0 {
+		t.Errorf("begun while the sandbox's network is taken down: %+v", out.Actions)
+	}
+	s.InFlight, s.StoppedSandboxes = nil, map[string]bool{"s": true}
+	if got := kinds(Plan(s).Actions); got[podstate.RemoveSandbox] != 1 || got[podstate.RemoveCgroup] != 1 {
+		t.Errorf("afterwards: %v", got)
+	}
+}
+
+func TestAPodHasStoppedWithItsLastProcess(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	s := crashing(pod)
+	s.Pod = pod.DeepCopy()
+	now := metav1.NewTime(s.Now)
+	s.Pod.DeletionTimestamp = &now
+	s.InFlight = map[podstate.Key]podstate.Action{{Kind: podstate.KillContainer, Object: "c0"}: {}}
+	out := Plan(s)
+	if !out.Stopped || out.Status.Phase != v1.PodFailed || kinds(out.Actions)[podstate.StopSandbox] != 1 {
+		t.Errorf("with the stop's call still under way: stopped %v, phase %s, actions %v", out.Stopped, out.Status.Phase, out.Actions)
+	}
+	s.Removed, s.Observed.Sandboxes[0].Ready = true, false
+	if got := kinds(Plan(s).Actions); got[podstate.RemoveContainer] != 0 {
+		t.Errorf("the container is removed under its own stop: %v", got)
 	}
 }

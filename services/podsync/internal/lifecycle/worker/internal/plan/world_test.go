@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math/rand"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -319,4 +320,59 @@ func randomWorld(seed int64) *world {
 		return nil
 	}
 	return w
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// crashing is the state of a pod whose container ran once and exited.
+func crashing(pod *v1.Pod, more ...podstate.Container) State {
+	name := pod.Spec.Containers[0].Name
+	return State{
+		Pod: pod, UID: pod.UID, Now: start.Add(time.Hour), Admission: podstate.Admission{Decision: podstate.Admitted},
+		Node:    Node{NetworkReady: true, RuntimeName: "containerd"},
+		Volumes: Volumes{Of: map[string]Volume{"": {SetUp: true}}},
+		Observed: podstate.Observed{
+			Known:     true,
+			Sandboxes: []podstate.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, CreatedAt: start}},
+			Containers: append(more, podstate.Container{
+				ID: "c0", SandboxID: "s", Name: name, State: podstate.StateExited, ExitCode: 1, CreatedAt: start, StartedAt: start, FinishedAt: start.Add(time.Second),
+			}),
+		},
+	}
+}
+
+// scene is a pod as the runtime has it, written down in words: "name state",
+// where state is running, created, unknown, starting (its postStart hook runs),
+// unready (its startup probe has not succeeded) or an exit code; a name that is
+// not there has no container.
+func scene(pod *v1.Pod, words ...string) State {
+	s := newWorld(pod).s
+	s.Observed.Sandboxes = []podstate.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}, HostNetwork: pod.Spec.HostNetwork, CreatedAt: start}}
+	s.Volumes.Ended(s.Pod, podstate.Action{Volumes: volumeNames(s.Pod)}, nil, nil)
+	for n, w := range words {
+		name, state, _ := strings.Cut(w, " ")
+		c := podstate.Container{ID: fmt.Sprint("c", n), SandboxID: "s", Name: name, CreatedAt: start, StartedAt: start}
+		switch state {
+		case "running", "starting":
+			c.State = podstate.StateRunning
+			if state == "starting" {
+				c.Hook = podstate.HookRunning
+				s.InFlight[podstate.Key{Kind: podstate.StartContainer, Object: name}] = podstate.Action{SandboxID: "s"}
+			}
+		case "unready":
+			c.State = podstate.StateRunning
+			s.Probes[podstate.ProbeKey{Container: name, Type: podstate.Startup}] = podstate.ProbeResult{ContainerID: c.ID}
+		case "created":
+			c.State = podstate.StateCreated
+		case "unknown":
+			c.State = podstate.StateUnknown
+		default:
+			c.State, c.FinishedAt = podstate.StateExited, start.Add(time.Second)
+			if _, err := fmt.Sscan(state, &c.ExitCode); err != nil {
+				panic(err)
+			}
+		}
+		s.Observed.Containers = append(s.Observed.Containers, c)
+	}
+	return s
 }

@@ -3,7 +3,6 @@ package watch
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -161,97 +160,6 @@ func change(rng *rand.Rand, s *Store[string, int]) {
 	default:
 		s.Set(key(), rng.IntN(5))
 	}
-}
-
-// script is a stream that plays frames and then fails.
-func script(frames ...Header) func() (Header, error) {
-	i := -1
-	return func() (Header, error) {
-		i++
-		if i < len(frames) {
-			return frames[i], nil
-		}
-		return Header{}, io.ErrUnexpectedEOF
-	}
-}
-
-func TestFollowStartsOverAfterABreakAGapOrANewEpoch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		streams := []func() (Header, error){
-			script(Header{1, 5, false}),                     // no snapshot
-			script(Header{1, 1, true}, Header{1, 3, false}), // gap
-			script(Header{1, 1, true}, Header{2, 2, false}), // epoch
-			script(Header{2, 1, true}, Header{2, 2, false}), // break
-			nil, // refused
-			script(Header{3, 1, true}),
-		}
-		var handled []Header
-		connects := 0
-		err := Follow(ctx, Follower[Header]{
-			Name: "test",
-			Connect: func(context.Context) (func() (Header, error), error) {
-				if connects == len(streams) {
-					cancel()
-					return nil, io.EOF
-				}
-				connects++
-				if streams[connects-1] == nil {
-					return nil, errors.New("refused")
-				}
-				return streams[connects-1], nil
-			},
-			Header: func(h Header) Header { return h },
-			Handle: func(_ context.Context, h Header) error { handled = append(handled, h); return nil },
-		})
-		if err != nil {
-			t.Fatalf("Follow = %v", err)
-		}
-		want := []Header{{1, 1, true}, {1, 1, true}, {2, 1, true}, {2, 2, false}, {3, 1, true}}
-		if len(handled) != len(want) {
-			t.Fatalf("handled %v", handled)
-		}
-		for i := range want {
-			if handled[i] != want[i] {
-				t.Fatalf("frame %d: %v, want %v", i, handled[i], want[i])
-			}
-		}
-	})
-}
-
-type recorder struct {
-	mu     sync.Mutex
-	states []bool
-}
-
-func (r *recorder) Set(_ string, ready bool, _ string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.states = append(r.states, ready)
-}
-
-func TestFollowReportsHealthAndBacksOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		rec := &recorder{}
-		tries := 0
-		Follow(ctx, Follower[Header]{
-			Name: "test", Health: rec,
-			Connect: func(context.Context) (func() (Header, error), error) { tries++; return nil, errors.New("refused") },
-			Header:  func(h Header) Header { return h },
-			Handle:  func(context.Context, Header) error { return nil },
-		})
-		// 50 ms doubling to 2 s: about 5 tries in the first 2 s, then one per 2 s.
-		if tries < 25 || tries > 45 {
-			t.Fatalf("%d tries in a minute", tries)
-		}
-		for _, ready := range rec.states {
-			if ready {
-				t.Fatal("reported ready without a frame")
-			}
-		}
-	})
 }
 
 // Under the race detector: a context that is over ends a subscription beside

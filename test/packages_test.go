@@ -1,4 +1,4 @@
-package main
+package test_test
 
 import (
 	"go/parser"
@@ -14,7 +14,7 @@ import (
 func TestEachPackageSaysWhatItMustNeverDo(t *testing.T) {
 	comments := map[string]string{}
 	names := map[string]string{}
-	root := filepath.Join("..", "..")
+	root := ".."
 	for _, dir := range []string{"internal", "services"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || strings.Contains(path, "/gen/") || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || d.Name() == "doc.go" && strings.Contains(path, "/sim/") {

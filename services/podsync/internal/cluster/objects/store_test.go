@@ -279,37 +279,6 @@ func TestAnImmutableObjectIsReadOnce(t *testing.T) {
 	})
 }
 
-func TestNodeServicesAndRuntimeClasses(t *testing.T) {
-	inBubble(t, fakeapiserver.Config{}, func(t *testing.T, b *bench) {
-		if _, err := b.admin.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		for _, ns := range []string{"ns", "other"} {
-			svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: ns}, Spec: v1.ServiceSpec{ClusterIP: "10.0.0.1"}}
-			if _, err := b.admin.CoreV1().Services(ns).Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		if n, err := b.store.Node(t.Context()); err != nil || n.Name != "n" {
-			t.Errorf("node %v, %v", n, err)
-		}
-		if l, err := b.store.Services(t.Context(), "ns"); err != nil || len(l) != 1 || l[0].Namespace != "ns" || l[0].Spec.ClusterIP != "10.0.0.1" {
-			t.Errorf("services %v, %v", l, err)
-		}
-		if err := b.admin.CoreV1().Services("ns").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if l, err := b.store.Services(t.Context(), "ns"); err != nil || len(l) != 0 {
-			t.Errorf("after its end: %v, %v", l, err)
-		}
-		if _, err := b.store.RuntimeClass(t.Context(), "x"); !apierrors.IsNotFound(err) {
-			t.Errorf("runtime class: %v", err)
-		}
-	})
-}
-
 func TestStandaloneReadsFailAtOnceAndSayWhy(t *testing.T) {
 	s := New(Config{}, Deps{})
 	s.Hold(podWith("p", "a"))
@@ -321,40 +290,4 @@ func TestStandaloneReadsFailAtOnceAndSayWhy(t *testing.T) {
 		t.Errorf("services: %v", err)
 	}
 	s.Release("p")
-}
-
-func TestReferencesOfAPodAreAllFound(t *testing.T) {
-	ref := func(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
-	keyed := func(cm, secret string) []v1.EnvVar {
-		return []v1.EnvVar{
-			{ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref(cm)}}},
-			{ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: ref(secret)}}}, {Value: "x"},
-		}
-	}
-	pod := podWith("p", "c1")
-	pod.Spec.RuntimeClassName = ptr.To("rc")
-	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{ref("s1"), {}}
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s2"}}},
-		v1.Volume{VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref("c2")}}, {Secret: &v1.SecretProjection{LocalObjectReference: ref("s3")}},
-		}}}})
-	pod.Spec.InitContainers = []v1.Container{{Env: keyed("c3", "s4")}}
-	pod.Spec.Containers = []v1.Container{{EnvFrom: []v1.EnvFromSource{
-		{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: ref("c4")}}, {SecretRef: &v1.SecretEnvSource{LocalObjectReference: ref("s5")}},
-	}}}
-	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Env: keyed("c5", "s6")}}}
-	got := References(pod)
-	for i, n := range []string{"c1", "c2", "c3", "c4", "c5"} {
-		if _, ok := got[Key{ConfigMap, "ns", n}]; !ok {
-			t.Errorf("config map %d is missing", i+1)
-		}
-	}
-	for i, n := range []string{"s1", "s2", "s3", "s4", "s5", "s6"} {
-		if _, ok := got[Key{Secret, "ns", n}]; !ok {
-			t.Errorf("secret %d is missing", i+1)
-		}
-	}
-	if _, ok := got[Key{Kind: RuntimeClass, Name: "rc"}]; !ok || len(got) != 12 {
-		t.Errorf("got %d references: %v", len(got), got)
-	}
 }

@@ -2,7 +2,6 @@ package sampler
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -10,28 +9,7 @@ import (
 	"github.com/polylet/polylet/services/stats/internal/inventory"
 )
 
-func TestARateIsTakenOverAWindowAndKeptUntilTheNext(t *testing.T) {
-	var r rates
-	start := time.Unix(0, 0)
-	steps := []struct {
-		after time.Duration
-		total uint64
-		want  uint64 // 0 is none.
-	}{
-		{0, 1000, 0}, {500 * time.Millisecond, 2000, 0}, {2 * time.Second, 2001000, 1_000_000}, {10 * time.Second, 10_001_000, 1_000_000},
-		{12 * time.Second, 90_000_000, 1_000_000}, {20 * time.Second, 30_001_000, 2_000_000}, {30 * time.Second, 5, 0},
-	}
-	for _, step := range steps {
-		got := r.observe("/x", start.Add(step.after), step.total)
-		if step.want == 0 && got != nil || step.want != 0 && (got == nil || *got != step.want) {
-			t.Errorf("after %s: rate %v; want %d", step.after, got, step.want)
-		}
-	}
-	r.forget(start.Add(time.Hour))
-	if len(r.byName) != 0 {
-		t.Error("a cgroup that was not seen for an hour is still kept")
-	}
-}
+var _ Cgroups = (*cgroup.Hierarchy)(nil)
 
 // names is a Tree of cgroup names.
 type names []string
@@ -101,5 +79,3 @@ func TestPodsAreLookedForWhereTheRuntimesDriverPutsThem(t *testing.T) {
 		t.Errorf("targets (-want +got):\n%s", diff)
 	}
 }
-
-var _ Cgroups = (*cgroup.Hierarchy)(nil)

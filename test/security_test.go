@@ -1,4 +1,4 @@
-package main
+package test_test
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 // Each row of docs/security.md names tests that are there, or says that there
 // are none and what is left.
 func TestTheSecurityPageNamesTestsThatExist(t *testing.T) {
-	const docs = "../../docs"
+	const docs = "../docs"
 	page, err := os.ReadFile(filepath.Join(docs, "security.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,64 @@
+package plan
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Each case is a status of a condition, with its reason and message.
+func TestTheConditionsSayWhatIsMissing(t *testing.T) {
+	gated := func(status v1.ConditionStatus) *v1.Pod {
+		p := testPod(v1.RestartPolicyAlways, "a")
+		p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "x"}}
+		if status != "" {
+			p.Status.Conditions = []v1.PodCondition{{Type: "x", Status: status}}
+		}
+		return p
+	}
+	inits := func() *v1.Pod { return withSidecar(withInit(testPod(v1.RestartPolicyAlways, "a"), "i"), "s") }
+	for _, tc := range []struct {
+		row     string
+		state   State
+		kind    v1.PodConditionType
+		status  v1.ConditionStatus
+		reason  string
+		message string
+	}{
+		{"PodReadyToStartContainers: a sandbox is ready", scene(testPod(v1.RestartPolicyAlways, "a")), v1.PodReadyToStartContainers, v1.ConditionTrue, "", ""},
+		{"PodReadyToStartContainers: none is", newWorld(testPod(v1.RestartPolicyAlways, "a")).s, v1.PodReadyToStartContainers, v1.ConditionFalse, "", ""},
+		{"Initialized: without init containers", scene(testPod(v1.RestartPolicyAlways, "a")), v1.PodInitialized, v1.ConditionTrue, "", ""},
+		{"Initialized: some are missing", scene(inits(), "i running"), v1.PodInitialized, v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status: [i s]"},
+		{"Initialized: the sidecar is missing", scene(inits(), "i 0"), v1.PodInitialized, v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status: [s]"},
+		{"Initialized: all is done", scene(inits(), "i 0", "s running"), v1.PodInitialized, v1.ConditionTrue, "", ""},
+		{"Initialized: a regular container started", scene(inits(), "a running"), v1.PodInitialized, v1.ConditionTrue, "", ""},
+		{"Initialized: the pod succeeded", scene(withInit(testPod(v1.RestartPolicyNever, "a"), "i"), "i 0", "a 0"), v1.PodInitialized, v1.ConditionTrue, "PodCompleted", ""},
+		{"ContainersReady: all are", scene(testPod(v1.RestartPolicyAlways, "a", "b"), "a running", "b running"), v1.ContainersReady, v1.ConditionTrue, "", ""},
+		{"ContainersReady: one is not", scene(testPod(v1.RestartPolicyAlways, "a", "b"), "a running"), v1.ContainersReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [b]"},
+		{"ContainersReady: sidecars count", scene(inits(), "i 0", "s unready", "a running"), v1.ContainersReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [s]"},
+		{"ContainersReady: the pod succeeded", scene(testPod(v1.RestartPolicyNever, "a"), "a 0"), v1.ContainersReady, v1.ConditionFalse, "PodCompleted", ""},
+		{"ContainersReady: the pod failed", scene(testPod(v1.RestartPolicyNever, "a"), "a 1"), v1.ContainersReady, v1.ConditionFalse, "PodFailed", ""},
+		{"Ready: as the containers", scene(testPod(v1.RestartPolicyAlways, "a"), "a running"), v1.PodReady, v1.ConditionTrue, "", ""},
+		{"Ready: the containers' reason", scene(testPod(v1.RestartPolicyAlways, "a")), v1.PodReady, v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [a]"},
+		{"Ready: a gate is missing", scene(gated(""), "a running"), v1.PodReady, v1.ConditionFalse, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "x" does not exist.`},
+		{"Ready: a gate is not met", scene(gated(v1.ConditionFalse), "a running"), v1.PodReady, v1.ConditionFalse, "ReadinessGatesNotReady", `the status of pod readiness gate "x" is not "True", but False`},
+		{"Ready: the gate is met", scene(gated(v1.ConditionTrue), "a running"), v1.PodReady, v1.ConditionTrue, "", ""},
+		{"PodScheduled: always", newWorld(testPod(v1.RestartPolicyAlways, "a")).s, v1.PodScheduled, v1.ConditionTrue, "", ""},
+		{"another's condition is kept", scene(gated(v1.ConditionFalse), "a running"), "x", v1.ConditionFalse, "", ""},
+	} {
+		t.Run(tc.row, func(t *testing.T) {
+			tc.state.Pod.Generation = 7
+			out := Plan(tc.state)
+			for _, c := range out.Status.Conditions {
+				if c.Type != tc.kind {
+					continue
+				}
+				if c.Status != tc.status || c.Reason != tc.reason || c.Message != tc.message || owned[c.Type] && c.ObservedGeneration != 7 {
+					t.Errorf("%+v", c)
+				}
+				return
+			}
+			t.Errorf("absent; there are %+v", out.Status.Conditions)
+		})
+	}
+}

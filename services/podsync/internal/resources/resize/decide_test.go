@@ -1,0 +1,61 @@
+package resize
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestWhatANodeCanNeverDoIsInfeasible(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	cpu, more, memory := list("cpu", "1", "memory", "1Gi"), list("cpu", "2", "memory", "1Gi"), list("cpu", "1", "memory", "2Gi")
+	restart := func(p *v1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	}
+	for _, tc := range []struct {
+		name     string
+		old, now *v1.Pod
+		static   bool
+		p        Policies
+		want     string
+	}{
+		{"a plain resize", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, more), false, Policies{}, ""},
+		{"a static pod", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, more), true, Policies{}, "static-pods"},
+		{"exclusive cpus", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, more), false, Policies{StaticCPU: true}, `CPU Manager policy "static"`},
+		{"exclusive cpus that may change", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, more), false, Policies{StaticCPU: true, ExclusiveCPUs: true}, ""},
+		{"memory beside exclusive cpus", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, memory), false, Policies{StaticCPU: true}, ""},
+		{"a burstable pod has none", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, more), false, Policies{StaticCPU: true, StaticMemory: true}, ""},
+		{"pinned memory", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, memory), false, Policies{StaticMemory: true}, `Memory Manager policy "Static"`},
+		{"pinned memory that may change", pod("p", v1.PodQOSGuaranteed, cpu), pod("p", v1.PodQOSGuaranteed, memory), false, Policies{StaticMemory: true, ExclusiveMemory: true}, ""},
+		{"memory that may be swapped", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, memory), false, Policies{Swap: true}, "swap"},
+		{"cpu beside swap", pod("p", v1.PodQOSBurstable, cpu), pod("p", v1.PodQOSBurstable, more), false, Policies{Swap: true}, ""},
+		{"memory with a restart beside swap", pod("p", v1.PodQOSBurstable, cpu, restart), pod("p", v1.PodQOSBurstable, memory, restart), false, Policies{Swap: true}, ""},
+		{"the pod as a whole", pod("p", v1.PodQOSBurstable, cpu, level(cpu)), pod("p", v1.PodQOSBurstable, cpu, level(more)), false, Policies{NoPodLevel: true}, "InPlacePodLevelResourcesVerticalScaling"},
+		{"a container of such a pod", pod("p", v1.PodQOSBurstable, cpu, level(more)), pod("p", v1.PodQOSBurstable, more, level(more)), false, Policies{NoPodLevel: true}, ""},
+		{"an init container", pod("p", v1.PodQOSBurstable, cpu, withInit(nil, cpu)), pod("p", v1.PodQOSBurstable, cpu, withInit(nil, more)), false, Policies{NoInitContainers: true}, "InPlacePodVerticalScalingInitContainers"},
+		{"a sidecar", pod("p", v1.PodQOSBurstable, cpu, withInit(&always, cpu)), pod("p", v1.PodQOSBurstable, cpu, withInit(&always, more)), false, Policies{NoInitContainers: true}, ""},
+	} {
+		got := Infeasible(tc.now, tc.old, tc.static, tc.p)
+		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: %q, want …%q…", tc.name, got, tc.want)
+		}
+	}
+}
+
+// What may be swapped follows from the request, and a critical pod does not swap.
+func TestALimitOfMemoryAndCriticalPodsCanBeResizedBesideSwap(t *testing.T) {
+	with := func(limit string) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Limits = list("memory", limit) }
+	}
+	old, now := pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with("2Gi")), pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with("3Gi"))
+	if got := Infeasible(now, old, false, Policies{Swap: true}); got != "" {
+		t.Errorf("only the limit changes: %q", got)
+	}
+	priority := int32(2000001000)
+	critical := func(p *v1.Pod) { p.Spec.Priority = &priority }
+	old, now = pod("p", v1.PodQOSBurstable, list("memory", "1Gi"), with("3Gi"), critical), pod("p", v1.PodQOSBurstable, list("memory", "2Gi"), with("3Gi"), critical)
+	if got := Infeasible(now, old, false, Policies{Swap: true}); got != "" {
+		t.Errorf("a critical pod does not swap: %q", got)
+	}
+}

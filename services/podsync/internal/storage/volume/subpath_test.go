@@ -1,0 +1,205 @@
+package volume
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestASubPathIsExactlyWhatWasFound(t *testing.T) {
+	f := onKernel(t)
+	pod := podWith(emptyDirVolume("e"))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	volume, _ := f.set.HostPath("uid-1", "e")
+	if err := os.WriteFile(filepath.Join(volume, "file"), []byte("one"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("file", filepath.Join(volume, "inside")); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"file", "inside", "./file"} {
+		path, err := f.set.SubPath(t.Context(), pod, "c", i, "e", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || string(data) != "one" {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	dir, err := f.set.SubPath(t.Context(), pod, "c", 3, "e", "new/dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(volume, "new/dir")); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("the missing directory: %v, %v; want the volume's mode", info, err)
+	}
+	before := len(mountsBelow(t, f.root))
+	again, err := f.set.SubPath(t.Context(), pod, "c", 3, "e", "new/dir")
+	if err != nil || again != dir || len(mountsBelow(t, f.root)) != before {
+		t.Errorf("a restarted container mounts anew: %v", err)
+	}
+	// Another file under the same name is what the next container gets.
+	if err := os.WriteFile(filepath.Join(volume, "other"), []byte("two"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(volume, "other"), filepath.Join(volume, "file")); err != nil {
+		t.Fatal(err)
+	}
+	path, err := f.set.SubPath(t.Context(), pod, "c", 0, "e", "file")
+	if data, _ := os.ReadFile(path); err != nil || string(data) != "two" {
+		t.Errorf("after the swap: %q, %v", data, err)
+	}
+}
+
+func TestWhatIsMadeForASubPathIsAsStickyAsTheVolume(t *testing.T) {
+	f := onKernel(t)
+	pod := podWith(emptyDirVolume("e"))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	volume, _ := f.set.HostPath("uid-1", "e")
+	const mode = os.ModePerm | os.ModeSetgid | os.ModeSticky
+	if err := os.Chmod(volume, mode); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.set.SubPath(t.Context(), pod, "c", 0, "e", "new/dir"); err != nil {
+		t.Fatal(err)
+	}
+	for _, made := range []string{"new", "new/dir"} {
+		if info, err := os.Stat(filepath.Join(volume, made)); err != nil || info.Mode() != os.ModeDir|mode {
+			t.Errorf("%s: %v, %v; want the volume's mode", made, info.Mode(), err)
+		}
+	}
+}
+
+func TestASubPathCannotLeaveTheVolume(t *testing.T) {
+	f := onKernel(t)
+	pod := podWith(emptyDirVolume("e"))
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	volume, _ := f.set.HostPath("uid-1", "e")
+	outside := t.TempDir()
+	for name, target := range map[string]string{"abs": outside, "up": "../../../../..", "proc": "/proc/self/root", "dangling": outside + "/none"} {
+		if err := os.Symlink(target, filepath.Join(volume, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"abs", "up", "abs/x", "up/etc", "proc", "proc/etc/passwd", "dangling", "dangling/x", "../e", "a/../../x", "/etc"} {
+		if got, err := f.set.SubPath(t.Context(), pod, "c", 0, "e", path); err == nil {
+			t.Errorf("subPath %s gave %s", path, got)
+		}
+	}
+	if entries, _ := os.ReadDir(outside); len(entries) != 0 {
+		t.Errorf("made outside the volume: %v", entries)
+	}
+	if n := len(mountsBelow(t, f.root)); n != 0 {
+		t.Errorf("%d mounts were made", n)
+	}
+}
+
+// An administrator's link to the release that is in use has its whole path.
+func TestALinkOfTheHostThatStaysInTheHostPathIsFollowed(t *testing.T) {
+	f := onKernel(t)
+	app, outside := filepath.Join(t.TempDir(), "app"), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(app, "releases/7"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(app, "releases/7/version"), []byte("7"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{
+		app + "/current": app + "/releases/7", app + "/chain": app + "/current", app + "/up": app + "/releases/../releases/7",
+		app + "/out": outside, app + "/back": outside + "/../" + filepath.Base(outside), app + "/dangling": app + "/none", app + "/loop": app + "/loop",
+		outside + "/in": app,
+	} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := podWith(v1.Volume{Name: "h", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: outside + "/in"}}})
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"current", "chain", "up", "current/new/dir"} {
+		path, err := f.set.SubPath(t.Context(), pod, "c", i, "h", name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if data, err := os.ReadFile(filepath.Join(path, "version")); string(data) != "7" && name != "current/new/dir" {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(app, "releases/7/new/dir")); err != nil || !info.IsDir() {
+		t.Errorf("the missing directory: %v", err)
+	}
+	for _, name := range []string{"out", "back", "out/x", "dangling", "loop"} {
+		if got, err := f.set.SubPath(t.Context(), pod, "c", 9, "h", name); err == nil {
+			t.Errorf("subPath %s gave %s", name, got)
+		}
+	}
+	if entries, _ := os.ReadDir(outside); len(entries) != 1 {
+		t.Errorf("made outside the volume: %v", entries)
+	}
+}
+
+// CVE-2021-25741: what was checked is swapped for a link before it is used.
+func TestALinkThatIsSwappedInWhileASubPathIsLookedUpLeadsNowhere(t *testing.T) {
+	volume, outside := t.TempDir(), t.TempDir()
+	for _, dir := range []string{filepath.Join(volume, "dir", "sub"), filepath.Join(outside, "sub")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(volume, "link")); err != nil {
+		t.Fatal(err)
+	}
+	inside, err := os.Stat(filepath.Join(volume, "dir", "sub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, swapped := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		defer func() { swapped <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(volume, "dir"), unix.AT_FDCWD, filepath.Join(volume, "link"), unix.RENAME_EXCHANGE)
+			if err != nil {
+				return
+			}
+			n++
+		}
+	}()
+	found := 0
+	for range 20000 {
+		f, err := openBeneath(volume, "dir/sub")
+		if err != nil {
+			continue // it led out, or was not there
+		}
+		info, err := f.Stat()
+		_ = f.Close()
+		if err != nil || !os.SameFile(info, inside) {
+			t.Fatalf("it found %v outside of the volume, %v", info, err)
+		}
+		found++
+	}
+	close(stop)
+	if n := <-swapped; n == 0 {
+		t.Skip("this file system cannot exchange names")
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
+		t.Errorf("outside are %v, %v", entries, err)
+	}
+	t.Logf("found %d times", found)
+}
