@@ -70,13 +70,11 @@ func (c *credentials) write(context.Context) ([]string, error) {
 // who has removed it may be about to put another there.
 func (c *credentials) ensure() error {
 	cert, key := c.loaded.ServingFiles()
-	if !c.loaded.WaitsForServing() {
-		return ensureServing(c.loaded, cert, key)
+	if c.loaded.WaitsForServing() {
+		_ = os.MkdirAll(filepath.Dir(cert), 0o755) // whoever gives it to nodestatus says why not
+		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(cert), 0o755); err != nil {
-		return fmt.Errorf("make --cert-dir: %w", err)
-	}
-	return nil
+	return ensureServing(c.loaded, cert, key)
 }
 
 // copyAll is write of what is there.
@@ -88,9 +86,7 @@ func (c *credentials) copyAll() ([]string, error) {
 		{"--client-ca-file", c.loaded.Config.Authentication.X509.ClientCAFile, "client-ca.crt"},
 	}
 	if c.loaded.WaitsForServing() {
-		if err := c.serving(); err != nil {
-			return nil, err
-		}
+		c.tell("--cert-dir", c.loaded.Flags.CertDir, c.serving())
 		flags = append(flags, "--cert-dir="+c.dir)
 	} else {
 		cert, key := c.loaded.ServingFiles()
@@ -104,15 +100,20 @@ func (c *credentials) copyAll() ([]string, error) {
 		// Named in any case: it may come later, and the original is closed to the gateway.
 		flags = append(flags, p.flag+"="+filepath.Join(c.dir, p.name))
 		_, err := c.copy(p.source, p.name)
-		switch {
-		case err == nil:
-			delete(c.failed, p.source)
-		case c.failed[p.source] != err.Error():
-			c.failed[p.source] = err.Error()
-			c.log.Error(err, "A file that the gateway needs cannot be copied; it goes on with the last copy, and does not start without one", "flag", p.flag, "file", p.source)
-		}
+		c.tell(p.flag, p.source, err)
 	}
 	return flags, nil
+}
+
+// tell logs once why an original could not be copied.
+func (c *credentials) tell(flag, source string, err error) {
+	switch {
+	case err == nil:
+		delete(c.failed, source)
+	case c.failed[source] != err.Error():
+		c.failed[source] = err.Error()
+		c.log.Error(err, "A file that the gateway needs cannot be copied; it goes on with the last copy, and where a certificate was named does not start without one", "flag", flag, "file", source)
+	}
 }
 
 // serving copies the certificate that nodestatus gets from the apiserver. Until

@@ -383,6 +383,37 @@ func TestACertificateFromTheApiserverReachesTheGatewayWhenItComesAndWhenItIsRota
 	}
 }
 
+// The gateway serves healthz, too: it starts whatever is the matter with a certificate
+// that nodestatus is to get.
+func TestTheGatewayStartsThoughTheServingCertificateCannotBeReadOrKept(t *testing.T) {
+	dir := t.TempDir()
+	config := put(t, dir+"/config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nserverTLSBootstrap: true\nauthentication: {x509: {clientCAFile: "+put(t, dir+"/ca.crt", "CA")+"}}\n")
+	store := nodecert.Store{Dir: dir + "/pki", Prefix: nodecert.Serving}
+	for name, pki := range map[string]func() error{
+		"--cert-dir is a file": func() error { return os.WriteFile(store.Dir, nil, 0o600) },
+		"a link that leads back to itself": func() error {
+			return errors.Join(os.Mkdir(store.Dir, 0o755), os.Symlink(store.CurrentPath(), store.CurrentPath()))
+		},
+		"a link through a file": func() error {
+			return errors.Join(os.Mkdir(store.Dir, 0o755), os.Symlink(dir+"/ca.crt/x", store.CurrentPath()))
+		},
+	} {
+		target := filepath.Join(dir, "gateway")
+		if err := errors.Join(os.RemoveAll(target), os.RemoveAll(store.Dir), os.Mkdir(target, 0o750), pki()); err != nil {
+			t.Fatal(err)
+		}
+		c := newCredentials(klog.Background(), load(t, "--config="+config, "--cert-dir="+store.Dir, "--hostname-override=n1"), target,
+			supervise.Identity{Drop: true, GID: os.Getgid()})
+		flags, err := c.write(t.Context())
+		if err != nil || len(flags) != 2 {
+			t.Errorf("%s: flags %q, %v", name, flags, err)
+		}
+		if text, err := os.ReadFile(target + "/client-ca.crt"); err != nil || string(text) != "CA" {
+			t.Errorf("%s: the authority of clients: %q, %v", name, text, err)
+		}
+	}
+}
+
 // selfSigned makes a certificate and its key.
 func selfSigned(t *testing.T, name string) *nodecert.Pair {
 	t.Helper()

@@ -195,7 +195,8 @@ func clientsFor(current *nodecert.Pair, want *x509.CertificateRequest, deps Deps
 	}
 	bootstrap := certificate.Client{
 		Name: "the bootstrap kubeconfig", New: deps.Bootstrap,
-		Mend: "its token may have ended: make another on a node of the control plane (kubeadm token create --print-join-command) and put it there (kubeadm join does)",
+		Mend:  "its token may have ended: make another on a node of the control plane (kubeadm token create --print-join-command) and put it there (kubeadm join does)",
+		Allow: "let it (kubeadm binds group system:bootstrappers:kubeadm:default-node-token to ClusterRole system:node-bootstrapper)",
 	}
 	if good {
 		return append(out, bootstrap)
@@ -206,7 +207,8 @@ func clientsFor(current *nodecert.Pair, want *x509.CertificateRequest, deps Deps
 func nodeClient(client kubernetes.Interface) certificate.Client {
 	return certificate.Client{
 		Name: "the node's client certificate", New: func() (kubernetes.Interface, error) { return client, nil },
-		Mend: "it has ended, or the apiserver's authority of clients (--client-ca-file) is another now: join the node to the cluster again (kubeadm join)",
+		Mend:  "it has ended, or the apiserver's authority of clients (--client-ca-file) is another now: join the node to the cluster again (kubeadm join)",
+		Allow: "a node may ask for its own only: if it is another node's, correct the name, or join the node to the cluster again (kubeadm join)",
 	}
 }
 

@@ -41,8 +41,9 @@ type Client struct {
 	Name string
 	// New makes it anew, with the credential of now.
 	New func() (kubernetes.Interface, error)
-	// Mend says what to do when the apiserver refuses it.
-	Mend string
+	// Mend says what to do when the apiserver does not know it, Allow when it may not ask
+	// for the certificate.
+	Mend, Allow string
 }
 
 // problem is why there is no certificate, where somebody can do something about it.
@@ -152,7 +153,7 @@ func refused(c Client, err error) error {
 	case apierrors.IsUnauthorized(err):
 		return &problem{error: fmt.Errorf("%s is refused (Unauthorized): %s", c.Name, c.Mend), reason: "CertificateNotRequested"}
 	case apierrors.IsForbidden(err):
-		return &problem{error: fmt.Errorf("%s may not ask for a certificate: %w: let it (kubeadm binds group system:bootstrappers:kubeadm:default-node-token to ClusterRole system:node-bootstrapper)", c.Name, err), reason: "CertificateNotRequested"}
+		return &problem{error: fmt.Errorf("%s may not ask for a certificate: %w: %s", c.Name, err, c.Allow), reason: "CertificateNotRequested"}
 	}
 	// The library keeps the text of an error only.
 	if strings.Contains(err.Error(), x509.UnknownAuthorityError{}.Error()) {

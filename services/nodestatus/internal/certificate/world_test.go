@@ -133,7 +133,7 @@ func inBubble(t *testing.T, f func(*testing.T, *world)) {
 			},
 		})
 		w.clients = func(w *world) []Client {
-			return []Client{{Name: "the bootstrap kubeconfig", New: func() (kubernetes.Interface, error) { return w.api.Client(), nil }, Mend: "make another token"}}
+			return []Client{{Name: "the bootstrap kubeconfig", New: func() (kubernetes.Interface, error) { return w.api.Client(), nil }, Mend: "make another token", Allow: "bind it to system:node-bootstrapper"}}
 		}
 		f(t, w)
 		if w.stop != nil {
