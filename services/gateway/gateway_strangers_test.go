@@ -319,3 +319,33 @@ func TestNoPortWithoutAuthenticationServesProfilesOrStreams(t *testing.T) {
 		}
 	}
 }
+
+// TestAStrangersCertificatesAreFew: crypto/tls takes 256 KiB of them, and holds ten times
+// as much while the connection lasts; 256 connections were more than this process may have.
+func TestAStrangersCertificatesAreFew(t *testing.T) {
+	h := newHouse(t)
+	ca, clientCert := clientCA(t, "cert-admin")
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := h.start(t, func(c *Config) { c.ClientCAFile = file }).Addresses()["secure"]
+	for certificates, want := range map[int]bool{1: true, 10: true, 11: false, 200: false} {
+		chain := tls.Certificate{PrivateKey: clientCert.PrivateKey}
+		for range certificates {
+			chain.Certificate = append(chain.Certificate, clientCert.Certificate[0])
+		}
+		client := httpClient(t, chain)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/pods", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		if (err == nil) != want {
+			t.Errorf("%d certificates: %v", certificates, err)
+		}
+	}
+}

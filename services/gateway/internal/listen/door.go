@@ -4,8 +4,10 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/polylet/polylet/services/gateway/internal/inflight"
 )
@@ -54,6 +56,28 @@ type visitor struct {
 	certified bool
 	// name is in that certificate; under the door's lock.
 	name string
+	// greeting says that hands are being shaken; sent is how many bytes came for that.
+	greeting atomic.Bool
+	sent     int // by who greets
+}
+
+// longestGreeting is how many bytes a client may send for a TLS handshake, most of them
+// its certificates. crypto/tls takes a quarter of a megabyte of those and holds ten times
+// as much, before anybody knows whose they are and as long as the connection lasts.
+const longestGreeting = 32 << 10
+
+var errLongGreeting = errors.New("the TLS handshake is too long: are there many certificates in the client's file?")
+
+// Read implements net.Conn.
+func (v *visitor) Read(p []byte) (int, error) {
+	n, err := v.Conn.Read(p)
+	if !v.greeting.Load() {
+		return n, err
+	}
+	if v.sent += n; v.sent > longestGreeting {
+		return 0, errLongGreeting
+	}
+	return n, err
 }
 
 // mostCertified is how many strangers with a good certificate may send long headers at

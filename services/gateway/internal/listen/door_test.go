@@ -294,3 +294,34 @@ func TestOnlyAGoodCertificateNamesSomebody(t *testing.T) {
 		t.Errorf("of no connection: %q, %v", name, known)
 	}
 }
+
+func TestAGreetingIsShortAndWhatFollowsIsNot(t *testing.T) {
+	d := newDoor(nil, DefaultLimits(), func() {})
+	here, there := net.Pipe()
+	t.Cleanup(func() { _, _ = here.Close(), there.Close() })
+	v := d.enter(here)
+	go func() {
+		for {
+			if _, err := there.Write(make([]byte, longestGreeting)); err != nil {
+				return
+			}
+		}
+	}()
+	all := make([]byte, longestGreeting)
+	for range 2 {
+		if _, err := io.ReadFull(v, all); err != nil {
+			t.Errorf("of a connection where no hands are shaken: %v", err)
+		}
+	}
+	v.greeting.Store(true)
+	if _, err := io.ReadFull(v, all); err != nil {
+		t.Errorf("as long as a greeting may be: %v", err)
+	}
+	if _, err := v.Read(all); !errors.Is(err, errLongGreeting) {
+		t.Errorf("a longer one: %v", err)
+	}
+	v.greeting.Store(false)
+	if _, err := io.ReadFull(v, all); err != nil {
+		t.Errorf("after the greeting: %v", err)
+	}
+}

@@ -44,6 +44,10 @@ func (g *greeter) run(ctx context.Context) error {
 }
 
 func (g *greeter) greet(ctx context.Context, raw net.Conn) {
+	v, through := raw.(*visitor)
+	if through {
+		v.greeting.Store(true)
+	}
 	conn := tls.Server(raw, g.config)
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
@@ -58,9 +62,12 @@ func (g *greeter) greet(ctx context.Context, raw net.Conn) {
 		_ = raw.Close()
 		return
 	}
+	if through {
+		v.greeting.Store(false)
+	}
 	to := g.strangers
 	certs := conn.ConnectionState().PeerCertificates
-	if v, through := raw.(*visitor); g.knows(certs) && (!through || v.certify(certs[0].Subject.CommonName)) {
+	if g.knows(certs) && (!through || v.certify(certs[0].Subject.CommonName)) {
 		to = g.certified
 	}
 	to.put(conn)

@@ -5,6 +5,7 @@ package listen
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -271,6 +272,7 @@ func (t *TLS) config() *tls.Config {
 	// Asked for, not required: a caller may show a token instead. The chain is
 	// verified with the request, by the authenticator.
 	c.ClientAuth = tls.RequestClientCert
+	c.VerifyPeerCertificate = short
 	base := c.Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := base.Clone()
@@ -278,4 +280,14 @@ func (t *TLS) config() *tls.Config {
 		return now, nil
 	}
 	return c
+}
+
+// mostCertificates are how many a client may show: they are held while it is connected.
+const mostCertificates = 10
+
+func short(certs [][]byte, _ [][]*x509.Certificate) error {
+	if len(certs) > mostCertificates {
+		return fmt.Errorf("the client shows %d certificates, %d at most are read", len(certs), mostCertificates)
+	}
+	return nil
 }

@@ -54,36 +54,55 @@ func (l *Images) List(ctx context.Context) ([]*runtimeapi.Image, error) {
 	if why != nil {
 		return nil, fmt.Errorf("find the images that are to be asked for one by one: %w", why)
 	}
-	found, tooLarge, why := l.each(ctx, names)
+	found, missing, why := l.each(ctx, names)
 	if why != nil {
 		return nil, why
 	}
 	text := "what the container runtime has of images does not fit into one of its messages; only those that pods and records of pulls name are seen, others are not collected: look for images with very many names (crictl images), and remove them"
-	if len(tooLarge) > 0 {
-		text += "; too large even by themselves: " + strings.Join(tooLarge[:min(len(tooLarge), mostNamed)], ", ")
-		if more := len(tooLarge) - mostNamed; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
-		}
-	}
+	text += named("too large even by themselves", missing.tooLarge) + named("not found, since the runtime cannot tell what these names mean", missing.refused)
 	l.Health.Set("images", false, text)
 	return found, &Partial{Err: err}
 }
 
-// each asks for images one by one, and says which are too large even for that.
-func (l *Images) each(ctx context.Context, names []string) (found []*runtimeapi.Image, tooLarge []string, err error) {
+// named is what some names are, for a message; empty of none.
+func named(what string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	text := "; " + what + ": " + strings.Join(names[:min(len(names), mostNamed)], ", ")
+	if more := len(names) - mostNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// missing are the names of which nothing is known: what they name is too large, or the
+// runtime refuses them, as one that is the beginning of several images' digests. Whoever
+// makes pods chooses such names; they are no reason to know nothing of all others.
+type missing struct{ tooLarge, refused []string }
+
+// each asks for images one by one. It fails when the runtime is not there to answer, or
+// refuses all names.
+func (l *Images) each(ctx context.Context, names []string) (found []*runtimeapi.Image, without missing, err error) {
 	slices.Sort(names)
+	names = slices.Compact(names)
 	seen := map[string]bool{}
-	for _, name := range slices.Compact(names) {
+	for _, name := range names {
 		img, err := l.Client.Image(ctx, name)
+		if err != nil && !cri.IsTooLarge(err) {
+			without.refused = append(without.refused, name)
+			if cri.IsUnsure(err) || len(without.refused) == len(names) {
+				return nil, missing{}, fmt.Errorf("ask for image %q, since all are too many for one message: %w", name, err)
+			}
+			continue
+		}
 		switch {
-		case cri.IsTooLarge(err):
-			tooLarge = append(tooLarge, name)
 		case err != nil:
-			return nil, nil, fmt.Errorf("ask for image %q, since all are too many for one message: %w", name, err)
+			without.tooLarge = append(without.tooLarge, name)
 		case img != nil && !seen[img.GetId()]:
 			seen[img.GetId()] = true
 			found = append(found, img)
 		}
 	}
-	return found, tooLarge, nil
+	return found, without, nil
 }
