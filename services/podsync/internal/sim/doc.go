@@ -39,7 +39,7 @@
 //     does; a process or a sandbox dies; the machine reboots, and the runtime may have
 //     forgotten everything then.
 //   - The apiserver: 500, 429, 410, no answer, a lost answer; watches that are
-//     cut, compacted away or late; refused and silent partitions.
+//     cut, compacted away or late; refused and silent partitions; a 404 to each status.
 //   - probes: the process dies, results come late.
 //   - The disk: what was kept of the probes is damaged.
 //
@@ -52,7 +52,7 @@
 // reason, without being asked first, or before its grace period is over; no stop
 // that gets longer; phases, restart counts, start times, observed generations and the address of a pod that
 // has ended only move one way; an ended phase stands only when nothing runs; an
-// object is deleted last; every mount has an owner, and no container starts before
+// object is deleted last, and its status says how it ended; every mount has an owner, and no container starts before
 // what its pod keeps in memory is mounted. When it is quiet
 // (quiet_test.go): the outcome that was asked for, statuses and readiness as the
 // runtime has them, files as their ConfigMaps are, sizes as they were asked for and

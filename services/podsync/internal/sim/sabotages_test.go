@@ -303,6 +303,9 @@ func TestEveryBrokenPromiseOfTheLifecycleIsFound(t *testing.T) {
 		{"an address that is taken back", sabotage{
 			scenario: only("host network", 10*time.Second), api: rewrites(`("phase":"Running".*)"podIP":"[^"]*","podIPs":\[[^\]]*\]`, `$1"podIP":null,"podIPs":null`),
 		}, "which is on the host's network, was taken back"},
+		{"an end that is not told", sabotage{
+			scenario: only("forever", 10*time.Second), api: rewrites(`"phase":"(Failed|Succeeded)"`, `"phase":"Running"`),
+		}, "was deleted while its status did not say how it ended"},
 		{"a status that is refused for good", sabotage{scenario: only("forever", 0), api: rewrites(`"observedGeneration":1`, `"observedGeneration":-1`)}, "the apiserver refuses for good (422) what podsync writes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) { finds(t, tc.shot, tc.want) })

@@ -59,6 +59,9 @@ func (j *judge) deleted(pod *v1.Pod, agent string) {
 	if f.unwanted.IsZero() {
 		j.violationLocked("the object of pod %s was deleted though nobody asked for it", pod.Name)
 	}
+	if !ended(pod) {
+		j.violationLocked("the object of pod %s was deleted while its status did not say how it ended, but %q", pod.Name, pod.Status.Phase)
+	}
 	if up := len(j.networks[uidOf(pod)]); up > 0 {
 		j.violationLocked("the object of pod %s was deleted while the network of %d of its sandboxes is up", pod.Name, up)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,6 +45,7 @@ type world struct {
 
 	noisy   atomic.Bool
 	closing atomic.Bool
+	misled  atomic.Bool // see misleads
 	lives   sync.WaitGroup
 
 	mu      sync.Mutex
@@ -95,6 +97,9 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 		Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
 			if !w.noisy.Load() {
 				return fakeapiserver.Fault{}
+			}
+			if w.misled.Load() && q.Verb == "patch" && q.Subresource == "status" {
+				return fakeapiserver.Fault{Status: http.StatusNotFound}
 			}
 			return apiFaults(q)
 		},

@@ -14,7 +14,7 @@ import (
 
 // worlds adds to a share of the scenarios what real nodes have now and then:
 // networks that cannot be taken down, a podsync that is away for longer than any
-// grace period, sandboxes that die alone. It takes its choices from a source of
+// grace period, sandboxes that die alone, a webhook that is wrong. It takes its choices from a source of
 // its own.
 func (s *scenario) worlds(seed int64) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 7))
@@ -53,6 +53,16 @@ func (s *scenario) worlds(seed int64) {
 	if rng.IntN(drainEvery) == 0 {
 		s.drain(when()/2, s.noisy/2+when()/2)
 	}
+	if rng.IntN(5) == 0 {
+		s.misleads(when(), time.Duration(1+rng.IntN(40))*time.Second)
+	}
+}
+
+// misleads has the apiserver say of each pod whose status is written that there is none,
+// as a webhook does that does not find something of its own.
+func (s *scenario) misleads(at, long time.Duration) {
+	s.add(at, "a webhook finds no pod", func(w *world) { w.misled.Store(true) })
+	s.add(at+long, "it finds them", func(w *world) { w.misled.Store(false) })
 }
 
 // drainEvery is how many seeds share one that drains a node full of pods.

@@ -170,7 +170,6 @@ func (w *Writer) after(e *entry, d time.Duration, retrying bool) {
 			return
 		}
 		e.timer = nil
-		e.gone = ""
 		if w.ctx != nil && !e.busy && !e.queued && !w.forgottenLocked(e) {
 			w.enqueue(e)
 		}
@@ -197,7 +196,9 @@ func queueOf(e *entry) int {
 	return minors
 }
 
+// enqueue lets the entry's status be sent. Whether its object is gone that tells, too.
 func (w *Writer) enqueue(e *entry) {
+	e.gone = ""
 	e.queued, e.queue = true, queueOf(e)
 	w.queues[e.queue] = append(w.queues[e.queue], e)
 	w.pumpLocked()

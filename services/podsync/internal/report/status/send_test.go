@@ -44,6 +44,26 @@ func TestAStatusIsWrittenThoughSomebodyHasSaidOnceThatThereIsNoSuchPod(t *testin
 	})
 }
 
+func TestAStatusIsWrittenThoughTheApiserverWasAwayWhenThereWasSaidToBeNoSuchPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, wrong := startBehind(t)
+		first, other := b.create("a"), b.create("b")
+		wrong.Store(true)
+		b.w.Set(first, running("10.0.0.1"))
+		synctest.Wait()
+		wrong.Store(false)
+		b.api.Partition(fakeapiserver.Refuse)
+		b.w.Set(other, running("10.0.0.2"))
+		time.Sleep(time.Second)
+		b.api.Heal() // what has failed is sent as soon as the other is accepted
+		time.Sleep(lastRetry)
+		synctest.Wait()
+		if st := b.api.Pod("default", "a").Status; st.Phase != v1.PodRunning {
+			t.Errorf("the pod is not said to run: %q", st.Phase)
+		}
+	})
+}
+
 func TestAPodIsNotDeletedWithoutItsLastStatusThoughThereIsSaidToBeNoSuchPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, wrong := startBehind(t)

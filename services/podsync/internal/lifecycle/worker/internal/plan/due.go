@@ -11,6 +11,15 @@ import (
 // wait for their back-off or for others are left out, with a wake-up.
 func (p *planner) due() []*view {
 	var due []*view
+	// Debug containers start whenever there is a sandbox to start them in, whatever
+	// keeps the others from it.
+	if p.sandbox != nil {
+		for _, v := range p.views {
+			if v.class == ephemeral && (v.newest() == nil || v.newest().Created()) {
+				due = append(due, v)
+			}
+		}
+	}
 	for _, v := range p.initDue() {
 		if p.startable(v) {
 			due = append(due, v)
@@ -19,14 +28,6 @@ func (p *planner) due() []*view {
 	if p.initDone() {
 		for _, v := range p.views {
 			if v.class == regular && p.wanted(v) && p.startable(v) {
-				due = append(due, v)
-			}
-		}
-	}
-	// Debug containers start whenever there is a sandbox to start them in.
-	if p.sandbox != nil {
-		for _, v := range p.views {
-			if v.class == ephemeral && (v.newest() == nil || v.newest().Created()) {
 				due = append(due, v)
 			}
 		}

@@ -44,6 +44,14 @@ func (p *planner) resize() {
 	}
 }
 
+// raising says whether the pod's cgroup is about to become no smaller than what is
+// allocated, which is what a start gets. One that cannot is not waited for: the runtime,
+// or a plugin of it, may refuse that for ever.
+func (p *planner) raising() bool {
+	_, failed := p.s.Failures[podstate.Key{Kind: podstate.RaiseCgroup}]
+	return p.s.Resize.Unfinished && !p.s.Resize.Raised && !failed
+}
+
 // outOfStep says whether a container of the pod runs with other resources than
 // the pod was allocated.
 func outOfStep(s State) bool {

@@ -145,6 +145,27 @@ func TestAContainerThatAsksForARestartGetsOneAndNoBackOff(t *testing.T) {
 	}
 }
 
+// TestAResizeThatTheRuntimeRefusesKeepsNoContainerDown: a plugin of it may say no for ever.
+func TestAResizeThatTheRuntimeRefusesKeepsNoContainerDown(t *testing.T) {
+	r := newResizer(sized(amounts("cpu", "1", "memory", "100Mi"), v1.NotRequired, "a"))
+	r.fail = func(a podstate.Action) *Failure {
+		if a.Kind != podstate.RaiseCgroup {
+			return nil
+		}
+		return &Failure{Reason: "ResizeError", Message: "refused"}
+	}
+	r.ask(sized(amounts("cpu", "2", "memory", "100Mi"), v1.NotRequired, "a"))
+	r.settle(time.Minute)
+	r.end(r.newest("a"), 1)
+	r.settle(time.Minute)
+	if c := r.newest("a"); c.State != podstate.StateRunning || c.RestartCount != 1 {
+		t.Errorf("it is %+v; done: %q", c, r.log)
+	}
+	if c := conditionOf(r.out.Status, v1.PodResizeInProgress); c.Message != "refused" {
+		t.Errorf("the resize is shown as %+v", c)
+	}
+}
+
 func TestAContainerThatHadEndedBeforeIsNotStartedByAResize(t *testing.T) {
 	pod := sized(amounts("memory", "100Mi"), v1.RestartContainer, "done", "runs")
 	r := &resizer{world: newWorld(pod)}

@@ -84,3 +84,36 @@ func TestAContainerWaitsForThePostStartHookOfThoseBeforeIt(t *testing.T) {
 		})
 	}
 }
+
+// Whoever debugs a pod that does not come up wants to look at just that.
+func TestADebugContainerWaitsForNoOtherContainer(t *testing.T) {
+	for name, wait := range map[string]func(w *world){
+		"an image that is being pulled": func(w *world) {
+			key := podstate.Key{Kind: podstate.PullImage, Object: "a"}
+			w.s.InFlight[key] = podstate.Action{Key: key, Container: "a", Image: "img"}
+		},
+		"a postStart hook that does not return": func(w *world) {
+			c := w.newest("a")
+			c.Hook = podstate.HookRunning
+			key := podstate.Key{Kind: podstate.StartContainer, Object: "a"}
+			w.s.InFlight[key] = podstate.Action{Key: key, Container: "a", SandboxID: c.SandboxID}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(testPod(v1.RestartPolicyAlways, "a", "b"))
+			for w.s.Observed.Sandboxes == nil || strings.Contains(name, "hook") && w.newest("a") == nil {
+				w.step()
+			}
+			w.s.Images = map[string]Image{}
+			w.s.Observed.Containers = w.s.Observed.Containers[:min(1, len(w.s.Observed.Containers))]
+			wait(w)
+			w.s.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "img"}}}
+			for range 5 {
+				w.step()
+			}
+			if w.newest("debug") == nil {
+				t.Errorf("it was not started; done: %q", w.log)
+			}
+		})
+	}
+}

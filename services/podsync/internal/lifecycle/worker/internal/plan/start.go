@@ -64,7 +64,7 @@ func (p *planner) makeSandbox() {
 
 // start starts the due containers for which all is ready.
 func (p *planner) start(due []*view) {
-	if p.sandbox == nil || !p.volumesReady() || p.s.Resize.Unfinished && !p.s.Resize.Raised {
+	if p.sandbox == nil || !p.volumesReady() || p.raising() {
 		return
 	}
 	for _, v := range due {
