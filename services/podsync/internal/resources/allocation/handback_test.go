@@ -154,14 +154,17 @@ func TestAnOldFileOfAKubeletIsNotTakenForWhatOneDidSince(t *testing.T) {
 	}
 	e := entry("7")
 	before := New(filepath.Join(dir, "allocations.json"), nil)
-	if err := before.file.Write(contents{Pods: map[types.UID]Entry{fixturePod: e}}); err != nil {
+	if err := before.file.Write(contents{Pods: map[types.UID]Entry{fixturePod: e, "young": e}}); err != nil {
 		t.Fatal(err)
 	}
 	s := ran(t, dir, nil)
 	if got, _ := s.Get(fixturePod); !got.Equal(e.Allocation) {
 		t.Errorf("%+v", got)
 	}
-	if got := forKubelet(t, dir, allocatedFile, fixturePod); got != nil {
+	if got := forKubelet(t, dir, allocatedFile, fixturePod); got.Cpu().String() != "7" {
+		t.Errorf("of a pod that the kubelet had a kubelet is told %v", got)
+	}
+	if got := forKubelet(t, dir, allocatedFile, "young"); got != nil {
 		t.Errorf("of a pod of which only half is known a kubelet is told %v", got)
 	}
 }

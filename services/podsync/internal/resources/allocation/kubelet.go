@@ -61,7 +61,11 @@ func (s *Store) LoadAll(log logr.Logger, dir string) {
 // Call it after Load and before the first Get and Put. It returns how many pods' were
 // taken over.
 func (s *Store) Adopt(path string) (pods int, err error) {
-	if s == nil || s.loaded && !s.handback.kept {
+	if s == nil {
+		return 0, nil
+	}
+	if s.loaded && !s.handback.kept {
+		s.completeFrom(path)
 		return 0, nil
 	}
 	if pods, err = s.adopt(path); err != nil {
@@ -100,6 +104,29 @@ func (s *Store) adopt(path string) (pods int, err error) {
 		return 0, fmt.Errorf("keep what %s says that pods were allocated: %w; check that the disk has room", path, err)
 	}
 	return pods, nil
+}
+
+// completeFrom adds what an earlier release did not keep: the rest of what pods ask for,
+// which never changes, from a kubelet's file of any age.
+func (s *Store) completeFrom(path string) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	state, _, err := parseKubelet(raw)
+	if err != nil {
+		s.handback.unread = true
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, e := range s.entries {
+		if k, there := state.Entries[uid]; there && e.Rest == nil {
+			rest := resize.RestFrom(k.ContainerResources, k.PodLevelResources)
+			e.Rest = &rest
+			s.entries[uid] = e
+		}
+	}
 }
 
 // agrees says whether a kubelet had allocated the same. It leaves out containers that
