@@ -219,7 +219,8 @@ func (w *wiring) want() (err error) {
 func (w *wiring) work() error {
 	cfg := w.cfg
 	w.allocations = allocation.New(cfg.stateFile("allocations.json"), w.deps.Health)
-	w.loads = append(w.loads, func(log logr.Logger) { w.allocations.LoadAll(log, filepath.Join(cfg.RootDir, "allocated_pods_state")) })
+	w.loads = append(w.loads, func(log logr.Logger) { w.allocations.LoadAll(log, cfg.RootDir) })
+	w.add("allocations", w.allocations.Run)
 	executor, err := w.executor()
 	if err != nil {
 		return err

@@ -100,3 +100,61 @@ func isDeferred(p *corev1.Pod) error {
 	}
 	return boolError(false, "no PodResizePending among %v", p.Status.Conditions)
 }
+
+// The way back: a kubelet that knows nothing of what polylet allocated would take what
+// the specs ask for as allocated, refuse pods that run for want of room, and restart
+// containers whose resize policy wants that.
+func TestPodsOfPolyletGoOnUnderAKubeletWithWhatPolyletHadAllocated(t *testing.T) {
+	if onKubelet() {
+		t.Skip("has the kubelet take polylet's place itself")
+	}
+	h := build(t, plan{})
+	waits, restarts, big := webApp("waits"), webApp("restarts"), webApp("big")
+	waits.Spec.Containers[0].Resources = cpuAndMemory("100m", "64Mi", "200m", "128Mi")
+	restarts.Spec.Containers[0].Resources = cpuAndMemory("50m", "64Mi", "50m", "64Mi")
+	restarts.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	most := h.allBut(500)
+	big.Spec.Containers[0].Resources = cpuAndMemory(most, "16Mi", most, "64Mi")
+	h.create(waits, restarts, big)
+	for _, name := range []string{"waits", "restarts", "big"} {
+		h.waitReady(name, time.Minute)
+	}
+	h.resize("waits", cpuAndMemory("1", "64Mi", "1", "128Mi"))
+	h.eventually(time.Minute, "polylet defers the resize", func() error { return h.deferred("waits") })
+	h.resize("restarts", cpuAndMemory("50m", "96Mi", "50m", "96Mi"))
+	h.eventually(time.Minute, "the resize is in effect after a restart", func() error {
+		p, err := h.pod("restarts")
+		if err != nil {
+			return err
+		}
+		st := p.Status.ContainerStatuses[0]
+		return boolError(st.Ready && st.RestartCount == 1, "restarted %d times, ready: %v", st.RestartCount, st.Ready)
+	})
+	before := map[string]*corev1.Pod{}
+	for _, name := range []string{"waits", "restarts", "big"} {
+		before[name] = h.waitReady(name, time.Minute)
+	}
+	h.node.Stop()
+
+	h.prepareNode(plan{kubelet: true})
+	h.must(h.node.Start(h.ctx))
+	h.waitNodeReady()
+	h.eventually(time.Minute, "the kubelet knows all three", func() error {
+		pods, err := h.nodePods()
+		if err != nil {
+			return err
+		}
+		known := 0
+		for _, p := range pods.Items {
+			if _, ours := before[p.Name]; ours && len(p.Status.ContainerStatuses) > 0 {
+				known++
+			}
+		}
+		return boolError(known == 3, "it knows %d", known)
+	})
+	time.Sleep(10 * time.Second) // what it does to a pod, it does at its first sync
+	for name, was := range before {
+		h.wantSame(was, h.waitReady(name, time.Minute))
+	}
+	h.must(h.deferred("waits"))
+}

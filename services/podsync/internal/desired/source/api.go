@@ -1,9 +1,12 @@
 package source
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -54,7 +57,7 @@ func (s *Sources) podsOfNode() cache.ListerWatcher {
 			o.FieldSelector = selector
 			defer s.asked().Stop()
 			w, err := pods.Watch(ctx, o)
-			s.reached(err)
+			s.reached(cmp.Or(err, unanswered(w)))
 			return w, newest.Refused(o, err)
 		},
 	}
@@ -68,6 +71,15 @@ const silentFor = 15 * time.Second
 // asked says that there is no answer, unless it is stopped before.
 func (s *Sources) asked() *time.Timer {
 	return time.AfterFunc(silentFor, func() { s.reached(fmt.Errorf("no answer within %s", silentFor)) })
+}
+
+// unanswered is why a watch that client-go gave without an error is none: it gives an
+// empty one when the connection breaks, or the time is over, before there is an answer.
+func unanswered(w watch.Interface) error {
+	if reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
+		return errors.New("the connection broke, or timed out, before there was an answer")
+	}
+	return nil
 }
 
 func (s *Sources) reached(err error) {

@@ -136,6 +136,46 @@ func TestAnApiserverThatDoesNotAnswerIsNamed(t *testing.T) {
 	})
 }
 
+// client-go gives an empty watch and no error when the connection breaks before there
+// is an answer.
+func TestAnApiserverThatIsAwayIsNotSaidToBeThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+			if away.Load() && q.Verb == "watch" {
+				return fakeapiserver.Fault{Drop: true}
+			}
+			return fakeapiserver.Fault{CutAfter: 10 * time.Second}
+		}})
+		defer api.Close()
+		r := newRecorder()
+		s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: r, Health: reporter{r}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, r) }()
+		time.Sleep(5 * time.Second)
+		away.Store(true)
+		time.Sleep(15 * time.Second)
+		for range 60 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			r.do(func() {
+				if r.health["apiserver"] == "" {
+					t.Error("it is said to be there")
+				}
+			})
+			if t.Failed() {
+				break
+			}
+		}
+		cancel()
+		<-done
+	})
+}
+
 func TestAnApiserverThatRefusesIsNotLoggedAtEachAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {

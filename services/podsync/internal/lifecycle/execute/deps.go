@@ -37,6 +37,7 @@ type Runtime interface {
 // Allocations keeps what resizes were allocated; *allocation.Store has it.
 type Allocations interface {
 	Put(ctx context.Context, uid types.UID, e allocation.Entry) error
+	InEffect(uid types.UID, generation int64)
 }
 
 // Ends keeps that the node ends a pod for a reason of its own; *stopping.Keeper

@@ -8,6 +8,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/reason"
 	"github.com/polylet/polylet/services/podsync/internal/resources/allocation"
+	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
 const reasonResize = "ResizeError"
@@ -15,7 +16,11 @@ const reasonResize = "ResizeError"
 // keepAllocation makes an allocation outlive a crash before anything of it is
 // carried out.
 func (e *Executor) keepAllocation(ctx context.Context, t Task) (Result, error) {
-	entry := allocation.Entry{Allocation: *t.Action.Allocation, Generation: t.Action.Generation, At: time.Now()}
+	rest, had := resize.Rest(t.Pod), resize.Of(t.Pod)
+	entry := allocation.Entry{Allocation: *t.Action.Allocation, Generation: t.Action.Generation, At: time.Now(), Rest: &rest}
+	if !had.Equal(entry.Allocation) {
+		entry.Before = &had
+	}
 	if err := e.deps.Allocations.Put(ctx, t.UID, entry); err != nil {
 		return Result{}, reason.New(reasonResize, err)
 	}
@@ -63,6 +68,16 @@ func (e *Executor) resize(life, ctx context.Context, t Task) (Result, error) {
 	case podstate.ResizeContainer:
 		return Result{}, e.observed(life, t, e.resizeContainer(ctx, t))
 	default:
-		return Result{}, reason.New(reasonResize, e.deps.Cgroups.Fit(ctx, t.Pod))
+		return Result{}, e.fitCgroup(ctx, t)
 	}
+}
+
+// fitCgroup lets the pod's cgroup shrink to what the pod was allocated, with which all
+// of it is in effect.
+func (e *Executor) fitCgroup(ctx context.Context, t Task) error {
+	if err := e.deps.Cgroups.Fit(ctx, t.Pod); err != nil {
+		return reason.New(reasonResize, err)
+	}
+	e.deps.Allocations.InEffect(t.UID, t.Action.Generation)
+	return nil
 }

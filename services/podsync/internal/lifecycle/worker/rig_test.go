@@ -263,6 +263,8 @@ func (k keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) erro
 // allocations keeps what pods are allocated.
 type allocations struct{ r *rig }
 
+func (a allocations) InEffect(uid types.UID, generation int64) { a.r.store.InEffect(uid, generation) }
+
 func (a allocations) Put(ctx context.Context, uid types.UID, e allocation.Entry) error {
 	if a.r.keep != nil {
 		if err := a.r.keep(); err != nil {

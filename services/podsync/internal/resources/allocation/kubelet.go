@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
+	"path/filepath"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -21,22 +23,27 @@ import (
 type kubeletFile struct {
 	Data     string `json:"data"`
 	Checksum uint64 `json:"checksum"`
+	// Ours says that no kubelet has written it since; a kubelet does not know the field.
+	Ours bool `json:"polylet,omitempty"`
 }
 
 type kubeletState struct {
-	Entries map[types.UID]struct {
-		ContainerResources map[string]v1.ResourceRequirements
-		PodLevelResources  *v1.ResourceRequirements
-	} `json:"entries"`
+	Entries map[types.UID]kubeletPod `json:"entries,omitempty"`
 }
 
-// LoadAll reads what resizes of a previous run were allocated, or what a kubelet that
-// kept kubeletFile had allocated before the first one. What cannot be read is said.
-func (s *Store) LoadAll(log logr.Logger, kubeletFile string) {
+type kubeletPod struct {
+	ContainerResources map[string]v1.ResourceRequirements
+	PodLevelResources  *v1.ResourceRequirements
+}
+
+// LoadAll reads what resizes of a previous run were allocated, and what a kubelet has
+// allocated that ran since; its files are in dir. What cannot be read is said.
+func (s *Store) LoadAll(log logr.Logger, dir string) {
+	s.handback.dir = dir
 	if err := s.Load(); err != nil {
 		log.Error(err, "What resized pods were allocated is lost; they have what their statuses say, or else what their sandboxes were made with, and what their specs ask beyond that is decided on anew")
 	}
-	pods, err := s.Adopt(kubeletFile)
+	pods, err := s.Adopt(filepath.Join(dir, allocatedFile))
 	switch {
 	case err != nil:
 		log.Error(err, "Nothing was taken over of what a kubelet had allocated")
@@ -46,19 +53,23 @@ func (s *Store) LoadAll(log logr.Logger, kubeletFile string) {
 }
 
 // Adopt takes over what a kubelet had allocated, from the file of its that path
-// names, when there is no state of this process's own yet; it writes that then,
-// so that the file is looked at once. A file that is not there says nothing. One
-// that cannot be used changes nothing and is told with what to do; it is left
+// names, when a kubelet has written it since: where this process has kept nothing
+// yet, or kept that file as well and finds it without its mark. It writes down what it
+// took over. A file that is not there says nothing. One that cannot be used changes nothing and is told with what to do; it is left
 // where it is, for it is not ours.
 //
 // Call it after Load and before the first Get and Put. It returns how many pods' were
 // taken over.
 func (s *Store) Adopt(path string) (pods int, err error) {
-	if s == nil || s.loaded {
+	if s == nil {
+		return 0, nil
+	}
+	if s.loaded && !s.handback.kept {
+		s.completeFrom(path)
 		return 0, nil
 	}
 	if pods, err = s.adopt(path); err != nil {
-		s.notAdopted = true
+		s.notAdopted, s.handback.unread = true, true
 		s.health.Set(kubeletName, false, err.Error())
 	}
 	return pods, err
@@ -69,46 +80,82 @@ func (s *Store) adopt(path string) (pods int, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
-	var found map[types.UID]resize.Allocation
+	var found kubeletState
+	var ours bool
 	if err == nil {
-		found, err = parseKubelet(raw)
+		found, ours, err = parseKubelet(raw)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("take over from the kubelet what pods were allocated: %s cannot be used: %w; a pod whose resize was waiting has what its spec asks for; move the file away and restart podsync so that it is not looked at again", path, err)
 	}
+	if ours {
+		return 0, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid, a := range found {
-		s.entries[uid] = Entry{Allocation: a}
+	for uid, k := range found.Entries {
+		if uid != "" && len(k.ContainerResources) > 0 && !s.entries[uid].agrees(k) {
+			rest := resize.RestFrom(k.ContainerResources, k.PodLevelResources)
+			s.entries[uid] = Entry{Allocation: resize.From(k.ContainerResources, k.PodLevelResources), Rest: &rest}
+			pods++
+		}
 	}
-	if err := s.file.Write(contents{Pods: s.entries}); err != nil {
+	if err := s.file.Write(contents{Pods: s.entries, Lost: s.lost, HandsBack: true}); err != nil {
 		return 0, fmt.Errorf("keep what %s says that pods were allocated: %w; check that the disk has room", path, err)
 	}
-	return len(found), nil
+	return pods, nil
 }
 
-// parseKubelet reads the kubelet's checkpoint. The kubelet's checksum is over
-// the dump of the text.
-func parseKubelet(raw []byte) (map[types.UID]resize.Allocation, error) {
+// completeFrom adds what an earlier release did not keep: the rest of what pods ask for,
+// which never changes, from a kubelet's file of any age.
+func (s *Store) completeFrom(path string) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	state, _, err := parseKubelet(raw)
+	if err != nil {
+		s.handback.unread = true
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, e := range s.entries {
+		if k, there := state.Entries[uid]; there && e.Rest == nil {
+			rest := resize.RestFrom(k.ContainerResources, k.PodLevelResources)
+			e.Rest = &rest
+			s.entries[uid] = e
+		}
+	}
+}
+
+// agrees says whether a kubelet had allocated the same. It leaves out containers that
+// cannot be resized.
+func (e Entry) agrees(k kubeletPod) bool {
+	theirs := resize.From(k.ContainerResources, k.PodLevelResources)
+	mine := resize.Allocation{Containers: maps.Clone(e.Containers), Pod: e.Pod}
+	maps.DeleteFunc(mine.Containers, func(name string, _ resize.Amounts) bool { _, there := theirs.Containers[name]; return !there })
+	return mine.Equal(theirs)
+}
+
+// parseKubelet reads the kubelet's checkpoint; ours says that this process wrote it.
+func parseKubelet(raw []byte) (state kubeletState, ours bool, err error) {
 	var file kubeletFile
 	if err := json.Unmarshal(raw, &file); err != nil {
-		return nil, fmt.Errorf("it is not a checkpoint: %w", err)
+		return kubeletState{}, false, fmt.Errorf("it is not a checkpoint: %w", err)
 	}
-	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(dump.ForHash(file.Data)))
-	if want := uint64(sum.Sum32()); file.Checksum != want {
-		return nil, fmt.Errorf("it is damaged: its checksum is %d, that of its text is %d", file.Checksum, want)
+	if want := kubeletChecksum(file.Data); file.Checksum != want {
+		return kubeletState{}, false, fmt.Errorf("it is damaged: its checksum is %d, that of its text is %d", file.Checksum, want)
 	}
-	var state kubeletState
 	if err := json.Unmarshal([]byte(file.Data), &state); err != nil {
-		return nil, fmt.Errorf("what it holds cannot be read: %w", err)
+		return kubeletState{}, false, fmt.Errorf("what it holds cannot be read: %w", err)
 	}
-	out := map[types.UID]resize.Allocation{}
-	for uid, e := range state.Entries {
-		if uid == "" || len(e.ContainerResources) == 0 {
-			continue
-		}
-		out[uid] = resize.From(e.ContainerResources, e.PodLevelResources)
-	}
-	return out, nil
+	return state, file.Ours, nil
+}
+
+// kubeletChecksum is the kubelet's, which is over the dump of the text.
+func kubeletChecksum(data string) uint64 {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(dump.ForHash(data)))
+	return uint64(sum.Sum32())
 }

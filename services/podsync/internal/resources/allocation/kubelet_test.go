@@ -50,11 +50,11 @@ func TestWhatAKubeletAllocatedIsTakenOverOnce(t *testing.T) {
 func TestThePodsOwnResourcesAreTakenOverToo(t *testing.T) {
 	raw := []byte(`{"data":"{\"entries\":{\"u\":{\"ContainerResources\":{\"c\":{}},\"PodLevelResources\":{\"limits\":{\"cpu\":\"2\"}}}}}","checksum":0}`)
 	raw = bytes.Replace(raw, []byte(`"checksum":0`), []byte(`"checksum":`+checksumOf(t, raw)), 1)
-	found, err := parseKubelet(raw)
+	found, _, err := parseKubelet(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cpu := found["u"].Pod.Limits[v1.ResourceCPU]; cpu.String() != "2" {
+	if cpu := found.Entries["u"].PodLevelResources.Limits[v1.ResourceCPU]; cpu.String() != "2" {
 		t.Errorf("%+v", found)
 	}
 }
@@ -62,7 +62,7 @@ func TestThePodsOwnResourcesAreTakenOverToo(t *testing.T) {
 // checksumOf is the right checksum of a file with a wrong one.
 func checksumOf(t *testing.T, raw []byte) string {
 	t.Helper()
-	_, err := parseKubelet(raw)
+	_, _, err := parseKubelet(raw)
 	if err == nil {
 		t.Fatal("the checksum is not looked at")
 	}
@@ -124,11 +124,12 @@ func FuzzFileOfAKubelet(f *testing.F) {
 	f.Add(good)
 	f.Add([]byte(`{"data":"{}","checksum":1}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		found, err := parseKubelet(raw)
-		if err != nil && found != nil {
-			t.Errorf("%d pods and an error: %v", len(found), err)
+		found, _, err := parseKubelet(raw)
+		if err != nil && found.Entries != nil {
+			t.Errorf("%d pods and an error: %v", len(found.Entries), err)
 		}
-		for uid, a := range found {
+		for uid, k := range found.Entries {
+			a := resize.From(k.ContainerResources, k.PodLevelResources)
 			if text, err := a.Encode(); err != nil {
 				t.Errorf("pod %s: %v", uid, err)
 			} else if back, ok := resize.Decode(text); !ok || !back.Equal(a) {

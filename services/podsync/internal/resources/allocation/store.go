@@ -1,5 +1,6 @@
 // Package allocation keeps what pods were given by a resize, or when they were
-// admitted, so that it outlives a crash: in one checkpoint file. Of a pod that has
+// admitted, so that it outlives a crash: in one checkpoint file, and in the two that a
+// kubelet reads which takes the node over. Of a pod that has
 // a sandbox and was never resized it may know nothing; the annotation of the
 // sandbox says it then.
 //
@@ -19,6 +20,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/podsync/internal/resources/resize"
 )
 
@@ -30,6 +32,10 @@ type Entry struct {
 	Generation int64 `json:"generation"`
 	// At is when it was allocated.
 	At time.Time `json:"at"`
+	// Before is what was in effect before it, until it is in effect itself; nil then.
+	Before *resize.Allocation `json:"before,omitempty"`
+	// Rest is what the pod asks for beside that; nil when an earlier release wrote it.
+	Rest *resize.Allocation `json:"rest,omitempty"`
 }
 
 // Store keeps entries. Safe for concurrent use; the nil *Store has none and
@@ -46,6 +52,8 @@ type Store struct {
 	// turn lets one write at a time; what one has written others need not.
 	turn             chan struct{}
 	changed, written uint64
+	// handback are the kubelet's files, handed what changed of them since.
+	handback handback
 	// notAdopted: what a kubelet had allocated could not be taken over; whose turn it
 	// is has it.
 	notAdopted bool
@@ -63,6 +71,8 @@ type contents struct {
 	// Lost is when an earlier file was found damaged: later lives need to know,
 	// until no pod is left that may have been resized before.
 	Lost time.Time `json:"lost,omitzero"`
+	// HandsBack: whoever wrote this keeps the kubelet's files as well.
+	HandsBack bool `json:"handsBack,omitempty"`
 }
 
 // New names the file; nothing is touched yet. told may be nil; it learns whether the
@@ -71,7 +81,7 @@ func New(path string, told health.Reporter) *Store {
 	if told == nil {
 		told = health.Discard()
 	}
-	return &Store{path: path, file: fsatomic.NewCheckpoint[contents](path), health: told, entries: map[types.UID]Entry{}, turn: make(chan struct{}, 1)}
+	return &Store{path: path, file: fsatomic.NewCheckpoint[contents](path), health: told, entries: map[types.UID]Entry{}, turn: make(chan struct{}, 1), handback: handback{changed: wake.New()}}
 }
 
 // errLossNotKept says that a damaged file has no sound one in its place.
@@ -120,7 +130,7 @@ func (s *Store) load() error {
 func (s *Store) begin(c contents) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loaded, s.lost = true, c.Lost
+	s.loaded, s.lost, s.handback.kept = true, c.Lost, c.HandsBack
 	maps.Copy(s.entries, c.Pods)
 }
 
@@ -152,14 +162,42 @@ func (s *Store) Put(ctx context.Context, uid types.UID, e Entry) error {
 		return nil
 	}
 	s.mu.Lock()
+	if old, ok := s.entries[uid]; ok && old.Before != nil {
+		e.Before = old.Before // neither is in effect
+	}
 	s.entries[uid] = e
 	s.changed++
 	mine := s.changed
 	s.mu.Unlock()
+	if err := s.keep(ctx, mine); err != nil {
+		return fmt.Errorf("keep what pod %s was allocated: %w", uid, err)
+	}
+	s.handback.changed.Set()
+	return nil
+}
+
+// InEffect takes in that a pod has what it was allocated for this generation. The
+// file follows soon.
+func (s *Store) InEffect(uid types.UID, generation int64) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, ok := s.entries[uid]; ok && e.Before != nil && e.Generation == generation {
+		e.Before = nil
+		s.entries[uid] = e
+		s.changed++
+		s.handback.changed.Set()
+	}
+}
+
+// keep writes the file, unless another's write had the change of this number too.
+func (s *Store) keep(ctx context.Context, mine uint64) error {
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("keep what pod %s was allocated: %w", uid, context.Cause(ctx))
+		return context.Cause(ctx)
 	}
 	defer func() { <-s.turn }()
 	s.mu.Lock()
@@ -167,11 +205,11 @@ func (s *Store) Put(ctx context.Context, uid types.UID, e Entry) error {
 		s.mu.Unlock()
 		return nil // another's write had it too
 	}
-	snapshot, upTo := contents{Pods: maps.Clone(s.entries), Lost: s.lost}, s.changed
+	snapshot, upTo := contents{Pods: maps.Clone(s.entries), Lost: s.lost, HandsBack: true}, s.changed
 	s.mu.Unlock()
 	if err := s.file.Write(snapshot); err != nil {
 		s.health.Set(healthName, false, fmt.Sprintf("keep what pods are allocated: %v; check that the disk has room and is writable; it is tried again with the next pod or resize", err))
-		return fmt.Errorf("keep what pod %s was allocated: %w", uid, err)
+		return err
 	}
 	s.health.Set(healthName, true, "")
 	if s.notAdopted { // this file counts from now on

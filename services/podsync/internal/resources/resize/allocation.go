@@ -24,6 +24,7 @@ package resize
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -89,6 +90,53 @@ func pick(l v1.ResourceList) v1.ResourceList {
 			}
 			out[name] = q
 		}
+	}
+	return out
+}
+
+// Rest is what a pod's spec asks for beside that: resources that no resize changes.
+func Rest(pod *v1.Pod) Allocation {
+	a := Allocation{Containers: map[string]Amounts{}}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			a.rest(list[i].Name, &list[i].Resources)
+		}
+	}
+	if pod.Spec.Resources != nil {
+		a.Pod = &Amounts{Requests: others(pod.Spec.Resources.Requests), Limits: others(pod.Spec.Resources.Limits)}
+	}
+	return a
+}
+
+// RestFrom is the rest of these resources.
+func RestFrom(containers map[string]v1.ResourceRequirements, pod *v1.ResourceRequirements) Allocation {
+	a := Allocation{Containers: map[string]Amounts{}}
+	for name, r := range containers {
+		a.rest(name, &r)
+	}
+	if pod != nil {
+		a.Pod = &Amounts{Requests: others(pod.Requests), Limits: others(pod.Limits)}
+	}
+	return a
+}
+
+// rest notes the rest of a container, when there is any.
+func (a Allocation) rest(name string, r *v1.ResourceRequirements) {
+	if m := (Amounts{Requests: others(r.Requests), Limits: others(r.Limits)}); len(m.Requests)+len(m.Limits) > 0 {
+		a.Containers[name] = m
+	}
+}
+
+func others(l v1.ResourceList) v1.ResourceList {
+	var out v1.ResourceList
+	for name, q := range l {
+		if slices.Contains(names[:], name) {
+			continue
+		}
+		if out == nil {
+			out = v1.ResourceList{}
+		}
+		out[name] = q
 	}
 	return out
 }
