@@ -48,7 +48,7 @@ func TestNothingIsNoticedOfCertificatesThatLastTwoMinutes(t *testing.T) {
 	h.eventually(time.Minute, "the apiserver trusts the node", func() error { return h.readsLog("bystander-0") })
 	guard := h.guard()
 	clients := h.askAllTheTime()
-	if onKubelet() { // whose pods are not Ready for a while after each start
+	if onKubelet() { // which promises nothing of its own end
 		time.Sleep(last) // what is asked for meanwhile is the test
 	} else {
 		h.killNowAndThen(clients, time.Now().Add(last))
