@@ -42,7 +42,7 @@ func serviceCommand(name, short string, run func(context.Context, *kubeletconfig
 				fmt.Fprintln(cmd.OutOrStdout(), kubeletconfig.VersionText())
 				return nil
 			case err != nil:
-				return err
+				return endLater(cmd.Context(), err)
 			}
 			logging := loaded.Config.Logging
 			if err := daemon.InitLogging(daemon.Logging{

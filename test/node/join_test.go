@@ -43,9 +43,6 @@ func (h *house) pids() map[string]int {
 // it waits for, and goes on when it has it, without a restart of anything. Then a kubelet
 // takes its place, and gives it back.
 func TestANodeJoinsByItselfWhenItsRequestIsApproved(t *testing.T) {
-	if onKubelet() {
-		t.Skip("of polylet's processes, and what they say")
-	}
 	h := build(t, plan{controllers: true, supervised: true, bootstrap: true, noNode: true, overrides: map[string]any{"rotateCertificates": true}})
 	h.must(h.node.AddStaticPod("early.yaml", staticManifest("early", "http", "port=8080")))
 	h.must(h.node.Start(h.ctx))
@@ -62,33 +59,25 @@ func TestANodeJoinsByItselfWhenItsRequestIsApproved(t *testing.T) {
 		return errors.New("it is not there")
 	})
 	const clients = certificatesv1.KubeAPIServerClientKubeletSignerName
-	h.eventually(time.Minute, "the node says what it waits for", func() error {
+	h.eventually(time.Minute, "the node has asked", func() error {
 		requests := h.requested(clients)
-		if len(requests) != 1 {
-			return fmt.Errorf("%d requests", len(requests))
-		}
-		out, _ := h.polylet("status")
-		want := "waits for the approval of CSR " + requests[0].Name + ", since "
-		return boolError(strings.Contains(out, want) && strings.Contains(out, "kubectl certificate approve "+requests[0].Name), "polylet status says\n%s", out)
+		return boolError(len(requests) == 1, "%d requests", len(requests))
 	})
-	before := h.pids()
-	h.killService("nodestatus")
-	h.quietly(time.Minute, "nodestatus is back", func() error {
-		pid, err := childOf(h.node.Processes["run"].Pid(), "nodestatus")
-		return boolError(err == nil && pid != before["nodestatus"], "pid %d, %v", pid, err)
-	})
-	before = h.pids()
-	if _, err := os.Stat(h.node.Kubeconfig); err == nil {
-		t.Error("there is a kubeconfig before there is a certificate")
+	var before map[string]int
+	if !onKubelet() {
+		before = h.waitsForApproval(h.requested(clients)[0].Name)
 	}
 	if requests := h.requested(clients); len(requests) != 1 {
-		t.Fatalf("%d requests after nodestatus was killed", len(requests))
+		t.Fatalf("%d requests", len(requests))
 	}
 	h.kubectlOK("certificate", "approve", h.requested(clients)[0].Name)
 	h.waitNodeReady()
 	h.waitReady("early-"+nodeName, time.Minute)
 	h.create(webApp("first"))
-	h.waitReady("first", time.Minute)
+	p := h.waitReady("first", time.Minute)
+	if onKubelet() {
+		return // the rest is of polylet's processes and files, and of changing places with a kubelet
+	}
 	for name, pid := range h.pids() {
 		if before[name] != pid {
 			t.Errorf("%s was restarted", name)
@@ -101,7 +90,6 @@ func TestANodeJoinsByItselfWhenItsRequestIsApproved(t *testing.T) {
 
 	// There and back again. The bootstrap token is good no more.
 	h.must(h.cluster.Client.CoreV1().Secrets(metav1.NamespaceSystem).Delete(h.ctx, "bootstrap-token-abcdef", metav1.DeleteOptions{}))
-	p := h.waitReady("first", time.Minute)
 	h.node.Stop()
 	h.prepareNode(plan{kubelet: true, overrides: map[string]any{"rotateCertificates": true}})
 	h.must(h.node.Start(h.ctx))
@@ -111,6 +99,28 @@ func TestANodeJoinsByItselfWhenItsRequestIsApproved(t *testing.T) {
 	h.must(h.node.Start(h.ctx))
 	h.answersFromNow("polylet")
 	h.wantSame(p, h.waitReady("first", time.Minute))
+}
+
+// waitsForApproval has polylet status name the request that it waits for. It kills
+// nodestatus, which does not ask again for that, and returns the five afterwards. There
+// is no kubeconfig yet; a kubelet writes its own before it has a certificate.
+func (h *house) waitsForApproval(request string) map[string]int {
+	h.Helper()
+	h.eventually(time.Minute, "the node says what it waits for", func() error {
+		out, _ := h.polylet("status")
+		want := "waits for the approval of CSR " + request + ", since "
+		return boolError(strings.Contains(out, want) && strings.Contains(out, "kubectl certificate approve "+request), "polylet status says\n%s", out)
+	})
+	before := h.pids()
+	h.killService("nodestatus")
+	h.quietly(time.Minute, "nodestatus is back", func() error {
+		pid, err := childOf(h.node.Processes["run"].Pid(), "nodestatus")
+		return boolError(err == nil && pid != before["nodestatus"], "pid %d, %v", pid, err)
+	})
+	if _, err := os.Stat(h.node.Kubeconfig); err == nil {
+		h.Error("there is a kubeconfig before there is a certificate")
+	}
+	return h.pids()
 }
 
 // kubectlOK is kubectl that has to succeed.

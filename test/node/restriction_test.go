@@ -45,6 +45,11 @@ func TestANodeAsksForNothingThatItMayNot(t *testing.T) {
 	h.askWithAToken()
 	h.delete("dependent")
 	h.waitGone("dependent", time.Minute)
+	// A kubelet whose first attempt comes before its Node makes it ten seconds later.
+	h.eventually(time.Minute, "the node has its lease", func() error {
+		_, err := h.cluster.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(h.ctx, nodeName, metav1.GetOptions{})
+		return err
+	})
 	wanted := map[string]bool{
 		"create nodes": false, "patch nodes/status": false, "create leases": false, "read pods": false, "patch pods/status": false, "create pods": false,
 		"read secrets": false, "read configmaps": false,

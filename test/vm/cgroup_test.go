@@ -45,7 +45,7 @@ func TestPodsHaveTheirCgroups(t *testing.T) {
 func useDriver(t *testing.T, driver string) {
 	t.Helper()
 	for path, text := range map[string]string{
-		"/etc/containerd/config.toml":  containerdConfig(driver == "systemd"),
+		"/etc/containerd/config.toml":  containerdConfig(driver == "systemd", images.Pause),
 		"/var/lib/kubelet/config.yaml": configuration(driver),
 	} {
 		if err := write(path, text); err != nil {

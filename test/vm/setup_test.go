@@ -1,6 +1,7 @@
 // Package vm is run inside a virtual machine that systemd boots with cgroup v2
 // (`make vm`): polylet as its units start it, on a containerd that leaves
-// cgroups to systemd. It must never run on a machine that anybody needs.
+// cgroups to systemd. With `make vm-kubeadm` it is kubeadm that has them started.
+// It must never run on a machine that anybody needs.
 package vm
 
 import (
@@ -48,12 +49,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if os.Getenv("POLYLET_VM") == "" {
-		fmt.Println("not in the virtual machine: make vm runs these tests")
+	prepare := map[string]func() error{"standalone": setUp, "kubeadm": setUpForKubeadm}[os.Getenv("POLYLET_VM")]
+	if prepare == nil {
+		fmt.Println("not in the virtual machine: make vm and make vm-kubeadm run these tests")
 		os.Exit(0)
 	}
 	go work()
-	if err := setUp(); err != nil {
+	if err := prepare(); err != nil {
 		fmt.Println("FAIL: set up the machine:", err)
 		os.Exit(1)
 	}
@@ -67,19 +69,11 @@ func TestMain(m *testing.M) {
 // setUp starts containerd with images, and installs polylet as
 // deploy/systemd/README.md says.
 func setUp() error {
-	ctx := context.Background()
-	r, err := registry.Start("")
-	if err != nil {
+	if err := serveImages(); err != nil {
 		return err
 	}
-	if err := images.PushSaved(ctx, r, filepath.Join(payload, "images")); err != nil {
-		return err
-	}
-	if err := r.WriteHosts("/etc/containerd/certs.d"); err != nil {
-		return err
-	}
-	for path, text := range map[string]string{
-		"/etc/containerd/config.toml":       containerdConfig(true),
+	if err := writeAll(map[string]string{
+		"/etc/containerd/config.toml":       containerdConfig(true, images.Pause),
 		"/etc/cni/net.d/10-bridge.conflist": network,
 		"/var/lib/kubelet/config.yaml":      configuration("systemd"),
 		"/etc/default/kubelet":              "KUBELET_EXTRA_ARGS=--node-ip=10.0.2.15\n",
@@ -88,24 +82,22 @@ func setUp() error {
 		dropIn("stats"):                     standalone,
 		dropIn("nodestatus"):                standalone,
 		dropIn("handout"):                   standalone,
-	} {
-		if err := write(path, text); err != nil {
-			return err
-		}
-	}
-	for _, s := range append([]string{"handout"}, services...) {
-		text := strict
-		if s != "handout" { // which has no watchdog
-			text += patient
-		}
-		if err := write("/etc/systemd/system/polylet-"+s+".service.d/machine.conf", text); err != nil {
-			return err
-		}
+	}); err != nil {
+		return err
 	}
 	if err := run("systemctl", "start", "containerd.service"); err != nil {
 		return err
 	}
 	return install()
+}
+
+// serveImages serves the payload's images to the runtime.
+func serveImages() error {
+	r, err := registry.Open(context.Background(), filepath.Join(payload, "images"))
+	if err != nil {
+		return err
+	}
+	return r.WriteHosts("/etc/containerd/certs.d")
 }
 
 const standalone = "[Service]\nEnvironment=\"KUBELET_KUBECONFIG_ARGS=\"\n"
@@ -124,6 +116,27 @@ func dropIn(service string) string {
 
 // install is the README's list of commands.
 func install() error {
+	if err := installFiles(); err != nil {
+		return err
+	}
+	enable := []string{"systemctl", "enable", "--now", "polylet-handout.service"}
+	for _, s := range services {
+		enable = append(enable, "polylet-"+s+".socket", "polylet-"+s+".service")
+	}
+	return runAll([][]string{{"systemctl", "daemon-reload"}, enable})
+}
+
+// installFiles installs the program and the units, and makes the users.
+func installFiles() error {
+	for _, s := range append([]string{"handout"}, services...) {
+		text := strict
+		if s != "handout" { // which has no watchdog
+			text += patient
+		}
+		if err := write("/etc/systemd/system/polylet-"+s+".service.d/machine.conf", text); err != nil {
+			return err
+		}
+	}
 	units, err := filepath.Glob(payload + "/systemd/*")
 	if err != nil {
 		return err
@@ -147,22 +160,11 @@ func install() error {
 			return err
 		}
 	}
-	enable := []string{"systemctl", "enable", "--now", "polylet-handout.service"}
-	for _, s := range services {
-		enable = append(enable, "polylet-"+s+".socket", "polylet-"+s+".service")
-	}
-	for _, command := range [][]string{
+	return runAll([][]string{
 		{"install", "-m", "0755", payload + "/bin/polylet", "/usr/bin/polylet"},
 		{"systemd-sysusers"},
 		{"systemd-tmpfiles", "--create"},
-		{"systemctl", "daemon-reload"},
-		enable,
-	} {
-		if err := run(command[0], command[1:]...); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // tellWhy prints what a reader of a failed run needs; the machine is gone then.
@@ -194,7 +196,7 @@ evictionHard: {memory.available: 50Mi, nodefs.available: 1%, imagefs.available: 
 `
 }
 
-func containerdConfig(systemd bool) string {
+func containerdConfig(systemd bool, pause string) string {
 	return fmt.Sprintf(`version = 3
 [plugins.'io.containerd.cri.v1.images']
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
@@ -211,7 +213,7 @@ func containerdConfig(systemd bool) string {
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["/usr/lib/cni"]
     conf_dir = "/etc/cni/net.d"
-`, images.Pause, systemd)
+`, pause, systemd)
 }
 
 const network = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
@@ -225,6 +227,25 @@ var services = []string{"podsync", "probes", "stats", "nodestatus", "gateway"}
 func run(name string, args ...string) error {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+func runAll(commands [][]string) error {
+	for _, command := range commands {
+		if err := run(command[0], command[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeAll writes texts by the path of their file.
+func writeAll(texts map[string]string) error {
+	for path, text := range texts {
+		if err := write(path, text); err != nil {
+			return err
+		}
 	}
 	return nil
 }

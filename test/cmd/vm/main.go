@@ -1,11 +1,12 @@
-// Command vm is behind `make vm`: it boots a Debian with systemd and cgroup v2
-// under qemu, runs the tests of test/vm in it and writes down what passed. It
-// must never report a test that it did not see pass.
+// Command vm is behind `make vm` and `make vm-kubeadm`: it boots a Debian with
+// systemd and cgroup v2 under qemu, runs the tests of test/vm in it and writes down
+// what passed. It must never report a test that it did not see pass.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -31,15 +32,18 @@ import (
 const silence = 90 * time.Minute
 
 func main() {
+	k := standalone
+	flag.BoolFunc("kubeadm", "run kubeadm in the machine, instead of the tests of a standalone node", func(string) error { k = kubeadmNode; return nil })
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, k); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context, k kind) error {
 	root, err := workspace.Root()
 	if err != nil {
 		return err
@@ -56,7 +60,7 @@ func run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(work)
 	payload := filepath.Join(work, "payload")
-	if err := fill(ctx, root, work, payload); err != nil {
+	if err := fill(ctx, k, root, work, payload); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -64,44 +68,44 @@ func run(ctx context.Context) error {
 	defer cancel(nil)
 	out := lines{stuck: time.AfterFunc(silence, func() { cancel(fmt.Errorf("the machine said nothing for %s", silence)) })}
 	defer out.stuck.Stop()
-	c := vm.Config{Payload: payload, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
+	c := vm.Config{Payload: payload, Memory: k.memory, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
 	ran := vm.Run(ctx, c)
 	if ran != nil && ctx.Err() != nil {
 		ran = errors.Join(context.Cause(ctx), ran)
 	}
 	if console, err := os.ReadFile(c.Console()); err == nil {
 		os.MkdirAll(filepath.Join(root, ".cache"), 0o755) // the write below says if that failed
-		ran = errors.Join(ran, os.WriteFile(filepath.Join(root, ".cache", "vm-console.log"), console, 0o644))
+		ran = errors.Join(ran, os.WriteFile(filepath.Join(root, ".cache", k.name+"-console.log"), console, 0o644))
 	}
 	if ran != nil {
 		return ran
 	}
-	if err := record(ctx, root, began, out.results()); err != nil {
+	if err := record(ctx, k, root, began, out.results()); err != nil {
 		return err
 	}
 	if !out.passed() {
-		return errors.New("not every test passed; see above, and .cache/vm-console.log for the machine's console")
+		return fmt.Errorf("not every test passed; see above, and .cache/%s-console.log for the machine's console", k.name)
 	}
 	return nil
 }
 
 // fill puts everything that the tests use into the payload.
-func fill(ctx context.Context, root, work, payload string) error {
+func fill(ctx context.Context, k kind, root, work, payload string) error {
 	builder, err := programs.New(os.Stdout)
 	if err != nil {
 		return err
 	}
-	programs, err := builder.Binaries(ctx, programs.Containerd(), programs.ContainerdShim())
+	binaries, err := builder.Binaries(ctx, append([]programs.Peer{programs.Containerd(), programs.ContainerdShim()}, k.programs...)...)
 	if err != nil {
 		return err
 	}
-	if programs["polylet"], err = builder.Polylet(ctx); err != nil {
+	if binaries["polylet"], err = builder.Polylet(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Join(payload, "bin"), 0o755); err != nil {
 		return err
 	}
-	for name, from := range programs {
+	for name, from := range binaries {
 		if err := command(ctx, root, "cp", from, filepath.Join(payload, "bin", name)); err != nil {
 			return err
 		}
@@ -112,7 +116,16 @@ func fill(ctx context.Context, root, work, payload string) error {
 	if err := command(ctx, root, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(payload, vm.Program), "./test/vm"); err != nil {
 		return err
 	}
-	return images.SaveAll(ctx, filepath.Join(work, "images"), filepath.Join(payload, "images"))
+	if err := os.WriteFile(filepath.Join(payload, vm.Environment), []byte(k.environment), 0o644); err != nil {
+		return err
+	}
+	saved := filepath.Join(payload, "images")
+	if k.images != nil {
+		if err := k.images(ctx, builder, filepath.Join(work, "cluster-images"), saved); err != nil {
+			return err
+		}
+	}
+	return images.SaveAll(ctx, filepath.Join(work, "images"), saved)
 }
 
 func command(ctx context.Context, dir, name string, args ...string) error {
@@ -135,15 +148,20 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// results are the lines that end a test.
+// results are the lines that end a test, and those with a figure.
 func (l *lines) results() []string {
 	var ended []string
 	for line := range strings.Lines(l.text.String()) {
-		if line = strings.TrimRight(line, "\n"); strings.HasPrefix(strings.TrimSpace(line), "--- ") || strings.Contains(line, "exposure of ") {
+		if line = strings.TrimRight(line, "\n"); strings.HasPrefix(strings.TrimSpace(line), "--- ") || figure(line) {
 			ended = append(ended, line)
 		}
 	}
 	return ended
+}
+
+// figure tells what a test has measured from what it waited for.
+func figure(line string) bool {
+	return strings.Contains(line, "exposure of ") || strings.Contains(line, "memory of ") || strings.Contains(line, "restarts of ")
 }
 
 // passed wants the word that the test binary ends with, and a test that passed.
@@ -153,12 +171,12 @@ func (l *lines) passed() bool {
 }
 
 // record appends the run to the day's file.
-func record(ctx context.Context, root string, began time.Time, results []string) error {
+func record(ctx context.Context, k kind, root string, began time.Time, results []string) error {
 	dir := filepath.Join(root, "docs", "results")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "vm-"+began.UTC().Format("2006-01-02")+".md"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(filepath.Join(dir, k.name+"-"+began.UTC().Format("2006-01-02")+".md"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -166,8 +184,8 @@ func record(ctx context.Context, root string, began time.Time, results []string)
 	if err != nil {
 		commit = []byte("unknown")
 	}
-	_, err = fmt.Fprintf(f, "# systemd and cgroup v2, %s UTC\n\nWritten by `make vm`: commit %s, Debian bookworm under qemu (software emulation) on %d processors, containerd %s, %s.\n\n```\n%s\n```\n\n",
-		began.UTC().Format("2006-01-02 15:04"), strings.TrimSpace(string(commit)), runtime.NumCPU(), programs.Containerd().Version,
+	_, err = fmt.Fprintf(f, "# %s, %s UTC\n\nWritten by `make %s`: commit %s, Debian bookworm under qemu (software emulation) on %d processors with %d MiB, containerd %s, %s.\n\n```\n%s\n```\n\n",
+		k.title, began.UTC().Format("2006-01-02 15:04"), k.name, strings.TrimSpace(string(commit)), runtime.NumCPU(), k.memory, programs.Containerd().Version,
 		time.Since(began).Round(time.Second), strings.Join(results, "\n"))
 	return errors.Join(err, f.Close())
 }

@@ -71,13 +71,9 @@ func PushAll(ctx context.Context, r *registry.Registry, dir string) error {
 	return each(ctx, dir, func(reference string, img v1.Image) error { return r.Push(ctx, reference, img) })
 }
 
-// SaveAll builds the images into tar files in the directory saved, for
-// PushSaved on a machine that cannot build them.
+// SaveAll builds the images and saves them in a directory, for registry.Open.
 func SaveAll(ctx context.Context, dir, saved string) error {
-	if err := os.MkdirAll(saved, 0o755); err != nil {
-		return fmt.Errorf("save test images: %w", err)
-	}
-	return each(ctx, dir, func(reference string, img v1.Image) error { return save(saved, reference, img) })
+	return each(ctx, dir, func(reference string, img v1.Image) error { return registry.Save(saved, reference, img) })
 }
 
 func save(saved, reference string, img v1.Image) error {
@@ -104,20 +100,6 @@ func PushDir(ctx context.Context, r *registry.Registry, saved string) error {
 			return fmt.Errorf("read saved test image %s: %w", reference, err)
 		}
 		if err := r.Push(ctx, reference, img); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// PushSaved stores in the registry what SaveAll wrote.
-func PushSaved(ctx context.Context, r *registry.Registry, saved string) error {
-	for _, build := range builds {
-		img, err := tarball.ImageFromPath(savedName(saved, build.name), nil)
-		if err != nil {
-			return fmt.Errorf("read saved test image %s: %w", build.name, err)
-		}
-		if err := r.Push(ctx, build.name, img); err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,16 @@ type ClusterPrograms struct {
 // PushCluster stores the images of a cluster that kubeadm makes: each is one
 // static program. kube-proxy's has the machine's iptables too.
 func PushCluster(ctx context.Context, r *registry.Registry, dir string, p ClusterPrograms) error {
+	return p.each(ctx, dir, func(reference string, img v1.Image) error { return r.Push(ctx, reference, img) })
+}
+
+// SaveCluster builds the same and saves them in a directory, for registry.Open.
+func SaveCluster(ctx context.Context, dir, saved string, p ClusterPrograms) error {
+	return p.each(ctx, dir, func(reference string, img v1.Image) error { return registry.Save(saved, reference, img) })
+}
+
+// each builds the images one after the other; the programs are built into dir.
+func (p ClusterPrograms) each(ctx context.Context, dir string, use func(reference string, img v1.Image) error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("build the cluster's images: %w", err)
 	}
@@ -37,7 +47,7 @@ func PushCluster(ctx context.Context, r *registry.Registry, dir string, p Cluste
 		if err != nil {
 			return fmt.Errorf("build image %s: %w", name, err)
 		}
-		if err := r.Push(ctx, name, img); err != nil {
+		if err := use(name, img); err != nil {
 			return err
 		}
 	}
@@ -45,7 +55,7 @@ func PushCluster(ctx context.Context, r *registry.Registry, dir string, p Cluste
 	if err != nil {
 		return fmt.Errorf("build image %s: %w", p.Pause, err)
 	}
-	return r.Push(ctx, p.Pause, pause)
+	return use(p.Pause, pause)
 }
 
 // clusterImage has the program where kubeadm's manifests and the upstream images

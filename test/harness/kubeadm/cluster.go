@@ -83,7 +83,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	}
 	fmt.Fprintln(c.cfg.Progress, "building the images …")
 	err = s.StartImages(ctx, func(ctx context.Context, r *registry.Registry, dir string) error {
-		return images.PushCluster(ctx, r, dir, images.ClusterPrograms{Binaries: c.binaries, Names: imageNames(), Pause: pauseName})
+		return images.PushCluster(ctx, r, dir, Images(c.binaries))
 	})
 	c.images = s.Images
 	if err != nil {
@@ -96,17 +96,19 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	return err
 }
 
-// imageNames are what kubeadm 1.36.3 calls the images. It upgrades no CoreDNS that
-// is newer than the one it brings, so ours goes under that one's name.
-func imageNames() map[string]string {
+// Images are what the images are built from, and what kubeadm 1.36.3 calls them. It
+// upgrades no CoreDNS that is newer than the one it brings, so ours goes under that
+// one's name.
+func Images(binaries map[string]string) images.ClusterPrograms {
 	names := map[string]string{"etcd": "etcd:3.6.8-0", "coredns": "coredns:v1.14.2"}
 	for _, p := range []programs.Peer{programs.KubeAPIServer(), programs.KubeControllerManager(), programs.KubeScheduler(), programs.KubeProxy()} {
 		names[p.Name] = p.Name + ":" + p.Version
 	}
-	return names
+	return images.ClusterPrograms{Binaries: binaries, Names: names, Pause: PauseName}
 }
 
-const pauseName = "pause:3.10.2"
+// PauseName is the sandbox image's name and tag.
+const PauseName = "pause:3.10.2"
 
 // Readopt reads again what kubeadm has written for the administrator.
 func (c *Cluster) Readopt(n *Node) error {

@@ -71,7 +71,7 @@ func (c *Cluster) Add(ctx context.Context, name string) (*Node, error) {
 		return nil, err
 	}
 	n.Runtime, err = containerd.Start(ctx, containerd.Config{
-		Instance: i, Registry: c.near, Space: n.Space, NoNetwork: true, PauseImage: registry.LocalName + "/" + pauseName, Progress: c.cfg.Progress,
+		Instance: i, Registry: c.near, Space: n.Space, NoNetwork: true, PauseImage: registry.LocalName + "/" + PauseName, Progress: c.cfg.Progress,
 	})
 	if err != nil {
 		return nil, err

@@ -48,14 +48,18 @@ type Registry struct {
 // Start serves on a free port of loopback until Close. With dir, blobs are kept
 // there instead of in memory.
 func Start(dir string) (*Registry, error) {
+	if dir == "" {
+		return start()
+	}
+	return start(registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)))
+}
+
+func start(options ...registry.Option) (*Registry, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start an image registry: %w", err)
 	}
-	options := []registry.Option{registry.Logger(log.New(io.Discard, "", 0))}
-	if dir != "" {
-		options = append(options, registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)))
-	}
+	options = append(options, registry.Logger(log.New(io.Discard, "", 0)))
 	r := &Registry{addr: listener.Addr().String()}
 	r.server = &http.Server{Handler: r.handler(registry.New(options...)), ReadHeaderTimeout: 10 * time.Second}
 	go r.server.Serve(listener) // ends with ErrServerClosed in Close

@@ -21,6 +21,8 @@ const (
 	mirror  = "http://deb.debian.org/debian"
 	// kernelPackage depends on the newest kernel for virtual machines.
 	kernelPackage = "linux-image-cloud-amd64"
+	// diskSize is the root disk's, most of which takes no room.
+	diskSize = "6G"
 )
 
 // packages are what the machine needs beside the minimal base.
@@ -75,7 +77,7 @@ func keys() (base, whole string, err error) {
 	sum := sha256.New()
 	fmt.Fprint(sum, release, kernelPackage, packages)
 	base = hex.EncodeToString(sum.Sum(nil))[:12]
-	fmt.Fprint(sum, earlyModules, initScript, masked, runAtBoot)
+	fmt.Fprint(sum, earlyModules, initScript, masked, runAtBoot, diskSize)
 	err = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -137,7 +139,7 @@ func (s system) make(ctx context.Context, base, dir string) error {
 	if err := writeInitrd(ctx, dir, root, version, s.initrd); err != nil {
 		return err
 	}
-	if err := makeDisk(ctx, root, s.disk, "3G"); err != nil {
+	if err := makeDisk(ctx, root, s.disk, diskSize); err != nil {
 		return err
 	}
 	return os.RemoveAll(root)

@@ -13,22 +13,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
 
-// Payload is the name of the program in the payload directory that the machine
-// runs, and where it finds that directory.
+// Program is the name of the test program in the payload directory that the
+// machine runs, Environment that of the file with its environment, of which
+// ARGUMENTS are put to its own, and PayloadAt where it finds that directory.
 const (
-	Program   = "vm.test"
-	PayloadAt = "/polylet"
+	Program     = "vm.test"
+	Environment = "environment"
+	PayloadAt   = "/polylet"
 )
 
 // Config says what to boot.
 type Config struct {
 	// Payload is a directory that the machine sees, read-only, at PayloadAt. It
-	// holds Program.
+	// holds Program and Environment.
 	Payload string
+	// Memory is how much the machine has, in MiB.
+	Memory int
 	// Work is a directory for the payload's disk and the console's log.
 	Work string
 	// Output receives what the program prints, line by line.
@@ -66,7 +71,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer reader.Close()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", arguments(s, payload, c.Console())...)
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", arguments(s, c.Memory, payload, c.Console())...)
 	cmd.ExtraFiles = []*os.File{writer}
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -90,9 +95,9 @@ func Run(ctx context.Context, c Config) error {
 // arguments: software emulation, since nested machines have no other; a network
 // that is closed; the root disk's changes are thrown away; the second serial
 // port carries the program's output.
-func arguments(s system, payload, console string) []string {
+func arguments(s system, memory int, payload, console string) []string {
 	return []string{
-		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "3072", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(memory), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", s.kernel, "-initrd", s.initrd,
 		"-append", "console=ttyS0 root=/dev/vda rw panic=-1 quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1 loglevel=4" + clock(),
 		"-drive", "file=" + s.disk + ",if=virtio,format=raw,snapshot=on",

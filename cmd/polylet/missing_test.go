@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// ended gets how a service ends that starts with the configuration file.
+func ended(ctx context.Context, t *testing.T, file string) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	cmd := serviceCommand("test", "A test", func(context.Context, *kubeletconfig.Loaded) error {
+		t.Error("it runs without a configuration")
+		return nil
+	})
+	cmd.SetArgs([]string{"--config=" + file})
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	return done
+}
+
+// still says whether it goes on, for a moment that an ending process does not need.
+func still(done <-chan error) bool {
+	select {
+	case <-done:
+		return false
+	case <-time.After(300 * time.Millisecond):
+		return true
+	}
+}
+
+func TestAServiceOfAManagersWaitsForItsMissingConfigurationBeforeItEnds(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+	file := filepath.Join(t.TempDir(), "kubelet", "config.yaml")
+	done := ended(t.Context(), t, file)
+	if !still(done) {
+		t.Fatal("it ended at once, to be started again for ever")
+	}
+	put(t, file, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")
+	select {
+	case err := <-done: // its directories may be others now, and a new start sees them
+		if err == nil || !strings.Contains(err.Error(), "read --config file") {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(missingWithin / 2):
+		t.Error("it goes on though the file is there")
+	}
+}
+
+func TestAServiceThatWaitsForItsConfigurationEndsWhenItIsTold(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := ended(ctx, t, filepath.Join(t.TempDir(), "config.yaml"))
+	if !still(done) {
+		t.Fatal("it ended at once")
+	}
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(missingWithin / 2):
+		t.Error("it goes on")
+	}
+}
+
+func TestAPersonIsToldOfAMissingConfigurationAtOnce(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	select {
+	case err := <-ended(t.Context(), t, filepath.Join(t.TempDir(), "config.yaml")):
+		if err == nil || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(missingWithin / 2):
+		t.Error("it waits")
+	}
+}
+
+func TestAServiceOfAManagersEndsAtOnceWithAConfigurationThatIsWrong(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+	select {
+	case err := <-ended(t.Context(), t, put(t, filepath.Join(t.TempDir(), "config.yaml"), "kind: Other\n")):
+		if err == nil || strings.Contains(err.Error(), "no such file") {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(missingWithin / 2):
+		t.Error("it waits")
+	}
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+
+	"github.com/polylet/polylet/test/harness/images"
+	"github.com/polylet/polylet/test/harness/kubeadm"
+	"github.com/polylet/polylet/test/harness/programs"
+)
+
+// kind is what the machine is booted for.
+type kind struct {
+	// name is the target of make, and begins the names of what a run leaves.
+	name, title string
+	// memory is how much the machine has, in MiB.
+	memory int
+	// programs are needed besides the runtime.
+	programs []programs.Peer
+	// images saves further images; nil saves none.
+	images func(ctx context.Context, b *programs.Builder, dir, saved string) error
+	// environment is the tests'; they are the machine's to tell apart.
+	environment string
+}
+
+var standalone = kind{
+	name: "vm", title: "systemd and cgroup v2", memory: 3072,
+	environment: "POLYLET_VM=standalone\nARGUMENTS=-test.skip=^TestKubeadm\n",
+}
+
+var kubeadmNode = kind{
+	name: "vm-kubeadm", title: "kubeadm under systemd", memory: 6144, images: saveCluster,
+	programs:    []programs.Peer{programs.Kubeadm(), programs.Kubectl()},
+	environment: "POLYLET_VM=kubeadm\nARGUMENTS=-test.run=^TestKubeadm\n",
+}
+
+func saveCluster(ctx context.Context, b *programs.Builder, dir, saved string) error {
+	binaries, err := b.Binaries(ctx, programs.KubeadmCluster()...)
+	if err != nil {
+		return err
+	}
+	return images.SaveCluster(ctx, dir, saved, kubeadm.Images(binaries))
+}
