@@ -177,14 +177,15 @@ breaking: tools-api third-party ## Check that the protos only grow since they we
 	$(call step,protos: breaking changes)
 	@mkdir -p .cache && cd api && ../bin/buf build -o ../.cache/protos.binpb && \
 		../bin/buf breaking ../.cache/protos.binpb --against lock.binpb --config '{"version":"v2","breaking":{"use":["FILE"]}}'
-docs: ## Write docs/metrics.md from what the processes register, and docs/rules.md from docs/rules
-	$(call step,docs/metrics.md and docs/rules.md)
+docs: ## Write docs/metrics.md from what the processes register, docs/rules.md from docs/rules, and where the tests are that docs/security.md names
+	$(call step,docs/metrics.md$(comma) docs/rules.md and the links of docs/security.md)
 	@go test -count=1 -run 'MetricsAreAsRecorded|EveryProcessShows|SeriesThatDashboardsKnow' $(METRICS) -update >/dev/null
 	@go run ./test/cmd/metricsdoc
 	@go run ./test/cmd/rulesdoc
+	@go test -count=1 -run TestTheSecurityPage ./test -update
 docs-check: docs ## Check that docs/metrics.md, the lists of metrics and docs/rules.md are current, and that docs/security.md names tests that are there; prints how many rules have no test
-	@go test -run TestTheSecurityPage ./test
-	@git diff --exit-code -- docs/metrics.md docs/rules.md '*metrics.golden' || { echo "commit what make docs has written" >&2; exit 1; }
+	@go test -count=1 -run TestTheSecurityPage ./test
+	@git diff --exit-code -- docs/metrics.md docs/rules.md docs/security.md '*metrics.golden' || { echo "commit what make docs has written" >&2; exit 1; }
 accept-protos: tools-api third-party generate-check ## Accept the protos as the state that later ones may not break
 	@cd api && ../bin/buf build -o lock.binpb
 tidy: ## go mod tidy in all modules

@@ -3,8 +3,10 @@ package test_test
 import (
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -79,6 +81,15 @@ func isTest(name string) bool {
 	})
 }
 
+// built says whether a file is built on this machine, or says itself where it is: a
+// name that ends in _windows or _arm64 is a condition too, which nobody sees.
+func (f folder) built(name string) bool {
+	c := build.Default
+	c.OpenFile = func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(f[name])), nil }
+	matches, err := c.MatchFile("", name)
+	return err != nil || matches || strings.Contains(f[name], "//go:build ")
+}
+
 // misplaced says what is wrong with the names, the lengths and the tests of a
 // folder's files, as CONTRIBUTING.md has the rules.
 func (f folder) misplaced(path string) (wrong []string, err error) {
@@ -87,6 +98,9 @@ func (f folder) misplaced(path string) (wrong []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		if lines := strings.Count(f[name], "\n"); lines > mostLines {
 			wrong = append(wrong, fmt.Sprintf("%s/%s has %d lines: split it by subject", path, name, lines))
+		}
+		if strings.HasSuffix(name, "_test.go") && !f.built(name) {
+			wrong = append(wrong, fmt.Sprintf("%s/%s is left out of every build here for the end of its name", path, name))
 		}
 		all, some, err := declared(f[name])
 		if err != nil {
@@ -153,6 +167,8 @@ func TestATestThatNobodyFindsIsFound(t *testing.T) {
 		"none for what ships":             {"services/p", folder{"x.go": code, "fakes_test.go": code}, "services/p has no tests in its folder"},
 		"none for what has no functions":  {"services/p", folder{"x.go": "package p\nconst x = 1\n"}, ""},
 		"none for the tests' own":         {"test/p", folder{"x.go": code}, ""},
+		"a condition that nobody meant":   {"services/p", folder{"x.go": code, "x_windows_test.go": test}, "x_windows_test.go is left out of every build here"},
+		"a condition that is said":        {"services/p", folder{"x.go": code, "x_test.go": test, "x_far_test.go": "//go:build !linux\n\n" + test}, ""},
 		"a long file":                     {"services/p", folder{"x.go": code + strings.Repeat("\n", mostLines), "x_test.go": test}, "x.go has 502 lines"},
 		"a long test":                     {"test/p", folder{"x_test.go": test + strings.Repeat("\n", mostLines)}, "x_test.go has 502 lines"},
 	} {

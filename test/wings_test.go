@@ -1,4 +1,6 @@
-// Package test_test holds what the tests' own house promises.
+// Package test_test holds what this repository promises of itself: where its tests are,
+// how long its files, which package imports which, what its pages name. It must never
+// need anything but its files.
 package test_test
 
 import (

@@ -27,6 +27,7 @@ import (
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/instance"
 	"github.com/polylet/polylet/test/harness/process"
+	"github.com/polylet/polylet/test/harness/realtest"
 	"github.com/polylet/polylet/test/harness/stack"
 )
 
@@ -49,8 +50,9 @@ spec:
 // shared mount, which the node's mounts need, gets it shared until its next boot.
 func needDocker(t *testing.T) {
 	t.Helper()
-	if os.Getenv("POLYLET_NODE_TESTS") != "1" || os.Getuid() != 0 {
-		t.Skip("needs root and POLYLET_NODE_TESTS=1: it installs and starts a docker engine")
+	realtest.Asked(t, "installs and starts a docker engine")
+	if os.Getuid() != 0 {
+		t.Skip("installs and starts a docker engine; run it as root")
 	}
 	if err := install.SharedRoot(); err != nil {
 		t.Fatal(err)
@@ -140,15 +142,7 @@ func configuration(t *testing.T, i *instance.Instance, c *containerd.Containerd,
 
 func TestComposeRunsTheNodeAsFiveContainers(t *testing.T) {
 	needDocker(t)
-	i, err := instance.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := i.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	i := realtest.Instance(t)
 	s := stack.New(i, os.Stderr)
 	defer s.Stop()
 	if err := s.StartRuntime(t.Context(), containerd.Config{}); err != nil {

@@ -87,6 +87,24 @@ func build(t *testing.T, p plan) *house {
 	return h
 }
 
+// story is one of several that are played on one house.
+type story struct {
+	name string
+	tell func(*house)
+}
+
+// play plays stories one after the other, each as a test of its own.
+func (h *house) play(stories []story) {
+	h.Helper()
+	for _, s := range stories {
+		h.Run(s.name, func(t *testing.T) {
+			part := *h
+			part.T = t
+			s.tell(&part)
+		})
+	}
+}
+
 // onKubelet says that the tests run on the upstream kubelet instead of polylet.
 func onKubelet() bool { return os.Getenv("POLYLET_TEST_AGENT") == "kubelet" }
 

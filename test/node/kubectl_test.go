@@ -19,10 +19,7 @@ import (
 // real apiserver and looks at what it prints and how it ends.
 func TestKubectlDoesAllThatItDoesWithAKubelet(t *testing.T) {
 	whole := build(t, plan{controllers: true})
-	for _, story := range []struct {
-		name string
-		tell func(*house)
-	}{
+	whole.play([]story{
 		{"logs chooses the container, the life, the lines and the bytes", kubectlLogs},
 		{"logs -f ends with the container and has all of it", kubectlFollows},
 		{"exec hands the output, the errors and the exit code through", kubectlExec},
@@ -38,13 +35,7 @@ func TestKubectlDoesAllThatItDoesWithAKubelet(t *testing.T) {
 		{"debug node/ shows the host", kubectlDebugNode},
 		{"a client that is killed leaves nothing in the container", kubectlKilled},
 		{"drain empties the node with grace and uncordon fills it again", kubectlDrain},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			h := *whole
-			h.T = t
-			story.tell(&h)
-		})
-	}
+	})
 }
 
 // result is how a command ended.

@@ -17,10 +17,7 @@ import (
 // TestWhatPodsAreMadeOf plays small stories on one node, one after the other.
 func TestWhatPodsAreMadeOf(t *testing.T) {
 	whole := build(t, plan{})
-	for _, story := range []struct {
-		name string
-		tell func(*house)
-	}{
+	whole.play([]story{
 		{"every kind of probe makes its pod Ready", everyProbe},
 		{"a failed liveness probe restarts the container and says why", failedLiveness},
 		{"a command that takes longer than its probe may fails it, though what it started goes on", slowCommand},
@@ -40,13 +37,7 @@ func TestWhatPodsAreMadeOf(t *testing.T) {
 		{"a pod that does not fit the node is rejected with a reason", rejected},
 		{"a missing ConfigMap is named and its coming heals the pod", missingConfigMap},
 		{"a crashing container is restarted with growing delays", crashLoop},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			h := *whole
-			h.T = t
-			story.tell(&h)
-		})
-	}
+	})
 }
 
 func everyProbe(h *house) {

@@ -19,10 +19,7 @@ import (
 // life on one node, one after the other.
 func TestTheLifecycleByTheBook(t *testing.T) {
 	whole := build(t, plan{})
-	for _, story := range []struct {
-		name string
-		tell func(*house)
-	}{
+	whole.play([]story{
 		{"sidecars run their preStop hooks at once and end after the containers in reverse order", sidecarsEnd},
 		{"an exit that a rule names restarts all containers from the first init container on", restartsAll},
 		{"a removed static pod keeps its mirror until it has ended", staticKeepsMirror},
@@ -32,34 +29,19 @@ func TestTheLifecycleByTheBook(t *testing.T) {
 		{"a debug container sees the processes of the container that it names", debugContainer},
 		{"a container says its last words from its log and why it ended", lastWords},
 		{"a deletion cuts a postStart hook that hangs", hangingPostStart},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			h := *whole
-			h.T = t
-			story.tell(&h)
-		})
-	}
+	})
 }
 
 // TestTheLifecycleWithoutAnApiserver plays those of the stories that need none
 // with static pods.
 func TestTheLifecycleWithoutAnApiserver(t *testing.T) {
 	whole := build(t, plan{standalone: true})
-	for _, story := range []struct {
-		name string
-		tell func(*house)
-	}{
+	whole.play([]story{
 		{"sidecars run their preStop hooks at once and end after the containers in reverse order", sidecarsEnd},
 		{"an exit that a rule names restarts all containers from the first init container on", restartsAll},
 		{"a static pod past its deadline does not run again after a restart", staticDeadline},
 		{"a container says its last words from its log and why it ended", lastWords},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			h := *whole
-			h.T = t
-			story.tell(&h)
-		})
-	}
+	})
 }
 
 // place brings a pod to the node: through the apiserver, or as a static pod when

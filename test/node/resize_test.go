@@ -21,10 +21,7 @@ import (
 // pods, and kills podsync in the middle of it.
 func TestPodsAreResizedInPlaceThoughPodsyncIsKilled(t *testing.T) {
 	whole := build(t, plan{})
-	for _, story := range []struct {
-		name string
-		tell func(*house)
-	}{
+	whole.play([]story{
 		{"cpu and memory go up and down", resizeUpAndDown},
 		{"a limit below what is in use is refused and told, and a revert mends it", resizeBelowUsage},
 		{"a resize that does not fit waits until there is room", resizeDeferred},
@@ -34,13 +31,7 @@ func TestPodsAreResizedInPlaceThoughPodsyncIsKilled(t *testing.T) {
 		{"requests and limits are added where there were none", resizeByAdding},
 		{"amounts that the kernel cannot tell apart are shown as asked for", resizeEquivalents},
 		{"an init container that runs, and a sidecar, are resized", resizeInit},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			h := *whole
-			h.T = t
-			story.tell(&h)
-		})
-	}
+	})
 }
 
 // amounts are requests and limits alike.
