@@ -88,12 +88,13 @@ func (c *credentials) copyAll() ([]string, error) {
 		flags = append(flags, "--cert-dir="+c.dir)
 	} else {
 		cert, key := c.loaded.ServingFiles()
-		pairs = append(pairs, []copied{{"--tls-cert-file", cert, "tls.crt", readAny}, {"--tls-private-key-file", key, "tls.key", readAny}}...)
-		if c.loaded.Config.TLSCertFile == "" {
+		readCert, readKey := readAny, readAny
+		if own := filepath.Clean(c.loaded.Flags.CertDir); filepath.Dir(cert) == own || filepath.Dir(key) == own {
 			// nodestatus may have the directory, and lead root elsewhere from there.
-			pairs[1].read = func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Cert }) }
-			pairs[2].read = func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Key }) }
+			readCert = func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Cert }) }
+			readKey = func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Key }) }
 		}
+		pairs = append(pairs, copied{"--tls-cert-file", cert, "tls.crt", readCert}, copied{"--tls-private-key-file", key, "tls.key", readKey})
 	}
 	for _, p := range pairs {
 		if p.source == "" {
@@ -146,7 +147,13 @@ type copied struct {
 	read               func(path string) ([]byte, error)
 }
 
-func readAny(path string) ([]byte, error) { return os.ReadFile(path) }
+func readAny(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err == nil && len(data) == 0 {
+		return nil, fmt.Errorf("%s is empty", path)
+	}
+	return data, err
+}
 
 // half is one half of a certificate with its key, and nothing of any other file.
 func half(cert, key string, of func(*nodecert.Pair) []byte) ([]byte, error) {

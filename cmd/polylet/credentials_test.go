@@ -89,6 +89,22 @@ func TestTheGatewaysCopiesFollowTheirOriginals(t *testing.T) {
 
 // The gateway's user may have another number than when the copies were made:
 // by an agent of the release before, or before users were made.
+// A file is empty while somebody writes it anew, and stays so on a disk that is full.
+func TestAnEmptyFileTakesNothingFromTheGateway(t *testing.T) {
+	dir := t.TempDir()
+	ca := put(t, dir+"/ca.crt", "good")
+	c := newCredentials(klog.Background(), load(t, "--cert-dir="+dir+"/pki", "--client-ca-file="+ca, "--hostname-override=n1"), dir, supervise.Identity{Drop: true, GID: os.Getgid()})
+	for _, text := range []string{"good", ""} {
+		put(t, ca, text)
+		if _, err := c.write(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(dir + "/client-ca.crt"); err != nil || string(got) != "good" {
+			t.Errorf("with %q the gateway got %q, %v", text, got, err)
+		}
+	}
+}
+
 func TestCopiesOfAnEarlierAgentAreTheGatewaysAgain(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files to other users")

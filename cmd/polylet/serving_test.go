@@ -80,8 +80,23 @@ func TestADamagedServingCertificateIsSetAsideAndAnotherMade(t *testing.T) {
 
 // The directory may be nodestatus', where root reads what the gateway gets.
 func TestNothingButACertificateAndItsKeyLeavesTheDirectoryOfCertificates(t *testing.T) {
+	for name, flags := range map[string]func(pki string) []string{
+		"by default": func(string) []string { return nil },
+		"named": func(pki string) []string {
+			return []string{"--tls-cert-file=" + pki + "/kubelet.crt", "--tls-private-key-file=" + pki + "/kubelet.key"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { nothingElseLeaves(t, flags) })
+	}
+}
+
+func nothingElseLeaves(t *testing.T, flags func(pki string) []string) {
 	dir := t.TempDir()
-	c := newCredentials(klog.Background(), load(t, "--cert-dir="+dir+"/pki", "--hostname-override=n1"), dir, supervise.Identity{Drop: true, GID: os.Getgid()})
+	pair := selfSigned(t, "n1")
+	put(t, dir+"/pki/kubelet.crt", string(pair.Cert))
+	put(t, dir+"/pki/kubelet.key", string(pair.Key))
+	loaded := load(t, append(flags(dir+"/pki"), "--cert-dir="+dir+"/pki", "--hostname-override=n1")...)
+	c := newCredentials(klog.Background(), loaded, dir, supervise.Identity{Drop: true, GID: os.Getgid()})
 	if _, err := c.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
