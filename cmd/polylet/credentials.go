@@ -74,7 +74,7 @@ func (c *credentials) ensure() error {
 		_ = os.MkdirAll(filepath.Dir(cert), 0o755) // whoever gives it to nodestatus says why not
 		return nil
 	}
-	return ensureServing(c.loaded, cert, key)
+	return ensureServing(c.log, c.loaded, cert, key)
 }
 
 // copyAll is write of what is there.
@@ -82,16 +82,19 @@ func (c *credentials) copyAll() ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var flags []string
-	pairs := []struct{ flag, source, name string }{
-		{"--client-ca-file", c.loaded.Config.Authentication.X509.ClientCAFile, "client-ca.crt"},
-	}
+	pairs := []copied{{"--client-ca-file", c.loaded.Config.Authentication.X509.ClientCAFile, "client-ca.crt", readAny}}
 	if c.loaded.WaitsForServing() {
 		c.tell("--cert-dir", c.loaded.Flags.CertDir, c.serving())
 		flags = append(flags, "--cert-dir="+c.dir)
 	} else {
 		cert, key := c.loaded.ServingFiles()
-		pairs = append(pairs, struct{ flag, source, name string }{"--tls-cert-file", cert, "tls.crt"},
-			struct{ flag, source, name string }{"--tls-private-key-file", key, "tls.key"})
+		readCert, readKey := readAny, readAny
+		if own := filepath.Clean(c.loaded.Flags.CertDir); filepath.Dir(cert) == own || filepath.Dir(key) == own {
+			// nodestatus may have the directory, and lead root elsewhere from there.
+			readCert = func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Cert }) }
+			readKey = func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Key }) }
+		}
+		pairs = append(pairs, copied{"--tls-cert-file", cert, "tls.crt", readCert}, copied{"--tls-private-key-file", key, "tls.key", readKey})
 	}
 	for _, p := range pairs {
 		if p.source == "" {
@@ -99,8 +102,7 @@ func (c *credentials) copyAll() ([]string, error) {
 		}
 		// Named in any case: it may come later, and the original is closed to the gateway.
 		flags = append(flags, p.flag+"="+filepath.Join(c.dir, p.name))
-		_, err := c.copy(p.source, p.name)
-		c.tell(p.flag, p.source, err)
+		c.tell(p.flag, p.source, c.copy(p))
 	}
 	return flags, nil
 }
@@ -138,14 +140,39 @@ func (c *credentials) serving() error {
 	return nil
 }
 
-func (c *credentials) copy(source, name string) (string, error) {
-	c.watch(source)
-	c.names[name] = true
-	data, err := os.ReadFile(source)
-	if err != nil {
-		return "", err
+// copied is a file of which the gateway gets a copy: the flag and the name of the copy,
+// and how the original is read.
+type copied struct {
+	flag, source, name string
+	read               func(path string) ([]byte, error)
+}
+
+func readAny(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err == nil && len(data) == 0 {
+		return nil, fmt.Errorf("%s is empty", path)
 	}
-	return c.put(name, data)
+	return data, err
+}
+
+// half is one half of a certificate with its key, and nothing of any other file.
+func half(cert, key string, of func(*nodecert.Pair) []byte) ([]byte, error) {
+	pair, err := nodecert.ReadPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return of(pair), nil
+}
+
+func (c *credentials) copy(p copied) error {
+	c.watch(p.source)
+	c.names[p.name] = true
+	data, err := p.read(p.source)
+	if err != nil {
+		return err
+	}
+	_, err = c.put(p.name, data)
+	return err
 }
 
 // copyMode is that of all copies; their group is the service's.
@@ -261,12 +288,28 @@ func (c *credentials) wantSources(dirs *directories) {
 	}
 }
 
-// ensureServing writes a self-signed serving certificate into --cert-dir when
-// none is configured and none is there, as the gateway may not write it.
-func ensureServing(loaded *kubeletconfig.Loaded, cert, key string) error {
-	configured := loaded.Config.TLSCertFile != ""
-	if _, err := os.Stat(cert); configured || err == nil || !errors.Is(err, fs.ErrNotExist) {
+// ensureServing writes a self-signed serving certificate into --cert-dir when none is
+// configured and none is there that can be used, as the gateway may not write it. A
+// damaged one is set aside.
+func ensureServing(log klog.Logger, loaded *kubeletconfig.Loaded, cert, key string) error {
+	if loaded.Config.TLSCertFile != "" {
 		return nil
+	}
+	_, err := nodecert.ReadPair(cert, key)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, nodecert.ErrDamaged) && !errors.Is(err, fs.ErrNotExist):
+		return nil // it may be good; whoever copies it says what is wrong
+	}
+	for _, file := range []string{cert, key} {
+		aside, asideErr := fsatomic.SetAside(file)
+		switch {
+		case asideErr == nil:
+			log.Info("A serving certificate that cannot be used was set aside, and another is made", "file", file, "as", aside, "reason", err.Error())
+		case !errors.Is(asideErr, fs.ErrNotExist) && !errors.Is(asideErr, syscall.ENOTDIR):
+			return fmt.Errorf("%w; it cannot be set aside: %w", err, asideErr)
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(cert), 0o755); err != nil {
 		return fmt.Errorf("make --cert-dir: %w", err)

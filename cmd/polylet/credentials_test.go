@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -90,6 +89,22 @@ func TestTheGatewaysCopiesFollowTheirOriginals(t *testing.T) {
 
 // The gateway's user may have another number than when the copies were made:
 // by an agent of the release before, or before users were made.
+// A file is empty while somebody writes it anew, and stays so on a disk that is full.
+func TestAnEmptyFileTakesNothingFromTheGateway(t *testing.T) {
+	dir := t.TempDir()
+	ca := put(t, dir+"/ca.crt", "good")
+	c := newCredentials(klog.Background(), load(t, "--cert-dir="+dir+"/pki", "--client-ca-file="+ca, "--hostname-override=n1"), dir, supervise.Identity{Drop: true, GID: os.Getgid()})
+	for _, text := range []string{"good", ""} {
+		put(t, ca, text)
+		if _, err := c.write(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(dir + "/client-ca.crt"); err != nil || string(got) != "good" {
+			t.Errorf("with %q the gateway got %q, %v", text, got, err)
+		}
+	}
+}
+
 func TestCopiesOfAnEarlierAgentAreTheGatewaysAgain(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files to other users")
@@ -181,35 +196,6 @@ current-context: x
 	cfg, err := gatewayConfig(load(t, strings.Fields(text)...))
 	if err != nil || cfg.Standalone {
 		t.Errorf("standalone %v, %v", cfg.Standalone, err)
-	}
-}
-
-func TestTheServingCertificateIsMadeOnceAndNeverOverAConfiguredOne(t *testing.T) {
-	dir := t.TempDir()
-	loaded := load(t, "--cert-dir="+dir, "--hostname-override=n1")
-	cert, key := loaded.ServingFiles()
-	for range 2 {
-		if err := ensureServing(loaded, cert, key); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first, err := os.ReadFile(cert)
-	if err != nil || !strings.Contains(string(first), "BEGIN CERTIFICATE") {
-		t.Fatalf("%v", err)
-	}
-	if err := ensureServing(loaded, cert, key); err != nil {
-		t.Fatal(err)
-	}
-	if again, _ := os.ReadFile(cert); string(again) != string(first) {
-		t.Error("made again")
-	}
-	configured := load(t, "--tls-cert-file="+dir+"/x", "--tls-private-key-file="+dir+"/y")
-	cert, key = configured.ServingFiles()
-	if err := ensureServing(configured, cert, key); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(cert); err == nil {
-		t.Error("a configured certificate was invented")
 	}
 }
 
@@ -381,51 +367,6 @@ func TestACertificateFromTheApiserverReachesTheGatewayWhenItComesAndWhenItIsRota
 	if err != nil || cfg.CertFile != copied || cfg.KeyFile != copied || !cfg.WaitForCert || cfg.FallbackCertFile != "" {
 		t.Errorf("%q %q %v %q, %v", cfg.CertFile, cfg.KeyFile, cfg.WaitForCert, cfg.FallbackCertFile, err)
 	}
-}
-
-// The gateway serves healthz, too: it starts whatever is the matter with a certificate
-// that nodestatus is to get.
-func TestTheGatewayStartsThoughTheServingCertificateCannotBeReadOrKept(t *testing.T) {
-	dir := t.TempDir()
-	config := put(t, dir+"/config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nserverTLSBootstrap: true\nauthentication: {x509: {clientCAFile: "+put(t, dir+"/ca.crt", "CA")+"}}\n")
-	store := nodecert.Store{Dir: dir + "/pki", Prefix: nodecert.Serving}
-	for name, pki := range map[string]func() error{
-		"--cert-dir is a file": func() error { return os.WriteFile(store.Dir, nil, 0o600) },
-		"a link that leads back to itself": func() error {
-			return errors.Join(os.Mkdir(store.Dir, 0o755), os.Symlink(store.CurrentPath(), store.CurrentPath()))
-		},
-		"a link through a file": func() error {
-			return errors.Join(os.Mkdir(store.Dir, 0o755), os.Symlink(dir+"/ca.crt/x", store.CurrentPath()))
-		},
-	} {
-		target := filepath.Join(dir, "gateway")
-		if err := errors.Join(os.RemoveAll(target), os.RemoveAll(store.Dir), os.Mkdir(target, 0o750), pki()); err != nil {
-			t.Fatal(err)
-		}
-		c := newCredentials(klog.Background(), load(t, "--config="+config, "--cert-dir="+store.Dir, "--hostname-override=n1"), target,
-			supervise.Identity{Drop: true, GID: os.Getgid()})
-		flags, err := c.write(t.Context())
-		if err != nil || len(flags) != 2 {
-			t.Errorf("%s: flags %q, %v", name, flags, err)
-		}
-		if text, err := os.ReadFile(target + "/client-ca.crt"); err != nil || string(text) != "CA" {
-			t.Errorf("%s: the authority of clients: %q, %v", name, text, err)
-		}
-	}
-}
-
-// selfSigned makes a certificate and its key.
-func selfSigned(t *testing.T, name string) *nodecert.Pair {
-	t.Helper()
-	cert, key, err := certutil.GenerateSelfSignedCertKey(name, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := nodecert.Parse(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
 }
 
 func TestWithoutTheServerTheReadOnlyPortStays(t *testing.T) {

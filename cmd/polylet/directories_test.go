@@ -113,13 +113,18 @@ func TestAServingCertificateThatIsRemovedIsPutBackByWhoeverRemovedIt(t *testing.
 	if _, err := os.Stat(target + "/tls.crt"); err != nil {
 		t.Errorf("the gateway's copy went too: %v", err)
 	}
-	put(t, base+"/backup/kubelet.crt", "the restored certificate")
+	putPair := func(dir, name string) string {
+		pair := selfSigned(t, name)
+		put(t, dir+"/kubelet.key", string(pair.Key))
+		put(t, dir+"/kubelet.crt", string(pair.Cert))
+		return string(pair.Cert)
+	}
+	restored := putPair(base+"/backup", "restored")
 	if err := os.Rename(base+"/backup", pki); err != nil {
 		t.Fatal(err)
 	}
-	becomes(t, target+"/tls.crt", "the restored certificate")
-	put(t, pki+"/kubelet.crt", "the next certificate")
-	becomes(t, target+"/tls.crt", "the next certificate")
+	becomes(t, target+"/tls.crt", restored)
+	becomes(t, target+"/tls.crt", putPair(pki, "next"))
 }
 
 func TestAConfigurationInADirectoryThatIsMadeAnewIsHandedOut(t *testing.T) {

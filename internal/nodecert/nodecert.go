@@ -107,12 +107,24 @@ func (s Store) Read() (*Pair, error) {
 	return pair, nil
 }
 
-func readPair(path string) (*Pair, error) {
-	data, err := ReadFile(path)
+func readPair(path string) (*Pair, error) { return ReadPair(path, path) }
+
+// ReadPair reads a certificate and its key from two files, which may be one, as ReadFile
+// does: ErrDamaged says that they hold no such.
+func ReadPair(certFile, keyFile string) (*Pair, error) {
+	cert, err := ReadFile(certFile)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(data, data)
+	key, err := ReadFile(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := Parse(cert, key)
+	if err != nil && certFile != keyFile {
+		return nil, fmt.Errorf("%s with key %s: %w", certFile, keyFile, err)
+	}
+	return pair, err
 }
 
 // Write makes a pair the one of now: a new file with a date in its name, then the link.

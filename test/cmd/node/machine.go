@@ -42,7 +42,7 @@ func newMachine(ctx context.Context, id string, o options) (*machine, error) {
 	if m.polylet, err = builder.Polylet(ctx); err != nil {
 		return nil, err
 	}
-	i, err := instance.Named(id, true)
+	i, err := instance.Kept(id)
 	if err != nil {
 		return nil, err
 	}

@@ -27,10 +27,29 @@ func (i *Instance) Remove() error {
 		return fmt.Errorf("clean instance %s in %s: %w", i.ID, i.Dir, err)
 	}
 	i.Release()
-	if err := os.RemoveAll(i.Dir); err != nil {
+	if err := i.removeFiles(); err != nil {
 		return fmt.Errorf("clean instance %s: %w", i.ID, err)
 	}
 	return nil
+}
+
+// removeFiles removes the directory, the record last: who is killed meanwhile leaves an
+// instance that the next can clear away.
+func (i *Instance) removeFiles() error {
+	entries, err := os.ReadDir(i.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if e.Name() != recordName {
+			errs = append(errs, os.RemoveAll(i.Path(e.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.RemoveAll(i.Dir)
 }
 
 // CleanStale removes every instance whose owner is gone and that was not meant

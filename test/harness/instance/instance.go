@@ -55,6 +55,15 @@ func New() (*Instance, error) {
 	return Named(hex.EncodeToString(raw[:]), false)
 }
 
+// Kept makes, or takes over, the instance with this id, which survives its owner until
+// Remove is called, after removing what crashed earlier runs have left.
+func Kept(id string) (*Instance, error) {
+	if err := CleanStale(); err != nil {
+		return nil, err
+	}
+	return Named(id, true)
+}
+
 // Named makes, or takes over, the instance with this id (at most 8 letters and
 // digits). With keep it survives its owner until Remove is called.
 func Named(id string, keep bool) (*Instance, error) {

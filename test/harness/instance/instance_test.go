@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func at(t *testing.T) {
@@ -97,4 +99,61 @@ func TestOnlyInstancesOfDeadOwnersAreStale(t *testing.T) {
 	}
 	kept.Release()
 	dead.Release()
+}
+
+// A second node's instance has a name of its own; only the first one's is taken over.
+func TestWhoTakesOverAKeptInstanceClearsAwayWhatAKilledRunHasLeft(t *testing.T) {
+	at(t)
+	second, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Release()
+	second.OwnerStart = "0"
+	if err := second.save(); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := Kept("kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Release()
+	if _, err := os.Stat(second.Dir); err == nil {
+		t.Error("it is still there")
+	}
+}
+
+// A directory without its record is nobody's: nothing would ever clear it away.
+func TestTheRecordGoesLast(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts something, which needs root")
+	}
+	at(t)
+	inst, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inst.Release()
+	busy, err := inst.Mkdir("zz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", busy, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.removeFiles(); err == nil {
+		t.Error("a directory with a mount is removed")
+	}
+	if _, err := Find(inst.ID); err != nil {
+		t.Errorf("what could not be removed is nobody's: %v", err)
+	}
+	if err := unix.Unmount(busy, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.removeFiles(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(inst.Dir); err == nil {
+		t.Error("the directory stays")
+	}
 }

@@ -2,10 +2,14 @@ package programs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // buildTags are the Makefile's TAGS.
@@ -40,6 +44,7 @@ func (b *Builder) own(ctx context.Context, name, dir string) (string, error) {
 		return "", fmt.Errorf("build %s: %w", name, err)
 	}
 	fmt.Fprintf(b.progress, "building %s …\n", name)
+	dropUnfinished(path)
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", buildTags, "-o", fresh, ".")
 	cmd.Dir = filepath.Join(b.root, dir)
@@ -51,4 +56,18 @@ func (b *Builder) own(ctx context.Context, name, dir string) (string, error) {
 		return "", fmt.Errorf("put %s in place: %w", name, err)
 	}
 	return path, nil
+}
+
+// dropUnfinished removes what builds have left whose process was killed.
+func dropUnfinished(path string) {
+	left, _ := filepath.Glob(path + ".*")
+	for _, file := range left {
+		pid := strings.TrimPrefix(file, path+".")
+		if _, err := strconv.Atoi(pid); err != nil {
+			continue
+		}
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
+			_ = os.Remove(file) // it takes room, nothing else
+		}
+	}
 }
