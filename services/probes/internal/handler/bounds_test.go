@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,23 @@ func TestAProbesAnswerIsHeldNoLargerThanItIsShown(t *testing.T) {
 	got := run(t, probe.HTTPGet{Scheme: "HTTP", Port: port, Path: "/"}, timeout(20*time.Second))
 	if got.Verdict != probe.Passed || len(got.Message) != bodyLimit || time.Since(began) > 10*time.Second {
 		t.Errorf("%v with %d bytes after %s", got.Verdict, len(got.Message), time.Since(began))
+	}
+}
+
+// TestOfAServersCertificatesFewAreRead: those of 256 probes that one namespace may have in
+// flight were more memory than this process may have.
+func TestOfAServersCertificatesFewAreRead(t *testing.T) {
+	for certificates, want := range map[int]probe.Verdict{10: probe.Passed, 11: probe.Failed} {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		chain := &server.TLS.Certificates[0]
+		for leaf := chain.Certificate[0]; len(chain.Certificate) < certificates; {
+			chain.Certificate = append(chain.Certificate, leaf)
+		}
+		got := run(t, probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, server.Listener.Addr().String()), Path: "/"})
+		if got.Verdict != want {
+			t.Errorf("%d certificates: %+v", certificates, got)
+		}
+		server.Close()
 	}
 }
 
