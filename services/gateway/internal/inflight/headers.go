@@ -37,6 +37,10 @@ type held struct {
 	of  map[string]int
 }
 
+// eachName is what a header's place among the others takes, in bytes: of a header of a few
+// letters that is most.
+const eachName = 128
+
 // refusedTime is how long a client may take to receive an error.
 const refusedTime = 10 * time.Second
 
@@ -81,7 +85,7 @@ type part struct {
 
 func (h *Headers) enter(r *http.Request) (*part, bool) {
 	name, known := h.cfg.Of(r)
-	p, most := &part{of: h, held: &h.strangers, name: name, n: RequestBytes(r) + h.cfg.Each}, h.cfg.Strangers
+	p, most := &part{of: h, held: &h.strangers, name: name, n: RequestBytes(r) + eachName*len(r.Header) + h.cfg.Each}, h.cfg.Strangers
 	if known {
 		p.held, most = &h.known, h.cfg.Known
 	}
@@ -121,7 +125,8 @@ func (p *part) shrink(to int) {
 // forget lets go of what came with a request that nobody serves any more: its stream may
 // be open for hours yet.
 func forget(r *http.Request) {
-	clear(r.Header)
+	clear(r.Header) // others have it, too
+	r.Header = http.Header{}
 	r.URL, r.RequestURI, r.Host = &url.URL{}, "", ""
 }
 
