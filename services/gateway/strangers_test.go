@@ -350,6 +350,44 @@ func TestOfRequestsThatWaitOnTheReadOnlyPortLittleIsHeld(t *testing.T) {
 	}
 }
 
+// TestHeadersWithoutEndOfWhoHasACertificateTakeLittle: who has any certificate of the
+// cluster's sends a megabyte of headers of a few letters, which are twenty here, and no end.
+func TestHeadersWithoutEndOfWhoHasACertificateTakeLittle(t *testing.T) {
+	h := newHouse(t)
+	ca, clientCert := clientCA(t, "somebody")
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := h.start(t, func(c *Config) { c.ClientCAFile = file }).Addresses()["secure"]
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	many := strings.Builder{}
+	many.WriteString("GET /pods HTTP/1.1\r\nHost: x\r\n")
+	for n := 0; many.Len() < 1000<<10; n++ {
+		fmt.Fprintf(&many, "%x:\r\n", n)
+	}
+	const conns, most = 16, 200 << 20
+	before := heap()
+	for range conns {
+		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{clientCert}}}
+		conn, err := d.DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_, _ = io.WriteString(conn, many.String()) // who may not send as much is sent away
+	}
+	time.Sleep(time.Second)
+	if grown := heap() - before; grown > most {
+		t.Errorf("%d connections hold %d MiB", conns, grown>>20)
+	}
+}
+
 // TestAStrangersCertificatesAreFew: crypto/tls takes 256 KiB of them, and holds ten times
 // as much while the connection lasts; 256 connections were more than this process may have.
 func TestAStrangersCertificatesAreFew(t *testing.T) {

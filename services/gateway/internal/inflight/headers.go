@@ -3,8 +3,11 @@ package inflight
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // HeadersConfig says how many bytes requests may take that are under way.
@@ -41,6 +44,16 @@ type held struct {
 // letters that is most.
 const eachName = 128
 
+// mostNames is how many headers a request may have. An apiserver passes on those of its
+// clients, a megabyte of which is twenty here when they are of a few letters each, as long
+// as the session lasts.
+const mostNames = 256
+
+func tooManyNames(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Connection", "close")
+	httperror.Text(w, http.StatusRequestHeaderFieldsTooLarge, "the request has more than "+strconv.Itoa(mostNames)+" headers")
+}
+
 // refusedTime is how long a client may take to receive an error.
 const refusedTime = 10 * time.Second
 
@@ -59,12 +72,16 @@ func (h *Headers) Wrap(next http.Handler) http.Handler {
 		}
 		defer mine.leave()
 		defer forget(r)
+		serve := next.ServeHTTP
+		if len(r.Header) > mostNames {
+			serve = tooManyNames
+		}
 		if r.ProtoMajor < 2 { // the answer waits in the system's buffers
-			next.ServeHTTP(w, r)
+			serve(w, r)
 			return
 		}
 		noted := &noted{ResponseWriter: w}
-		next.ServeHTTP(noted, r)
+		serve(noted, r)
 		forget(r)
 		if noted.status >= http.StatusBadRequest {
 			mine.refused()

@@ -63,18 +63,23 @@ func TestOneAddressDoesNotHoldAllThatRequestsMay(t *testing.T) {
 func TestManySmallHeadersCountAsWhatTheyTake(t *testing.T) {
 	h := NewHeaders(HeadersConfig{Strangers: Share{Most: 1 << 20, MostOfOne: 1 << 20}, Of: func(*http.Request) (string, bool) { return "", false }})
 	served := h.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		if h.strangers.all < 1000*eachName {
-			t.Errorf("1000 headers count as %d bytes", h.strangers.all)
+		if h.strangers.all < mostNames*eachName {
+			t.Errorf("%d headers count as %d bytes", mostNames, h.strangers.all)
 		}
 	}))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	for i := range 1000 {
+	for i := range mostNames {
 		r.Header.Set(strconv.Itoa(i), "")
 	}
-	before := r.Header
-	served.ServeHTTP(httptest.NewRecorder(), r)
-	if len(before) > 0 || h.strangers.all != 0 {
-		t.Errorf("%d headers and %d bytes are held", len(before), h.strangers.all)
+	before, more := r.Header, r.Header.Clone()
+	w := httptest.NewRecorder()
+	if served.ServeHTTP(w, r); w.Code != http.StatusOK || len(before) > 0 || h.strangers.all != 0 {
+		t.Errorf("%d, %d headers and %d bytes are held", w.Code, len(before), h.strangers.all)
+	}
+	more.Set("One-More", "")
+	r.Header, w = more, httptest.NewRecorder()
+	if served.ServeHTTP(w, r); w.Code != http.StatusRequestHeaderFieldsTooLarge || h.strangers.all != 0 {
+		t.Errorf("one more: %d, %d bytes are held", w.Code, h.strangers.all)
 	}
 }
 
