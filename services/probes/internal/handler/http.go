@@ -27,7 +27,7 @@ func newTransport() *http.Transport {
 		DialTLSContext:         tlsbound.Dial(dialer(0).DialContext, anybody),
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: answerLimit,
+		MaxResponseHeaderBytes: headerLimit,
 		// Over TLS some servers speak nothing else. What they may send without
 		// being asked for it is bounded, too.
 		ForceAttemptHTTP2: true,

@@ -31,8 +31,9 @@ import (
 const (
 	// maxBody of a response is read, so that the connection ends in order.
 	maxBody = 10 << 10
-	// maxHeader bounds the header of a response: who answers is a tenant's container.
-	maxHeader = 64 << 10
+	// maxHeader bounds the header of a response: who answers is a tenant's container, and
+	// headers of a few letters take twenty times as much as they are long.
+	maxHeader = 16 << 10
 )
 
 // Execer runs a command in a container; *cri.Client has it.
