@@ -144,7 +144,7 @@ func (s *Service) listen(cfg Config, r *routes, meter *httpmetrics.Meter) error 
 		add("secure", cfg.SecureAddress, inflight.NewHeaders(headers()).Wrap(filter.Wrap(traced(s.deps, meter.Count(true, r.secure())))), secured)
 	}
 	if cfg.ReadOnlyAddress != "" {
-		add("read-only", cfg.ReadOnlyAddress, plain(cfg.ReadOnlyAddress, meter.Count(false, r.readOnly())), nil)
+		add("read-only", cfg.ReadOnlyAddress, plain(cfg.ReadOnlyAddress, inflight.NewHeaders(openHeaders()).Wrap(meter.Count(false, r.readOnly()))), nil)
 	}
 	return nil
 }
@@ -181,6 +181,11 @@ func headers() inflight.HeadersConfig {
 		Strangers: inflight.Share{Most: 80 << 20, MostOfOne: 48 << 20},
 		Each:      16 << 10, Of: whose,
 	}
+}
+
+// openHeaders is what those of the read-only port may hold, who all are strangers.
+func openHeaders() inflight.HeadersConfig {
+	return inflight.HeadersConfig{Strangers: inflight.Share{Most: 32 << 20, MostOfOne: 16 << 20}, Each: 16 << 10, Of: whose}
 }
 
 // whose is whose a request is: an address's, or that of the name in a good certificate,

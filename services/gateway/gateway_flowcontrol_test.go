@@ -16,9 +16,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// unread sends requests with large headers on an HTTP/2 connection from an address on
-// which it lets no answer come. It returns when the server has read them.
-func unread(t *testing.T, from, address string, streams, header int) {
+// unread sends requests with a large header, and many small ones, on an HTTP/2 connection
+// from an address on which it lets no answer come. It returns when the server has read them.
+func unread(t *testing.T, from, address string, streams, header, names int) {
 	t.Helper()
 	d := tls.Dialer{
 		NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}},
@@ -44,10 +44,14 @@ func unread(t *testing.T, from, address string, streams, header int) {
 	check(framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	for i := range streams {
 		block.Reset()
-		for _, field := range [][2]string{
-			{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", "/pods"},
-			{"x-large", strings.Repeat(fmt.Sprintf("%08d", i), header/8)},
-		} {
+		all := [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", "/pods"}}
+		if header > 0 {
+			all = append(all, [2]string{"x-large", strings.Repeat(fmt.Sprintf("%08d", i), header/8)})
+		}
+		for n := range names {
+			all = append(all, [2]string{fmt.Sprintf("x%d-%d", i, n), ""})
+		}
+		for _, field := range all {
 			check(fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}))
 		}
 		id, rest := uint32(2*i+1), block.Bytes()
@@ -85,7 +89,7 @@ func TestOfRequestsWhoseAnswersNobodyReadsLittleIsHeld(t *testing.T) {
 	before := heap()
 	const conns, streams, header = 40, 16, 60 << 10
 	for range conns {
-		unread(t, "127.0.0.1", address, streams, header)
+		unread(t, "127.0.0.1", address, streams, header, 0)
 	}
 	grown := heap() - before
 	for end := time.Now().Add(10 * time.Second); grown > conns*streams*header/2 && time.Now().Before(end); grown = heap() - before {
@@ -108,11 +112,35 @@ func TestStrangersWhoLetNoAnswerComeKeepNobodyOut(t *testing.T) {
 	address := s.Addresses()["secure"]
 	for range 50 {
 		for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
-			unread(t, from, address, 15, 60<<10)
-			unread(t, from, address, 15, 0) // into what is left
+			unread(t, from, address, 15, 60<<10, 0)
+			unread(t, from, address, 15, 0, 0) // into what is left
 		}
 	}
 	if got := ask(t, httpClient(t), http.MethodGet, "https://"+address+"/pods", "admin-token"); got.status != http.StatusOK {
 		t.Errorf("beside the flood: %d", got.status)
+	}
+}
+
+// TestOfManySmallHeadersNothingIsHeld: a map that was emptied is as large as before.
+func TestOfManySmallHeadersNothingIsHeld(t *testing.T) {
+	h := newHouse(t)
+	address := h.start(t, nil).Addresses()["secure"]
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	const conns, streams, each = 20, 16, 32 << 10
+	for range conns {
+		unread(t, "127.0.0.1", address, streams, 0, 1500)
+	}
+	grown := heap() - before
+	for end := time.Now().Add(5 * time.Second); grown > conns*streams*each && time.Now().Before(end); grown = heap() - before {
+		time.Sleep(100 * time.Millisecond) // the last ones are being answered
+	}
+	if grown > conns*streams*each {
+		t.Errorf("%d KiB are held of each request", grown/conns/streams>>10)
 	}
 }

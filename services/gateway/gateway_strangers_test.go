@@ -320,6 +320,74 @@ func TestNoPortWithoutAuthenticationServesProfilesOrStreams(t *testing.T) {
 	}
 }
 
+// TestOfRequestsThatWaitOnTheReadOnlyPortLittleIsHeld: each waits ten seconds for its turn,
+// with as many headers of a few letters as fit.
+func TestOfRequestsThatWaitOnTheReadOnlyPortLittleIsHeld(t *testing.T) {
+	h := newHouse(t)
+	h.numbers.pods.Store(5000) // a document that fits into no socket's buffer
+	address := h.start(t, nil).Addresses()["read-only"]
+	for range documentsAtOnce {
+		half(t, address, "GET /metrics/cadvisor HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+	}
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	time.Sleep(time.Second) // they have their places
+	before, many := heap(), strings.Builder{}
+	for n := range 8000 {
+		fmt.Fprintf(&many, "%x:\r\n", n)
+	}
+	const requests, most = 100, 40 << 20
+	for range requests {
+		half(t, address, "GET /metrics/cadvisor HTTP/1.1\r\nHost: 127.0.0.1\r\n"+many.String()+"\r\n")
+	}
+	time.Sleep(2 * time.Second) // they were read; it is five times as long until they are refused
+	if grown := heap() - before; grown > most {
+		t.Errorf("%d KiB are held of each of %d requests", grown/requests>>10, requests)
+	}
+}
+
+// TestHeadersWithoutEndOfWhoHasACertificateTakeLittle: who has any certificate of the
+// cluster's sends a megabyte of headers of a few letters, which are twenty here, and no end.
+func TestHeadersWithoutEndOfWhoHasACertificateTakeLittle(t *testing.T) {
+	h := newHouse(t)
+	ca, clientCert := clientCA(t, "somebody")
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := h.start(t, func(c *Config) { c.ClientCAFile = file }).Addresses()["secure"]
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	many := strings.Builder{}
+	many.WriteString("GET /pods HTTP/1.1\r\nHost: x\r\n")
+	for n := 0; many.Len() < 1000<<10; n++ {
+		fmt.Fprintf(&many, "%x:\r\n", n)
+	}
+	const conns, most = 16, 200 << 20
+	before := heap()
+	for range conns {
+		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{clientCert}}}
+		conn, err := d.DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_, _ = io.WriteString(conn, many.String()) // who may not send as much is sent away
+	}
+	time.Sleep(time.Second)
+	if grown := heap() - before; grown > most {
+		t.Errorf("%d connections hold %d MiB", conns, grown>>20)
+	}
+}
+
 // TestAStrangersCertificatesAreFew: crypto/tls takes 256 KiB of them, and holds ten times
 // as much while the connection lasts; 256 connections were more than this process may have.
 func TestAStrangersCertificatesAreFew(t *testing.T) {

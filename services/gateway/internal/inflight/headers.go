@@ -3,8 +3,11 @@ package inflight
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/polylet/polylet/services/gateway/internal/httperror"
 )
 
 // HeadersConfig says how many bytes requests may take that are under way.
@@ -37,6 +40,20 @@ type held struct {
 	of  map[string]int
 }
 
+// eachName is what a header's place among the others takes, in bytes: of a header of a few
+// letters that is most.
+const eachName = 128
+
+// mostNames is how many headers a request may have. An apiserver passes on those of its
+// clients, a megabyte of which is twenty here when they are of a few letters each, as long
+// as the session lasts.
+const mostNames = 256
+
+func tooManyNames(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Connection", "close")
+	httperror.Text(w, http.StatusRequestHeaderFieldsTooLarge, "the request has more than "+strconv.Itoa(mostNames)+" headers")
+}
+
 // refusedTime is how long a client may take to receive an error.
 const refusedTime = 10 * time.Second
 
@@ -55,12 +72,16 @@ func (h *Headers) Wrap(next http.Handler) http.Handler {
 		}
 		defer mine.leave()
 		defer forget(r)
+		serve := next.ServeHTTP
+		if len(r.Header) > mostNames {
+			serve = tooManyNames
+		}
 		if r.ProtoMajor < 2 { // the answer waits in the system's buffers
-			next.ServeHTTP(w, r)
+			serve(w, r)
 			return
 		}
 		noted := &noted{ResponseWriter: w}
-		next.ServeHTTP(noted, r)
+		serve(noted, r)
 		forget(r)
 		if noted.status >= http.StatusBadRequest {
 			mine.refused()
@@ -81,7 +102,7 @@ type part struct {
 
 func (h *Headers) enter(r *http.Request) (*part, bool) {
 	name, known := h.cfg.Of(r)
-	p, most := &part{of: h, held: &h.strangers, name: name, n: RequestBytes(r) + h.cfg.Each}, h.cfg.Strangers
+	p, most := &part{of: h, held: &h.strangers, name: name, n: RequestBytes(r) + eachName*len(r.Header) + h.cfg.Each}, h.cfg.Strangers
 	if known {
 		p.held, most = &h.known, h.cfg.Known
 	}
@@ -121,7 +142,8 @@ func (p *part) shrink(to int) {
 // forget lets go of what came with a request that nobody serves any more: its stream may
 // be open for hours yet.
 func forget(r *http.Request) {
-	clear(r.Header)
+	clear(r.Header) // others have it, too
+	r.Header = http.Header{}
 	r.URL, r.RequestURI, r.Host = &url.URL{}, "", ""
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,7 @@ import (
 func TestOneAddressDoesNotHoldAllThatRequestsMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHeaders(HeadersConfig{
-			Known: Share{Most: 3000, MostOfOne: 2000}, Each: 100,
+			Known: Share{Most: 3000 + 3*eachName, MostOfOne: 2000 + 2*eachName}, Each: 100,
 			Of: func(r *http.Request) (string, bool) { return HostOf(r.RemoteAddr), true },
 		})
 		end := make(chan struct{})
@@ -59,6 +60,29 @@ func TestOneAddressDoesNotHoldAllThatRequestsMay(t *testing.T) {
 	})
 }
 
+func TestManySmallHeadersCountAsWhatTheyTake(t *testing.T) {
+	h := NewHeaders(HeadersConfig{Strangers: Share{Most: 1 << 20, MostOfOne: 1 << 20}, Of: func(*http.Request) (string, bool) { return "", false }})
+	served := h.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if h.strangers.all < mostNames*eachName {
+			t.Errorf("%d headers count as %d bytes", mostNames, h.strangers.all)
+		}
+	}))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	for i := range mostNames {
+		r.Header.Set(strconv.Itoa(i), "")
+	}
+	before, more := r.Header, r.Header.Clone()
+	w := httptest.NewRecorder()
+	if served.ServeHTTP(w, r); w.Code != http.StatusOK || len(before) > 0 || h.strangers.all != 0 {
+		t.Errorf("%d, %d headers and %d bytes are held", w.Code, len(before), h.strangers.all)
+	}
+	more.Set("One-More", "")
+	r.Header, w = more, httptest.NewRecorder()
+	if served.ServeHTTP(w, r); w.Code != http.StatusRequestHeaderFieldsTooLarge || h.strangers.all != 0 {
+		t.Errorf("one more: %d, %d bytes are held", w.Code, h.strangers.all)
+	}
+}
+
 // refusing is an answer of a request that is refused, which nobody takes until end.
 type refusing struct {
 	http.ResponseWriter
@@ -75,7 +99,7 @@ func (r refusing) FlushError() error {
 func TestOfRefusalsThatNobodyTakesStrangersHoldNothingAndTheKnownLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHeaders(HeadersConfig{
-			Known: Share{Most: 1000, MostOfOne: 1000}, Strangers: Share{Most: 1000, MostOfOne: 1000}, Each: 100,
+			Known: Share{Most: 2000, MostOfOne: 2000}, Strangers: Share{Most: 2000, MostOfOne: 2000}, Each: 100,
 			Of: func(r *http.Request) (string, bool) { return HostOf(r.RemoteAddr), r.RemoteAddr == "10.0.0.1:1" },
 		})
 		no := h.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))

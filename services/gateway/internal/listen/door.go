@@ -25,7 +25,8 @@ type door struct {
 	open      int
 	came      uint64
 	strangers int
-	certified int // of the strangers
+	certified int            // of the strangers
+	byName    map[string]int // of those, by their certificates' names
 	hosts     map[string]*host
 }
 
@@ -38,7 +39,7 @@ type host struct {
 func newDoor(sock net.Listener, limits Limits, dropped func()) *door {
 	return &door{
 		Listener: sock, most: limits.Connections, mostStrangers: limits.Strangers, mostKnownOfOne: limits.KnownOfOne,
-		dropped: dropped, hosts: map[string]*host{},
+		dropped: dropped, hosts: map[string]*host{}, byName: map[string]int{},
 	}
 }
 
@@ -81,9 +82,14 @@ func (v *visitor) Read(p []byte) (int, error) {
 }
 
 // mostCertified is how many strangers with a good certificate may send long headers at
-// once: of each a megabyte is held though it does not end, and who has a certificate of
-// the cluster's may do nothing here for that.
-const mostCertified = 64
+// once, and mostOfOneName how many of them whose certificates have one name: of each a
+// megabyte is read though it does not end, which is twenty here when the headers in it are
+// of a few letters each, and who has a certificate of the cluster's may do nothing here
+// for that.
+const (
+	mostCertified = 8
+	mostOfOneName = 6
+)
 
 // certify says whether v may send long headers, whose client's certificate is good and
 // has a name.
@@ -91,11 +97,12 @@ func (v *visitor) certify(name string) bool {
 	d := v.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if v.left || d.certified >= mostCertified {
+	if v.left || d.certified >= mostCertified || d.byName[name] >= mostOfOneName {
 		return false
 	}
 	v.certified, v.name = true, name
 	d.certified++
+	d.byName[name]++
 	return true
 }
 
@@ -104,6 +111,9 @@ func (v *visitor) uncertify() {
 	if v.certified {
 		v.certified = false
 		v.door.certified--
+		if v.door.byName[v.name]--; v.door.byName[v.name] == 0 {
+			delete(v.door.byName, v.name)
+		}
 	}
 }
 

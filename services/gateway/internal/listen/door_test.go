@@ -245,28 +245,39 @@ func TestFewStrangersWithACertificateMaySendLongHeaders(t *testing.T) {
 	var all []*visitor
 	for range mostCertified {
 		v := enter()
-		if all = append(all, v); !v.certify("one") {
+		if all = append(all, v); !v.certify(fmt.Sprint(len(all) % 2)) {
 			t.Fatalf("the %dth may not", len(all))
 		}
 	}
 	next := enter()
-	if next.certify("one") {
+	if next.certify("another") {
 		t.Error("one more may")
 	}
 	all[0].trust() // who is authorised makes room
-	if !next.certify("one") {
+	if !next.certify("another") {
 		t.Error("when one of them is known, the next may not")
 	}
-	if other := enter(); other.certify("one") {
+	if other := enter(); other.certify("another") {
 		t.Error("another may, too")
-	} else if _ = all[1].Close(); !other.certify("one") {
+	} else if _ = all[1].Close(); !other.certify("another") {
 		t.Error("when one of them has left, the next may not")
 	}
 	for _, v := range append(all, next) {
 		_ = v.Close()
 	}
-	if d.certified != 1 {
-		t.Errorf("%d are counted, want 1", d.certified)
+	if d.certified != 1 || len(d.byName) != 1 {
+		t.Errorf("%d and %v are counted, want 1", d.certified, d.byName)
+	}
+	for n := range mostOfOneName {
+		if v := enter(); v.certify("one") != (n < mostOfOneName) {
+			t.Errorf("the %dth of one name", n+1)
+		}
+	}
+	if enter().certify("one") {
+		t.Error("one name has all places")
+	}
+	if !enter().certify("apiserver") {
+		t.Error("another name has none")
 	}
 }
 

@@ -57,6 +57,10 @@ func Handler(node Node, queries bool) http.Handler {
 	})
 }
 
+// queryTime is how long a client may take to receive the logs of services, for which
+// nodestatus has half a minute: few of them may be asked for at once.
+const queryTime = time.Minute
+
 // services streams the log of services.
 func services(w http.ResponseWriter, r *http.Request, node Node, q *Query) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -73,6 +77,8 @@ func services(w http.ResponseWriter, r *http.Request, node Node, q *Query) {
 	}
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	// A writer that knows no deadlines is a test's.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(queryTime))
 	var out io.Writer = w
 	if r.Header.Get("Accept-Encoding") == "gzip" {
 		w.Header().Set("Content-Encoding", "gzip")

@@ -123,3 +123,27 @@ func TestServicesLogsAreTextAndCompressedForWhoTakesGzipOnly(t *testing.T) {
 		}
 	}
 }
+
+// dated is an answer whose deadline is noted.
+type dated struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (d *dated) SetWriteDeadline(at time.Time) error {
+	d.until = at
+	return nil
+}
+
+func TestWhoTakesNothingHoldsNoQueryForLong(t *testing.T) {
+	w := &dated{ResponseRecorder: httptest.NewRecorder()}
+	Handler(&fakeNode{}, true).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/?query=kubelet", nil))
+	if left := time.Until(w.until); left <= queryTime/2 || left > queryTime {
+		t.Errorf("a client may take %s", left)
+	}
+	w = &dated{ResponseRecorder: httptest.NewRecorder()}
+	Handler(&fakeNode{text: "x"}, true).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/a.log", nil))
+	if !w.until.IsZero() {
+		t.Error("a file has a deadline, which may be large")
+	}
+}

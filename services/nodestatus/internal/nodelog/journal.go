@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/polylet/polylet/internal/rpcerr"
@@ -72,12 +73,12 @@ func (r *Reader) Query(ctx context.Context, q Query, w io.Writer) error {
 	}
 	if len(files) > 0 && q.hasOptions() {
 		fmt.Fprintf(out, "options present and query resolved to log files for %v\ntry without specifying options\n", files)
-		return out.err
+		return out.failed()
 	}
 	for _, s := range files {
 		r.fromFiles(ctx, s, out)
 	}
-	return out.err
+	return out.failed()
 }
 
 // units are those that the journal has entries of; none without a journal.
@@ -93,7 +94,7 @@ func (r *Reader) fromJournal(ctx context.Context, q Query, services []string, ou
 	err := r.journal(ctx, q.arguments(services), out)
 	var exit *exec.ExitError
 	switch {
-	case err == nil, out.err != nil:
+	case err == nil, out.failed() != nil:
 	case ctx.Err() != nil:
 		fmt.Fprintf(out, "\nthe query took longer than %s and was stopped: narrow it with sinceTime, tailLines or pattern\n", longestQuery)
 	case errors.As(err, &exit) && exit.ExitCode() == 1: // nothing matches
@@ -109,7 +110,7 @@ func (r *Reader) fromFiles(ctx context.Context, service string, out *sink) {
 			continue
 		}
 		defer func() { _ = f.Close() }()
-		if _, err := io.Copy(out, &untilDone{ctx, f}); err != nil && out.err == nil {
+		if _, err := io.Copy(out, &untilDone{ctx, f}); err != nil && out.failed() == nil {
 			fmt.Fprintf(out, "\nreading the log of %s: %v\n", service, err)
 		}
 		return
@@ -133,18 +134,47 @@ func journalctl(ctx context.Context, args []string, out io.Writer) error {
 	return errors.New("journalctl is not installed")
 }
 
-// sink remembers that whoever reads has gone: then nothing more is written.
+// sink remembers that whoever reads has gone, or takes nothing any more: then nothing more
+// is written. A program that was killed leaves behind who passes its output on, so that
+// two may come to write at once, of which the second is refused.
 type sink struct {
-	w   io.Writer
+	w       io.Writer
+	writing sync.Mutex
+
+	mu  sync.Mutex
 	err error
 }
 
+var errStuck = fmt.Errorf("%w: the client does not read the log", rpcerr.ErrTimeout)
+
+// failed is why nothing more is written; nil while something is.
+func (s *sink) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *sink) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+}
+
 func (s *sink) Write(p []byte) (int, error) {
-	if s.err != nil {
-		return 0, s.err
+	if !s.writing.TryLock() {
+		s.fail(errStuck)
+		return 0, errStuck
+	}
+	defer s.writing.Unlock()
+	if err := s.failed(); err != nil {
+		return 0, err
 	}
 	n, err := s.w.Write(p)
-	s.err = err
+	if err != nil {
+		s.fail(err)
+	}
 	return n, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -232,6 +233,51 @@ func TestAClientThatLeftEndsTheQuery(t *testing.T) {
 	if !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// stuck is a client that takes nothing until the test ends.
+type stuck struct {
+	end   chan struct{}
+	calls *atomic.Int32
+}
+
+func (s stuck) Write([]byte) (int, error) {
+	s.calls.Add(1)
+	<-s.end
+	return 0, io.ErrClosedPipe
+}
+
+func TestAClientThatTakesNothingHoldsNoQuery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		// As os/exec does, which waits a second for who passes the output on.
+		leaves := func(ctx context.Context, args []string, out io.Writer) error {
+			if len(args) == 1 {
+				return journal("a.service\n")(ctx, args, out)
+			}
+			go func() { _, _ = io.WriteString(out, "a line") }()
+			<-ctx.Done()
+			return exec.ErrWaitDelay
+		}
+		r := NewReader(NewDir(t.TempDir()), leaves)
+		client := stuck{end, new(atomic.Int32)}
+		done := make(chan error, 1)
+		go func() { done <- r.Query(t.Context(), Query{Services: []string{"a"}}, client) }()
+		time.Sleep(longestQuery + time.Second)
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if !errors.Is(err, rpcerr.ErrTimeout) {
+				t.Errorf("it ended with %v", err)
+			}
+		default:
+			t.Error("the query goes on")
+		}
+		if n := client.calls.Load(); n != 1 {
+			t.Errorf("%d write at once", n)
+		}
+		close(end)
+	})
 }
 
 func TestTheHostsJournalctlIsKilledWithItsQuery(t *testing.T) {

@@ -20,10 +20,16 @@ import (
 // bodyLimit is how much of a body or an output is read.
 const bodyLimit = 10 << 10
 
-// answerLimit bounds what a server may have a probe hold besides, in bytes:
-// the header of an HTTP answer, the header and the message of a gRPC one. Who
-// answers a probe is a tenant's container.
-const answerLimit = 64 << 10
+// What a server may have a probe hold besides, in bytes. Who answers one is a tenant's
+// container.
+const (
+	// answerLimit bounds the header and the message of a gRPC answer, and what comes
+	// without being asked for.
+	answerLimit = 64 << 10
+	// headerLimit bounds the header of an HTTP answer, which takes twenty times as much
+	// when the headers in it are of a few letters each.
+	headerLimit = 16 << 10
+)
 
 // Config is what handlers need to know.
 type Config struct {

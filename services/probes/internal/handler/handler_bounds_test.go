@@ -8,7 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +70,69 @@ func TestAProbesAnswerIsHeldNoLargerThanItIsShown(t *testing.T) {
 	got := run(t, probe.HTTPGet{Scheme: "HTTP", Port: port, Path: "/"}, timeout(20*time.Second))
 	if got.Verdict != probe.Passed || len(got.Message) != bodyLimit || time.Since(began) > 10*time.Second {
 		t.Errorf("%v with %d bytes after %s", got.Verdict, len(got.Message), time.Since(began))
+	}
+}
+
+// TestHeadersOfAFewLettersTakeLittle: a header of 64 KiB of those is a megabyte here, and
+// is held until its body has come, which has a day.
+func TestHeadersOfAFewLettersTakeLittle(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := strings.Builder{}
+	for n := 0; many.Len() < 60<<10; n++ {
+		fmt.Fprintf(&many, "%x:\r\n", n)
+	}
+	var group sync.WaitGroup
+	t.Cleanup(group.Wait)
+	t.Cleanup(func() { l.Close() })
+	group.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			group.Go(func() {
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n"+many.String()+"\r\n")
+				_, _ = io.Copy(io.Discard, conn)
+			})
+		}
+	})
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const probes, each = 50, 400 << 10
+	handlers := New(Config{}, nil)
+	target := probe.Target{PodIP: "127.0.0.1", Timeout: 5 * time.Second, Handler: probe.HTTPGet{Port: portOf(t, l.Addr().String())}}
+	before := heap()
+	for range probes {
+		group.Go(func() { handlers.Run(t.Context(), target) })
+	}
+	time.Sleep(2 * time.Second)
+	if grown := heap() - before; grown > probes*each {
+		t.Errorf("a probe holds %d KiB", grown/probes>>10)
+	}
+}
+
+// TestOfAServersCertificatesFewAreRead: those of 256 probes that one namespace may have in
+// flight were more memory than this process may have.
+func TestOfAServersCertificatesFewAreRead(t *testing.T) {
+	for certificates, want := range map[int]probe.Verdict{10: probe.Passed, 11: probe.Failed} {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		chain := &server.TLS.Certificates[0]
+		for leaf := chain.Certificate[0]; len(chain.Certificate) < certificates; {
+			chain.Certificate = append(chain.Certificate, leaf)
+		}
+		got := run(t, probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, server.Listener.Addr().String()), Path: "/"})
+		if got.Verdict != want {
+			t.Errorf("%d certificates: %+v", certificates, got)
+		}
+		server.Close()
 	}
 }
 

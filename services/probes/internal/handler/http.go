@@ -10,22 +10,24 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/polylet/polylet/internal/tlsbound"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
 
 const maxRedirects = 10
 
 func newTransport() *http.Transport {
+	// Probes ask whether the application answers, not who it is; containers serve
+	// certificates for names that the node does not know.
+	anybody := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}
 	return &http.Transport{
 		// No proxy: a probe is between the node and its pod.
-		Proxy:       nil,
-		DialContext: dialer(0).DialContext,
-		// Probes ask whether the application answers, not who it is; containers
-		// serve certificates for names that the node does not know.
-		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true},
+		Proxy:                  nil,
+		DialContext:            dialer(0).DialContext,
+		DialTLSContext:         tlsbound.Dial(dialer(0).DialContext, anybody),
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: answerLimit,
+		MaxResponseHeaderBytes: headerLimit,
 		// Over TLS some servers speak nothing else. What they may send without
 		// being asked for it is bounded, too.
 		ForceAttemptHTTP2: true,

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -229,6 +230,25 @@ func TestAServerThatSendsAHookEndlessHeadersCostsLittle(t *testing.T) {
 	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(port)}}
 	if err := New(Deps{}).Run(ctx, Target{Container: &v1.Container{}}, h); !strings.Contains(text(err), "headers exceeded") {
 		t.Errorf("1 MiB of headers: %v", err)
+	}
+}
+
+func TestOfAServersCertificatesAHookReadsFew(t *testing.T) {
+	for certificates, refused := range map[int]bool{10: false, 11: true} {
+		server := httptest.NewTLSServer(http.NotFoundHandler())
+		chain := &server.TLS.Certificates[0]
+		for leaf := chain.Certificate[0]; len(chain.Certificate) < certificates; {
+			chain.Certificate = append(chain.Certificate, leaf)
+		}
+		_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Host: "127.0.0.1", Port: intstr.Parse(port)}}
+		if err := New(Deps{}).Run(t.Context(), Target{Container: &v1.Container{}}, h); (err != nil) != refused {
+			t.Errorf("%d certificates: %v", certificates, err)
+		}
+		server.Close()
 	}
 }
 
