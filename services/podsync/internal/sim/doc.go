@@ -36,7 +36,7 @@
 //     lost (also StopContainer and preStop, which may hang to their bounds;
 //     postStart and PullImage have none, so they are slow instead); events are lost,
 //     repeated, late or not there at all, and their stream hangs; it goes and comes back; its network
-//     does; a process or a sandbox dies; the machine reboots, and the runtime may have
+//     does; it removes no container for a while; a process or a sandbox dies; the machine reboots, and the runtime may have
 //     forgotten everything then.
 //   - The apiserver: 500, 429, 410, no answer, a lost answer; watches that are
 //     cut, compacted away or late; refused and silent partitions; a 404 to each status.

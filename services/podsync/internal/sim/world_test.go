@@ -46,6 +46,7 @@ type world struct {
 	noisy   atomic.Bool
 	closing atomic.Bool
 	misled  atomic.Bool // see misleads
+	stuck   atomic.Bool // see sticks
 	lives   sync.WaitGroup
 
 	mu      sync.Mutex
@@ -80,6 +81,9 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 		Faults: func(ctx context.Context, method string, req any) fakecri.Fault {
 			if !w.noisy.Load() {
 				return fakecri.Fault{}
+			}
+			if w.stuck.Load() && strings.HasSuffix(method, "RemoveContainer") {
+				return fakecri.Fault{Err: status.Error(codes.Unknown, "device or resource busy")}
 			}
 			f := criFaults(ctx, method, req)
 			if q, ok := req.(*runtimeapi.ExecSyncRequest); ok && f.Hang && q.GetCmd()[0] == postStart { // may take a day

@@ -14,7 +14,8 @@ import (
 
 // worlds adds to a share of the scenarios what real nodes have now and then:
 // networks that cannot be taken down, a podsync that is away for longer than any
-// grace period, sandboxes that die alone, a webhook that is wrong. It takes its choices from a source of
+// grace period, sandboxes that die alone, a webhook that is wrong, a disk that is
+// busy. It takes its choices from a source of
 // its own.
 func (s *scenario) worlds(seed int64) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 7))
@@ -56,6 +57,15 @@ func (s *scenario) worlds(seed int64) {
 	if rng.IntN(5) == 0 {
 		s.misleads(when(), time.Duration(1+rng.IntN(40))*time.Second)
 	}
+	if rng.IntN(5) == 0 {
+		s.sticks(when(), time.Duration(5+rng.IntN(60))*time.Second)
+	}
+}
+
+// sticks has the runtime remove no container for a while: a root filesystem is busy.
+func (s *scenario) sticks(at, long time.Duration) {
+	s.add(at, "no container can be removed", func(w *world) { w.stuck.Store(true) })
+	s.add(at+long, "they can again", func(w *world) { w.stuck.Store(false) })
 }
 
 // misleads has the apiserver say of each pod whose status is written that there is none,

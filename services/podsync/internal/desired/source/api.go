@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -162,8 +163,11 @@ func (a *apiStore) remove(name types.NamespacedName) {
 	a.sink.Remove(known.uid, API)
 }
 
-// Replace implements cache.ReflectorStore: list is all that there is.
+// Replace implements cache.ReflectorStore: list is all that there is. The oldest come
+// first, as they did when each was new: a pod is admitted beside those before it.
 func (a *apiStore) Replace(list []any, _ string) error {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, older)
 	present := make(map[types.NamespacedName]bool, len(list))
 	for _, obj := range list {
 		if pod, ok := obj.(*v1.Pod); ok {
@@ -186,6 +190,16 @@ func (a *apiStore) Replace(list []any, _ string) error {
 		a.sink.Ready(API)
 	}
 	return nil
+}
+
+// older orders pods by when they were created, then by name.
+func older(a, b any) int {
+	p, isPod := a.(*v1.Pod)
+	q, isOther := b.(*v1.Pod)
+	if !isPod || !isOther {
+		return 0 // set refuses it
+	}
+	return cmp.Or(p.CreationTimestamp.Compare(q.CreationTimestamp.Time), cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
 }
 
 // Resync implements cache.ReflectorStore.

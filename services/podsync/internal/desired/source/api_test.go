@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
@@ -216,4 +217,28 @@ func TestAnApiserverThatCallsTheNewestTooOldIsNotAskedWithoutAPause(t *testing.T
 			t.Errorf("asked %d times in a minute", n)
 		}
 	})
+}
+
+// Each pod is admitted beside those that were there before it, also by a podsync that
+// has just been started and finds them all at once.
+func TestPodsOfAListComeOldestFirst(t *testing.T) {
+	r := newRecorder()
+	s, err := New(Config{NodeName: "n"}, Deps{Mirrors: r, Health: reporter{r}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &apiStore{sources: s, sink: r, names: map[types.NamespacedName]apiPod{}}
+	var list []any
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, name := range []string{"newest", "old", "older", "oldest"} {
+		pod := apiPodOf(name, "n", nil)
+		pod.UID, pod.CreationTimestamp = types.UID(name), metav1.NewTime(began.Add(-time.Duration(i)*time.Hour))
+		list = append(list, pod)
+	}
+	if err := store.Replace(list, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(r.log, ", "), "set oldest, set older, set old, set newest, ready api"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
 }

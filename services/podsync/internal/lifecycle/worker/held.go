@@ -39,6 +39,7 @@ type held struct {
 	preempted bool      // for another pod's sake
 	claiming  bool      // others are being stopped to make room for it
 	stopped   bool      // nothing of it runs any more
+	freed     bool      // it has nothing any more that another might need
 	grant     grant
 	// pendingSince is since when its resize waited in a previous run.
 	pendingSince time.Time
@@ -55,4 +56,10 @@ func newHeld(r *Registry, uid types.UID, seq uint64) (*held, *worker) {
 func (h *held) givePod(pod *v1.Pod) {
 	source := h.source
 	h.inbox.tell(func(in *told) { in.pod, in.source = pod, source })
+}
+
+// returnsLocked tells the worker whether the pod is wanted anew when it has ended.
+func (h *held) returnsLocked() {
+	returns := h.again != nil
+	h.inbox.tell(func(in *told) { in.returns = &returns })
 }

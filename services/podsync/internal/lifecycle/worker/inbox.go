@@ -27,6 +27,7 @@ type told struct {
 	pod      *v1.Pod
 	source   string // of pod
 	removed  bool
+	returns  *bool // it is wanted anew when it has ended
 	observed *podstate.Observed
 	probes   map[podstate.ProbeKey]podstate.ProbeResult
 	hooks    map[string]podstate.Hook

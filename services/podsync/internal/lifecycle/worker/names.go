@@ -13,7 +13,8 @@ import (
 const apiSource = "api"
 
 // holdLocked keeps a static pod back while an earlier one of its name has not ended:
-// they run one after the other. The earlier one may be of a previous run
+// they run one after the other. That the runtime cannot remove what has ended keeps
+// nobody back. The earlier one may be of a previous run
 // , when the manifest was changed in between.
 func (r *Registry) holdLocked(w *held) {
 	if w.source == apiSource {
@@ -24,7 +25,7 @@ func (r *Registry) holdLocked(w *held) {
 		return
 	}
 	for _, other := range r.pods {
-		if other != w && other.pod != nil && other.source != apiSource && other.seq < w.seq &&
+		if other != w && other.pod != nil && other.source != apiSource && other.seq < w.seq && !(other.gone && other.freed) &&
 			other.pod.Name == w.pod.Name && other.pod.Namespace == w.pod.Namespace {
 			w.keptBack = true
 			return
@@ -128,11 +129,15 @@ func (r *Registry) Returns(uid types.UID) bool {
 	return true
 }
 
-// note keeps what admission of others needs to know.
-func (r *Registry) note(uid types.UID, stopped bool) {
+// note keeps what others need to know: their admission, and those of its name.
+func (r *Registry) note(uid types.UID, stopped, freed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.pods[uid]
+	if w.freed != freed {
+		w.freed = freed
+		r.holdAgainLocked()
+	}
 	if w.stopped == stopped {
 		return
 	}

@@ -18,9 +18,9 @@ import (
 // publish tells everybody what the plan says of the pod.
 func (w *worker) publish(out plan.Output) {
 	w.waits(out.Waits)
-	if out.Stopped != w.ended {
-		w.ended = out.Stopped
-		w.reg.note(w.uid, out.Stopped)
+	if out.Stopped != w.ended || out.Freed != w.freed {
+		w.ended, w.freed = out.Stopped, out.Freed
+		w.reg.note(w.uid, out.Stopped, out.Freed)
 	}
 	if w.state.Pod == nil {
 		return

@@ -145,6 +145,7 @@ func (r *Registry) Set(pod *v1.Pod, src string) {
 	case w.pod == nil || w.gone:
 		// It is being ended; it begins anew when that is done.
 		w.again, w.againSource = pod, src
+		w.returnsLocked()
 		return
 	default:
 		w.pod = pod
@@ -171,6 +172,7 @@ func (r *Registry) Remove(uid types.UID, src string) {
 		return
 	case w.again != nil && w.againSource == src:
 		w.again = nil // it is being ended, and does not come back
+		w.returnsLocked()
 		return
 	case w.again != nil || w.source != src:
 		return

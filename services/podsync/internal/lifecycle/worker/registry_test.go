@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -231,6 +235,51 @@ func TestStaticPodsOfOneNameRunOneAfterTheOther(t *testing.T) {
 			t.Errorf("the second one was ready after %v, the first ended after 5s", took)
 		}
 	})
+}
+
+// TestWhatTheRuntimeCannotRemoveKeepsNoStaticPodOut: a container's root filesystem may be
+// busy for as long as the machine runs, and the manifest that of a control plane.
+func TestWhatTheRuntimeCannotRemoveKeepsNoStaticPodOut(t *testing.T) {
+	for name, next := range map[string]types.UID{"another manifest": "uid-second", "the same manifest, back again": "uid-p"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var busy atomic.Bool
+				busy.Store(true)
+				r := newRig(t, fakecri.Config{
+					Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}},
+					Faults: func(_ context.Context, method string, _ any) fakecri.Fault {
+						if busy.Load() && strings.HasSuffix(method, "RemoveContainer") {
+							return fakecri.Fault{Err: status.Error(codes.Unknown, "device or resource busy")}
+						}
+						return fakecri.Fault{}
+					},
+				})
+				r.reg.Ready("api")
+				first, second := newPod("p", v1.Container{Image: "app:1"}), newPod("p", v1.Container{Image: "app:1"})
+				second.UID = next
+				r.reg.Set(first, "file")
+				r.until("ready", time.Minute, func() bool { return isReady(r.status(first.UID)) })
+				before := r.rt.Snapshot().Containers[0].ID
+				r.reg.Remove(first.UID, "file")
+				r.reg.Set(second, "file")
+				runs := func() bool {
+					return slices.ContainsFunc(r.rt.Snapshot().Containers, func(c fakecri.ContainerInfo) bool {
+						return c.ID != before && c.State == fakecri.Running
+					})
+				}
+				r.until("the second one runs", time.Minute, runs)
+				busy.Store(false)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if !runs() {
+					t.Error("the second one does not go on")
+				}
+				if n := len(r.rt.Snapshot().Containers); next != first.UID && n != 1 {
+					t.Errorf("%d containers are left", n)
+				}
+			})
+		})
+	}
 }
 
 func TestAPodThatIsTakenBackWhileItsFormerLifeEndsDoesNotComeBack(t *testing.T) {

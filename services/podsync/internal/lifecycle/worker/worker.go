@@ -34,6 +34,7 @@ type worker struct {
 	published *v1.Pod // what the newest status was published for
 	shown     *v1.Pod // what the newest view shows
 	ended     bool    // what was last noted as stopped
+	freed     bool    // what was last noted as freed
 	overdue   bool    // it was told that the pod's end takes too long
 	cancels   map[podstate.Key]*flight
 	targets   []podstate.Target
@@ -137,6 +138,9 @@ func (w *worker) takeIn() {
 	if in.removed {
 		w.line.Note(timeline.Entry{What: "not wanted any more", Detail: "the pod's source has removed it"})
 		w.state.Removed, w.state.Cleaned.API = true, true
+	}
+	if in.returns != nil {
+		w.state.Returns = *in.returns
 	}
 	if in.stop != nil && w.state.Stop == nil {
 		w.line.Note(timeline.Entry{What: "the node ends it", Detail: in.stop.Reason + ": " + in.stop.Message})

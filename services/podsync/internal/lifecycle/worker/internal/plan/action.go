@@ -28,6 +28,9 @@ type Output struct {
 	// Stopped is true when the pod is to end and nothing of it runs any more;
 	// its final status may go out.
 	Stopped bool
+	// Freed is true when the pod is to end and has nothing any more that another might
+	// need: what is left of it are records, to be removed.
+	Freed bool
 	// Overdue is true when the node's own reason to end the pod is older than
 	// the pod may take to end.
 	Overdue bool

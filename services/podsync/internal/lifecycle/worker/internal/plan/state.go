@@ -24,6 +24,8 @@ type State struct {
 	// Removed is true when the source no longer wants the pod (its object is
 	// gone), which is stronger than a deletionTimestamp.
 	Removed bool
+	// Returns: it is wanted anew when it has ended.
+	Returns bool
 	// Stop asks for the pod's end for a reason of the node's own; nil when none.
 	Stop *podstate.Stop
 	// StopUnkept: Stop would not outlive a crash yet. It is kept before it is

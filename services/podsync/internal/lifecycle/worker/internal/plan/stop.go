@@ -98,10 +98,11 @@ func (p *planner) stop() {
 	if down && !p.s.Cleaned.Cgroup {
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveCgroup}})
 	}
+	p.out.Freed = down && p.s.Cleaned.Volumes && p.s.Cleaned.Cgroup
 	switch {
 	case p.gone():
 		p.removeAll(down)
-	case p.s.Pod.DeletionTimestamp != nil && !p.s.Static && down && p.s.Cleaned.Volumes && p.s.Cleaned.Cgroup:
+	case p.s.Pod.DeletionTimestamp != nil && !p.s.Static && p.out.Freed:
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.DeleteObject}})
 	}
 }
@@ -127,6 +128,24 @@ func (p *planner) gone() bool {
 	return p.s.Pod == nil || p.s.Removed || p.s.Cleaned.API
 }
 
+// cannotRemove says whether the runtime, or the disk, has kept something of the pod from
+// being removed for a while. Who returns does not wait for that: it begins beside it, and
+// what has ended counts as its own, as with a kubelet.
+func (p *planner) cannotRemove() bool {
+	for k, f := range p.s.Failures {
+		switch k.Kind {
+		case podstate.RemoveContainer, podstate.RemoveSandbox, podstate.RemoveDirectories:
+			if f.Count >= triesToRemove {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// triesToRemove is how often it is tried to remove something of a pod that returns.
+const triesToRemove = 3
+
 func (p *planner) anyLive() bool {
 	for i := range p.s.Observed.Containers {
 		if p.s.Observed.Containers[i].Live() {
@@ -138,6 +157,10 @@ func (p *planner) anyLive() bool {
 
 // removeAll removes what is left of a pod that is gone, and says when it is done.
 func (p *planner) removeAll(down bool) {
+	if p.s.Returns && p.out.Freed && p.cannotRemove() {
+		p.out.Done = len(p.s.InFlight) == 0
+		return
+	}
 	for i := range p.s.Observed.Containers {
 		c := &p.s.Observed.Containers[i]
 		if !p.running(podstate.KillContainer, c.ID) {
