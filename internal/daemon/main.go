@@ -28,7 +28,7 @@ type ExitError struct{ Code int }
 // Error names the code.
 func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// Main runs f until SIGTERM or SIGINT and returns the exit code. The first
+// Main runs f until SIGTERM, SIGINT or SIGHUP (which nohup has it ignore) and returns the exit code. The first
 // signal ends f's context; a second one ends the process at once. The last
 // line on standard error is f's error.
 func Main(f func(ctx context.Context) error) int {
@@ -36,6 +36,9 @@ func Main(f func(ctx context.Context) error) int {
 	defer cancel(nil)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	defer signal.Stop(signals)
 	go func() {
 		first := <-signals

@@ -80,9 +80,10 @@ func noSandboxYet(_ *world, m string, _, _ any, do func() error) error {
 	return do()
 }
 
-// forgetsAllocations takes the checkpoint away of what pods are allocated.
+// forgetsAllocations takes the checkpoints away of what pods are allocated.
 func forgetsAllocations(w *world) {
 	w.must(os.Remove(filepath.Join(w.dir, "root", "polylet", "allocations.json")))
+	w.must(os.Remove(filepath.Join(w.dir, "root", "allocated_pods_state")))
 }
 
 // deletedAgain is a scenario of a pod that takes no signal and is deleted after

@@ -104,7 +104,9 @@ func (h *host) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.Linux
 func (h *host) Raise(context.Context, *v1.Pod) error { return h.call("raise") }
 func (h *host) Fit(context.Context, *v1.Pod) error   { return h.call("fit") }
 
-func (h *host) InEffect(types.UID, int64) {}
+func (h *host) InEffect(uid types.UID, generation int64) {
+	_ = h.call("in effect %s generation=%d", uid, generation)
+}
 
 func (h *host) Put(_ context.Context, uid types.UID, e allocation.Entry) error {
 	return h.call("keep %s generation=%d", uid, e.Generation)

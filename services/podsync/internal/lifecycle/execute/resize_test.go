@@ -32,7 +32,7 @@ func TestAResizeIsDoneStepByStep(t *testing.T) {
 		"shrink too far":          {action: shrink, memory: 1000, want: []string{"memory id", "refresh"}, err: `cannot decrease memory limits: attempting to set container "c" memory limit (1000) below current usage (1000)`},
 		"usage not known":         {action: shrink, fail: map[string][]error{"memory": {errors.New("no stats")}}, want: []string{"memory id", "refresh"}, err: "no stats"},
 		"refused":                 {action: grow, fail: map[string][]error{"update": {errors.New("no")}}, want: []string{"update id shares=512 quota=50000 memory=1000", "refresh"}, err: `resources of container "c": no`},
-		"fit":                     {action: podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}}, want: []string{"fit"}},
+		"fit":                     {action: podstate.Action{Key: podstate.Key{Kind: podstate.FitCgroup}, Generation: 4}, want: []string{"fit", "in effect u generation=4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &host{memory: tc.memory, fail: tc.fail}

@@ -142,6 +142,17 @@ func TestWhatAKubeletAllocatedMeanwhileIsTakenOverAgain(t *testing.T) {
 	}
 }
 
+func TestWhoRemovesTheFileOfAllocationsLosesNone(t *testing.T) {
+	dir := t.TempDir()
+	ran(t, dir, put(t, "u", entryOf("1", 0, nil)))
+	if err := os.Remove(filepath.Join(dir, "allocations.json")); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := ran(t, dir, nil).Get("u"); !e.Equal(resize.Of(podOf("1"))) {
+		t.Errorf("%+v", e)
+	}
+}
+
 // An earlier release left the file of a kubelet that was before it as it was.
 func TestAnOldFileOfAKubeletIsNotTakenForWhatOneDidSince(t *testing.T) {
 	dir := t.TempDir()

@@ -53,8 +53,8 @@ func (s *Store) LoadAll(log logr.Logger, dir string) {
 }
 
 // Adopt takes over what a kubelet had allocated, from the file of its that path
-// names, when a kubelet has written it since: where this process has kept nothing
-// yet, or kept that file as well and finds it without its mark. It writes down what it
+// names, where this process has kept nothing, or somebody has removed that, and
+// when a kubelet has written it since: it is without this process's mark then. It writes down what it
 // took over. A file that is not there says nothing. One that cannot be used changes nothing and is told with what to do; it is left
 // where it is, for it is not ours.
 //
@@ -88,7 +88,7 @@ func (s *Store) adopt(path string) (pods int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("take over from the kubelet what pods were allocated: %s cannot be used: %w; a pod whose resize was waiting has what its spec asks for; move the file away and restart podsync so that it is not looked at again", path, err)
 	}
-	if ours {
+	if ours && s.loaded {
 		return 0, nil
 	}
 	s.mu.Lock()

@@ -89,6 +89,8 @@ func sandboxAdvice(f Failure) string {
 		return "mend the CNI plugin: its binary, its configuration in /etc/cni/net.d, and its log"
 	case tooSmall(f.Message):
 		return smallAdvice
+	case f.Reason == "ConfigPodSandboxError":
+		return "mend on the node what the error names; the runtime was not asked yet"
 	}
 	return "check the runtime's log and the CNI configuration"
 }

@@ -69,3 +69,11 @@ func TestOurOwnDiskThatIsReadOnlyIsNotTheContainers(t *testing.T) {
 		t.Errorf("the advice is %q", got)
 	}
 }
+
+// The runtime was not asked yet.
+func TestAdviceOnASandboxThatCannotBeDescribedIsAboutWhatItsErrorNames(t *testing.T) {
+	f := Failure{Reason: "ConfigPodSandboxError", Message: "read the host's resolver configuration (resolvConf): open /none: no such file or directory"}
+	if got := advice(podstate.MakeSandbox, f); strings.Contains(got, "CNI") || !strings.Contains(got, "the error names") {
+		t.Errorf("the advice is %q", got)
+	}
+}
