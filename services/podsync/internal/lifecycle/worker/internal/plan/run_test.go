@@ -117,3 +117,25 @@ func TestADebugContainerWaitsForNoOtherContainer(t *testing.T) {
 		})
 	}
 }
+
+func TestAPullEndsWhenAnotherImageIsAskedFor(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	for w.s.Observed.Sandboxes == nil {
+		w.step()
+	}
+	w.s.Images = map[string]Image{}
+	key := podstate.Key{Kind: podstate.PullImage, Object: "a"}
+	w.s.InFlight[key] = podstate.Action{Key: key, Container: "a", Image: "img"}
+	if out := Plan(w.s); len(out.Cancel) != 0 {
+		t.Errorf("cut short: %v", out.Cancel)
+	}
+	w.s.Pod.Spec.Containers[0].Image = "mended"
+	if out := Plan(w.s); len(out.Cancel) != 1 || out.Cancel[0] != key {
+		t.Fatalf("cut short: %v", out.Cancel)
+	}
+	w.s.Ended(Outcome{Action: w.s.InFlight[key], Cancelled: true, Failure: &Failure{Message: "cut short"}})
+	w.step()
+	if got := w.s.Images["a"]; got.Spec != "mended" {
+		t.Errorf("the image is %+v; done: %q", got, w.log)
+	}
+}

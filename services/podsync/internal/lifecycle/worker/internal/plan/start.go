@@ -36,7 +36,17 @@ func isDue(due []*view, v *view) bool {
 // says that the container is not due yet.
 func (p *planner) pull(v *view, early bool) {
 	if !p.imageReady(v) {
+		p.dropPull(v)
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}, Container: v.spec.Name, Image: v.spec.Image, Attempt: v.nextCount(p.s), Early: early})
+	}
+}
+
+// dropPull ends the pull of an image that the container had before: its registry may not
+// answer, which is why another is asked for.
+func (p *planner) dropPull(v *view) {
+	key := podstate.Key{Kind: podstate.PullImage, Object: v.spec.Name}
+	if a, running := p.s.InFlight[key]; running && a.Image != v.spec.Image {
+		p.out.Cancel = append(p.out.Cancel, key)
 	}
 }
 
