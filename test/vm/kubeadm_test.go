@@ -127,8 +127,30 @@ func kubeadmRun(t *testing.T, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "kubeadm", args...)
 	cmd.Stdout = io.MultiWriter(&out, os.Stdout)
 	cmd.Stderr = cmd.Stdout
+	done := make(chan struct{})
+	defer close(done)
+	go tellProgress(done)
 	err := cmd.Run()
 	return out.String(), err
+}
+
+// tellProgress says every other minute what the machine is at.
+func tellProgress(done <-chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(2 * time.Minute):
+		}
+		for _, command := range [][]string{
+			{"systemctl", "--no-pager", "list-jobs"},
+			{"systemctl", "--no-pager", "--plain", "--no-legend", "list-units", "polylet*", "kubelet*", "cri-containerd*"},
+			{"systemd-cgtop", "--batch", "--iterations=2", "--delay=5s", "--depth=3", "--order=cpu"},
+		} {
+			out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+			fmt.Printf("$ %s (%v)\n%s", strings.Join(command, " "), err, out)
+		}
+	}
 }
 
 // kubeadmInit runs kubeadm init, and reads what it says and writes.
@@ -401,82 +423,4 @@ func (c *kubeadmCluster) assertRestart(t *testing.T) {
 	if was, is := readyAt(before), readyAt(after); !was.Equal(&is) || before.Status.ContainerStatuses[0].ContainerID != after.Status.ContainerStatuses[0].ContainerID {
 		t.Errorf("it was %v, it is %v", before.Status, after.Status)
 	}
-}
-
-// assertReset has kubeadm undo everything. systemd still listens in the services'
-// place, as docs/kubeadm.md says, until it is told not to.
-func assertReset(t *testing.T) {
-	out, err := kubeadmRun(t, "reset", "--force")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(out, "The kubelet service could not be stopped") {
-		t.Error("the kubelet could not be stopped")
-	}
-	if left := ours(t); len(left) > 0 {
-		t.Errorf("processes are left:\n%s", strings.Join(left, "\n"))
-	}
-	for _, line := range listening(t) {
-		if !regexp.MustCompile(` /run/polylet/(podsync|probes|stats|nodestatus|gateway)\.sock .*"systemd"`).MatchString(line) {
-			t.Errorf("somebody still listens: %s", line)
-		}
-	}
-	if err := run("systemctl", "stop", "polylet-*.socket"); err != nil {
-		t.Fatal(err)
-	}
-	if left := listening(t); len(left) > 0 {
-		t.Errorf("somebody still listens:\n%s", strings.Join(left, "\n"))
-	}
-	for _, dir := range []string{"/etc/kubernetes/manifests", "/var/lib/kubelet", "/var/lib/etcd"} {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) || len(entries) > 0 {
-			t.Errorf("%s has something left: %v, %v", dir, entries, err)
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || strings.Contains(string(mounts), " /var/lib/kubelet/") {
-		t.Errorf("mounts are left: %v\n%s", err, mounts)
-	}
-	for _, slice := range []string{"kubepods.slice"} {
-		if found, err := filepath.Glob(filepath.Join("/sys/fs/cgroup", slice, "*", "*pod*")); err != nil || len(found) > 0 {
-			t.Errorf("cgroups of pods are left: %v, %v", found, err)
-		}
-	}
-}
-
-// ours are the command lines of what polylet's services and pods consist of.
-func ours(t *testing.T) (found []string) {
-	t.Helper()
-	for _, name := range append([]string{"polylet", "kubelet", "kube-proxy", "coredns", "pause", "testapp", "containerd-shim-runc-v2"}, controlPlane...) {
-		pids, err := pidsOf(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, pid := range pids {
-			found = append(found, fmt.Sprintf("%s, process %d", name, pid))
-		}
-	}
-	return found
-}
-
-// listening are the lines of ss about sockets that somebody listens at, but for those
-// of systemd, D-Bus, containerd and this test.
-func listening(t *testing.T) (found []string) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ss", "-Hlxtunp").CombinedOutput()
-	if err != nil {
-		t.Fatalf("ss: %v %s", err, out)
-	}
-	if !strings.Contains(string(out), "/run/containerd/containerd.sock") {
-		t.Fatalf("not even containerd listens, so that nothing is shown:\n%s", out)
-	}
-	for line := range strings.Lines(string(out)) {
-		switch {
-		case regexp.MustCompile(`users:\(\("(containerd|vm\.test|dbus-daemon|systemd-journal)"`).MatchString(line):
-		case strings.Contains(line, " /run/systemd/") || strings.Contains(line, " /run/dbus/"):
-		default:
-			found = append(found, strings.TrimSpace(line))
-		}
-	}
-	return found
 }
