@@ -1,7 +1,9 @@
 package vm
 
 import (
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/polylet/polylet/test/harness/kubeadm"
 	"github.com/polylet/polylet/test/harness/programs"
@@ -44,6 +46,11 @@ func setUpForKubeadm() error {
 	}); err != nil {
 		return err
 	}
+	listened, err := listening()
+	if err != nil {
+		return err
+	}
+	listenedBefore = slices.Collect(maps.Keys(listened))
 	if err := installFiles(); err != nil {
 		return err
 	}
