@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"github.com/polylet/polylet/services/podsync/internal/host/firewall"
+	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/resources/nodecgroups"
@@ -26,6 +27,9 @@ func (w *wiring) setUpHost() {
 	w.podCIDR = podcidr.New(podcidr.Deps{Runtime: w.runtime, Ready: w.runtimeReady, Wanted: w.node.PodCIDR})
 	w.node.Subscribe(w.podCIDR.Check)
 	w.makeCgroups()
+	if cfg.PluginsDir != "" {
+		w.add("plugins", plugins.New(plugins.Config{Dir: cfg.PluginsDir}, plugins.Deps{Health: deps.Health}).Run)
+	}
 	w.add("hosts files", w.hosts.Run)
 	w.add("volumes", w.volumes.Run)
 	w.add("pod network", w.podCIDR.Run)
