@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,9 +16,22 @@ import (
 // emptyDirMode lets every user of the pod write.
 const emptyDirMode = 0o777
 
+// emptyDirs are the pods' own directories.
+type emptyDirs struct{ *Set }
+
+// Setup makes the directory once.
+func (e emptyDirs) Setup(_ context.Context, r Request) (Made, error) {
+	path, err := e.emptyDir(r.Pod, r.Volume, r.Dir)
+	return Made{Path: path}, err
+}
+
+// Teardown removes it with all that is in it.
+func (e emptyDirs) Teardown(ctx context.Context, v Remains) error {
+	return unmountAndRemove(ctx, e.deps.Mounter, v.Dir)
+}
+
 // emptyDir makes an emptyDir volume once; what a container does to it later stays.
-func (s *Set) emptyDir(pod *v1.Pod, v *v1.Volume) (string, error) {
-	dir := s.volumeDir(pod.UID, pluginEmptyDir, v.Name)
+func (s *Set) emptyDir(pod *v1.Pod, v *v1.Volume, dir string) (string, error) {
 	ready := s.readyFile(pod.UID, v.Name)
 	mounted, err := s.deps.Mounter.Mounted(dir)
 	if err != nil {
