@@ -41,6 +41,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
 	"github.com/polylet/polylet/services/podsync/internal/server"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -78,6 +79,7 @@ type wiring struct {
 	tokens      *serviceaccount.Cache
 	users       *userns.Allocator
 	volumes     *volume.Set
+	csi         *csi.Volumes
 	cgroups     cgroup.Manager
 	nodeCgroups *nodecgroups.Cgroups // nil when nobody makes cgroups
 	podCIDR     *podcidr.Teller

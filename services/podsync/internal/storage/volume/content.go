@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/downward"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // contentMode is the mode of a directory whose files podsync writes.
@@ -56,8 +57,8 @@ func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string
 	}
 	nested, nestedErr := s.makeNested(mounts(), v, dir, files)
 	w := atomicwriter.Writer{Dir: dir, Keep: nested}
-	if group := groupOf(pod); group != nil {
-		w.Finish = func(fresh string) error { return own(fresh, group, true) }
+	if group := ownership.Of(pod); group != nil {
+		w.Finish = func(fresh string) error { return ownership.Change{Group: group, ReadOnly: true}.Apply(ctx, fresh) }
 	}
 	if _, err = w.Write(files); err != nil {
 		return "", time.Time{}, err

@@ -30,6 +30,13 @@ type Refresher interface {
 	Refresh(ctx context.Context, r Request) (Made, error)
 }
 
+// Forgetter is a Driver that knows something of pods.
+type Forgetter interface {
+	Driver
+	// Forget is called when a pod's volumes are gone, also when none was of this Driver.
+	Forget(uid types.UID)
+}
+
 // Request says which volume of which pod.
 type Request struct {
 	Pod    *v1.Pod
@@ -70,7 +77,7 @@ func (s *Set) driver(v *v1.Volume) (Driver, error) {
 	if d := s.drivers[plugin(v)]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI or projected", typeName(v))
+	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected or csi", typeName(v))
 }
 
 // request is a volume of a pod for its driver.

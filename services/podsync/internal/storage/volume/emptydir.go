@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // emptyDirMode lets every user of the pod write.
@@ -20,8 +21,8 @@ const emptyDirMode = 0o777
 type emptyDirs struct{ *Set }
 
 // Setup makes the directory once.
-func (e emptyDirs) Setup(_ context.Context, r Request) (Made, error) {
-	path, err := e.emptyDir(r.Pod, r.Volume, r.Dir)
+func (e emptyDirs) Setup(ctx context.Context, r Request) (Made, error) {
+	path, err := e.emptyDir(ctx, r.Pod, r.Volume, r.Dir)
 	return Made{Path: path}, err
 }
 
@@ -31,7 +32,7 @@ func (e emptyDirs) Teardown(ctx context.Context, v Remains) error {
 }
 
 // emptyDir makes an emptyDir volume once; what a container does to it later stays.
-func (s *Set) emptyDir(pod *v1.Pod, v *v1.Volume, dir string) (string, error) {
+func (s *Set) emptyDir(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) (string, error) {
 	ready := s.readyFile(pod.UID, v.Name)
 	mounted, err := s.deps.Mounter.Mounted(dir)
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *Set) emptyDir(pod *v1.Pod, v *v1.Volume, dir string) (string, error) {
 			return "", err
 		}
 	}
-	if err := own(dir, groupOf(pod), false); err != nil {
+	if err := (ownership.Change{Group: ownership.Of(pod)}).Apply(ctx, dir); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(ready), 0o750); err != nil {

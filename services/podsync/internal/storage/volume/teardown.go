@@ -37,6 +37,11 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	if err := s.removeAll(ctx, uid); err != nil {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
 	}
+	for _, d := range s.drivers {
+		if f, knows := d.(Forgetter); knows {
+			f.Forget(uid)
+		}
+	}
 	s.mu.Lock()
 	st.gone = true
 	delete(s.pods, uid)
