@@ -231,3 +231,51 @@ func TestWhatACSIDriverSaysIsShownOnThePod(t *testing.T) {
 	h.waitGone("early", 2*time.Minute)
 	h.eventually(time.Minute, "nothing is left", h.csiLeft)
 }
+
+// TestTheCSINodeFollowsADriver: who schedules pods learns of a driver, with how many
+// volumes it takes and where the node is for it, and of its end; that podsync is killed is
+// no end.
+func TestTheCSINodeFollowsADriver(t *testing.T) {
+	h := build(t, plan{})
+	const zone = "topology.csi.polylet.test/zone"
+	d := h.csi("-max-volumes=7", "-topology="+zone+"=z1")
+	there := func() error {
+		csi, err := h.cluster.Client.StorageV1().CSINodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if o := csi.OwnerReferences; len(o) != 1 || o[0].UID != n.UID || !strings.Contains(csi.Annotations[corev1.MigratedPluginsAnnotationKey], "kubernetes.io/aws-ebs") {
+			return fmt.Errorf("the CSINode is %+v", csi.ObjectMeta)
+		}
+		if id, label := n.Annotations["csi.volume.kubernetes.io/nodeid"], n.Labels[zone]; id != `{"`+csiDriver+`":"`+nodeName+`"}` || label != "z1" {
+			return fmt.Errorf("the Node says %s, and %q", id, label)
+		}
+		list := csi.Spec.Drivers
+		return boolError(len(list) == 1 && list[0].Name == csiDriver && list[0].NodeID == nodeName && len(list[0].TopologyKeys) == 1 &&
+			list[0].TopologyKeys[0] == zone && list[0].Allocatable != nil && *list[0].Allocatable.Count == 7, "the CSINode has %+v", list)
+	}
+	h.eventually(time.Minute, "the CSINode has the driver", there)
+	h.killAgent()
+	h.create(webApp("newcomer"))
+	h.waitReady("newcomer", time.Minute)
+	h.must(there())
+	d.Process.Stop()
+	h.eventually(time.Minute, "the driver is gone from the CSINode", func() error {
+		csi, err := h.cluster.Client.StorageV1().CSINodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		id, has := n.Annotations["csi.volume.kubernetes.io/nodeid"]
+		return boolError(len(csi.Spec.Drivers) == 0 && !has, "the CSINode has %v, the Node says %q", csi.Spec.Drivers, id)
+	})
+	h.must(d.Launch())
+	h.eventually(time.Minute, "it is there again", there)
+}

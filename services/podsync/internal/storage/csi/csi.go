@@ -43,6 +43,8 @@ type Pods interface {
 type Config struct {
 	// NodeName is the node's, which stands beside each volume.
 	NodeName string
+	// Epoch is this process's, for those who follow the drivers.
+	Epoch uint64
 	// Timeout of one operation with a driver; zero means 2 min.
 	Timeout time.Duration
 	// Again is how soon a volume is published again whose driver wants that

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 )
 
@@ -22,6 +23,22 @@ type Info struct {
 	Topology map[string]string
 	// MaxVolumes is how many of its volumes the node can have; zero when it does not say.
 	MaxVolumes int64
+}
+
+// State is how a driver stands on this node.
+type State struct {
+	Info
+	// Gone: it was registered and is not any more.
+	Gone bool
+}
+
+// mostGone is of how many drivers that are gone it is known that they were there: who
+// registers ever new names must not fill this process.
+const mostGone = 256
+
+// Subscribe tells of all drivers, and then of their changes.
+func (c *Volumes) Subscribe(ctx context.Context) *watch.Subscription[string, State] {
+	return c.drivers.told.Subscribe(ctx)
 }
 
 // registered is a driver that is registered.
@@ -37,14 +54,19 @@ type drivers struct {
 	cfg  Config
 	wake func(uids []types.UID)
 
-	mu  sync.Mutex
-	all map[string]*registered
+	mu   sync.Mutex
+	all  map[string]*registered
+	told *watch.Store[string, State]
+	gone []string // names that are told as gone, the oldest first
 	// waiting are the pods that want a driver which is not there.
 	waiting map[string]map[types.UID]bool
 }
 
 func newDrivers(cfg Config, wake func([]types.UID)) *drivers {
-	return &drivers{cfg: cfg, wake: wake, all: map[string]*registered{}, waiting: map[string]map[types.UID]bool{}}
+	return &drivers{
+		cfg: cfg, wake: wake, all: map[string]*registered{}, waiting: map[string]map[types.UID]bool{},
+		told: watch.NewStore[string, State](cfg.Epoch, nil),
+	}
 }
 
 // driverName is what the CSI spec lets a driver be called.
@@ -126,6 +148,8 @@ func (d *drivers) add(r *registered) error {
 	}
 	old := d.all[r.plugin.Name]
 	d.all[r.plugin.Name] = r
+	d.gone = slices.DeleteFunc(d.gone, func(name string) bool { return name == r.plugin.Name })
+	d.told.Set(r.plugin.Name, State{Info: r.info})
 	var wake []types.UID
 	for uid := range d.waiting[r.plugin.Name] {
 		wake = append(wake, uid)
@@ -150,6 +174,11 @@ func (d *drivers) remove(p plugins.Plugin) *registered {
 		return nil
 	}
 	delete(d.all, p.Name)
+	d.told.Set(p.Name, State{Info: Info{Name: p.Name}, Gone: true})
+	if d.gone = append(d.gone, p.Name); len(d.gone) > mostGone {
+		d.told.Delete(d.gone[0])
+		d.gone = d.gone[1:]
+	}
 	return r
 }
 

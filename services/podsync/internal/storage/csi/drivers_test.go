@@ -79,3 +79,36 @@ func TestANewerDriverTakesTheNameAndTheOldOnesEndIsNotItsOwn(t *testing.T) {
 		t.Error("it is there though it was deregistered")
 	}
 }
+
+func TestWhoFollowsTheDriversIsToldOfThemAndOfThoseThatAreGone(t *testing.T) {
+	b := newBench(t, func(cfg *fakecsi.Config) { cfg.MaxVolumes, cfg.Topology = 5, map[string]string{"zone": "z"} }).register(t)
+	sub := b.Subscribe(t.Context())
+	defer sub.Close()
+	frame, err := sub.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := frame.Changed[driverOf]; d.Name != driverOf || d.NodeID != "node-1" || d.MaxVolumes != 5 || d.Topology["zone"] != "z" || d.Gone {
+		t.Errorf("the driver is %+v", d)
+	}
+	b.Deregister(b.plugin)
+	if frame, err = sub.Next(t.Context()); err != nil || !frame.Changed[driverOf].Gone || frame.Changed[driverOf].NodeID != "" {
+		t.Errorf("after its end it is %+v, %v", frame.Changed[driverOf], err)
+	}
+	b.register(t)
+	if frame, err = sub.Next(t.Context()); err != nil || frame.Changed[driverOf].Gone || len(b.drivers.gone) != 0 {
+		t.Errorf("when it is back it is %+v, %v", frame.Changed[driverOf], err)
+	}
+}
+
+func TestOfDriversThatAreGoneOnlySoManyAreRemembered(t *testing.T) {
+	b := newBench(t, nil)
+	for i := range 2 * mostGone {
+		b.plugin.Name = fmt.Sprint("driver-", i)
+		b.register(t)
+		b.Deregister(b.plugin)
+	}
+	if n := b.drivers.told.Len(); n != mostGone || len(b.drivers.gone) != mostGone {
+		t.Errorf("%d are remembered", n)
+	}
+}
