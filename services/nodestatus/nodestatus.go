@@ -27,6 +27,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
+	"github.com/polylet/polylet/services/nodestatus/internal/csinode"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
@@ -77,6 +78,9 @@ type Service struct {
 	addresses peer.Addresses
 	keeper    *status.Keeper
 	lease     *lease.Keeper
+	// csiNode is nil without an apiserver, and csiDrivers is what it is told by.
+	csiNode    *csinode.Keeper
+	csiDrivers peer.CSIDrivers
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
@@ -127,6 +131,13 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			NodeName: cfg.NodeName, Duration: cfg.NodeLeaseDuration, Client: deps.Heartbeat.CoordinationV1().Leases(leaseNamespace),
 			Nodes: deps.Heartbeat.CoreV1().Nodes(), NodeUID: s.keeper.UID, OnRepeatedFailure: deps.OnRepeatedFailure, Health: deps.Health,
 		})
+	}
+	if api != nil {
+		s.csiNode = csinode.New(csinode.Config{
+			NodeName: cfg.NodeName, Nodes: deps.Client.CoreV1().Nodes(), CSINodes: deps.Client.StorageV1().CSINodes(),
+			NodeUID: s.keeper.UID, Health: deps.Health,
+		})
+		s.csiDrivers = peer.CSIDrivers{Podsync: deps.Podsync, Tell: s.csiNode.Tell}
 	}
 	s.addresses = peer.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
 	if err := s.keepCertificates(cfg, deps, store); err != nil {
@@ -180,6 +191,10 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("events", s.events.Run)
 	if s.lease != nil {
 		group.Go("lease", s.lease.Run)
+	}
+	if s.csiNode != nil {
+		group.Go("CSI drivers", s.csiDrivers.Run)
+		group.Go("CSINode", s.csiNode.Run)
 	}
 	for _, part := range s.certificates {
 		group.Go(part.name, part.run)

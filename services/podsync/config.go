@@ -30,6 +30,9 @@ type Config struct {
 	// PodsAPISocket is where Kubernetes' Pods API is served beside the main
 	// socket, e.g. /var/lib/kubelet/pods-api/pods-api.sock; empty for nowhere.
 	PodsAPISocket string
+	// PluginsDir is where plugins of the node register themselves, e.g.
+	// /var/lib/kubelet/plugins_registry; empty for nowhere.
+	PluginsDir string
 }
 
 // NodeConfig says which node this is.

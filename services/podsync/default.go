@@ -34,5 +34,6 @@ func Default() Config {
 		},
 		Machine:       &MachinePolicy{FailSwapOn: true, FailCgroupV1: true},
 		PodsAPISocket: "/var/lib/kubelet/pods-api/pods-api.sock",
+		PluginsDir:    "/var/lib/kubelet/plugins_registry",
 	}
 }

@@ -1,12 +1,16 @@
 package podsync
 
 import (
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
 	"github.com/polylet/polylet/services/podsync/internal/host/firewall"
+	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/resources/nodecgroups"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -19,15 +23,22 @@ func (w *wiring) setUpHost() {
 	w.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.Pods.UserNamespaceIDs, Host: func() (userns.Range, error) {
 		return userns.HostIDs(cfg.Node.MaxPods, max(cfg.Pods.UserNamespaceIDs, userns.DefaultIDs))
 	}})
+	w.csi = csi.New(csi.Config{NodeName: cfg.Node.Name, Epoch: deps.Epoch}, csi.Deps{Objects: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Pods: w.pods})
 	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
-		Objects: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Metrics: w.metrics, Allocatable: w.node.Allocatable, Pods: w.pods,
+		Objects: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Metrics: w.metrics, Allocatable: w.node.Allocatable, Pods: w.pods, CSI: w.csi,
 	})
 	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
 	w.podCIDR = podcidr.New(podcidr.Deps{Runtime: w.runtime, Ready: w.runtimeReady, Wanted: w.node.PodCIDR})
 	w.node.Subscribe(w.podCIDR.Check)
 	w.makeCgroups()
+	if cfg.PluginsDir != "" {
+		w.add("plugins", plugins.New(plugins.Config{
+			Dir: cfg.PluginsDir, Handlers: map[string]plugins.Handler{registration.CSIPlugin: w.csi},
+		}, plugins.Deps{Health: deps.Health}).Run)
+	}
 	w.add("hosts files", w.hosts.Run)
 	w.add("volumes", w.volumes.Run)
+	w.add("volumes of CSI drivers", w.csi.Run)
 	w.add("pod network", w.podCIDR.Run)
 	if cfg.Network.IPTablesUtilChains {
 		w.add("chains of iptables", firewall.New(firewall.Deps{Health: deps.Health, Event: w.notices.NoChains}).Run)

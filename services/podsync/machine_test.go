@@ -65,3 +65,23 @@ func TestADamagedFileOfAllocationsIsSaidAndNotWaitedForAfterwards(t *testing.T) 
 		}
 	})
 }
+
+func TestADirectoryForPluginsThatCannotBeMadeEndsNothingAndIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		said := &healths{said: map[string]string{}}
+		startInClusterWith(t, fakecri.New(fakecri.Config{}), fakeapiserver.New(fakeapiserver.Config{}), func(c *Config, d *Deps) {
+			c.PluginsDir, d.Health = filepath.Join(file, "plugins_registry"), said
+		}, func(*Service) {})
+		time.Sleep(time.Minute)
+		if got := said.get("plugin registration"); !strings.Contains(got, file) {
+			t.Errorf("health says %q", got)
+		}
+		if got := said.get("runtime"); got != "ready" {
+			t.Errorf("the runtime is %q although only the plugins' directory is missing", got)
+		}
+	})
+}

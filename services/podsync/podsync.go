@@ -179,6 +179,7 @@ func (s *Service) Run(ctx context.Context) error {
 func (s *Service) makeDirs() error {
 	for dir, mode := range map[string]os.FileMode{
 		filepath.Join(s.cfg.RootDir, "pods"):    0o750,
+		filepath.Join(s.cfg.RootDir, "plugins"): 0o750, // of CSI drivers, which want it to be there
 		filepath.Join(s.cfg.RootDir, "polylet"): 0o750,
 		s.cfg.Logs.Dir:                          0o755,
 		s.cfg.linksDir():                        0o755,

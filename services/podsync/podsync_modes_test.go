@@ -160,7 +160,7 @@ func judgeModes(t *testing.T, dir string) {
 	for _, want := range []string{
 		"/volumes/kubernetes.io~secret/secret/..data", "/volumes/kubernetes.io~projected/projected/token", "/volumes/kubernetes.io~empty-dir/disk/x/y",
 		"/volumes/kubernetes.io~empty-dir/memory", "/volumes/kubernetes.io~downward-api/downward/deep", "/volumes/kubernetes.io~configmap/config/k",
-		"/etc-hosts", "/userns", "/containers/c", "/volume-subpaths", "/kubelet/checkpoints", "/log/pods/default_p_", "/host/new/dir", "/host/file", "/kubelet/polylet",
+		"/etc-hosts", "/userns", "/containers/c", "/volume-subpaths", "/kubelet/checkpoints", "/log/pods/default_p_", "/host/new/dir", "/host/file", "/kubelet/polylet", "/kubelet/plugins",
 	} {
 		if !slices.ContainsFunc(seen, func(path string) bool { return strings.Contains(path, want) }) {
 			t.Errorf("nothing like %s was made; there are %q", want, seen)

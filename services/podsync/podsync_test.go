@@ -71,7 +71,7 @@ func bare(dir string) Config {
 	cfg.Node.Name, cfg.Runtime.Endpoint = "n1", "unix:///run/test.sock"
 	cfg.Admission.Deadline, cfg.Pods.DeadContainers = 0, 0
 	cfg.Images, cfg.Network, cfg.Cgroups = ImagesConfig{}, NetworkConfig{}, CgroupsConfig{Root: "/"}
-	cfg.Machine, cfg.PodsAPISocket = nil, ""
+	cfg.Machine, cfg.PodsAPISocket, cfg.PluginsDir = nil, "", ""
 	return cfg
 }
 

@@ -41,6 +41,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
 	"github.com/polylet/polylet/services/podsync/internal/server"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -78,6 +79,7 @@ type wiring struct {
 	tokens      *serviceaccount.Cache
 	users       *userns.Allocator
 	volumes     *volume.Set
+	csi         *csi.Volumes
 	cgroups     cgroup.Manager
 	nodeCgroups *nodecgroups.Cgroups // nil when nobody makes cgroups
 	podCIDR     *podcidr.Teller
@@ -260,7 +262,7 @@ func (w *wiring) work() error {
 // serve makes what answers RPCs.
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
-		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors,
+		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,

@@ -31,6 +31,12 @@ func (b *Builder) FakeRuntime(ctx context.Context) (string, error) {
 	return b.own(ctx, "fakeruntime", filepath.Join("test", "cmd", "fakeruntime"))
 }
 
+// CSIDriver builds test/cmd/csidriver of this checkout into bin/csidriver and returns its
+// path.
+func (b *Builder) CSIDriver(ctx context.Context) (string, error) {
+	return b.own(ctx, "csidriver", filepath.Join("test", "cmd", "csidriver"))
+}
+
 // Systemctl builds test/cmd/systemctl of this checkout into bin/systemctl, the
 // stand-in of systemd's, and returns its path.
 func (b *Builder) Systemctl(ctx context.Context) (string, error) {

@@ -17,11 +17,13 @@ import (
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/report/explain"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
 )
 
 // Runtime is what the server asks of the CRI runtime. Errors are gRPC
@@ -68,6 +70,11 @@ type Mirrors interface {
 	StaticUID(mirror types.UID) (types.UID, bool)
 }
 
+// CSIDrivers can be followed; *csi.Volumes has it.
+type CSIDrivers interface {
+	Subscribe(ctx context.Context) *watch.Subscription[string, csi.State]
+}
+
 // LogPath returns the log file of a container that has run.
 type LogPath func(pod *v1.Pod, container string, restartCount int32) string
 
@@ -99,6 +106,8 @@ type Deps struct {
 	SandboxImage func(context.Context) (string, error)
 	// Mirrors may be nil.
 	Mirrors Mirrors
+	// CSIDrivers are those of this node; nil: WatchCSIDrivers is not served.
+	CSIDrivers CSIDrivers
 	// CheckpointDir takes the archives of checkpointed containers.
 	CheckpointDir string
 	// FreePercent is how much of a directory's disk is free; statfs(2) when nil.

@@ -264,7 +264,7 @@ func (w *world) config() podsync.Config {
 	cfg.Admission.Deadline, cfg.Pods.DeadContainers, cfg.Resize.StaticCPU = 0, 0, true
 	cfg.Images = podsync.ImagesConfig{MaxParallelPulls: 2, Verify: true, VerifyPolicy: w.scenario.verification()}
 	cfg.Network, cfg.Cgroups = podsync.NetworkConfig{}, podsync.CgroupsConfig{Root: "/"}
-	cfg.Machine, cfg.PodsAPISocket = nil, ""
+	cfg.Machine, cfg.PodsAPISocket, cfg.PluginsDir = nil, "", ""
 	return cfg
 }
 

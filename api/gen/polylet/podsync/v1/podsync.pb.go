@@ -511,6 +511,199 @@ func (*WatchContainersRequest) Descriptor() ([]byte, []int) {
 	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{5}
 }
 
+// Request of WatchCSIDrivers.
+type WatchCSIDriversRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchCSIDriversRequest) Reset() {
+	*x = WatchCSIDriversRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchCSIDriversRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchCSIDriversRequest) ProtoMessage() {}
+
+func (x *WatchCSIDriversRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchCSIDriversRequest.ProtoReflect.Descriptor instead.
+func (*WatchCSIDriversRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{6}
+}
+
+// One frame of WatchCSIDrivers.
+type WatchCSIDriversResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// podsync's epoch, random per start.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Counts frames of this epoch; a gap means the receiver starts over.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// True on the first frame: drivers holds all that podsync knows of. A driver that it
+	// does not know of may be about to register itself: podsync has just started.
+	Snapshot bool `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// Drivers that are new or changed.
+	Drivers       []*CSIDriver `protobuf:"bytes,4,rep,name=drivers,proto3" json:"drivers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchCSIDriversResponse) Reset() {
+	*x = WatchCSIDriversResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchCSIDriversResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchCSIDriversResponse) ProtoMessage() {}
+
+func (x *WatchCSIDriversResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchCSIDriversResponse.ProtoReflect.Descriptor instead.
+func (*WatchCSIDriversResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *WatchCSIDriversResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *WatchCSIDriversResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WatchCSIDriversResponse) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *WatchCSIDriversResponse) GetDrivers() []*CSIDriver {
+	if x != nil {
+		return x.Drivers
+	}
+	return nil
+}
+
+// A CSI driver on this node, as it says itself.
+type CSIDriver struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The driver's name, e.g. csi.example.com.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// It was registered and is not any more; nothing else is set then.
+	Gone bool `protobuf:"varint,2,opt,name=gone,proto3" json:"gone,omitempty"`
+	// What the driver calls this node.
+	NodeId string `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Where the node is, for the driver: labels of the Node.
+	Topology map[string]string `protobuf:"bytes,4,rep,name=topology,proto3" json:"topology,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How many of its volumes the node can have; 0 when it does not say.
+	MaxVolumes    int64 `protobuf:"varint,5,opt,name=max_volumes,json=maxVolumes,proto3" json:"max_volumes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CSIDriver) Reset() {
+	*x = CSIDriver{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CSIDriver) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CSIDriver) ProtoMessage() {}
+
+func (x *CSIDriver) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CSIDriver.ProtoReflect.Descriptor instead.
+func (*CSIDriver) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CSIDriver) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CSIDriver) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
+func (x *CSIDriver) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *CSIDriver) GetTopology() map[string]string {
+	if x != nil {
+		return x.Topology
+	}
+	return nil
+}
+
+func (x *CSIDriver) GetMaxVolumes() int64 {
+	if x != nil {
+		return x.MaxVolumes
+	}
+	return 0
+}
+
 // One frame of WatchContainers.
 type WatchContainersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -540,7 +733,7 @@ type WatchContainersResponse struct {
 
 func (x *WatchContainersResponse) Reset() {
 	*x = WatchContainersResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[6]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +745,7 @@ func (x *WatchContainersResponse) String() string {
 func (*WatchContainersResponse) ProtoMessage() {}
 
 func (x *WatchContainersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[6]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +758,7 @@ func (x *WatchContainersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchContainersResponse.ProtoReflect.Descriptor instead.
 func (*WatchContainersResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{6}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchContainersResponse) GetEpoch() uint64 {
@@ -655,7 +848,7 @@ type Sandbox struct {
 
 func (x *Sandbox) Reset() {
 	*x = Sandbox{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[7]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +860,7 @@ func (x *Sandbox) String() string {
 func (*Sandbox) ProtoMessage() {}
 
 func (x *Sandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[7]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +873,7 @@ func (x *Sandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandbox.ProtoReflect.Descriptor instead.
 func (*Sandbox) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{7}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Sandbox) GetId() string {
@@ -759,7 +952,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[8]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +964,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[8]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +977,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{8}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Container) GetId() string {
@@ -863,7 +1056,7 @@ type PodVolumes struct {
 
 func (x *PodVolumes) Reset() {
 	*x = PodVolumes{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[9]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +1068,7 @@ func (x *PodVolumes) String() string {
 func (*PodVolumes) ProtoMessage() {}
 
 func (x *PodVolumes) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[9]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +1081,7 @@ func (x *PodVolumes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodVolumes.ProtoReflect.Descriptor instead.
 func (*PodVolumes) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{9}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PodVolumes) GetPod() *PodRef {
@@ -924,7 +1117,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[10]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1129,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[10]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1142,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{10}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Volume) GetName() string {
@@ -996,7 +1189,7 @@ type ListFilesystemUsageRequest struct {
 
 func (x *ListFilesystemUsageRequest) Reset() {
 	*x = ListFilesystemUsageRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[11]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1201,7 @@ func (x *ListFilesystemUsageRequest) String() string {
 func (*ListFilesystemUsageRequest) ProtoMessage() {}
 
 func (x *ListFilesystemUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[11]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1214,7 @@ func (x *ListFilesystemUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesystemUsageRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesystemUsageRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{11}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{14}
 }
 
 // Response of ListFilesystemUsage.
@@ -1042,7 +1235,7 @@ type ListFilesystemUsageResponse struct {
 
 func (x *ListFilesystemUsageResponse) Reset() {
 	*x = ListFilesystemUsageResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[12]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1247,7 @@ func (x *ListFilesystemUsageResponse) String() string {
 func (*ListFilesystemUsageResponse) ProtoMessage() {}
 
 func (x *ListFilesystemUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[12]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1260,7 @@ func (x *ListFilesystemUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesystemUsageResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesystemUsageResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{12}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListFilesystemUsageResponse) GetWritableLayers() []*WritableLayer {
@@ -1111,7 +1304,7 @@ type WritableLayer struct {
 
 func (x *WritableLayer) Reset() {
 	*x = WritableLayer{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[13]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1316,7 @@ func (x *WritableLayer) String() string {
 func (*WritableLayer) ProtoMessage() {}
 
 func (x *WritableLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[13]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1329,7 @@ func (x *WritableLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WritableLayer.ProtoReflect.Descriptor instead.
 func (*WritableLayer) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{13}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WritableLayer) GetContainerId() string {
@@ -1170,7 +1363,7 @@ type FilesystemUsage struct {
 
 func (x *FilesystemUsage) Reset() {
 	*x = FilesystemUsage{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[14]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1375,7 @@ func (x *FilesystemUsage) String() string {
 func (*FilesystemUsage) ProtoMessage() {}
 
 func (x *FilesystemUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[14]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1388,7 @@ func (x *FilesystemUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilesystemUsage.ProtoReflect.Descriptor instead.
 func (*FilesystemUsage) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{14}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FilesystemUsage) GetTime() *timestamppb.Timestamp {
@@ -1235,7 +1428,7 @@ type GetRuntimeRequest struct {
 
 func (x *GetRuntimeRequest) Reset() {
 	*x = GetRuntimeRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[15]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1440,7 @@ func (x *GetRuntimeRequest) String() string {
 func (*GetRuntimeRequest) ProtoMessage() {}
 
 func (x *GetRuntimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[15]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1453,7 @@ func (x *GetRuntimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRuntimeRequest.ProtoReflect.Descriptor instead.
 func (*GetRuntimeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{15}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{18}
 }
 
 // Response of GetRuntime.
@@ -1298,7 +1491,7 @@ type GetRuntimeResponse struct {
 
 func (x *GetRuntimeResponse) Reset() {
 	*x = GetRuntimeResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[16]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1503,7 @@ func (x *GetRuntimeResponse) String() string {
 func (*GetRuntimeResponse) ProtoMessage() {}
 
 func (x *GetRuntimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[16]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1516,7 @@ func (x *GetRuntimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRuntimeResponse.ProtoReflect.Descriptor instead.
 func (*GetRuntimeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{16}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetRuntimeResponse) GetName() string {
@@ -1432,7 +1625,7 @@ type RuntimeHandler struct {
 
 func (x *RuntimeHandler) Reset() {
 	*x = RuntimeHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[17]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1637,7 @@ func (x *RuntimeHandler) String() string {
 func (*RuntimeHandler) ProtoMessage() {}
 
 func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[17]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1650,7 @@ func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeHandler.ProtoReflect.Descriptor instead.
 func (*RuntimeHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{17}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RuntimeHandler) GetName() string {
@@ -1490,7 +1683,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[18]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1695,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[18]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1708,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{18}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{21}
 }
 
 // Response of ListImages.
@@ -1529,7 +1722,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1734,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1747,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{19}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListImagesResponse) GetImages() []*Image {
@@ -1583,7 +1776,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1788,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1801,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{20}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Image) GetId() string {
@@ -1661,7 +1854,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1866,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1879,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{21}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadLogsRequest) GetPod() *PodRef {
@@ -1721,7 +1914,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1733,7 +1926,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1746,7 +1939,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{22}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -1775,7 +1968,7 @@ type ExecSyncRequest struct {
 
 func (x *ExecSyncRequest) Reset() {
 	*x = ExecSyncRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1980,7 @@ func (x *ExecSyncRequest) String() string {
 func (*ExecSyncRequest) ProtoMessage() {}
 
 func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1993,7 @@ func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncRequest.ProtoReflect.Descriptor instead.
 func (*ExecSyncRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{23}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecSyncRequest) GetPod() *PodRef {
@@ -1853,7 +2046,7 @@ type ExecSyncResponse struct {
 
 func (x *ExecSyncResponse) Reset() {
 	*x = ExecSyncResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2058,7 @@ func (x *ExecSyncResponse) String() string {
 func (*ExecSyncResponse) ProtoMessage() {}
 
 func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2071,7 @@ func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncResponse.ProtoReflect.Descriptor instead.
 func (*ExecSyncResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{24}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExecSyncResponse) GetStdout() []byte {
@@ -1915,7 +2108,7 @@ type ExecProbeRequest struct {
 
 func (x *ExecProbeRequest) Reset() {
 	*x = ExecProbeRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2120,7 @@ func (x *ExecProbeRequest) String() string {
 func (*ExecProbeRequest) ProtoMessage() {}
 
 func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2133,7 @@ func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeRequest.ProtoReflect.Descriptor instead.
 func (*ExecProbeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExecProbeRequest) GetKey() *ProbeKey {
@@ -1970,7 +2163,7 @@ type ExecProbeResponse struct {
 
 func (x *ExecProbeResponse) Reset() {
 	*x = ExecProbeResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2175,7 @@ func (x *ExecProbeResponse) String() string {
 func (*ExecProbeResponse) ProtoMessage() {}
 
 func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2188,7 @@ func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeResponse.ProtoReflect.Descriptor instead.
 func (*ExecProbeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecProbeResponse) GetOutput() []byte {
@@ -2029,7 +2222,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2234,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2247,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OpenExecRequest) GetPod() *PodRef {
@@ -2102,7 +2295,7 @@ type StreamOptions struct {
 
 func (x *StreamOptions) Reset() {
 	*x = StreamOptions{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2307,7 @@ func (x *StreamOptions) String() string {
 func (*StreamOptions) ProtoMessage() {}
 
 func (x *StreamOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2320,7 @@ func (x *StreamOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOptions.ProtoReflect.Descriptor instead.
 func (*StreamOptions) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StreamOptions) GetStdin() bool {
@@ -2169,7 +2362,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2374,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2387,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OpenExecResponse) GetUrl() string {
@@ -2221,7 +2414,7 @@ type HoldExecRequest struct {
 
 func (x *HoldExecRequest) Reset() {
 	*x = HoldExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2426,7 @@ func (x *HoldExecRequest) String() string {
 func (*HoldExecRequest) ProtoMessage() {}
 
 func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2439,7 @@ func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecRequest.ProtoReflect.Descriptor instead.
 func (*HoldExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HoldExecRequest) GetStep() isHoldExecRequest_Step {
@@ -2325,7 +2518,7 @@ type ResumeExec struct {
 
 func (x *ResumeExec) Reset() {
 	*x = ResumeExec{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2530,7 @@ func (x *ResumeExec) String() string {
 func (*ResumeExec) ProtoMessage() {}
 
 func (x *ResumeExec) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2543,7 @@ func (x *ResumeExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeExec.ProtoReflect.Descriptor instead.
 func (*ResumeExec) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResumeExec) GetContainerId() string {
@@ -2388,7 +2581,7 @@ type ExecOver struct {
 
 func (x *ExecOver) Reset() {
 	*x = ExecOver{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2593,7 @@ func (x *ExecOver) String() string {
 func (*ExecOver) ProtoMessage() {}
 
 func (x *ExecOver) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2606,7 @@ func (x *ExecOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOver.ProtoReflect.Descriptor instead.
 func (*ExecOver) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExecOver) GetClientLeft() bool {
@@ -2440,7 +2633,7 @@ type HoldExecResponse struct {
 
 func (x *HoldExecResponse) Reset() {
 	*x = HoldExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2645,7 @@ func (x *HoldExecResponse) String() string {
 func (*HoldExecResponse) ProtoMessage() {}
 
 func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2658,7 @@ func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecResponse.ProtoReflect.Descriptor instead.
 func (*HoldExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HoldExecResponse) GetUrl() string {
@@ -2504,7 +2697,7 @@ type OpenAttachRequest struct {
 
 func (x *OpenAttachRequest) Reset() {
 	*x = OpenAttachRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2709,7 @@ func (x *OpenAttachRequest) String() string {
 func (*OpenAttachRequest) ProtoMessage() {}
 
 func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2722,7 @@ func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachRequest.ProtoReflect.Descriptor instead.
 func (*OpenAttachRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OpenAttachRequest) GetPod() *PodRef {
@@ -2564,7 +2757,7 @@ type OpenAttachResponse struct {
 
 func (x *OpenAttachResponse) Reset() {
 	*x = OpenAttachResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2769,7 @@ func (x *OpenAttachResponse) String() string {
 func (*OpenAttachResponse) ProtoMessage() {}
 
 func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2782,7 @@ func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachResponse.ProtoReflect.Descriptor instead.
 func (*OpenAttachResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OpenAttachResponse) GetUrl() string {
@@ -2612,7 +2805,7 @@ type OpenPortForwardRequest struct {
 
 func (x *OpenPortForwardRequest) Reset() {
 	*x = OpenPortForwardRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2817,7 @@ func (x *OpenPortForwardRequest) String() string {
 func (*OpenPortForwardRequest) ProtoMessage() {}
 
 func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2830,7 @@ func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardRequest.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OpenPortForwardRequest) GetPod() *PodRef {
@@ -2665,7 +2858,7 @@ type OpenPortForwardResponse struct {
 
 func (x *OpenPortForwardResponse) Reset() {
 	*x = OpenPortForwardResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2870,7 @@ func (x *OpenPortForwardResponse) String() string {
 func (*OpenPortForwardResponse) ProtoMessage() {}
 
 func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2883,7 @@ func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardResponse.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OpenPortForwardResponse) GetUrl() string {
@@ -2715,7 +2908,7 @@ type ProbeKey struct {
 
 func (x *ProbeKey) Reset() {
 	*x = ProbeKey{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2920,7 @@ func (x *ProbeKey) String() string {
 func (*ProbeKey) ProtoMessage() {}
 
 func (x *ProbeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2933,7 @@ func (x *ProbeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeKey.ProtoReflect.Descriptor instead.
 func (*ProbeKey) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ProbeKey) GetPodUid() string {
@@ -2813,7 +3006,7 @@ type ProbeTarget struct {
 
 func (x *ProbeTarget) Reset() {
 	*x = ProbeTarget{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +3018,7 @@ func (x *ProbeTarget) String() string {
 func (*ProbeTarget) ProtoMessage() {}
 
 func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +3031,7 @@ func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTarget.ProtoReflect.Descriptor instead.
 func (*ProbeTarget) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ProbeTarget) GetKey() *ProbeKey {
@@ -3025,7 +3218,7 @@ type ExecHandler struct {
 
 func (x *ExecHandler) Reset() {
 	*x = ExecHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3230,7 @@ func (x *ExecHandler) String() string {
 func (*ExecHandler) ProtoMessage() {}
 
 func (x *ExecHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3243,7 @@ func (x *ExecHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecHandler.ProtoReflect.Descriptor instead.
 func (*ExecHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExecHandler) GetCommand() []string {
@@ -3081,7 +3274,7 @@ type HTTPGetHandler struct {
 
 func (x *HTTPGetHandler) Reset() {
 	*x = HTTPGetHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3286,7 @@ func (x *HTTPGetHandler) String() string {
 func (*HTTPGetHandler) ProtoMessage() {}
 
 func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3299,7 @@ func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGetHandler.ProtoReflect.Descriptor instead.
 func (*HTTPGetHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HTTPGetHandler) GetScheme() string {
@@ -3164,7 +3357,7 @@ type HTTPHeader struct {
 
 func (x *HTTPHeader) Reset() {
 	*x = HTTPHeader{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3369,7 @@ func (x *HTTPHeader) String() string {
 func (*HTTPHeader) ProtoMessage() {}
 
 func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3382,7 @@ func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPHeader.ProtoReflect.Descriptor instead.
 func (*HTTPHeader) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HTTPHeader) GetName() string {
@@ -3221,7 +3414,7 @@ type TCPSocketHandler struct {
 
 func (x *TCPSocketHandler) Reset() {
 	*x = TCPSocketHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3233,7 +3426,7 @@ func (x *TCPSocketHandler) String() string {
 func (*TCPSocketHandler) ProtoMessage() {}
 
 func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3246,7 +3439,7 @@ func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPSocketHandler.ProtoReflect.Descriptor instead.
 func (*TCPSocketHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TCPSocketHandler) GetHost() string {
@@ -3283,7 +3476,7 @@ type GRPCHandler struct {
 
 func (x *GRPCHandler) Reset() {
 	*x = GRPCHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3488,7 @@ func (x *GRPCHandler) String() string {
 func (*GRPCHandler) ProtoMessage() {}
 
 func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3501,7 @@ func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCHandler.ProtoReflect.Descriptor instead.
 func (*GRPCHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GRPCHandler) GetPort() int32 {
@@ -3340,7 +3533,7 @@ type SyncProbesRequest struct {
 
 func (x *SyncProbesRequest) Reset() {
 	*x = SyncProbesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3545,7 @@ func (x *SyncProbesRequest) String() string {
 func (*SyncProbesRequest) ProtoMessage() {}
 
 func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3558,7 @@ func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesRequest.ProtoReflect.Descriptor instead.
 func (*SyncProbesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SyncProbesRequest) GetEpoch() uint64 {
@@ -3414,7 +3607,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3619,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3632,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ProbeResult) GetKey() *ProbeKey {
@@ -3508,7 +3701,7 @@ type ProbeEvent struct {
 
 func (x *ProbeEvent) Reset() {
 	*x = ProbeEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3713,7 @@ func (x *ProbeEvent) String() string {
 func (*ProbeEvent) ProtoMessage() {}
 
 func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3726,7 @@ func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeEvent.ProtoReflect.Descriptor instead.
 func (*ProbeEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ProbeEvent) GetKey() *ProbeKey {
@@ -3583,7 +3776,7 @@ type SyncProbesResponse struct {
 
 func (x *SyncProbesResponse) Reset() {
 	*x = SyncProbesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +3788,7 @@ func (x *SyncProbesResponse) String() string {
 func (*SyncProbesResponse) ProtoMessage() {}
 
 func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +3801,7 @@ func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesResponse.ProtoReflect.Descriptor instead.
 func (*SyncProbesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SyncProbesResponse) GetEpoch() uint64 {
@@ -3657,7 +3850,7 @@ type ExplainPodRequest struct {
 
 func (x *ExplainPodRequest) Reset() {
 	*x = ExplainPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3862,7 @@ func (x *ExplainPodRequest) String() string {
 func (*ExplainPodRequest) ProtoMessage() {}
 
 func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3875,7 @@ func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExplainPodRequest) GetPod() *PodRef {
@@ -3717,7 +3910,7 @@ type ExplainPodResponse struct {
 
 func (x *ExplainPodResponse) Reset() {
 	*x = ExplainPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +3922,7 @@ func (x *ExplainPodResponse) String() string {
 func (*ExplainPodResponse) ProtoMessage() {}
 
 func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +3935,7 @@ func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ExplainPodResponse) GetPod() *PodRef {
@@ -3810,7 +4003,7 @@ type ListWaitsRequest struct {
 
 func (x *ListWaitsRequest) Reset() {
 	*x = ListWaitsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3822,7 +4015,7 @@ func (x *ListWaitsRequest) String() string {
 func (*ListWaitsRequest) ProtoMessage() {}
 
 func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3835,7 +4028,7 @@ func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
 }
 
 // Response of ListWaits.
@@ -3849,7 +4042,7 @@ type ListWaitsResponse struct {
 
 func (x *ListWaitsResponse) Reset() {
 	*x = ListWaitsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +4054,7 @@ func (x *ListWaitsResponse) String() string {
 func (*ListWaitsResponse) ProtoMessage() {}
 
 func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +4067,7 @@ func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListWaitsResponse) GetPods() []*PodWaits {
@@ -3897,7 +4090,7 @@ type PodWaits struct {
 
 func (x *PodWaits) Reset() {
 	*x = PodWaits{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3909,7 +4102,7 @@ func (x *PodWaits) String() string {
 func (*PodWaits) ProtoMessage() {}
 
 func (x *PodWaits) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3922,7 +4115,7 @@ func (x *PodWaits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWaits.ProtoReflect.Descriptor instead.
 func (*PodWaits) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PodWaits) GetPod() *PodRef {
@@ -3948,7 +4141,7 @@ type ListRecentEventsRequest struct {
 
 func (x *ListRecentEventsRequest) Reset() {
 	*x = ListRecentEventsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3960,7 +4153,7 @@ func (x *ListRecentEventsRequest) String() string {
 func (*ListRecentEventsRequest) ProtoMessage() {}
 
 func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3973,7 +4166,7 @@ func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
 }
 
 // Response of ListRecentEvents.
@@ -3987,7 +4180,7 @@ type ListRecentEventsResponse struct {
 
 func (x *ListRecentEventsResponse) Reset() {
 	*x = ListRecentEventsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4192,7 @@ func (x *ListRecentEventsResponse) String() string {
 func (*ListRecentEventsResponse) ProtoMessage() {}
 
 func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4205,7 @@ func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListRecentEventsResponse) GetEvents() []*RecentEvent {
@@ -4049,7 +4242,7 @@ type RecentEvent struct {
 
 func (x *RecentEvent) Reset() {
 	*x = RecentEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4061,7 +4254,7 @@ func (x *RecentEvent) String() string {
 func (*RecentEvent) ProtoMessage() {}
 
 func (x *RecentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4074,7 +4267,7 @@ func (x *RecentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecentEvent.ProtoReflect.Descriptor instead.
 func (*RecentEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RecentEvent) GetTime() *timestamppb.Timestamp {
@@ -4162,7 +4355,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4174,7 +4367,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4187,7 +4380,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Wait) GetKind() string {
@@ -4259,7 +4452,7 @@ type TimelineEntry struct {
 
 func (x *TimelineEntry) Reset() {
 	*x = TimelineEntry{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4271,7 +4464,7 @@ func (x *TimelineEntry) String() string {
 func (*TimelineEntry) ProtoMessage() {}
 
 func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4284,7 +4477,7 @@ func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineEntry.ProtoReflect.Descriptor instead.
 func (*TimelineEntry) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TimelineEntry) GetTime() *timestamppb.Timestamp {
@@ -4365,7 +4558,7 @@ type CheckpointContainerRequest struct {
 
 func (x *CheckpointContainerRequest) Reset() {
 	*x = CheckpointContainerRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4377,7 +4570,7 @@ func (x *CheckpointContainerRequest) String() string {
 func (*CheckpointContainerRequest) ProtoMessage() {}
 
 func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4390,7 +4583,7 @@ func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CheckpointContainerRequest) GetPod() *PodRef {
@@ -4425,7 +4618,7 @@ type CheckpointContainerResponse struct {
 
 func (x *CheckpointContainerResponse) Reset() {
 	*x = CheckpointContainerResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4437,7 +4630,7 @@ func (x *CheckpointContainerResponse) String() string {
 func (*CheckpointContainerResponse) ProtoMessage() {}
 
 func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4450,7 +4643,7 @@ func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CheckpointContainerResponse) GetPath() string {
@@ -4481,7 +4674,23 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x16ListRuntimePodsRequest\"-\n" +
 	"\x17ListRuntimePodsResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\fR\x04pods\"\x18\n" +
-	"\x16WatchContainersRequest\"\x94\x03\n" +
+	"\x16WatchContainersRequest\"\x18\n" +
+	"\x16WatchCSIDriversRequest\"\xa0\x01\n" +
+	"\x17WatchCSIDriversResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
+	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x127\n" +
+	"\adrivers\x18\x04 \x03(\v2\x1d.polylet.podsync.v1.CSIDriverR\adrivers\"\xf3\x01\n" +
+	"\tCSIDriver\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04gone\x18\x02 \x01(\bR\x04gone\x12\x17\n" +
+	"\anode_id\x18\x03 \x01(\tR\x06nodeId\x12G\n" +
+	"\btopology\x18\x04 \x03(\v2+.polylet.podsync.v1.CSIDriver.TopologyEntryR\btopology\x12\x1f\n" +
+	"\vmax_volumes\x18\x05 \x01(\x03R\n" +
+	"maxVolumes\x1a;\n" +
+	"\rTopologyEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +
 	"\x17WatchContainersResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
@@ -4780,11 +4989,12 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\x8c\x0e\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xfa\x0e\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
-	"\x0fWatchContainers\x12*.polylet.podsync.v1.WatchContainersRequest\x1a+.polylet.podsync.v1.WatchContainersResponse0\x01\x12v\n" +
+	"\x0fWatchContainers\x12*.polylet.podsync.v1.WatchContainersRequest\x1a+.polylet.podsync.v1.WatchContainersResponse0\x01\x12l\n" +
+	"\x0fWatchCSIDrivers\x12*.polylet.podsync.v1.WatchCSIDriversRequest\x1a+.polylet.podsync.v1.WatchCSIDriversResponse0\x01\x12v\n" +
 	"\x13ListFilesystemUsage\x12..polylet.podsync.v1.ListFilesystemUsageRequest\x1a/.polylet.podsync.v1.ListFilesystemUsageResponse\x12[\n" +
 	"\n" +
 	"GetRuntime\x12%.polylet.podsync.v1.GetRuntimeRequest\x1a&.polylet.podsync.v1.GetRuntimeResponse\x12[\n" +
@@ -4819,7 +5029,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -4830,174 +5040,182 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*ListRuntimePodsRequest)(nil),      // 6: polylet.podsync.v1.ListRuntimePodsRequest
 	(*ListRuntimePodsResponse)(nil),     // 7: polylet.podsync.v1.ListRuntimePodsResponse
 	(*WatchContainersRequest)(nil),      // 8: polylet.podsync.v1.WatchContainersRequest
-	(*WatchContainersResponse)(nil),     // 9: polylet.podsync.v1.WatchContainersResponse
-	(*Sandbox)(nil),                     // 10: polylet.podsync.v1.Sandbox
-	(*Container)(nil),                   // 11: polylet.podsync.v1.Container
-	(*PodVolumes)(nil),                  // 12: polylet.podsync.v1.PodVolumes
-	(*Volume)(nil),                      // 13: polylet.podsync.v1.Volume
-	(*ListFilesystemUsageRequest)(nil),  // 14: polylet.podsync.v1.ListFilesystemUsageRequest
-	(*ListFilesystemUsageResponse)(nil), // 15: polylet.podsync.v1.ListFilesystemUsageResponse
-	(*WritableLayer)(nil),               // 16: polylet.podsync.v1.WritableLayer
-	(*FilesystemUsage)(nil),             // 17: polylet.podsync.v1.FilesystemUsage
-	(*GetRuntimeRequest)(nil),           // 18: polylet.podsync.v1.GetRuntimeRequest
-	(*GetRuntimeResponse)(nil),          // 19: polylet.podsync.v1.GetRuntimeResponse
-	(*RuntimeHandler)(nil),              // 20: polylet.podsync.v1.RuntimeHandler
-	(*ListImagesRequest)(nil),           // 21: polylet.podsync.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),          // 22: polylet.podsync.v1.ListImagesResponse
-	(*Image)(nil),                       // 23: polylet.podsync.v1.Image
-	(*ReadLogsRequest)(nil),             // 24: polylet.podsync.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),            // 25: polylet.podsync.v1.ReadLogsResponse
-	(*ExecSyncRequest)(nil),             // 26: polylet.podsync.v1.ExecSyncRequest
-	(*ExecSyncResponse)(nil),            // 27: polylet.podsync.v1.ExecSyncResponse
-	(*ExecProbeRequest)(nil),            // 28: polylet.podsync.v1.ExecProbeRequest
-	(*ExecProbeResponse)(nil),           // 29: polylet.podsync.v1.ExecProbeResponse
-	(*OpenExecRequest)(nil),             // 30: polylet.podsync.v1.OpenExecRequest
-	(*StreamOptions)(nil),               // 31: polylet.podsync.v1.StreamOptions
-	(*OpenExecResponse)(nil),            // 32: polylet.podsync.v1.OpenExecResponse
-	(*HoldExecRequest)(nil),             // 33: polylet.podsync.v1.HoldExecRequest
-	(*ResumeExec)(nil),                  // 34: polylet.podsync.v1.ResumeExec
-	(*ExecOver)(nil),                    // 35: polylet.podsync.v1.ExecOver
-	(*HoldExecResponse)(nil),            // 36: polylet.podsync.v1.HoldExecResponse
-	(*OpenAttachRequest)(nil),           // 37: polylet.podsync.v1.OpenAttachRequest
-	(*OpenAttachResponse)(nil),          // 38: polylet.podsync.v1.OpenAttachResponse
-	(*OpenPortForwardRequest)(nil),      // 39: polylet.podsync.v1.OpenPortForwardRequest
-	(*OpenPortForwardResponse)(nil),     // 40: polylet.podsync.v1.OpenPortForwardResponse
-	(*ProbeKey)(nil),                    // 41: polylet.podsync.v1.ProbeKey
-	(*ProbeTarget)(nil),                 // 42: polylet.podsync.v1.ProbeTarget
-	(*ExecHandler)(nil),                 // 43: polylet.podsync.v1.ExecHandler
-	(*HTTPGetHandler)(nil),              // 44: polylet.podsync.v1.HTTPGetHandler
-	(*HTTPHeader)(nil),                  // 45: polylet.podsync.v1.HTTPHeader
-	(*TCPSocketHandler)(nil),            // 46: polylet.podsync.v1.TCPSocketHandler
-	(*GRPCHandler)(nil),                 // 47: polylet.podsync.v1.GRPCHandler
-	(*SyncProbesRequest)(nil),           // 48: polylet.podsync.v1.SyncProbesRequest
-	(*ProbeResult)(nil),                 // 49: polylet.podsync.v1.ProbeResult
-	(*ProbeEvent)(nil),                  // 50: polylet.podsync.v1.ProbeEvent
-	(*SyncProbesResponse)(nil),          // 51: polylet.podsync.v1.SyncProbesResponse
-	(*ExplainPodRequest)(nil),           // 52: polylet.podsync.v1.ExplainPodRequest
-	(*ExplainPodResponse)(nil),          // 53: polylet.podsync.v1.ExplainPodResponse
-	(*ListWaitsRequest)(nil),            // 54: polylet.podsync.v1.ListWaitsRequest
-	(*ListWaitsResponse)(nil),           // 55: polylet.podsync.v1.ListWaitsResponse
-	(*PodWaits)(nil),                    // 56: polylet.podsync.v1.PodWaits
-	(*ListRecentEventsRequest)(nil),     // 57: polylet.podsync.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil),    // 58: polylet.podsync.v1.ListRecentEventsResponse
-	(*RecentEvent)(nil),                 // 59: polylet.podsync.v1.RecentEvent
-	(*Wait)(nil),                        // 60: polylet.podsync.v1.Wait
-	(*TimelineEntry)(nil),               // 61: polylet.podsync.v1.TimelineEntry
-	(*CheckpointContainerRequest)(nil),  // 62: polylet.podsync.v1.CheckpointContainerRequest
-	(*CheckpointContainerResponse)(nil), // 63: polylet.podsync.v1.CheckpointContainerResponse
-	(*timestamppb.Timestamp)(nil),       // 64: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 65: google.protobuf.Duration
+	(*WatchCSIDriversRequest)(nil),      // 9: polylet.podsync.v1.WatchCSIDriversRequest
+	(*WatchCSIDriversResponse)(nil),     // 10: polylet.podsync.v1.WatchCSIDriversResponse
+	(*CSIDriver)(nil),                   // 11: polylet.podsync.v1.CSIDriver
+	(*WatchContainersResponse)(nil),     // 12: polylet.podsync.v1.WatchContainersResponse
+	(*Sandbox)(nil),                     // 13: polylet.podsync.v1.Sandbox
+	(*Container)(nil),                   // 14: polylet.podsync.v1.Container
+	(*PodVolumes)(nil),                  // 15: polylet.podsync.v1.PodVolumes
+	(*Volume)(nil),                      // 16: polylet.podsync.v1.Volume
+	(*ListFilesystemUsageRequest)(nil),  // 17: polylet.podsync.v1.ListFilesystemUsageRequest
+	(*ListFilesystemUsageResponse)(nil), // 18: polylet.podsync.v1.ListFilesystemUsageResponse
+	(*WritableLayer)(nil),               // 19: polylet.podsync.v1.WritableLayer
+	(*FilesystemUsage)(nil),             // 20: polylet.podsync.v1.FilesystemUsage
+	(*GetRuntimeRequest)(nil),           // 21: polylet.podsync.v1.GetRuntimeRequest
+	(*GetRuntimeResponse)(nil),          // 22: polylet.podsync.v1.GetRuntimeResponse
+	(*RuntimeHandler)(nil),              // 23: polylet.podsync.v1.RuntimeHandler
+	(*ListImagesRequest)(nil),           // 24: polylet.podsync.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),          // 25: polylet.podsync.v1.ListImagesResponse
+	(*Image)(nil),                       // 26: polylet.podsync.v1.Image
+	(*ReadLogsRequest)(nil),             // 27: polylet.podsync.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),            // 28: polylet.podsync.v1.ReadLogsResponse
+	(*ExecSyncRequest)(nil),             // 29: polylet.podsync.v1.ExecSyncRequest
+	(*ExecSyncResponse)(nil),            // 30: polylet.podsync.v1.ExecSyncResponse
+	(*ExecProbeRequest)(nil),            // 31: polylet.podsync.v1.ExecProbeRequest
+	(*ExecProbeResponse)(nil),           // 32: polylet.podsync.v1.ExecProbeResponse
+	(*OpenExecRequest)(nil),             // 33: polylet.podsync.v1.OpenExecRequest
+	(*StreamOptions)(nil),               // 34: polylet.podsync.v1.StreamOptions
+	(*OpenExecResponse)(nil),            // 35: polylet.podsync.v1.OpenExecResponse
+	(*HoldExecRequest)(nil),             // 36: polylet.podsync.v1.HoldExecRequest
+	(*ResumeExec)(nil),                  // 37: polylet.podsync.v1.ResumeExec
+	(*ExecOver)(nil),                    // 38: polylet.podsync.v1.ExecOver
+	(*HoldExecResponse)(nil),            // 39: polylet.podsync.v1.HoldExecResponse
+	(*OpenAttachRequest)(nil),           // 40: polylet.podsync.v1.OpenAttachRequest
+	(*OpenAttachResponse)(nil),          // 41: polylet.podsync.v1.OpenAttachResponse
+	(*OpenPortForwardRequest)(nil),      // 42: polylet.podsync.v1.OpenPortForwardRequest
+	(*OpenPortForwardResponse)(nil),     // 43: polylet.podsync.v1.OpenPortForwardResponse
+	(*ProbeKey)(nil),                    // 44: polylet.podsync.v1.ProbeKey
+	(*ProbeTarget)(nil),                 // 45: polylet.podsync.v1.ProbeTarget
+	(*ExecHandler)(nil),                 // 46: polylet.podsync.v1.ExecHandler
+	(*HTTPGetHandler)(nil),              // 47: polylet.podsync.v1.HTTPGetHandler
+	(*HTTPHeader)(nil),                  // 48: polylet.podsync.v1.HTTPHeader
+	(*TCPSocketHandler)(nil),            // 49: polylet.podsync.v1.TCPSocketHandler
+	(*GRPCHandler)(nil),                 // 50: polylet.podsync.v1.GRPCHandler
+	(*SyncProbesRequest)(nil),           // 51: polylet.podsync.v1.SyncProbesRequest
+	(*ProbeResult)(nil),                 // 52: polylet.podsync.v1.ProbeResult
+	(*ProbeEvent)(nil),                  // 53: polylet.podsync.v1.ProbeEvent
+	(*SyncProbesResponse)(nil),          // 54: polylet.podsync.v1.SyncProbesResponse
+	(*ExplainPodRequest)(nil),           // 55: polylet.podsync.v1.ExplainPodRequest
+	(*ExplainPodResponse)(nil),          // 56: polylet.podsync.v1.ExplainPodResponse
+	(*ListWaitsRequest)(nil),            // 57: polylet.podsync.v1.ListWaitsRequest
+	(*ListWaitsResponse)(nil),           // 58: polylet.podsync.v1.ListWaitsResponse
+	(*PodWaits)(nil),                    // 59: polylet.podsync.v1.PodWaits
+	(*ListRecentEventsRequest)(nil),     // 60: polylet.podsync.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),    // 61: polylet.podsync.v1.ListRecentEventsResponse
+	(*RecentEvent)(nil),                 // 62: polylet.podsync.v1.RecentEvent
+	(*Wait)(nil),                        // 63: polylet.podsync.v1.Wait
+	(*TimelineEntry)(nil),               // 64: polylet.podsync.v1.TimelineEntry
+	(*CheckpointContainerRequest)(nil),  // 65: polylet.podsync.v1.CheckpointContainerRequest
+	(*CheckpointContainerResponse)(nil), // 66: polylet.podsync.v1.CheckpointContainerResponse
+	nil,                                 // 67: polylet.podsync.v1.CSIDriver.TopologyEntry
+	(*timestamppb.Timestamp)(nil),       // 68: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 69: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
-	10, // 0: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
-	11, // 1: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
-	12, // 2: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
-	3,  // 3: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	64, // 4: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
-	3,  // 5: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
-	0,  // 6: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	64, // 7: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
-	3,  // 8: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
-	13, // 9: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
-	16, // 10: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
-	17, // 11: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
-	17, // 12: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
-	17, // 13: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	64, // 14: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	64, // 15: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
-	20, // 16: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	64, // 17: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	64, // 18: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
-	23, // 19: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
-	3,  // 20: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,  // 21: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	65, // 22: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
-	41, // 23: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 24: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	31, // 25: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	30, // 26: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
-	34, // 27: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
-	35, // 28: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
-	3,  // 29: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	31, // 30: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	3,  // 31: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	1,  // 32: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
-	41, // 33: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 34: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	64, // 35: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
-	2,  // 36: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	43, // 37: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
-	44, // 38: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
-	46, // 39: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
-	47, // 40: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
-	45, // 41: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
-	49, // 42: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
-	50, // 43: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
-	41, // 44: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
-	2,  // 45: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	64, // 46: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
-	41, // 47: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 48: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
-	42, // 49: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
-	41, // 50: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 51: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,  // 52: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
-	60, // 53: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
-	61, // 54: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	64, // 55: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
-	56, // 56: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
-	3,  // 57: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
-	60, // 58: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
-	59, // 59: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	64, // 60: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	64, // 61: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	64, // 62: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	64, // 63: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	65, // 64: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	64, // 65: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
-	3,  // 66: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	65, // 67: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	4,  // 68: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	6,  // 69: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	8,  // 70: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	14, // 71: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	18, // 72: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	21, // 73: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	24, // 74: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	26, // 75: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	28, // 76: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
-	30, // 77: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	33, // 78: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
-	37, // 79: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	39, // 80: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	62, // 81: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	48, // 82: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	52, // 83: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	54, // 84: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
-	57, // 85: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
-	5,  // 86: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,  // 87: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	9,  // 88: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	15, // 89: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	19, // 90: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	22, // 91: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	25, // 92: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	27, // 93: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	29, // 94: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
-	32, // 95: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	36, // 96: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	38, // 97: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	40, // 98: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	63, // 99: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	51, // 100: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	53, // 101: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	55, // 102: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	58, // 103: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	86, // [86:104] is the sub-list for method output_type
-	68, // [68:86] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	11, // 0: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
+	67, // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
+	13, // 2: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
+	14, // 3: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
+	15, // 4: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
+	3,  // 5: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
+	68, // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	3,  // 7: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
+	0,  // 8: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
+	68, // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	3,  // 10: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
+	16, // 11: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
+	19, // 12: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
+	20, // 13: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
+	20, // 14: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
+	20, // 15: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
+	68, // 16: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	68, // 17: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	23, // 18: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
+	68, // 19: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	68, // 20: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	26, // 21: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
+	3,  // 22: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,  // 23: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	69, // 24: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	44, // 25: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,  // 26: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	34, // 27: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	33, // 28: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
+	37, // 29: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
+	38, // 30: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
+	3,  // 31: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	34, // 32: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	3,  // 33: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	1,  // 34: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
+	44, // 35: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,  // 36: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
+	68, // 37: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	2,  // 38: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	46, // 39: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
+	47, // 40: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
+	49, // 41: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
+	50, // 42: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
+	48, // 43: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
+	52, // 44: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
+	53, // 45: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
+	44, // 46: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
+	2,  // 47: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	68, // 48: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	44, // 49: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,  // 50: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
+	45, // 51: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
+	44, // 52: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
+	3,  // 53: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,  // 54: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
+	63, // 55: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
+	64, // 56: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
+	68, // 57: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	59, // 58: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
+	3,  // 59: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
+	63, // 60: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
+	62, // 61: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
+	68, // 62: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	68, // 63: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	68, // 64: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	68, // 65: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	69, // 66: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	68, // 67: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	3,  // 68: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	69, // 69: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	4,  // 70: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	6,  // 71: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	8,  // 72: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	9,  // 73: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
+	17, // 74: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	21, // 75: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	24, // 76: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	27, // 77: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	29, // 78: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	31, // 79: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
+	33, // 80: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	36, // 81: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
+	40, // 82: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	42, // 83: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	65, // 84: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	51, // 85: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	55, // 86: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	57, // 87: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	60, // 88: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	5,  // 89: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,  // 90: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	12, // 91: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	10, // 92: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
+	18, // 93: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	22, // 94: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	25, // 95: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	28, // 96: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	30, // 97: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	32, // 98: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	35, // 99: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	39, // 100: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	41, // 101: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	43, // 102: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	66, // 103: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	54, // 104: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	56, // 105: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	58, // 106: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	61, // 107: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	89, // [89:108] is the sub-list for method output_type
+	70, // [70:89] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -5005,12 +5223,12 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 	if File_polylet_podsync_v1_podsync_proto != nil {
 		return
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[30].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[33].OneofWrappers = []any{
 		(*HoldExecRequest_Open)(nil),
 		(*HoldExecRequest_Resume)(nil),
 		(*HoldExecRequest_Over)(nil),
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[39].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[42].OneofWrappers = []any{
 		(*ProbeTarget_Exec)(nil),
 		(*ProbeTarget_HttpGet)(nil),
 		(*ProbeTarget_TcpSocket)(nil),
@@ -5022,7 +5240,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   61,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	PodSyncService_ListDesiredPods_FullMethodName     = "/polylet.podsync.v1.PodSyncService/ListDesiredPods"
 	PodSyncService_ListRuntimePods_FullMethodName     = "/polylet.podsync.v1.PodSyncService/ListRuntimePods"
 	PodSyncService_WatchContainers_FullMethodName     = "/polylet.podsync.v1.PodSyncService/WatchContainers"
+	PodSyncService_WatchCSIDrivers_FullMethodName     = "/polylet.podsync.v1.PodSyncService/WatchCSIDrivers"
 	PodSyncService_ListFilesystemUsage_FullMethodName = "/polylet.podsync.v1.PodSyncService/ListFilesystemUsage"
 	PodSyncService_GetRuntime_FullMethodName          = "/polylet.podsync.v1.PodSyncService/GetRuntime"
 	PodSyncService_ListImages_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ListImages"
@@ -56,6 +57,10 @@ type PodSyncServiceClient interface {
 	// WatchContainers names every sandbox and container of the runtime: first a
 	// full snapshot, then changes. stats uses it to name what it measures.
 	WatchContainers(ctx context.Context, in *WatchContainersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchContainersResponse], error)
+	// WatchCSIDrivers names the CSI drivers of this node: first a full snapshot, then
+	// changes. nodestatus writes them into the CSINode and the Node.
+	// UNIMPLEMENTED: an older podsync, which has no CSI drivers.
+	WatchCSIDrivers(ctx context.Context, in *WatchCSIDriversRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCSIDriversResponse], error)
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error)
@@ -158,6 +163,25 @@ func (c *podSyncServiceClient) WatchContainers(ctx context.Context, in *WatchCon
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PodSyncService_WatchContainersClient = grpc.ServerStreamingClient[WatchContainersResponse]
 
+func (c *podSyncServiceClient) WatchCSIDrivers(ctx context.Context, in *WatchCSIDriversRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCSIDriversResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[1], PodSyncService_WatchCSIDrivers_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchCSIDriversRequest, WatchCSIDriversResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PodSyncService_WatchCSIDriversClient = grpc.ServerStreamingClient[WatchCSIDriversResponse]
+
 func (c *podSyncServiceClient) ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListFilesystemUsageResponse)
@@ -190,7 +214,7 @@ func (c *podSyncServiceClient) ListImages(ctx context.Context, in *ListImagesReq
 
 func (c *podSyncServiceClient) ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[1], PodSyncService_ReadLogs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_ReadLogs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +263,7 @@ func (c *podSyncServiceClient) OpenExec(ctx context.Context, in *OpenExecRequest
 
 func (c *podSyncServiceClient) HoldExec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldExecRequest, HoldExecResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_HoldExec_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[3], PodSyncService_HoldExec_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +306,7 @@ func (c *podSyncServiceClient) CheckpointContainer(ctx context.Context, in *Chec
 
 func (c *podSyncServiceClient) SyncProbes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SyncProbesRequest, SyncProbesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[3], PodSyncService_SyncProbes_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[4], PodSyncService_SyncProbes_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -337,6 +361,10 @@ type PodSyncServiceServer interface {
 	// WatchContainers names every sandbox and container of the runtime: first a
 	// full snapshot, then changes. stats uses it to name what it measures.
 	WatchContainers(*WatchContainersRequest, grpc.ServerStreamingServer[WatchContainersResponse]) error
+	// WatchCSIDrivers names the CSI drivers of this node: first a full snapshot, then
+	// changes. nodestatus writes them into the CSINode and the Node.
+	// UNIMPLEMENTED: an older podsync, which has no CSI drivers.
+	WatchCSIDrivers(*WatchCSIDriversRequest, grpc.ServerStreamingServer[WatchCSIDriversResponse]) error
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error)
@@ -408,6 +436,9 @@ func (UnimplementedPodSyncServiceServer) ListRuntimePods(context.Context, *ListR
 }
 func (UnimplementedPodSyncServiceServer) WatchContainers(*WatchContainersRequest, grpc.ServerStreamingServer[WatchContainersResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchContainers not implemented")
+}
+func (UnimplementedPodSyncServiceServer) WatchCSIDrivers(*WatchCSIDriversRequest, grpc.ServerStreamingServer[WatchCSIDriversResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchCSIDrivers not implemented")
 }
 func (UnimplementedPodSyncServiceServer) ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListFilesystemUsage not implemented")
@@ -521,6 +552,17 @@ func _PodSyncService_WatchContainers_Handler(srv interface{}, stream grpc.Server
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PodSyncService_WatchContainersServer = grpc.ServerStreamingServer[WatchContainersResponse]
+
+func _PodSyncService_WatchCSIDrivers_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchCSIDriversRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PodSyncServiceServer).WatchCSIDrivers(m, &grpc.GenericServerStream[WatchCSIDriversRequest, WatchCSIDriversResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PodSyncService_WatchCSIDriversServer = grpc.ServerStreamingServer[WatchCSIDriversResponse]
 
 func _PodSyncService_ListFilesystemUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListFilesystemUsageRequest)
@@ -831,6 +873,11 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchContainers",
 			Handler:       _PodSyncService_WatchContainers_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchCSIDrivers",
+			Handler:       _PodSyncService_WatchCSIDrivers_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -1,5 +1,5 @@
 // Package objects keeps live copies of the API objects that the node's pods
-// refer to: config maps, secrets and runtime classes (one watch per object, by
+// refer to: config maps, secrets, runtime classes and CSI drivers (one watch per object, by
 // name, for as long as a pod refers to it), the services (one watch of all)
 // and the node's own Node object.
 //

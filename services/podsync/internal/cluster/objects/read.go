@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -92,6 +93,8 @@ func (s *Store) get(ctx context.Context, key Key) (runtime.Object, error) {
 		object, err = s.client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	case RuntimeClass:
 		object, err = s.client.NodeV1().RuntimeClasses().Get(ctx, key.Name, metav1.GetOptions{})
+	case CSIDriver:
+		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:
 		object, err = s.client.CoreV1().Nodes().Get(ctx, key.Name, metav1.GetOptions{})
 	default:
@@ -109,8 +112,11 @@ func (s *Store) get(ctx context.Context, key Key) (runtime.Object, error) {
 // notFound spells the error as Kubernetes users know it: configmap "x" not found.
 func notFound(key Key) error {
 	group := v1.GroupName
-	if key.Kind == RuntimeClass {
+	switch key.Kind {
+	case RuntimeClass:
 		group = nodev1.GroupName
+	case CSIDriver:
+		group = storagev1.GroupName
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Group: group, Resource: string(key.Kind)}, key.Name)
 }

@@ -42,6 +42,13 @@ func (r *references) volume(v *v1.Volume) {
 		r.add(ConfigMap, v.ConfigMap.Name)
 	case v.Secret != nil:
 		r.add(Secret, v.Secret.SecretName)
+	case v.CSI != nil:
+		if v.CSI.Driver != "" {
+			r.keys[Key{Kind: CSIDriver, Name: v.CSI.Driver}] = struct{}{}
+		}
+		if ref := v.CSI.NodePublishSecretRef; ref != nil {
+			r.add(Secret, ref.Name)
+		}
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
 			if s.ConfigMap != nil {

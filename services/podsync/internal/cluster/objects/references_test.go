@@ -22,6 +22,8 @@ func TestReferencesOfAPodAreAllFound(t *testing.T) {
 		v1.Volume{VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: ref("c2")}}, {Secret: &v1.SecretProjection{LocalObjectReference: ref("s3")}},
 		}}}})
+	publish := ref("s7")
+	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &publish}}})
 	pod.Spec.InitContainers = []v1.Container{{Env: keyed("c3", "s4")}}
 	pod.Spec.Containers = []v1.Container{{EnvFrom: []v1.EnvFromSource{
 		{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: ref("c4")}}, {SecretRef: &v1.SecretEnvSource{LocalObjectReference: ref("s5")}},
@@ -33,12 +35,15 @@ func TestReferencesOfAPodAreAllFound(t *testing.T) {
 			t.Errorf("config map %d is missing", i+1)
 		}
 	}
-	for i, n := range []string{"s1", "s2", "s3", "s4", "s5", "s6"} {
+	for i, n := range []string{"s1", "s2", "s3", "s4", "s5", "s6", "s7"} {
 		if _, ok := got[Key{Secret, "ns", n}]; !ok {
 			t.Errorf("secret %d is missing", i+1)
 		}
 	}
-	if _, ok := got[Key{Kind: RuntimeClass, Name: "rc"}]; !ok || len(got) != 12 {
+	if _, ok := got[Key{Kind: CSIDriver, Name: "d"}]; !ok {
+		t.Error("the CSI driver is missing")
+	}
+	if _, ok := got[Key{Kind: RuntimeClass, Name: "rc"}]; !ok || len(got) != 14 {
 		t.Errorf("got %d references: %v", len(got), got)
 	}
 }

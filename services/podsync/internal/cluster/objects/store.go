@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -31,6 +32,7 @@ const (
 	Secret       Kind = "secret"
 	RuntimeClass Kind = "runtimeclass"
 	Node         Kind = "node"
+	CSIDriver    Kind = "csidriver"
 )
 
 // Key names one object; Namespace is empty for kinds without one.
@@ -228,6 +230,11 @@ func (s *Store) Secret(ctx context.Context, namespace, name string) (*v1.Secret,
 // RuntimeClass reads a runtime class; see ConfigMap.
 func (s *Store) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
 	return read[*nodev1.RuntimeClass](ctx, s, Key{Kind: RuntimeClass, Name: name})
+}
+
+// CSIDriver reads what the cluster says of a CSI driver; see ConfigMap.
+func (s *Store) CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+	return read[*storagev1.CSIDriver](ctx, s, Key{Kind: CSIDriver, Name: name})
 }
 
 // Node reads the own node object; see ConfigMap.

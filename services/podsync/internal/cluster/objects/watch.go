@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,6 +89,9 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 	case RuntimeClass:
 		c := node.RuntimeClasses()
 		list, follow, example = lists(c.List), c.Watch, &nodev1.RuntimeClass{}
+	case CSIDriver:
+		c := s.client.StorageV1().CSIDrivers()
+		list, follow, example = lists(c.List), c.Watch, &storagev1.CSIDriver{}
 	default:
 		c := core.Nodes()
 		list, follow, example = lists(c.List), c.Watch, &v1.Node{}

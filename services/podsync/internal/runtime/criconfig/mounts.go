@@ -138,8 +138,12 @@ func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 	return nil
 }
 
-// alwaysReadOnly are the volumes whose files only podsync writes.
+// alwaysReadOnly are the volumes whose files only podsync writes, and those that are
+// said to be read-only themselves.
 func alwaysReadOnly(v *v1.Volume) bool {
+	if csi := v.CSI; csi != nil && csi.ReadOnly != nil {
+		return *csi.ReadOnly
+	}
 	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
 }
 

@@ -46,7 +46,7 @@ func TestAnImageVolumeIsTheRuntimesToMount(t *testing.T) {
 
 func TestVolumeMountsBecomeMounts(t *testing.T) {
 	f := newFixture(t)
-	f.volumes = map[string]string{"e": "/v/e", "s": "/v/s", "h": "/host"}
+	f.volumes = map[string]string{"e": "/v/e", "s": "/v/s", "h": "/host", "r": "/v/r", "w": "/v/w"}
 	p := pod(v1.Container{
 		Env: []v1.EnvVar{{Name: "SUB", Value: "name"}},
 		VolumeMounts: []v1.VolumeMount{
@@ -54,6 +54,8 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 			{Name: "s", MountPath: "rel/secret"},
 			{Name: "h", MountPath: "/h", ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyEnabled)},
 			{Name: "e", MountPath: "/sub", SubPathExpr: "dir/$(SUB)", MountPropagation: ptr.To(v1.MountPropagationHostToContainer)},
+			{Name: "r", MountPath: "/r"},
+			{Name: "w", MountPath: "/w"},
 			{Name: "h", MountPath: "/etc/hosts", MountPropagation: ptr.To(v1.MountPropagationBidirectional)},
 		},
 	})
@@ -62,6 +64,8 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 		{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 		{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 		{Name: "h", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}},
+		{Name: "r", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{ReadOnly: ptr.To(true)}}},
+		{Name: "w", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}},
 	}
 	got, err := f.container(t, p)
 	if err != nil {
@@ -72,6 +76,8 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 		"/v/s /rel/secret ro=true rro=false private relabel=true",
 		"/host /h ro=true rro=true private relabel=false",
 		"/sub/e/c/3 /sub ro=false rro=false host_to_container relabel=true",
+		"/v/r /r ro=true rro=false private relabel=true",
+		"/v/w /w ro=false rro=false private relabel=true",
 		"/host /etc/hosts ro=false rro=false bidirectional relabel=false",
 	}
 	if len(got.Mounts) != len(want) {

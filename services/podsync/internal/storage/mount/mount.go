@@ -96,10 +96,11 @@ func (k *Kernel) Unmount(target string) error {
 	return fmt.Errorf("unmount %s: %w", target, err)
 }
 
-// Mounted asks the kernel about the path itself, without following a symlink.
+// Mounted asks the kernel about the path itself, without following a symlink, and
+// without asking the server of what is mounted there.
 func (k *Kernel) Mounted(target string) (bool, error) {
 	var st unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, 0, &st)
+	err := unix.Statx(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return false, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/downward"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // contentMode is the mode of a directory whose files podsync writes.
@@ -23,25 +24,41 @@ const defaultFileMode = int32(0o644)
 // may name an annotation of 256 KiB, or a key of 1 MiB, thirty thousand times.
 const mostContent = 32 << 20
 
+// contents are the volumes whose files podsync writes.
+type contents struct{ *Set }
+
+// Setup writes the files, or brings them up to date.
+func (c contents) Setup(ctx context.Context, r Request) (Made, error) {
+	path, refresh, err := c.content(ctx, r.Pod, r.Volume, r.Dir, r.mounts)
+	return Made{Path: path, Refresh: refresh}, err
+}
+
+// Refresh brings them up to date.
+func (c contents) Refresh(ctx context.Context, r Request) (Made, error) { return c.Setup(ctx, r) }
+
+// Teardown removes them.
+func (c contents) Teardown(ctx context.Context, v Remains) error {
+	return unmountAndRemove(ctx, c.deps.Mounter, v.Dir)
+}
+
 // content makes a volume whose files podsync writes, or brings them up to date.
-func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func() *mountIndex) (string, time.Time, error) {
+func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string, mounts func() *mountIndex) (string, time.Time, error) {
 	files, refresh, err := s.files(ctx, pod, v)
 	written := false
 	defer func() { s.end(pod.UID, v.Name, written) }()
 	if err != nil {
-		return s.contentBefore(pod, v), time.Time{}, err
+		return s.contentBefore(v, dir), time.Time{}, err
 	}
 	if err := files.Validate(); err != nil {
-		return s.contentBefore(pod, v), time.Time{}, err
+		return s.contentBefore(v, dir), time.Time{}, err
 	}
-	dir := s.volumeDir(pod.UID, plugin(v), v.Name)
 	if err := s.contentDir(pod, v, dir); err != nil {
 		return "", time.Time{}, err
 	}
 	nested, nestedErr := s.makeNested(mounts(), v, dir, files)
 	w := atomicwriter.Writer{Dir: dir, Keep: nested}
-	if group := groupOf(pod); group != nil {
-		w.Finish = func(fresh string) error { return own(fresh, group, true) }
+	if group := ownership.Of(pod); group != nil {
+		w.Finish = func(fresh string) error { return ownership.Change{Group: group, ReadOnly: true}.Apply(ctx, fresh) }
 	}
 	if _, err = w.Write(files); err != nil {
 		return "", time.Time{}, err
@@ -53,8 +70,7 @@ func (s *Set) content(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts fun
 // contentBefore is the directory of a volume that holds what was written for this pod
 // before, perhaps by a previous run: content is there whole or not at all. Empty when
 // there is none.
-func (s *Set) contentBefore(pod *v1.Pod, v *v1.Volume) string {
-	dir := s.volumeDir(pod.UID, plugin(v), v.Name)
+func (s *Set) contentBefore(v *v1.Volume, dir string) string {
 	if inMemory(v) {
 		if mounted, err := s.deps.Mounter.Mounted(dir); err != nil || !mounted {
 			return ""

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,14 +11,28 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/services/podsync/internal/resources"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // emptyDirMode lets every user of the pod write.
 const emptyDirMode = 0o777
 
+// emptyDirs are the pods' own directories.
+type emptyDirs struct{ *Set }
+
+// Setup makes the directory once.
+func (e emptyDirs) Setup(ctx context.Context, r Request) (Made, error) {
+	path, err := e.emptyDir(ctx, r.Pod, r.Volume, r.Dir)
+	return Made{Path: path}, err
+}
+
+// Teardown removes it with all that is in it.
+func (e emptyDirs) Teardown(ctx context.Context, v Remains) error {
+	return unmountAndRemove(ctx, e.deps.Mounter, v.Dir)
+}
+
 // emptyDir makes an emptyDir volume once; what a container does to it later stays.
-func (s *Set) emptyDir(pod *v1.Pod, v *v1.Volume) (string, error) {
-	dir := s.volumeDir(pod.UID, pluginEmptyDir, v.Name)
+func (s *Set) emptyDir(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) (string, error) {
 	ready := s.readyFile(pod.UID, v.Name)
 	mounted, err := s.deps.Mounter.Mounted(dir)
 	if err != nil {
@@ -36,7 +51,7 @@ func (s *Set) emptyDir(pod *v1.Pod, v *v1.Volume) (string, error) {
 			return "", err
 		}
 	}
-	if err := own(dir, groupOf(pod), false); err != nil {
+	if err := (ownership.Change{Group: ownership.Of(pod)}).Apply(ctx, dir); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(ready), 0o750); err != nil {

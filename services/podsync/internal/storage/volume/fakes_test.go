@@ -25,6 +25,7 @@ type fakeObjects struct {
 	maps    map[string]*v1.ConfigMap
 	secrets map[string]*v1.Secret
 	held    map[types.UID]int
+	slow    map[string]chan struct{} // by namespace: reads of it wait
 }
 
 func (o *fakeObjects) Hold(pod *v1.Pod) {
@@ -39,7 +40,17 @@ func (o *fakeObjects) Release(uid types.UID) {
 	delete(o.held, uid)
 }
 
-func (o *fakeObjects) ConfigMap(_ context.Context, ns, name string) (*v1.ConfigMap, error) {
+func (o *fakeObjects) ConfigMap(ctx context.Context, ns, name string) (*v1.ConfigMap, error) {
+	o.mu.Lock()
+	slow := o.slow[ns]
+	o.mu.Unlock()
+	if slow != nil {
+		select {
+		case <-slow:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if cm := o.maps[ns+"/"+name]; cm != nil {
@@ -55,6 +66,15 @@ func (o *fakeObjects) Secret(_ context.Context, ns, name string) (*v1.Secret, er
 		return s, nil
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secret"}, name)
+}
+
+// slowDown has reads of a namespace wait until end is called.
+func (o *fakeObjects) slowDown(ns string) (end func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	slow := make(chan struct{})
+	o.slow = map[string]chan struct{}{ns: slow}
+	return func() { close(slow) }
 }
 
 func (o *fakeObjects) setMap(name string, data map[string]string) {

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,21 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 )
+
+// hostPaths are what the host has.
+type hostPaths struct{}
+
+// Setup makes or checks the path.
+func (hostPaths) Setup(_ context.Context, r Request) (Made, error) {
+	h := r.Volume.HostPath
+	if err := checkHostPath(h); err != nil {
+		return Made{}, err // nothing of it was set up that could stand
+	}
+	return Made{Path: h.Path}, nil
+}
+
+// Teardown leaves to the host what is the host's.
+func (hostPaths) Teardown(_ context.Context, v Remains) error { return rmdir(v.Dir) }
 
 // checkHostPath makes or checks a path of the host as its type asks.
 func checkHostPath(h *v1.HostPathVolumeSource) error {

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // nestedMode is the mode of a directory that another volume is mounted on.
@@ -164,7 +165,7 @@ func (s *Set) makeNested(mounts *mountIndex, v *v1.Volume, dir string, files ato
 		if err := s.grow(pod.UID, v.Name, len(parts)*page); err != nil {
 			return names, err
 		}
-		if err := makePoint(root, parts, groupOf(pod)); err != nil && failed == nil {
+		if err := makePoint(root, parts, ownership.Of(pod)); err != nil && failed == nil {
 			failed = fmt.Errorf("directory %q cannot be made in volume %q of pod %s/%s, where a container mounts another volume: %w; mount that elsewhere, or rename the file and make the pod anew",
 				point, v.Name, pod.Namespace, pod.Name, err)
 		}

@@ -16,6 +16,10 @@ const (
 	pluginConfigMap   = "kubernetes.io~configmap"
 	pluginDownwardAPI = "kubernetes.io~downward-api"
 	pluginProjected   = "kubernetes.io~projected"
+	pluginCSI         = "kubernetes.io~csi"
+	// These two have none on the disk.
+	pluginHostPath = "kubernetes.io~host-path"
+	pluginImage    = "kubernetes.io~image"
 )
 
 const (
@@ -24,8 +28,8 @@ const (
 	pluginsDir  = "plugins"
 )
 
-// plugin is the directory name of a volume's type; empty for types that have
-// no directory here.
+// plugin is the directory name of a volume's type; empty for types that no driver
+// makes.
 func plugin(v *v1.Volume) string {
 	switch {
 	case v.EmptyDir != nil:
@@ -38,6 +42,12 @@ func plugin(v *v1.Volume) string {
 		return pluginDownwardAPI
 	case v.Projected != nil:
 		return pluginProjected
+	case v.CSI != nil:
+		return pluginCSI
+	case v.HostPath != nil:
+		return pluginHostPath
+	case v.Image != nil:
+		return pluginImage
 	}
 	return ""
 }

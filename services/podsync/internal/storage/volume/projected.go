@@ -11,6 +11,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // mostFailed is how many sources of a volume are named that fail: there may be
@@ -80,7 +81,7 @@ func (b *builder) token(ctx context.Context, src *v1.ServiceAccountTokenProjecti
 		return fmt.Errorf("service account token for path %q: %w", src.Path, err)
 	}
 	file := atomicwriter.File{Data: []byte(t.Value), Mode: uint32(b.mode), UID: commonUser(b.pod)}
-	if file.UID != nil || groupOf(b.pod) != nil {
+	if file.UID != nil || ownership.Of(b.pod) != nil {
 		file.Mode = 0o600
 	}
 	b.add(src.Path, file)

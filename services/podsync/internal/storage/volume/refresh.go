@@ -177,15 +177,9 @@ func (s *Set) hand(uid types.UID) (done func(), mayGo bool) {
 // refresh writes the content of a pod's volumes again, of those that were set
 // up; setting up the others is Setup's, asked for by the pod's worker.
 func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
-	s.mu.Lock()
-	known := s.pods[uid] != nil
-	s.mu.Unlock()
-	if !known {
+	st, leave := s.tryEnter(uid)
+	if st == nil {
 		return nil, nil
-	}
-	st, leave, err := s.enter(ctx, uid)
-	if err != nil {
-		return nil, err
 	}
 	defer leave()
 	s.mu.Lock()
@@ -201,6 +195,8 @@ func (s *Set) refresh(ctx context.Context, uid types.UID) (*v1.Pod, error) {
 	if pod == nil {
 		return nil, nil
 	}
-	results := s.setupAll(ctx, pod, func(v *v1.Volume) bool { return isContent(v) && up[v.Name] })
+	results := s.each(ctx, pod, func(v *v1.Volume) bool { return up[v.Name] && s.refreshes(v) }, func(ctx context.Context, r Request) (Made, error) {
+		return s.drivers[plugin(r.Volume)].(Refresher).Refresh(ctx, r)
+	})
 	return pod, s.record(st, pod, results, false)
 }

@@ -78,3 +78,9 @@ func TestOneNamespaceDoesNotTakeAllMountsOfTheNode(t *testing.T) {
 		}
 	}
 }
+
+func TestAVolumeOfACSIDriverIsAMount(t *testing.T) {
+	if n := mountsOf(podWith(csiVolume("v", "a.example"), emptyDirVolume("e"))); n != 1 {
+		t.Errorf("%d mounts", n)
+	}
+}

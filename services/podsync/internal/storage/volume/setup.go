@@ -16,11 +16,8 @@ import (
 
 // result is how the set-up of one volume went.
 type result struct {
-	// path of it; beside an error, where what was set up before stands.
-	path string
-	// refresh is when the content should be made again; zero for never.
-	refresh time.Time
-	err     error
+	Made
+	err error
 }
 
 // Setup makes volumes of pod, in parallel: those that are named, or all of them. It
@@ -43,7 +40,7 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 	for _, name := range volumes {
 		chosen[name] = true
 	}
-	results := s.setupAll(ctx, pod, func(v *v1.Volume) bool { return len(volumes) == 0 || chosen[v.Name] })
+	results := s.each(ctx, pod, func(v *v1.Volume) bool { return len(volumes) == 0 || chosen[v.Name] }, s.setup)
 	return s.record(st, pod, results, true)
 }
 
@@ -51,8 +48,8 @@ func (s *Set) Setup(ctx context.Context, pod *v1.Pod, volumes ...string) error {
 // until they are written.
 const atOnce = 16
 
-// setupAll sets up the chosen volumes, many at once.
-func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) bool) map[string]result {
+// each has the chosen volumes made, many at once.
+func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) bool, do func(context.Context, Request) (Made, error)) map[string]result {
 	results := make(map[string]result, len(pod.Spec.Volumes))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -68,12 +65,12 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 			defer func() { <-places }()
 			began := time.Now()
 			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
-			path, refresh, err := s.setup(ctx, pod, v, mounts)
+			made, err := do(ctx, s.request(pod, v, mounts))
 			ended(err)
 			s.deps.Metrics.Volume("volume_mount", shownPlugin(v), began, err)
 			mu.Lock()
 			defer mu.Unlock()
-			results[v.Name] = result{path, refresh, err}
+			results[v.Name] = result{made, err}
 		})
 	}
 	wg.Wait()
@@ -117,40 +114,39 @@ func (st *podState) recorded(name string, r result, setup bool) *podstate.Volume
 		if setup {
 			st.failed[name] = true
 		}
-		if _, known := st.paths[name]; !known && r.path != "" {
-			st.paths[name] = r.path
+		if _, known := st.paths[name]; !known && r.Path != "" {
+			st.paths[name] = r.Path
 		}
 		_, stands := st.paths[name]
 		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: stands}
 	}
-	st.paths[name] = r.path
-	if !r.refresh.IsZero() {
-		st.renewal[name] = r.refresh
+	st.paths[name] = r.Path
+	if !r.Refresh.IsZero() {
+		st.renewal[name] = r.Refresh
 	}
 	return nil
 }
 
-// setup makes one volume. mounts are the pod's.
-func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func() *mountIndex) (string, time.Time, error) {
-	if err := component("volume name", v.Name); err != nil {
-		return "", time.Time{}, err
+// setup makes one volume.
+func (s *Set) setup(ctx context.Context, r Request) (Made, error) {
+	if err := component("volume name", r.Volume.Name); err != nil {
+		return Made{}, err
 	}
-	switch {
-	case v.HostPath != nil:
-		if err := checkHostPath(v.HostPath); err != nil {
-			return "", time.Time{}, err // nothing of it was set up that could stand
-		}
-		return v.HostPath.Path, time.Time{}, nil
-	case v.EmptyDir != nil:
-		path, err := s.emptyDir(pod, v)
-		return path, time.Time{}, err
-	case v.Image != nil:
-		return "", time.Time{}, nil // the runtime mounts it; its image is pulled beside
-	case isContent(v):
-		return s.content(ctx, pod, v, mounts)
+	d, err := s.driver(r.Volume)
+	if err != nil {
+		return Made{}, err
 	}
-	return "", time.Time{}, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI or projected", typeName(v))
+	return d.Setup(ctx, r)
 }
+
+// images are the volumes that the runtime mounts, whose images are pulled beside.
+type images struct{}
+
+// Setup has nothing to do.
+func (images) Setup(context.Context, Request) (Made, error) { return Made{}, nil }
+
+// Teardown finds nothing.
+func (images) Teardown(_ context.Context, v Remains) error { return rmdir(v.Dir) }
 
 // isContent says whether a volume holds files that podsync writes and renews.
 func isContent(v *v1.Volume) bool {

@@ -24,7 +24,6 @@ func TestOneNamespaceWhoseVolumesTakeLongLeavesRefreshesToOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		var theirs []types.UID
-		var leave []func()
 		for i := range 20 {
 			pod := podWith(configMapVolume("v", "cm"))
 			pod.Namespace, pod.UID = "theirs", types.UID(fmt.Sprintf("theirs-%d", i))
@@ -32,12 +31,8 @@ func TestOneNamespaceWhoseVolumesTakeLongLeavesRefreshesToOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			theirs = append(theirs, pod.UID)
-			_, end, err := f.set.enter(ctx, pod.UID) // their volumes are being set up, which lasts
-			if err != nil {
-				t.Fatal(err)
-			}
-			leave = append(leave, end)
 		}
+		end := f.objects.slowDown("theirs")
 		f.objects.maps["theirs/cm"] = &v1.ConfigMap{Data: map[string]string{"k": "new"}}
 		f.set.ObjectChanged(theirs)
 		synctest.Wait()
@@ -48,9 +43,7 @@ func TestOneNamespaceWhoseVolumesTakeLongLeavesRefreshesToOthers(t *testing.T) {
 		if got := f.files(t, "v")["k"]; got != "new" {
 			t.Errorf("while volumes of another namespace are set up, the file holds %q", got)
 		}
-		for _, end := range leave {
-			end()
-		}
+		end()
 		synctest.Wait()
 		for _, uid := range theirs {
 			dir, _ := f.set.HostPath(uid, "v")
@@ -73,7 +66,6 @@ func TestAPodThatWaitsForAHandGetsOneWhenThoseBeforeItEnd(t *testing.T) {
 		ctx, stop := f.runs(t)
 		f.objects.maps["theirs/cm"] = &v1.ConfigMap{Data: map[string]string{"k": "old"}}
 		var theirs []types.UID
-		var leave []func()
 		for i := range 12 {
 			pod := podWith(configMapVolume("v", "cm"))
 			pod.Namespace, pod.UID = "theirs", types.UID(fmt.Sprintf("theirs-%02d", i))
@@ -81,14 +73,8 @@ func TestAPodThatWaitsForAHandGetsOneWhenThoseBeforeItEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			theirs = append(theirs, pod.UID)
-			if i < 3 { // as many as have hands
-				_, end, err := f.set.enter(ctx, pod.UID) // its volumes are being set up, which lasts
-				if err != nil {
-					t.Fatal(err)
-				}
-				leave = append(leave, end)
-			}
 		}
+		end := f.objects.slowDown("theirs")
 		f.objects.maps["theirs/cm"] = &v1.ConfigMap{Data: map[string]string{"k": "new"}}
 		f.set.ObjectChanged(theirs)
 		synctest.Wait()
@@ -97,9 +83,7 @@ func TestAPodThatWaitsForAHandGetsOneWhenThoseBeforeItEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, end := range leave {
-			end()
-		}
+		end()
 		synctest.Wait()
 		dir, _ := f.set.HostPath(theirs[11], "v")
 		if got := readFiles(t, dir)["k"]; got != "new" {

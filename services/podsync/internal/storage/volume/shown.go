@@ -1,22 +1,14 @@
 package volume
 
-import (
-	"strings"
-
-	v1 "k8s.io/api/core/v1"
-)
+import v1 "k8s.io/api/core/v1"
 
 // shownPlugin is the plugin's name in the series of operations on volumes.
 func shownPlugin(v *v1.Volume) string {
 	switch {
-	case v.HostPath != nil:
-		return "kubernetes.io/host-path"
 	case plugin(v) != "":
-		return strings.Replace(plugin(v), "~", "/", 1)
-	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil, v.CSI != nil:
-		return "kubernetes.io/csi"
-	case v.Image != nil:
-		return "kubernetes.io/image"
+		return shownName(plugin(v))
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+		return shownName(pluginCSI)
 	}
 	return "other"
 }

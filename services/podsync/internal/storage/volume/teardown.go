@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // removeTimeout bounds the removal of a pod's directory; the next try goes on.
@@ -36,6 +37,11 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	if err := s.removeAll(ctx, uid); err != nil {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
 	}
+	for _, d := range s.drivers {
+		if f, knows := d.(Forgetter); knows {
+			f.Forget(uid)
+		}
+	}
 	s.mu.Lock()
 	st.gone = true
 	delete(s.pods, uid)
@@ -54,7 +60,7 @@ func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
 	}
 	var failed []error
 	for _, p := range plugins {
-		failed = append(failed, s.removePlugin(ctx, filepath.Join(volumes, p), p))
+		failed = append(failed, s.removePlugin(ctx, uid, filepath.Join(volumes, p), p))
 	}
 	if err := errors.Join(failed...); err != nil {
 		return err
@@ -62,33 +68,35 @@ func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
 	return errors.Join(rmdir(volumes), removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)))
 }
 
-// removePlugin removes the volumes of one type.
-func (s *Set) removePlugin(ctx context.Context, dir, plugin string) error {
+// removePlugin removes the volumes of one plugin.
+func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin string) error {
 	volumes, err := names(dir)
 	if err != nil {
 		return err
 	}
 	var failed []error
+	driver := s.drivers[plugin]
+	if driver == nil {
+		driver = foreign{shownName(plugin)}
+	}
 	for _, name := range volumes {
-		path, began := filepath.Join(dir, name), time.Now()
-		switch plugin {
-		case pluginEmptyDir, pluginSecret, pluginConfigMap, pluginDownwardAPI, pluginProjected:
-			err = s.deps.Mounter.Unmount(path)
-			if err == nil {
-				err = removeTree(ctx, path)
-			}
-		default:
-			if err = rmdir(path); err != nil {
-				err = fmt.Errorf("volume %s/%s is of a type that this node cannot take down; unmount and remove it by hand: %w", plugin, name, err)
-			}
-		}
-		s.deps.Metrics.Volume("volume_unmount", strings.Replace(plugin, "~", "/", 1), began, err)
+		began := time.Now()
+		err := driver.Teardown(ctx, Remains{UID: uid, Name: name, Dir: filepath.Join(dir, name)})
+		s.deps.Metrics.Volume("volume_unmount", shownName(plugin), began, err)
 		failed = append(failed, err)
 	}
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
 	return rmdir(dir)
+}
+
+// unmountAndRemove removes a volume whose files are the pod's own.
+func unmountAndRemove(ctx context.Context, m mount.Mounter, dir string) error {
+	if err := m.Unmount(dir); err != nil {
+		return err
+	}
+	return removeTree(ctx, dir)
 }
 
 // removeSubPaths ends the bind mounts of subPaths: volume/container/index.

@@ -1,5 +1,6 @@
 // Package volume makes a pod's volumes on the host and keeps their content
-// current: emptyDir, hostPath, configMap, secret, downwardAPI and projected.
+// current: emptyDir, hostPath, configMap, secret, downwardAPI and projected by itself,
+// others by the Drivers that it is given.
 //
 // It owns everything below <root>/pods/<uid>/volumes and volume-subpaths, the
 // mounts there, and their end. It must never follow a symlink that a container
@@ -55,6 +56,8 @@ type Deps struct {
 	Objects Objects
 	Tokens  Tokens
 	Mounter mount.Mounter
+	// CSI makes the volumes of CSI drivers; nil when there are none.
+	CSI Driver
 	// Allocatable is the node's; nil or an empty list when not known.
 	Allocatable func() v1.ResourceList
 	// Pods may be nil.
@@ -74,8 +77,9 @@ type Info struct {
 
 // Set is the volumes of all pods; safe for concurrent use.
 type Set struct {
-	cfg  Config
-	deps Deps
+	cfg     Config
+	deps    Deps
+	drivers map[string]Driver // by the names of their directories
 
 	mu    sync.Mutex
 	pods  map[types.UID]*podState
@@ -100,6 +104,7 @@ type podState struct {
 	renewal map[string]time.Time // volume name -> when to refresh it because of a token's age
 	next    time.Time            // the earliest of renewal; zero for never
 	gone    bool                 // torn down; take a new state
+	again   bool                 // a refresh is wanted at the turn's end
 	// namespace is the pod's, and mounts is how many it needs; see room.
 	namespace string
 	mounts    int
@@ -110,10 +115,15 @@ func New(cfg Config, deps Deps) *Set {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 4
 	}
-	return &Set{
+	s := &Set{
 		cfg: cfg, deps: deps, pods: map[types.UID]*podState{}, early: map[types.UID]time.Time{},
 		busy: map[string]int{}, parked: map[string][]types.UID{},
 	}
+	s.drivers = s.local()
+	if deps.CSI != nil {
+		s.drivers[pluginCSI] = deps.CSI
+	}
+	return s
 }
 
 // enter waits for the pod's turn and returns its state with a function that
@@ -130,9 +140,39 @@ func (s *Set) enter(ctx context.Context, uid types.UID) (*podState, func(), erro
 		gone := st.gone
 		s.mu.Unlock()
 		if !gone {
-			return st, func() { <-st.turn }, nil
+			return st, func() { s.leave(uid, st) }, nil
 		}
 		<-st.turn
+	}
+}
+
+// leave ends a turn, and has the refresh done that found it taken.
+func (s *Set) leave(uid types.UID, st *podState) {
+	s.mu.Lock()
+	<-st.turn
+	again := st.again
+	st.again = false
+	s.mu.Unlock()
+	if again {
+		s.refreshAt(uid, time.Now())
+	}
+}
+
+// tryEnter is enter for a refresh, which waits for nobody: when the turn is taken, it is
+// asked for again at the turn's end. The state is nil then, and when there is none.
+func (s *Set) tryEnter(uid types.UID) (*podState, func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	if st == nil {
+		return nil, nil
+	}
+	select {
+	case st.turn <- struct{}{}:
+		return st, func() { s.leave(uid, st) }
+	default:
+		st.again = true
+		return nil, nil
 	}
 }
 
@@ -177,7 +217,8 @@ func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {
 }
 
 // Volumes lists a pod's volumes that are set up, in spec order. A hostPath is
-// not listed: it is the host's, not the pod's.
+// not listed: it is the host's, not the pod's; nor one of a CSI driver, which alone can
+// say how full it is.
 func (s *Set) Volumes(uid types.UID) []Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,13 +230,16 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if !ok || plugin(v) == "" {
+		if !ok || !measured(v) {
 			continue
 		}
 		list = append(list, Info{Name: v.Name, HostPath: path, Ephemeral: true, InMemory: inMemory(v)})
 	}
 	return list
 }
+
+// measured says whether a volume's files are of the pod's own.
+func measured(v *v1.Volume) bool { return v.EmptyDir != nil || isContent(v) }
 
 // inMemory says whether a volume lives in memory.
 func inMemory(v *v1.Volume) bool {

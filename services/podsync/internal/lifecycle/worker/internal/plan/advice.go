@@ -126,8 +126,12 @@ func imageAdvice(f Failure) string {
 
 func volumeAdvice(f Failure) string {
 	switch {
+	case names(f.Message, "no csidriver object", "only supports ["):
+		return "use another driver, or install this one with a CSIDriver object that lists Ephemeral in volumeLifecycleModes"
 	case names(f.Message, "not supported"):
 		return "use another kind of volume: this node does not make that one"
+	case names(f.Message, "registered csi drivers"):
+		return "start the CSI driver that the error names on this node: it has not registered itself; the volume is set up as soon as it does"
 	case names(f.Message, "not found", "non-existent key", "references non"):
 		return "create what the error names in the pod's namespace, or mend the volume; it is tried again as soon as it is there"
 	case names(f.Message, "deadline exceeded", "timed out"):

@@ -26,6 +26,8 @@ func TestAdviceIsAboutWhatIsTheMatter(t *testing.T) {
 		{podstate.PullImage, "write /var/lib/containerd/blob: no space left on device", "image filesystem"},
 		{podstate.RemoveSandbox, "it hangs", "runtime's log"},
 		{podstate.SetupVolumes, `MountVolume.SetUp failed for volume "s" : volumes of type iscsi are not supported yet`, "another kind of volume"},
+		{podstate.SetupVolumes, `kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name d not found in the list of registered CSI drivers`, "start the CSI driver"},
+		{podstate.SetupVolumes, `volume mode "Ephemeral" not supported by driver d (no CSIDriver object)`, "volumeLifecycleModes"},
 		// What containerd 1.6 and 2.4 say:
 		{podstate.PullImage, `failed to pull and unpack image "r/x:1": blob sha256:06 expected at /root/blobs/sha256/06: blob not found: not found`, "crictl rmi"},
 		{podstate.PullImage, `failed to pull and unpack image "r/x:1": failed to resolve image: r/x:1: not found`, "the registry does not have it"},

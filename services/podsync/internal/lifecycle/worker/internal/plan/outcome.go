@@ -197,11 +197,11 @@ func (s *State) takeHooks() {
 	}
 }
 
-// ObjectsChanged takes in that an object has changed which the pod refers to: what
-// failed for it may work now.
+// ObjectsChanged takes in that an object has changed which the pod refers to, or that a
+// driver of its volumes has come: what failed for it may work now.
 func (s *State) ObjectsChanged() {
 	for k, f := range s.Failures {
-		if k.Kind == podstate.StartContainer || k.Kind == podstate.MakeSandbox {
+		if k.Kind == podstate.StartContainer || k.Kind == podstate.MakeSandbox || k.Kind == podstate.TeardownVolumes {
 			f.At = time.Time{}
 			s.Failures[k] = f
 		}

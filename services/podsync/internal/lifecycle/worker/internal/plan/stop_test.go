@@ -132,3 +132,14 @@ func TestAPodHasStoppedWithItsLastProcess(t *testing.T) {
 		t.Errorf("the container is removed under its own stop: %v", got)
 	}
 }
+
+func TestVolumesThatCouldNotBeTakenDownAreTriedAtOnceWhenTheirDriverComes(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	teardown := podstate.Key{Kind: podstate.TeardownVolumes}
+	w.s.Failures[teardown] = Failure{Count: 8, At: w.s.Now, Message: "driver name d not found in the list of registered CSI drivers"}
+	w.s.ObjectsChanged()
+	if f := w.s.Failures[teardown]; !f.At.IsZero() || f.Count != 8 {
+		t.Errorf("after the driver came the failure is %+v", f)
+	}
+}

@@ -1,0 +1,240 @@
+// Package fakecsi is a CSI driver for tests: a node service whose volumes lie where a
+// function mounts them, and the registration API beside it, with faults on command.
+//
+// It owns what it was asked for and which volumes are published, and holds its caller to
+// what the CSI spec wants of one. What is mounted is the truth: a driver that was killed
+// goes on where the one before it stopped.
+package fakecsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Config of a Driver.
+type Config struct {
+	// Name of the driver, and NodeID, its name of the node.
+	Name, NodeID string
+	// MaxVolumes and Topology are what it says of the node.
+	MaxVolumes int64
+	Topology   map[string]string
+	// Can are its abilities.
+	Can []csi.NodeServiceCapability_RPC_Type
+
+	// Mount mounts a volume on a directory that is there, and Unmount ends that.
+	// Mounted says whether something is mounted there.
+	Mount   func(volume, target string, readOnly bool) error
+	Unmount func(target string) error
+	Mounted func(target string) (bool, error)
+
+	// Fault is asked before and after each call ("NodePublishVolume",
+	// "NodePublishVolume done" …): an error is what the call ends with, and it may
+	// wait. May be nil.
+	Fault func(ctx context.Context, at string) error
+}
+
+// Driver is a CSI driver; safe for concurrent use.
+type Driver struct {
+	csi.UnimplementedNodeServer
+	csi.UnimplementedIdentityServer
+	registration.UnimplementedRegistrationServer
+	cfg      Config
+	endpoint string
+
+	mu        sync.Mutex
+	calls     []string
+	published []*csi.NodePublishVolumeRequest
+	told      []string
+	busy      map[string]bool // volumes with an operation under way
+}
+
+// New makes a Driver; it serves nothing.
+func New(cfg Config) *Driver {
+	if cfg.Fault == nil {
+		cfg.Fault = func(context.Context, string) error { return nil }
+	}
+	return &Driver{cfg: cfg, busy: map[string]bool{}}
+}
+
+// Serve serves the driver at a socket in dir, and its registration in registry, until
+// stop is called. Sockets of one that was killed are replaced.
+func (d *Driver) Serve(dir, registry string) (stop func(), err error) {
+	d.endpoint = filepath.Join(dir, d.cfg.Name+".sock")
+	own, err := listen(d.endpoint)
+	if err != nil {
+		return nil, err
+	}
+	reg, err := listen(filepath.Join(registry, d.cfg.Name+"-reg.sock"))
+	if err != nil {
+		_ = own.Close()
+		return nil, err
+	}
+	node, registrar := grpc.NewServer(), grpc.NewServer()
+	csi.RegisterNodeServer(node, d)
+	csi.RegisterIdentityServer(node, d)
+	registration.RegisterRegistrationServer(registrar, d)
+	var served sync.WaitGroup
+	served.Go(func() { _ = node.Serve(own) })
+	served.Go(func() { _ = registrar.Serve(reg) })
+	return sync.OnceFunc(func() {
+		registrar.Stop()
+		node.Stop()
+		served.Wait()
+	}), nil
+}
+
+func listen(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
+
+// Calls are the calls so far, by their names, without questions about the driver.
+func (d *Driver) Calls() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.calls)
+}
+
+// Published are the requests to publish so far.
+func (d *Driver) Published() []*csi.NodePublishVolumeRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.published)
+}
+
+// Told is what the node said of the registration, one line for each time.
+func (d *Driver) Told() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.told)
+}
+
+// GetInfo implements the registration API.
+func (d *Driver) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{
+		Type: registration.CSIPlugin, Name: d.cfg.Name, Endpoint: d.endpoint, SupportedVersions: []string{"1.0.0"},
+	}, d.cfg.Fault(ctx, "GetInfo")
+}
+
+// NotifyRegistrationStatus implements the registration API.
+func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = append(d.told, strings.TrimSpace(fmt.Sprintf("%v %s", s.GetPluginRegistered(), s.GetError())))
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+// GetPluginInfo implements CSI.
+func (d *Driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: d.cfg.Name, VendorVersion: "test"}, nil
+}
+
+// NodeGetInfo implements CSI.
+func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	if err := d.cfg.Fault(ctx, "NodeGetInfo"); err != nil {
+		return nil, err
+	}
+	answer := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes}
+	if d.cfg.Topology != nil {
+		answer.AccessibleTopology = &csi.Topology{Segments: d.cfg.Topology}
+	}
+	return answer, nil
+}
+
+// NodeGetCapabilities implements CSI.
+func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	if err := d.cfg.Fault(ctx, "NodeGetCapabilities"); err != nil {
+		return nil, err
+	}
+	answer := &csi.NodeGetCapabilitiesResponse{}
+	for _, can := range d.cfg.Can {
+		answer.Capabilities = append(answer.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: can}},
+		})
+	}
+	return answer, nil
+}
+
+// NodePublishVolume implements CSI.
+func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	d.mu.Lock()
+	d.published = append(d.published, r)
+	d.mu.Unlock()
+	err := d.operate(ctx, "NodePublishVolume", r.GetVolumeId(), r.GetTargetPath(), func() error {
+		if r.GetVolumeCapability().GetMount() == nil {
+			return status.Error(codes.InvalidArgument, "the volume's capability is none of a file system")
+		}
+		mounted, err := d.cfg.Mounted(r.GetTargetPath())
+		if err != nil || mounted {
+			return err
+		}
+		if err := os.Mkdir(r.GetTargetPath(), 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+			return err // its parent is the caller's to make
+		}
+		return d.cfg.Mount(r.GetVolumeId(), r.GetTargetPath(), r.GetReadonly())
+	})
+	return &csi.NodePublishVolumeResponse{}, err
+}
+
+// NodeUnpublishVolume implements CSI.
+func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	err := d.operate(ctx, "NodeUnpublishVolume", r.GetVolumeId(), r.GetTargetPath(), func() error {
+		if mounted, err := d.cfg.Mounted(r.GetTargetPath()); err != nil {
+			return err
+		} else if mounted {
+			if err := d.cfg.Unmount(r.GetTargetPath()); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(r.GetTargetPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+	return &csi.NodeUnpublishVolumeResponse{}, err
+}
+
+// operate does something with a volume, one thing at a time.
+func (d *Driver) operate(ctx context.Context, call, volume, target string, do func() error) error {
+	if volume == "" || !filepath.IsAbs(target) {
+		return status.Error(codes.InvalidArgument, "the volume's id and its target path must be set")
+	}
+	d.mu.Lock()
+	d.calls = append(d.calls, call)
+	busy := d.busy[volume]
+	d.busy[volume] = true
+	d.mu.Unlock()
+	if busy {
+		return status.Errorf(codes.Aborted, "an operation with volume %s is under way", volume)
+	}
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.busy, volume)
+	}()
+	if err := d.cfg.Fault(ctx, call); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		if _, said := status.FromError(err); said {
+			return err
+		}
+		return status.Error(codes.Internal, err.Error())
+	}
+	return d.cfg.Fault(ctx, call+" done")
+}

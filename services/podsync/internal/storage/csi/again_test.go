@@ -1,0 +1,53 @@
+package csi
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// publishedTimes waits until the driver was asked to publish so many times.
+func (b *bench) publishedTimes(t *testing.T, n int) {
+	t.Helper()
+	for range 1000 {
+		if len(b.driver.Published()) >= n {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("published %d times, want %d", len(b.driver.Published()), n)
+}
+
+func TestAVolumeWhoseDriverWantsThatIsPublishedAgainAsLongAsItIsThere(t *testing.T) {
+	b := newBench(t, nil)
+	b.cfg.Again = 5 * time.Millisecond
+	b.register(t)
+	yes := true
+	b.cluster.driver.Spec.RequiresRepublish = &yes
+	if _, err := b.Setup(t.Context(), b.request()); err != nil {
+		t.Fatal(err)
+	}
+	b.publishedTimes(t, 3)
+	b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.Internal, "broken") })
+	b.publishedTimes(t, len(b.driver.Published())+3)
+	if n := len(b.mounts.Mounts()); n != 1 {
+		t.Fatalf("%d mounts: what stands stays when it cannot be published again", n)
+	}
+	b.fault("NodePublishVolume", nil)
+	if _, err := b.Setup(t.Context(), b.request()); err != nil { // of a newer version of the pod
+		t.Fatal(err)
+	}
+	if err := b.Teardown(t.Context(), b.remains()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond) // as many rounds as ten
+	calls := b.driver.Calls()
+	if i := slices.Index(calls, "NodeUnpublishVolume"); i != len(calls)-1 {
+		t.Errorf("after it was unpublished the driver was asked for %v", calls[i+1:])
+	}
+	b.gone(t)
+}

@@ -1,0 +1,122 @@
+package csi
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// mostOfAnAnswer is how much of a driver's answer, and of its error, is read, in bytes.
+const mostOfAnAnswer = 64 << 10
+
+// client asks one driver.
+type client struct {
+	conn *grpc.ClientConn
+	node csi.NodeClient
+}
+
+// dial returns a client of the driver at a socket; it connects when it is used.
+func dial(socket string) (*client, error) {
+	conn, err := grpc.NewClient("passthrough:///csi",
+		grpc.WithAuthority("localhost"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: time.Second},
+			MinConnectTimeout: 10 * time.Second,
+		}),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithIdleTimeout(time.Minute),
+		grpc.WithMaxHeaderListSize(mostOfAnAnswer),
+		grpc.WithStaticStreamWindowSize(mostOfAnAnswer),
+		grpc.WithStaticConnWindowSize(mostOfAnAnswer),
+		grpc.WithReadBufferSize(4<<10),
+		grpc.WithWriteBufferSize(4<<10),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostOfAnAnswer)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &client{conn, csi.NewNodeClient(conn)}, nil
+}
+
+func (c *client) close() { _ = c.conn.Close() }
+
+// info asks who the driver takes this node for.
+func (c *client) info(ctx context.Context) (Info, error) {
+	answer, err := c.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	return Info{
+		NodeID: answer.GetNodeId(), MaxVolumes: answer.GetMaxVolumesPerNode(), Topology: answer.GetAccessibleTopology().GetSegments(),
+	}, err
+}
+
+// abilities are what a driver can do on a node.
+type abilities map[csi.NodeServiceCapability_RPC_Type]bool
+
+func (c *client) abilities(ctx context.Context) (abilities, error) {
+	answer, err := c.node.NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
+	can := abilities{}
+	for _, one := range answer.GetCapabilities() {
+		can[one.GetRpc().GetType()] = true
+	}
+	return can, err
+}
+
+// publication is how a volume is published.
+type publication struct {
+	handle, target  string
+	readOnly        bool
+	fsType          string
+	context, secret map[string]string
+	group           *int64 // nil when it is not the driver's to give the files to it
+	can             abilities
+}
+
+func (c *client) publish(ctx context.Context, p publication) error {
+	mode := csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	if p.can[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER] {
+		mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	}
+	filesystem := &csi.VolumeCapability_MountVolume{FsType: p.fsType}
+	if p.group != nil {
+		filesystem.VolumeMountGroup = strconv.FormatInt(*p.group, 10)
+	}
+	_, err := c.node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+		VolumeId: p.handle, TargetPath: p.target, Readonly: p.readOnly, VolumeContext: p.context, Secrets: p.secret,
+		VolumeCapability: &csi.VolumeCapability{
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
+			AccessType: &csi.VolumeCapability_Mount{Mount: filesystem},
+		},
+	})
+	return err
+}
+
+func (c *client) unpublish(ctx context.Context, handle, target string) error {
+	_, err := c.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: target})
+	return err
+}
+
+// final says whether an operation that failed is over: after the other errors it may go
+// on, or a previous one may, and the volume may be there.
+func final(err error) bool {
+	said, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	switch said.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,165 @@
+// Package csi makes the volumes of CSI drivers: it knows which drivers are registered
+// on this node, and asks them to publish and unpublish volumes in pods' directories.
+//
+// It owns what is at and below <root>/pods/<uid>/volumes/kubernetes.io~csi. It must
+// never delete what is in a volume, which is its driver's. What was asked for is
+// written beside the volume before it is asked for, so that whoever comes after a crash
+// can take it back. A driver that hangs holds up its own volumes only.
+// Source: https://github.com/container-storage-interface/spec/blob/master/spec.md and
+// https://kubernetes-csi.github.io/docs/, with the kubelet's words in errors.
+package csi
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+)
+
+// Objects are the API objects that say how a volume is published.
+type Objects interface {
+	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+}
+
+// Tokens gives service-account tokens.
+type Tokens interface {
+	Get(ctx context.Context, r serviceaccount.Request) (serviceaccount.Token, error)
+}
+
+// Pods are worked on anew.
+type Pods interface {
+	// ObjectsChanged tells that what these pods wait for is there. It returns at once.
+	ObjectsChanged(uids []types.UID)
+}
+
+// Config of Volumes.
+type Config struct {
+	// NodeName is the node's, which stands beside each volume.
+	NodeName string
+	// Epoch is this process's, for those who follow the drivers.
+	Epoch uint64
+	// Timeout of one operation with a driver; zero means 2 min.
+	Timeout time.Duration
+	// Again is how soon a volume is published again whose driver wants that
+	// (requiresRepublish), at most half as long again; zero means a minute.
+	Again time.Duration
+}
+
+// Deps are what Volumes need.
+type Deps struct {
+	Objects Objects
+	Tokens  Tokens
+	Mounter mount.Mounter
+	// Pods may be nil.
+	Pods Pods
+}
+
+// Volumes are those of all CSI drivers. It is a volume.Driver, and the plugins.Handler
+// of CSI drivers. Safe for concurrent use.
+type Volumes struct {
+	cfg     Config
+	deps    Deps
+	drivers *drivers
+
+	life context.Context // ends with Run
+	end  context.CancelFunc
+	work sync.WaitGroup // what keeps volumes published
+
+	mu      sync.Mutex
+	volumes map[volumeID]*state
+}
+
+// volumeID names a volume on the node, whatever pods have it.
+type volumeID struct{ driver, handle string }
+
+// state is what is known of a volume beside what lies on the disk.
+type state struct {
+	// turn lets one operation with the volume run at a time.
+	turn chan struct{}
+	// users hold the state or wait for it; with the last one it goes. Guarded by
+	// Volumes.mu.
+	users int
+
+	// The rest is for who has the turn. published: by this process, as it should be.
+	published bool
+	// again ends what publishes it again and again; nil when nothing does.
+	again context.CancelFunc
+}
+
+// New makes Volumes; it starts nothing.
+func New(cfg Config, deps Deps) *Volumes {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 2 * time.Minute
+	}
+	if cfg.Again <= 0 {
+		cfg.Again = time.Minute
+	}
+	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}}
+	c.drivers = newDrivers(cfg, func(uids []types.UID) {
+		if deps.Pods != nil {
+			deps.Pods.ObjectsChanged(uids)
+		}
+	})
+	c.life, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+// Run publishes volumes again whose drivers want that, until ctx is done.
+func (c *Volumes) Run(ctx context.Context) error {
+	<-ctx.Done()
+	c.end()
+	c.work.Wait()
+	c.drivers.close()
+	return nil
+}
+
+// enter waits for a volume's turn and returns its state with what ends the turn: forget
+// drops what is known of the volume.
+func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(forget bool), error) {
+	c.mu.Lock()
+	st := c.volumes[id]
+	if st == nil {
+		st = &state{turn: make(chan struct{}, 1)}
+		c.volumes[id] = st
+	}
+	st.users++
+	c.mu.Unlock()
+	select {
+	case st.turn <- struct{}{}:
+	case <-ctx.Done():
+		c.leave(id, st)
+		return nil, nil, context.Cause(ctx)
+	}
+	return st, func(forget bool) {
+		if forget {
+			st.published = false
+			st.stopAgain()
+		}
+		<-st.turn
+		c.leave(id, st)
+	}, nil
+}
+
+// leave gives up a hold on a state. One that says nothing is dropped with the last.
+func (c *Volumes) leave(id volumeID, st *state) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.users--
+	if st.users == 0 && !st.published {
+		delete(c.volumes, id)
+	}
+}
+
+func (st *state) stopAgain() {
+	if st.again != nil {
+		st.again()
+		st.again = nil
+	}
+}

@@ -1,0 +1,87 @@
+package csi
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/services/podsync/internal/host/beneath"
+)
+
+// volumeDataFile lies beside a volume and says what it is, as the kubelet writes it: a
+// node may go over from one agent to the other.
+const volumeDataFile = "vol_data.json"
+
+// mountName is the volume itself.
+const mountName = "mount"
+
+// volumeData is what volumeDataFile holds.
+type volumeData struct {
+	SpecVolID           string `json:"specVolID"`
+	VolumeHandle        string `json:"volumeHandle"`
+	DriverName          string `json:"driverName"`
+	NodeName            string `json:"nodeName"`
+	AttachmentID        string `json:"attachmentID"`
+	VolumeLifecycleMode string `json:"volumeLifecycleMode"`
+}
+
+func (d volumeData) id() volumeID { return volumeID{d.DriverName, d.VolumeHandle} }
+
+// ephemeral is that of a volume in a pod's own spec.
+func ephemeral(uid types.UID, volume, driver, node string) volumeData {
+	handle := fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(uid)+volume)))
+	return volumeData{
+		SpecVolID: volume, VolumeHandle: handle, DriverName: driver, NodeName: node,
+		AttachmentID:        fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node))),
+		VolumeLifecycleMode: string(storagev1.VolumeLifecycleEphemeral),
+	}
+}
+
+// write puts it beside the volume, which may not be there yet.
+func (d volumeData) write(dir string) error {
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	return fsatomic.WriteFile(filepath.Join(dir, volumeDataFile), append(raw, '\n'), 0o644)
+}
+
+// mostOfVolumeData is how much of the file is read, in bytes.
+const mostOfVolumeData = 64 << 10
+
+// errDamaged says that the file is there and says nothing.
+var errDamaged = errors.New("it is damaged")
+
+// readVolumeData reads what lies beside a volume; fs.ErrNotExist when nothing does.
+func readVolumeData(dir string) (volumeData, error) {
+	path := filepath.Join(dir, volumeDataFile)
+	f, err := beneath.Open(dir, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return volumeData{}, err
+	}
+	if err != nil {
+		return volumeData{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	defer f.Close()
+	raw := make([]byte, mostOfVolumeData)
+	n, err := readFull(f, raw)
+	if err != nil {
+		return volumeData{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	var d volumeData
+	if err := json.Unmarshal(raw[:n], &d); err != nil || d.DriverName == "" || d.VolumeHandle == "" {
+		return volumeData{}, fmt.Errorf("read %s: %w", path, errDamaged)
+	}
+	return d, nil
+}

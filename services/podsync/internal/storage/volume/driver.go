@@ -1,0 +1,112 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Driver makes the volumes of one plugin and takes them down. Of one pod many calls may
+// run at once, but for one volume one after the other. Each ends with its ctx; one that
+// waits for somebody holds up its own pod only.
+type Driver interface {
+	// Setup makes a volume, or brings it up to date with its pod. Idempotent, also over
+	// a crash at any point. Beside an error Made.Path says where stands what was set up
+	// before.
+	Setup(ctx context.Context, r Request) (Made, error)
+	// Teardown ends and removes a volume, from what lies on the disk alone: nothing need
+	// be known of its pod. Idempotent, also over a crash at any point.
+	Teardown(ctx context.Context, v Remains) error
+}
+
+// Refresher is a Driver whose volumes show what changes beside their pods.
+type Refresher interface {
+	Driver
+	// Refresh brings a volume up to date that Setup has made.
+	Refresh(ctx context.Context, r Request) (Made, error)
+}
+
+// Forgetter is a Driver that knows something of pods.
+type Forgetter interface {
+	Driver
+	// Forget is called when a pod's volumes are gone, also when none was of this Driver.
+	Forget(uid types.UID)
+}
+
+// Request says which volume of which pod.
+type Request struct {
+	Pod    *v1.Pod
+	Volume *v1.Volume
+	// Dir is the volume's place below the pod's directory; whether it exists is the
+	// Driver's.
+	Dir string
+
+	mounts func() *mountIndex // the pod's
+}
+
+// Made is what a Driver made.
+type Made struct {
+	// Path is what containers mount; empty for what the runtime mounts.
+	Path string
+	// Refresh is when the content should be made again; zero for never.
+	Refresh time.Time
+}
+
+// Remains are what is on the disk of a volume.
+type Remains struct {
+	UID  types.UID
+	Name string
+	Dir  string
+}
+
+// local are the Drivers of the node's own volumes, by the names of their directories.
+func (s *Set) local() map[string]Driver {
+	files := contents{s}
+	return map[string]Driver{
+		pluginEmptyDir: emptyDirs{s}, pluginHostPath: hostPaths{}, pluginImage: images{},
+		pluginSecret: files, pluginConfigMap: files, pluginDownwardAPI: files, pluginProjected: files,
+	}
+}
+
+// driver is that of a volume in a pod's spec.
+func (s *Set) driver(v *v1.Volume) (Driver, error) {
+	if d := s.drivers[plugin(v)]; d != nil {
+		return d, nil
+	}
+	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected or csi", typeName(v))
+}
+
+// request is a volume of a pod for its driver.
+func (s *Set) request(pod *v1.Pod, v *v1.Volume, mounts func() *mountIndex) Request {
+	return Request{Pod: pod, Volume: v, Dir: s.volumeDir(pod.UID, plugin(v), v.Name), mounts: mounts}
+}
+
+// refreshes says whether a volume shows what changes beside its pod.
+func (s *Set) refreshes(v *v1.Volume) bool {
+	_, yes := s.drivers[plugin(v)].(Refresher)
+	return yes
+}
+
+// foreign are the volumes of plugins that this node has no driver of, such as an agent
+// before it has left behind.
+type foreign struct{ plugin string }
+
+// Setup is never asked for.
+func (f foreign) Setup(context.Context, Request) (Made, error) {
+	return Made{}, fmt.Errorf("no driver of %s", f.plugin)
+}
+
+// Teardown removes an empty directory, which is nobody's.
+func (f foreign) Teardown(_ context.Context, v Remains) error {
+	if err := rmdir(v.Dir); err != nil {
+		return fmt.Errorf("volume %q is of plugin %s, which this node has no driver of; unmount what is at and below %s and remove it by hand: %w", v.Name, f.plugin, v.Dir, err)
+	}
+	return nil
+}
+
+// shownName is a plugin's name as people know it, of its directory.
+func shownName(dir string) string { return strings.Replace(dir, "~", "/", 1) }

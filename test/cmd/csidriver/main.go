@@ -1,0 +1,117 @@
+// csidriver is a CSI driver for tests: each volume is a tmpfs that holds the file "id"
+// with the volume's id. A file in the directory of faults, called as what is asked of
+// it ("NodePublishVolume", or "NodePublishVolume done" for after it), makes that hang
+// until the file is gone when it is empty, and else fail with the code and message in it,
+// e.g. "Internal no room".
+//
+// It keeps nothing: it can be killed at any time, and the next one goes on.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/polylet/polylet/internal/testkit/fakecsi"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "csidriver:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	name := flag.String("name", "csi.polylet.test", "the driver's name")
+	node := flag.String("node-id", "node", "its name of the node")
+	sockets := flag.String("sockets", "", "directory of its socket")
+	registry := flag.String("registry", "", "where it registers itself, e.g. /var/lib/kubelet/plugins_registry")
+	faults := flag.String("faults", "", "directory of faults")
+	most := flag.Int64("max-volumes", 0, "how many volumes the node may have")
+	topology := flag.String("topology", "", "key=value of where the node is")
+	flag.Parse()
+	cfg := fakecsi.Config{
+		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Mounted: mounted,
+		Unmount: func(target string) error { return unix.Unmount(target, unix.UMOUNT_NOFOLLOW) },
+		Fault:   func(ctx context.Context, at string) error { return fault(ctx, filepath.Join(*faults, at)) },
+	}
+	if key, value, ok := strings.Cut(*topology, "="); ok {
+		cfg.Topology = map[string]string{key: value}
+	}
+	stop, err := fakecsi.New(cfg).Serve(*sockets, *registry)
+	if err != nil {
+		return err
+	}
+	ctx, end := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer end()
+	<-ctx.Done()
+	stop()
+	return nil
+}
+
+func mount(volume, target string, readOnly bool) error {
+	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "size=1m,mode=0777"); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(target, "id"), []byte(volume), 0o644); err != nil {
+		return err
+	}
+	if readOnly {
+		return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	}
+	return nil
+}
+
+func mounted(target string) (bool, error) {
+	is, err := mountinfo.Mounted(target)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return is, err
+}
+
+// fault is what the file says.
+func fault(ctx context.Context, file string) error {
+	for {
+		said, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		word, message, _ := strings.Cut(strings.TrimSpace(string(said)), " ")
+		if word != "" {
+			return status.Error(code(word), message)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// code is that of its name.
+func code(name string) codes.Code {
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
+		if c.String() == name || strconv.Itoa(int(c)) == name {
+			return c
+		}
+	}
+	return codes.Unknown
+}
