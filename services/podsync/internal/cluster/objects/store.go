@@ -36,8 +36,8 @@ const (
 // The kinds that are read when they are needed, and awaited when they are not yet as
 // they should be: a node may get those of its pods, and neither list nor watch any.
 const (
-	PersistentVolumeClaim Kind = "persistentvolumeclaim"
-	PersistentVolume      Kind = "persistentvolume"
+	PersistentVolumeClaim Kind = "persistentvolumeclaims"
+	PersistentVolume      Kind = "persistentvolumes"
 )
 
 // Key names one object; Namespace is empty for kinds without one.
