@@ -38,6 +38,10 @@ func (m mounter) Bind(source, target string) error {
 	return m.mount("bind", target, func() error { return m.Fake.Bind(source, target) })
 }
 
+func (m mounter) Restrict(target string, options []string) error {
+	return m.through("restrict "+target, func() error { return m.Fake.Restrict(target, options) })
+}
+
 func (m mounter) Unmount(target string) error {
 	return m.through("unmount "+target, func() error {
 		if s := m.w.sabotage; s != nil && s.unmount != nil && !s.unmount(target) {

@@ -25,6 +25,8 @@ type Mounter interface {
 	Huge(target string, pageBytes, sizeBytes int64) error
 	// Bind mounts source (a path, also /proc/self/fd/N) on target.
 	Bind(source, target string) error
+	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
+	Restrict(target string, options []string) error
 	// Unmount ends the mount on target; nil when there is none.
 	Unmount(target string) error
 	// Mounted says whether target is a mount point; false when it does not exist.
