@@ -20,7 +20,8 @@ func (w *wiring) setUpHost() {
 		return userns.HostIDs(cfg.Node.MaxPods, max(cfg.Pods.UserNamespaceIDs, userns.DefaultIDs))
 	}})
 	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
-		Objects: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Metrics: w.metrics, Allocatable: w.node.Allocatable, Pods: w.pods,
+		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
+		Allocatable: w.node.Allocatable, Pods: w.pods,
 	})
 	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
 	w.podCIDR = podcidr.New(podcidr.Deps{Runtime: w.runtime, Ready: w.runtimeReady, Wanted: w.node.PodCIDR})

@@ -89,6 +89,29 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 	}
 }
 
+func TestAClaimsVolumeIsReadOnlyIfThePodSaysSoAndTheHostsOwnKeepsItsLabels(t *testing.T) {
+	f := newFixture(t)
+	f.volumes, f.ofHost, f.groups = map[string]string{"l": "/v/l", "h": "/host"}, "h", []int64{7}
+	p := pod(v1.Container{VolumeMounts: []v1.VolumeMount{{Name: "l", MountPath: "/l"}, {Name: "h", MountPath: "/h"}}})
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "l", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ReadOnly: true}}},
+		{Name: "h", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
+	}
+	got, err := f.container(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := got.Mounts[0]; !m.Readonly || !m.SelinuxRelabel {
+		t.Errorf("a read-only claim: %v", m)
+	}
+	if m := got.Mounts[1]; m.Readonly || m.SelinuxRelabel {
+		t.Errorf("a claim of the host's: %v", m)
+	}
+	if g := got.Linux.SecurityContext.SupplementalGroups; !slices.Contains(g, 7) {
+		t.Errorf("groups %v", g)
+	}
+}
+
 func TestASubPathOfAVariableStaysInsideOfItsVolume(t *testing.T) {
 	for value, want := range map[string]string{
 		"../../etc": "must not contain '..'", "a/../b": "must not contain '..'", "..": "must not contain '..'", "/etc": "must not be an absolute path", "a/..b": "",

@@ -83,6 +83,8 @@ func (t *tokens) Forget(types.UID) {}
 type fixture struct {
 	set     *Set
 	objects *fakeObjects
+	claims  *fakeClaims
+	events  *events
 	tokens  *tokens
 	mounts  *mount.Fake
 	root    string
@@ -93,7 +95,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{
 		objects: &fakeObjects{maps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, held: map[types.UID]int{}},
-		tokens:  &tokens{}, mounts: mount.NewFake(), root: t.TempDir(), changed: make(chan types.UID, 10),
+		claims:  newFakeClaims(), events: &events{}, tokens: &tokens{}, mounts: mount.NewFake(), root: t.TempDir(), changed: make(chan types.UID, 10),
 	}
 	f.set = f.restarted()
 	return f
@@ -102,7 +104,7 @@ func newFixture(t *testing.T) *fixture {
 // restarted is the Set after a restart: the same disk, nothing in memory.
 func (f *fixture) restarted() *Set {
 	return New(Config{RootDir: f.root}, Deps{
-		Objects: f.objects, Tokens: f.tokens, Mounter: f.mounts,
+		Objects: f.objects, Claims: f.claims, Events: f.events, Tokens: f.tokens, Mounter: f.mounts,
 		Pods: waiting(f.changed),
 	})
 }

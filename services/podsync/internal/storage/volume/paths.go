@@ -16,6 +16,7 @@ const (
 	pluginConfigMap   = "kubernetes.io~configmap"
 	pluginDownwardAPI = "kubernetes.io~downward-api"
 	pluginProjected   = "kubernetes.io~projected"
+	pluginLocal       = "kubernetes.io~local-volume"
 )
 
 const (

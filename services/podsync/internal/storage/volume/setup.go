@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
 // result is how the set-up of one volume went.
@@ -70,7 +71,7 @@ func (s *Set) setupAll(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume)
 			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
 			path, refresh, err := s.setup(ctx, pod, v, mounts)
 			ended(err)
-			s.deps.Metrics.Volume("volume_mount", shownPlugin(v), began, err)
+			s.deps.Metrics.Volume("volume_mount", s.shownPlugin(pod.UID, v), began, err)
 			mu.Lock()
 			defer mu.Unlock()
 			results[v.Name] = result{path, refresh, err}
@@ -149,7 +150,11 @@ func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func(
 	case isContent(v):
 		return s.content(ctx, pod, v, mounts)
 	}
-	return "", time.Time{}, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI or projected", typeName(v))
+	if ref, is := claims.Of(pod, v); is {
+		path, err := s.claimed(ctx, pod, v, ref)
+		return path, time.Time{}, err
+	}
+	return "", time.Time{}, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected, or a claim that is bound to a hostPath or local volume", typeName(v))
 }
 
 // isContent says whether a volume holds files that podsync writes and renews.
@@ -160,12 +165,8 @@ func isContent(v *v1.Volume) bool {
 // typeName is the field of the volume's source that is set.
 func typeName(v *v1.Volume) string {
 	switch {
-	case v.PersistentVolumeClaim != nil:
-		return "persistentVolumeClaim"
 	case v.CSI != nil:
 		return "csi"
-	case v.Ephemeral != nil:
-		return "ephemeral"
 	case v.NFS != nil:
 		return "nfs"
 	case v.ISCSI != nil:
@@ -173,7 +174,7 @@ func typeName(v *v1.Volume) string {
 	case v.FC != nil:
 		return "fc"
 	case v.FlexVolume != nil:
-		return "flexVolume"
+		return "flexVolume (deprecated in Kubernetes; use a CSI driver)"
 	case v.GitRepo != nil:
 		return "gitRepo (removed from Kubernetes; clone in an init container)"
 	}

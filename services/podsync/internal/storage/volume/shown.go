@@ -4,11 +4,24 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
 // shownPlugin is the plugin's name in the series of operations on volumes.
-func shownPlugin(v *v1.Volume) string {
+func (s *Set) shownPlugin(uid types.UID, v *v1.Volume) string {
+	b, _ := s.boundOf(uid, v.Name)
+	return shownPlugin(v, b.Kind)
+}
+
+// shownPlugin is the same; kind is that of what a claim is bound to, if it is known.
+func shownPlugin(v *v1.Volume, kind string) string {
 	switch {
+	case kind == claims.HostPath:
+		return "kubernetes.io/host-path"
+	case kind == claims.Local:
+		return "kubernetes.io/local-volume"
 	case v.HostPath != nil:
 		return "kubernetes.io/host-path"
 	case plugin(v) != "":
@@ -39,7 +52,7 @@ func (s *Set) count(present bool) map[string]int {
 		for i := range st.pod.Spec.Volumes {
 			v := &st.pod.Spec.Volumes[i]
 			if _, stands := st.paths[v.Name]; stands || !present {
-				out[shownPlugin(v)]++
+				out[shownPlugin(v, st.bound[v.Name].Kind)]++
 			}
 		}
 	}

@@ -1,0 +1,154 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+)
+
+// local mounts a directory of the node on the pod's own.
+func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume, dir string, c *chown) error {
+	options := claims.MountOptions(pv)
+	if ref.ReadOnly {
+		options = append(options, "ro")
+	}
+	if err := mount.CheckRestrictions(options); err != nil {
+		return err
+	}
+	mounted, err := s.deps.Mounter.Mounted(dir)
+	if err != nil {
+		return err
+	}
+	if !mounted {
+		source, err := openLocal(pv.Spec.Local.Path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = source.Close() }()
+		if err := s.giveLocal(ctx, pod, ref, pv, dir, source, c); err != nil {
+			return err
+		}
+		if err := makeDir(dir, 0o750); err != nil {
+			return err
+		}
+		if err := s.deps.Mounter.Bind(fmt.Sprintf("/proc/self/fd/%d", source.Fd()), dir); err != nil {
+			return err
+		}
+	}
+	if len(options) == 0 {
+		return nil
+	}
+	return s.deps.Mounter.Restrict(dir, options) // again, if it was not come to the first time
+}
+
+// openLocal opens the directory of a local volume: what was looked at is what is mounted,
+// whatever becomes of its path.
+func openLocal(path string) (*os.File, error) {
+	if path == "" {
+		return nil, errors.New("local volume source is nil or local path is not set")
+	}
+	if slices.Contains(strings.Split(path, "/"), "..") {
+		return nil, fmt.Errorf("invalid path: %s must not contain '..'", path)
+	}
+	path = filepath.Join("/", path)
+	at, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0) // opens no device and waits for no pipe
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = at.Close() }()
+	info, err := at.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Mode()&os.ModeType == os.ModeDevice:
+		return nil, fmt.Errorf("%s is a block device, which this node does not support yet for local volumes; mount it on the host and name the directory", path)
+	case !info.IsDir():
+		return nil, errors.New("only directory and block device are supported")
+	}
+	fd, err := unix.Openat(int(at.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil //nolint:gosec // A descriptor is not negative.
+}
+
+// giveLocal gives a volume to the pod's group before it is mounted, so that one that is
+// mounted is given. One that others have mounted stays theirs.
+func (s *Set) giveLocal(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume, dir string, source *os.File, c *chown) error {
+	group := groupOf(pod)
+	if group == nil || ref.ReadOnly {
+		return nil
+	}
+	shared, err := s.mountedElsewhere(pv.Name, pod.UID)
+	if err != nil {
+		return err
+	}
+	if shared {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(source.Fd()), &st); err != nil {
+			return fmt.Errorf("failed to check fsGroup for %s (%w)", source.Name(), err)
+		}
+		if int64(st.Gid) != *group {
+			s.event(pod, "AlreadyMountedVolume", fmt.Sprintf("The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", *group, pv.Name, st.Gid))
+		}
+		return nil
+	}
+	if givenAlready(pod, source, *group) {
+		return nil
+	}
+	c.group = int(*group)
+	defer s.tellOfGiving(pod, dir, c)()
+	return c.run(ctx, source)
+}
+
+// People are told of a volume that takes long to give, and again as long as it does.
+const (
+	givingIsSlow = 30 * time.Second
+	givingAgain  = time.Minute
+)
+
+// tellOfGiving tells of a slow giving until the end.
+func (s *Set) tellOfGiving(pod *v1.Pod, dir string, c *chown) (end func()) {
+	shown := dir[strings.LastIndex(dir, string(pod.UID)):]
+	first := true
+	text := func(files int64) string {
+		if !first {
+			return fmt.Sprintf("Setting volume ownership for %s, processed %d files.", shown, files)
+		}
+		first = false
+		return fmt.Sprintf("Setting volume ownership for %s is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods", shown)
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		timer := time.NewTimer(givingIsSlow)
+		defer timer.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-timer.C:
+			}
+			s.event(pod, "VolumePermissionChangeInProgress", text(c.files.Load()))
+			timer.Reset(givingAgain)
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+func (s *Set) event(pod *v1.Pod, reason, message string) {
+	if s.deps.Events != nil {
+		s.deps.Events.Pod(pod, v1.EventTypeWarning, reason, message)
+	}
+}
