@@ -38,6 +38,10 @@ func (m mounter) Bind(source, target string) error {
 	return m.mount("bind", target, func() error { return m.Fake.Bind(source, target) })
 }
 
+func (m mounter) Device(device, target, filesystem string, options []string) error {
+	return m.mount("device", target, func() error { return m.Fake.Device(device, target, filesystem, options) })
+}
+
 func (m mounter) Restrict(target string, options []string) error {
 	return m.through("restrict "+target, func() error { return m.Fake.Restrict(target, options) })
 }

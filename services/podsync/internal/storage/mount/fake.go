@@ -12,7 +12,7 @@ import (
 // removed with the mount as those of a tmpfs are. Safe for concurrent use.
 type Fake struct {
 	// Fail, when set, is asked before each call ("tmpfs", "huge", "bind",
-	// "restrict", "unmount", "share") and makes it fail. Set it before use.
+	// "device", "restrict", "unmount", "share") and makes it fail. Set it before use.
 	Fail func(call, target string) error
 
 	mu      sync.Mutex
@@ -66,6 +66,11 @@ func (f *Fake) Huge(target string, _, _ int64) error { return f.mount("huge", "h
 
 // Bind keeps a bind mount in mind.
 func (f *Fake) Bind(source, target string) error { return f.mount("bind", source, target) }
+
+// Device keeps the device in mind.
+func (f *Fake) Device(device, target, _ string, _ []string) error {
+	return f.mount("device", device, target)
+}
 
 // Restrict keeps the options in mind.
 func (f *Fake) Restrict(target string, options []string) error {

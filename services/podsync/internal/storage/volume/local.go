@@ -17,34 +17,48 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
-// local mounts a directory of the node on the pod's own.
+// local mounts a directory of the node on the pod's own, or the filesystem of a block
+// device, which all pods share.
 func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume, dir string, c *chown) error {
+	found, device, err := openLocal(pv.Spec.Local.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = found.Close() }()
 	options := claims.MountOptions(pv)
 	if ref.ReadOnly {
 		options = append(options, "ro")
 	}
-	if err := mount.CheckRestrictions(options); err != nil {
-		return err
+	if !device {
+		if err := mount.CheckRestrictions(options); err != nil {
+			return err
+		}
 	}
 	mounted, err := s.deps.Mounter.Mounted(dir)
 	if err != nil {
 		return err
 	}
 	if !mounted {
-		source, err := openLocal(pv.Spec.Local.Path)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = source.Close() }()
-		if err := s.giveLocal(ctx, pod, ref, pv, dir, source, c); err != nil {
-			return err
-		}
+		// Before a device is mounted: what lies on the disk is how that is found again.
 		if err := makeDir(dir, 0o750); err != nil {
+			return err
+		}
+		source := found
+		if device {
+			if source, err = s.localDevice(pv, options); err != nil {
+				return err
+			}
+			defer func() { _ = source.Close() }()
+		}
+		if err := s.giveLocal(ctx, pod, ref, pv, dir, source, c); err != nil {
 			return err
 		}
 		if err := s.deps.Mounter.Bind(fmt.Sprintf("/proc/self/fd/%d", source.Fd()), dir); err != nil {
 			return err
 		}
+	}
+	if device { // has its options
+		options = slices.DeleteFunc(options, func(o string) bool { return o != "ro" })
 	}
 	if len(options) == 0 {
 		return nil
@@ -52,35 +66,43 @@ func (s *Set) local(ctx context.Context, pod *v1.Pod, ref claims.Reference, pv *
 	return s.deps.Mounter.Restrict(dir, options) // again, if it was not come to the first time
 }
 
-// openLocal opens the directory of a local volume: what was looked at is what is mounted,
-// whatever becomes of its path.
-func openLocal(path string) (*os.File, error) {
+// openLocal opens what a local volume is made of: a directory, or a device, which is only
+// looked at. What was looked at is what is mounted of a directory, whatever becomes of
+// its path.
+func openLocal(path string) (source *os.File, device bool, err error) {
 	if path == "" {
-		return nil, errors.New("local volume source is nil or local path is not set")
+		return nil, false, errors.New("local volume source is nil or local path is not set")
 	}
 	if slices.Contains(strings.Split(path, "/"), "..") {
-		return nil, fmt.Errorf("invalid path: %s must not contain '..'", path)
+		return nil, false, fmt.Errorf("invalid path: %s must not contain '..'", path)
 	}
 	path = filepath.Join("/", path)
 	at, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0) // opens no device and waits for no pipe
 	if err != nil {
-		return nil, err
+		return nil, false, err
+	}
+	info, err := at.Stat()
+	if err == nil && info.Mode()&os.ModeType == os.ModeDevice {
+		return at, true, nil
 	}
 	defer func() { _ = at.Close() }()
-	info, err := at.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case info.Mode()&os.ModeType == os.ModeDevice:
-		return nil, fmt.Errorf("%s is a block device, which this node does not support yet for local volumes; mount it on the host and name the directory", path)
-	case !info.IsDir():
-		return nil, errors.New("only directory and block device are supported")
+	if err == nil && !info.IsDir() {
+		err = errors.New("only directory and block device are supported")
 	}
+	if err != nil {
+		return nil, false, err
+	}
+	source, err = openDirAt(at)
+	return source, false, err
+}
+
+// openDirAt opens a directory that was looked at.
+func openDirAt(at *os.File) (*os.File, error) {
 	fd, err := unix.Openat(int(at.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", at.Name(), err)
 	}
-	return os.NewFile(uintptr(fd), path), nil //nolint:gosec // A descriptor is not negative.
+	return os.NewFile(uintptr(fd), at.Name()), nil //nolint:gosec // A descriptor is not negative.
 }
 
 // giveLocal gives a volume to the pod's group before it is mounted, so that one that is

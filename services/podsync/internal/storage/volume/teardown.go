@@ -79,7 +79,7 @@ func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
 	}
 	var failed []error
 	for _, p := range plugins {
-		failed = append(failed, s.removePlugin(ctx, filepath.Join(volumes, p), p))
+		failed = append(failed, s.removePlugin(ctx, uid, filepath.Join(volumes, p), p))
 	}
 	if err := errors.Join(failed...); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
 }
 
 // removePlugin removes the volumes of one type.
-func (s *Set) removePlugin(ctx context.Context, dir, plugin string) error {
+func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin string) error {
 	volumes, err := names(dir)
 	if err != nil {
 		return err
@@ -104,9 +104,7 @@ func (s *Set) removePlugin(ctx context.Context, dir, plugin string) error {
 				err = removeTree(ctx, path)
 			}
 		case pluginLocal:
-			if err = s.deps.Mounter.Unmount(path); err == nil {
-				err = rmdir(path) // never what is in it
-			}
+			err = s.removeLocal(ctx, uid, name, path)
 		default:
 			if err = rmdir(path); err != nil {
 				err = fmt.Errorf("volume %s/%s is of a type that this node cannot take down; unmount and remove it by hand: %w", plugin, name, err)
