@@ -59,7 +59,7 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	pod, m := r.Pod, &c.VolumeMounts[i]
 	host, ok := b.deps.Volumes.HostPath(pod.UID, m.Name)
 	source := volumeOf(pod, m.Name)
-	if !ok || source == nil {
+	if !ok || source == nil || host == "" && source.Image == nil {
 		return nil, fmt.Errorf("%w: volume %q, container %q", errNoVolume, m.Name, c.Name)
 	}
 	sub := m.SubPath

@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -109,6 +110,10 @@ func TestAClaimsVolumeIsReadOnlyIfThePodSaysSoAndTheHostsOwnKeepsItsLabels(t *te
 	}
 	if g := got.Linux.SecurityContext.SupplementalGroups; !slices.Contains(g, 7) {
 		t.Errorf("groups %v", g)
+	}
+	f.volumes["l"] = "" // no container named it when it was set up
+	if _, err := f.container(t, p); !errors.Is(err, errNoVolume) {
+		t.Errorf("without its volume: %v", err)
 	}
 }
 

@@ -92,6 +92,12 @@ func CheckMode(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 	return nil
 }
 
+// Used says whether a container of the pod names a volume: what none does is not set up.
+func Used(pod *v1.Pod, volume string) bool {
+	mounted, asDevice := uses(pod, volume)
+	return mounted || asDevice
+}
+
 // uses says how containers name a volume.
 func uses(pod *v1.Pod, volume string) (mounted, asDevice bool) {
 	for _, c := range podutil.Containers(pod) {

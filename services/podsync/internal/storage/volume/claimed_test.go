@@ -74,6 +74,27 @@ func TestWhatIsNotYetBoundIsAwaited(t *testing.T) {
 	try(`MountVolume.SetUp failed for volume "v" : PersistentVolume "../pv" cannot be a directory's name`, "")
 }
 
+// TestAClaimThatNoContainerMountsIsNotWaitedFor: the kubelet leaves it alone, until a
+// container for debugging mounts it.
+func TestAClaimThatNoContainerMountsIsNotWaitedFor(t *testing.T) {
+	f := newFixture(t)
+	pod := podWith(claimVolume("v", "c"))
+	pod.Spec.Containers[0].VolumeMounts = nil
+	if err := f.set.Setup(t.Context(), pod); err != nil || f.claims.reads > 0 {
+		t.Fatalf("%v, %d reads", err, f.claims.reads)
+	}
+	dir := t.TempDir()
+	f.bind("c", "pv", hostPathPV(dir))
+	pod = pod.DeepCopy()
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{VolumeMounts: []v1.VolumeMount{{Name: "v"}}}}}
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if path, _ := f.set.HostPath("uid-1", "v"); path != dir {
+		t.Errorf("it lies at %q", path)
+	}
+}
+
 func TestAnEphemeralVolumeIsSetUpFromThePodsOwnClaimOnly(t *testing.T) {
 	f := newFixture(t)
 	f.bind("p-v", "pv", hostPathPV(t.TempDir()))

@@ -121,8 +121,7 @@ func (st *podState) recorded(name string, r result, setup bool) *podstate.Volume
 		if _, known := st.paths[name]; !known && r.path != "" {
 			st.paths[name] = r.path
 		}
-		_, stands := st.paths[name]
-		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: stands}
+		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: st.paths[name] != ""}
 	}
 	st.paths[name] = r.path
 	if !r.refresh.IsZero() {
@@ -151,6 +150,9 @@ func (s *Set) setup(ctx context.Context, pod *v1.Pod, v *v1.Volume, mounts func(
 		return s.content(ctx, pod, v, mounts)
 	}
 	if ref, is := claims.Of(pod, v); is {
+		if !claims.Used(pod, v.Name) {
+			return "", time.Time{}, nil
+		}
 		path, err := s.claimed(ctx, pod, v, ref)
 		return path, time.Time{}, err
 	}
