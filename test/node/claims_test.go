@@ -161,6 +161,14 @@ func lateClaim(h *house) {
 			h.Errorf("the file that was there: %s", out)
 		}
 	}
+	h.eventually(2*time.Minute, "the volume is measured for its claim", func() error {
+		text, err := h.nodeAPI("/metrics")
+		if err != nil {
+			return err
+		}
+		const series = `kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="late"}`
+		return boolError(strings.Contains(text, series), "there is no %s", series)
+	})
 	if !onKubelet() {
 		h.killService("podsync")
 	}
