@@ -5,7 +5,10 @@
 // It owns who is next at one thing. It must never let one thing wait for another.
 package turn
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // Turns are turns at things by name. The zero value is ready; safe for concurrent use.
 type Turns struct {
@@ -20,6 +23,12 @@ type place struct {
 
 // Take waits for the turn at a thing, and returns what ends it.
 func (t *Turns) Take(name string) (done func()) {
+	done, _ = t.TakeWithin(context.Background(), name)
+	return done
+}
+
+// TakeWithin is Take until ctx is done; the error is ctx's.
+func (t *Turns) TakeWithin(ctx context.Context, name string) (done func(), err error) {
 	t.mu.Lock()
 	if t.of == nil {
 		t.of = map[string]*place{}
@@ -31,13 +40,18 @@ func (t *Turns) Take(name string) (done func()) {
 	}
 	p.users++
 	t.mu.Unlock()
-	p.taken <- struct{}{}
-	return func() {
-		<-p.taken
+	left := func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if p.users--; p.users == 0 {
 			delete(t.of, name)
 		}
+	}
+	select {
+	case p.taken <- struct{}{}:
+		return func() { <-p.taken; left() }, nil
+	case <-ctx.Done():
+		left()
+		return nil, context.Cause(ctx)
 	}
 }

@@ -25,7 +25,8 @@ func (w *wiring) setUpHost() {
 	}})
 	w.csi = csi.New(csi.Config{NodeName: cfg.Node.Name, Epoch: deps.Epoch}, csi.Deps{Objects: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Pods: w.pods})
 	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
-		Objects: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Metrics: w.metrics, Allocatable: w.node.Allocatable, Pods: w.pods, CSI: w.csi,
+		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
+		Allocatable: w.node.Allocatable, Pods: w.pods, CSI: w.csi,
 	})
 	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
 	w.podCIDR = podcidr.New(podcidr.Deps{Runtime: w.runtime, Ready: w.runtimeReady, Wanted: w.node.PodCIDR})

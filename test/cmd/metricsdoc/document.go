@@ -20,7 +20,7 @@ Names, types, labels and buckets are those of a kubelet 1.36, so that its dashbo
 - A process that is away takes its families away and fails nothing: ` + "`polylet_up{service}`" + ` is 0 then.
 - ` + "`kubelet_pod_worker_duration_seconds`" + ` is one round of a pod's worker (create, sync, kill) without the actions that it starts, which run beside it.
 - ` + "`kubelet_volume_metric_collection_duration_seconds{metric_source}`" + ` is filesystem or directory: what was asked, not which plugin.
-- ` + "`kubelet_volume_stats_*`" + ` are of persistent volume claims: they have no series until claims can be mounted.
+- ` + "`kubelet_volume_stats_*`" + ` are of claims: those that are bound to a hostPath have none, as on a kubelet.
 - ` + "`kubelet_certificate_manager_server_ttl_seconds`" + ` is that of the certificate that is shown, a self-signed one too.
 - ` + "`storage_operation_duration_seconds`" + ` has volume_mount and volume_unmount; there is no attaching.
 - ` + "`kubernetes_build_info{git_commit}`" + ` is polylet's commit.

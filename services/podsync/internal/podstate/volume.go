@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -14,8 +15,23 @@ type VolumeError struct {
 	Stands bool
 }
 
+// VolumeStep is an error of a step of a volume's set-up that has a name of its own.
+type VolumeStep struct {
+	Step string // e.g. MountVolume.NodeAffinity check
+	Err  error
+}
+
+// Error implements error.
+func (e *VolumeStep) Error() string { return e.Step + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *VolumeStep) Unwrap() error { return e.Err }
+
 // Error implements error, in the words that people know.
 func (e *VolumeError) Error() string {
+	if step := (*VolumeStep)(nil); errors.As(e.Err, &step) {
+		return fmt.Sprintf("%s failed for volume %q : %v", step.Step, e.Volume, step.Err)
+	}
 	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
 }
 

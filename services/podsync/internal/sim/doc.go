@@ -27,7 +27,8 @@
 // in place, to what fits, to what does not fit yet or ever, and to what the node's
 // policy rules out, with and without the wish to be restarted for it. Some seeds
 // have a pod whose containers are all restarted when one ends as its rule says, and
-// a few drain a node full of pods at once.
+// a few drain a node full of pods at once. Some have claims, which are made, and
+// bound to volumes that are made, at any time.
 //
 // # Faults
 //
@@ -52,8 +53,9 @@
 // reason, without being asked first, or before its grace period is over; no stop
 // that gets longer; phases, restart counts, start times, observed generations and the address of a pod that
 // has ended only move one way; an ended phase stands only when nothing runs; an
-// object is deleted last, and its status says how it ended; every mount has an owner, and no container starts before
-// what its pod keeps in memory is mounted. When it is quiet
+// object is deleted last, and its status says how it ended; every mount has an owner, and
+// that of a claim's volume a claim that is bound; no container starts before what its pod
+// keeps in memory, and the volumes of its claims, are mounted. When it is quiet
 // (quiet_test.go): the outcome that was asked for, statuses and readiness as the
 // runtime has them, files as their ConfigMaps are, sizes as they were asked for and
 // fit, no sandbox, container, mount,

@@ -28,6 +28,8 @@ type judge struct {
 	made map[string]fakecri.Transition
 	// ready are the sandboxes that stand, by pod UID.
 	ready map[string]map[string]bool
+	// bounds are the volumes whose claims are bound, by name.
+	bounds map[string]bool
 	// networks are the sandboxes whose network is up, by pod UID.
 	networks map[string]map[string]bool
 	// hooking are the containers that run and whose postStart hook is not over, by id.
@@ -118,7 +120,7 @@ type record struct {
 func newJudge(w *world) *judge {
 	return &judge{
 		w: w, facts: map[string]*facts{}, owners: map[string]*facts{}, names: map[string]*record{},
-		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, networks: map[string]map[string]bool{},
+		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, bounds: map[string]bool{}, networks: map[string]map[string]bool{},
 		hooking: map[string]bool{}, asks: map[string][]ask{}, failures: map[string]time.Time{}, cut: map[string]cut{}, renewed: map[string]bool{}, disturbed: map[string]bool{}, forgotten: map[string]bool{},
 	}
 }

@@ -38,6 +38,14 @@ func (m mounter) Bind(source, target string) error {
 	return m.mount("bind", target, func() error { return m.Fake.Bind(source, target) })
 }
 
+func (m mounter) Device(device, target, filesystem string, options []string) error {
+	return m.mount("device", target, func() error { return m.Fake.Device(device, target, filesystem, options) })
+}
+
+func (m mounter) Restrict(target string, options []string) error {
+	return m.through("restrict "+target, func() error { return m.Fake.Restrict(target, options) })
+}
+
 func (m mounter) Unmount(target string) error {
 	return m.through("unmount "+target, func() error {
 		if s := m.w.sabotage; s != nil && s.unmount != nil && !s.unmount(target) {
@@ -47,12 +55,14 @@ func (m mounter) Unmount(target string) error {
 	})
 }
 
-// furnished checks that a container starts with what its pod keeps in memory
-// mounted, also after a restart of the machine.
+// furnished checks that a container starts with what its pod keeps in memory, and the
+// volumes of its claims, mounted, also after a restart of the machine.
 func (j *judge) furnished(tr fakecri.Transition, f *facts) {
 	for _, v := range f.sub.pod.Spec.Volumes {
-		kind := ""
+		kind, name := "", v.Name
 		switch {
+		case v.PersistentVolumeClaim != nil && v.Name == "local":
+			kind, name = "kubernetes.io~local-volume", "of-"+v.PersistentVolumeClaim.ClaimName
 		case v.Secret != nil:
 			kind = "kubernetes.io~secret"
 		case v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory:
@@ -60,7 +70,7 @@ func (j *judge) furnished(tr fakecri.Transition, f *facts) {
 		default:
 			continue
 		}
-		if m, _ := j.w.mounts.Mounted(filepath.Join(j.w.dir, "root", "pods", tr.PodUID, "volumes", kind, v.Name)); !m {
+		if m, _ := j.w.mounts.Mounted(filepath.Join(j.w.dir, "root", "pods", tr.PodUID, "volumes", kind, name)); !m {
 			j.violationLocked("container %s of pod %s was started though its volume %s is not mounted", tr.Name, tr.Pod, v.Name)
 		}
 	}
@@ -75,5 +85,8 @@ func (j *judge) mounted(call, target string) {
 	j.w.tell("MOUNT", "call", call, "target", rest)
 	if !below || j.owners[uid] == nil {
 		j.violationLocked("the %s mount on %s has no owner", call, target)
+	}
+	if j.unboundLocked(target) {
+		j.violationLocked("the %s mount on %s is of a volume whose claim is not bound", call, target)
 	}
 }

@@ -437,6 +437,22 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			}},
 			"though its volume memory is not mounted",
 		},
+		{"claims that are bound late", sabotage{scenario: with(only(claimant, 0), 20*time.Second, "bind the claims", func(w *world) { w.bindAll() })}, ""},
+		{"claims that are never bound", sabotage{scenario: only(claimant, 0)}, "should be Running"},
+		{"a start without the volume of a claim", sabotage{
+			scenario: with(only(claimant, 0), time.Second, "bind the claims", func(w *world) { w.bindAll() }), cri: func(w *world, m string, _, _ any, do func() error) error {
+				if m == "StartContainer" {
+					w.must(w.mounts.Reboot())
+				}
+				return do()
+			},
+		}, "though its volume local is not mounted"},
+		{"a volume whose claim is not bound", sabotage{scenario: only(claimant, 0), cri: again("RunPodSandbox", func(w *world, _ any) {
+			mountLocal(w, "p0-local")
+		})}, "is of a volume whose claim is not bound"},
+		{"the mount of a claim that stays", sabotage{
+			scenario: with(only(claimant, 10*time.Second), time.Second, "bind the claims", func(w *world) { w.bindAll() }), unmount: func(string) bool { return false },
+		}, "before its mount"},
 		{"a mount that stays", sabotage{scenario: only("volumes", 10*time.Second), unmount: func(string) bool { return false }}, "before its mount"},
 		{"a mount without an owner", sabotage{scenario: only("forever", 0), cri: again("StartContainer", func(w *world, _ any) {
 			w.must(mounter{w.life, w.mounts}.Tmpfs(w.dir, 0))

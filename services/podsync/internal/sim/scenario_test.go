@@ -71,6 +71,7 @@ func newScenario(seed int64) *scenario {
 	s.extra(seed)
 	s.crowd(seed)
 	s.secrecy(seed)
+	s.claims(seed)
 	s.worlds(seed)
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s

@@ -81,6 +81,9 @@ func newPod(shape, name string, grace *int64, rng *rand.Rand) *subject {
 	case private, stranger:
 		m.ofPrivate()
 		return sub
+	case claimant:
+		m.claiming()
+		return sub
 	case spender:
 		m.spending()
 		return sub

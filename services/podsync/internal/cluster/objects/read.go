@@ -80,8 +80,13 @@ func (s *Store) miss(key Key) {
 
 // get asks the apiserver once.
 func (s *Store) get(ctx context.Context, key Key) (runtime.Object, error) {
+	return s.getFor(ctx, key.Namespace, key)
+}
+
+// getFor is get for the pods of a namespace, which need not be the object's.
+func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.Object, error) {
 	var object runtime.Object
-	give, err := s.reading.Acquire(ctx, key.Namespace)
+	give, err := s.reading.Acquire(ctx, namespace)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: many reads of its namespace are under way: %w; it is tried again by itself", key, err)
 	}
@@ -97,6 +102,10 @@ func (s *Store) get(ctx context.Context, key Key) (runtime.Object, error) {
 		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:
 		object, err = s.client.CoreV1().Nodes().Get(ctx, key.Name, metav1.GetOptions{})
+	case PersistentVolumeClaim:
+		object, err = s.client.CoreV1().PersistentVolumeClaims(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	case PersistentVolume:
+		object, err = s.client.CoreV1().PersistentVolumes().Get(ctx, key.Name, metav1.GetOptions{})
 	default:
 		return nil, fmt.Errorf("read %s: this kind is not kept", key)
 	}

@@ -35,6 +35,13 @@ const (
 	CSIDriver    Kind = "csidriver"
 )
 
+// The kinds that are read when they are needed, and awaited when they are not yet as
+// they should be: a node may get those of its pods, and neither list nor watch any.
+const (
+	PersistentVolumeClaim Kind = "persistentvolumeclaims"
+	PersistentVolume      Kind = "persistentvolumes"
+)
+
 // Key names one object; Namespace is empty for kinds without one.
 type Key struct {
 	Kind      Kind
@@ -82,6 +89,7 @@ type Store struct {
 	held        map[string]int // entries by namespace
 	pods        map[types.UID]map[Key]struct{}
 	subscribers []func(Key, []types.UID)
+	waits       map[string]*waits // by namespace
 }
 
 // entry is one object; its fields are guarded by Store.mu.
@@ -107,6 +115,7 @@ func New(cfg Config, deps Deps) *Store {
 	return &Store{
 		cfg: cfg, client: deps.Client, services: newServiceList(),
 		entries: map[Key]*entry{}, held: map[string]int{}, pods: map[types.UID]map[Key]struct{}{},
+		waits: map[string]*waits{},
 	}
 }
 
@@ -123,6 +132,9 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	for key, e := range s.entries {
 		s.startWatch(key, e)
+	}
+	for namespace, w := range s.waits {
+		s.startAsking(namespace, w)
 	}
 	s.watches.Add(1)
 	s.mu.Unlock()
@@ -197,7 +209,7 @@ func first(keys map[Key]struct{}, most int) map[Key]struct{} {
 	return keys
 }
 
-// Release ends what Hold began.
+// Release ends what Hold and Await began.
 func (s *Store) Release(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,10 +217,13 @@ func (s *Store) Release(uid types.UID) {
 		s.drop(key, uid)
 	}
 	delete(s.pods, uid)
+	for _, w := range s.waits {
+		w.forget(uid)
+	}
 }
 
 // Subscribe calls f with each object that appeared, changed or went after it
-// was first read, and the pods that hold it (none for the Node). f must return
+// was first read, and the pods that hold it (none for the Node) or await it. f must return
 // at once. Call it before Run.
 func (s *Store) Subscribe(f func(key Key, holders []types.UID)) {
 	s.mu.Lock()

@@ -49,6 +49,7 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 	}
 	context, err := security.Container(security.Config{
 		SeccompRoot: filepath.Join(b.cfg.RootDir, "seccomp"), SeccompDefault: b.cfg.SeccompDefault, ThrottlePaths: b.machine.throttlePaths,
+		Groups: b.deps.Volumes.Groups(pod.UID),
 	}, pod, c, r.TargetID, func() (security.ImageUser, error) { return b.imageUser(ctx, r.ImageRef) })
 	if err != nil {
 		return nil, err

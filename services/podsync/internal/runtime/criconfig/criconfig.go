@@ -34,6 +34,11 @@ type Objects interface {
 type Volumes interface {
 	HostPath(uid types.UID, volumeName string) (string, bool)
 	SubPath(ctx context.Context, pod *v1.Pod, container string, index int, volumeName, path string) (string, error)
+	// OfHost says whether a claim's volume is something of the host's, which keeps its
+	// labels.
+	OfHost(uid types.UID, volumeName string) bool
+	// Groups are those that may use the pod's volumes, beside those that its spec names.
+	Groups(uid types.UID) []int64
 }
 
 // Images tells of images in the runtime.

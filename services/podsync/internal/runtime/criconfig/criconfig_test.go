@@ -29,6 +29,8 @@ type world struct {
 	services map[string][]*v1.Service
 	svcErr   error
 	volumes  map[string]string
+	ofHost   string
+	groups   []int64
 	subPaths []string
 	image    *runtimeapi.Image
 	asked    int
@@ -57,6 +59,10 @@ func (w *world) HostPath(_ types.UID, name string) (string, bool) {
 	p, ok := w.volumes[name]
 	return p, ok
 }
+
+func (w *world) OfHost(_ types.UID, name string) bool { return name == w.ofHost }
+
+func (w *world) Groups(types.UID) []int64 { return w.groups }
 
 func (w *world) SubPath(_ context.Context, _ *v1.Pod, container string, index int, volume, path string) (string, error) {
 	if path == "bad" {

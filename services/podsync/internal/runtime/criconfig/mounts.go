@@ -59,7 +59,7 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	pod, m := r.Pod, &c.VolumeMounts[i]
 	host, ok := b.deps.Volumes.HostPath(pod.UID, m.Name)
 	source := volumeOf(pod, m.Name)
-	if !ok || source == nil {
+	if !ok || source == nil || host == "" && source.Image == nil {
 		return nil, fmt.Errorf("%w: volume %q, container %q", errNoVolume, m.Name, c.Name)
 	}
 	sub := m.SubPath
@@ -75,7 +75,8 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	if source.Image != nil {
 		return imageMount(r, m, source, sub)
 	}
-	readOnly := m.ReadOnly || alwaysReadOnly(source)
+	claim := source.PersistentVolumeClaim
+	readOnly := m.ReadOnly || alwaysReadOnly(source) || claim != nil && claim.ReadOnly
 	if sub != "" {
 		var err error
 		if host, err = b.deps.Volumes.SubPath(ctx, pod, c.Name, i, m.Name, sub); err != nil {
@@ -92,7 +93,7 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	}
 	return &runtimeapi.Mount{
 		ContainerPath: target(m), HostPath: host, Readonly: readOnly, Propagation: propagation,
-		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil,
+		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil && !b.deps.Volumes.OfHost(pod.UID, m.Name),
 	}, nil
 }
 

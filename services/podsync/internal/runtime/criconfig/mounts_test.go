@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -92,6 +93,33 @@ func TestVolumeMountsBecomeMounts(t *testing.T) {
 	}
 	if !slices.Equal(f.subPaths, []string{"dir/name"}) {
 		t.Errorf("subPaths %v", f.subPaths)
+	}
+}
+
+func TestAClaimsVolumeIsReadOnlyIfThePodSaysSoAndTheHostsOwnKeepsItsLabels(t *testing.T) {
+	f := newFixture(t)
+	f.volumes, f.ofHost, f.groups = map[string]string{"l": "/v/l", "h": "/host"}, "h", []int64{7}
+	p := pod(v1.Container{VolumeMounts: []v1.VolumeMount{{Name: "l", MountPath: "/l"}, {Name: "h", MountPath: "/h"}}})
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "l", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ReadOnly: true}}},
+		{Name: "h", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
+	}
+	got, err := f.container(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := got.Mounts[0]; !m.Readonly || !m.SelinuxRelabel {
+		t.Errorf("a read-only claim: %v", m)
+	}
+	if m := got.Mounts[1]; m.Readonly || m.SelinuxRelabel {
+		t.Errorf("a claim of the host's: %v", m)
+	}
+	if g := got.Linux.SecurityContext.SupplementalGroups; !slices.Contains(g, 7) {
+		t.Errorf("groups %v", g)
+	}
+	f.volumes["l"] = "" // no container named it when it was set up
+	if _, err := f.container(t, p); !errors.Is(err, errNoVolume) {
+		t.Errorf("without its volume: %v", err)
 	}
 }
 

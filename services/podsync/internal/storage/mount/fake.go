@@ -12,15 +12,16 @@ import (
 // removed with the mount as those of a tmpfs are. Safe for concurrent use.
 type Fake struct {
 	// Fail, when set, is asked before each call ("tmpfs", "huge", "bind",
-	// "unmount", "share") and makes it fail. Set it before use.
+	// "device", "restrict", "unmount", "share") and makes it fail. Set it before use.
 	Fail func(call, target string) error
 
-	mu     sync.Mutex
-	mounts map[string]string
+	mu      sync.Mutex
+	mounts  map[string]string
+	options map[string][]string
 }
 
 // NewFake returns an empty Fake.
-func NewFake() *Fake { return &Fake{mounts: map[string]string{}} }
+func NewFake() *Fake { return &Fake{mounts: map[string]string{}, options: map[string][]string{}} }
 
 // Mounts lists the mount points, sorted.
 func (f *Fake) Mounts() []string {
@@ -66,6 +67,31 @@ func (f *Fake) Huge(target string, _, _ int64) error { return f.mount("huge", "h
 // Bind keeps a bind mount in mind.
 func (f *Fake) Bind(source, target string) error { return f.mount("bind", source, target) }
 
+// Device keeps the device in mind.
+func (f *Fake) Device(device, target, _ string, _ []string) error {
+	return f.mount("device", device, target)
+}
+
+// Restrict keeps the options in mind.
+func (f *Fake) Restrict(target string, options []string) error {
+	if f.Fail != nil {
+		if err := f.Fail("restrict", target); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.options[target] = slices.Clone(options)
+	return CheckRestrictions(options)
+}
+
+// Options are those that a mount was given.
+func (f *Fake) Options(target string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.options[target]
+}
+
 // Unmount forgets a mount, with the content of a tmpfs.
 func (f *Fake) Unmount(target string) error {
 	if f.Fail != nil {
@@ -77,6 +103,7 @@ func (f *Fake) Unmount(target string) error {
 	defer f.mu.Unlock()
 	source := f.mounts[target]
 	delete(f.mounts, target)
+	delete(f.options, target)
 	if source != "tmpfs" && source != "hugetlbfs" {
 		return nil
 	}

@@ -2,7 +2,8 @@
 // in where nothing may be mounted.
 //
 // It owns the mount calls of podsync's volumes. It must never follow a symlink
-// when it ends a mount, and never run a program.
+// when it ends a mount, and never run a shell; it runs programs only for filesystems
+// on devices, which the kernel alone neither makes nor checks.
 package mount
 
 import (
@@ -25,6 +26,11 @@ type Mounter interface {
 	Huge(target string, pageBytes, sizeBytes int64) error
 	// Bind mounts source (a path, also /proc/self/fd/N) on target.
 	Bind(source, target string) error
+	// Device mounts the filesystem of a block device, which is made if the device holds
+	// nothing, and mended if need be. It takes as long as the device is large.
+	Device(device, target, filesystem string, options []string) error
+	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
+	Restrict(target string, options []string) error
 	// Unmount ends the mount on target; nil when there is none.
 	Unmount(target string) error
 	// Mounted says whether target is a mount point; false when it does not exist.

@@ -63,21 +63,24 @@ type Remains struct {
 	Dir  string
 }
 
-// local are the Drivers of the node's own volumes, by the names of their directories.
-func (s *Set) local() map[string]Driver {
+// own are the Drivers of the node's own volumes, by the names of their directories.
+func (s *Set) own() map[string]Driver {
 	files := contents{s}
 	return map[string]Driver{
-		pluginEmptyDir: emptyDirs{s}, pluginHostPath: hostPaths{}, pluginImage: images{},
+		pluginEmptyDir: emptyDirs{s}, pluginHostPath: hostPaths{}, pluginImage: images{}, pluginLocal: claimed{s},
 		pluginSecret: files, pluginConfigMap: files, pluginDownwardAPI: files, pluginProjected: files,
 	}
 }
 
 // driver is that of a volume in a pod's spec.
 func (s *Set) driver(v *v1.Volume) (Driver, error) {
+	if ofClaim(v) {
+		return claimed{s}, nil
+	}
 	if d := s.drivers[plugin(v)]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected or csi", typeName(v))
+	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected, csi, or a claim that is bound to a hostPath or local volume", typeName(v))
 }
 
 // request is a volume of a pod for its driver.

@@ -103,6 +103,8 @@ func (t *tokens) Forget(types.UID) {}
 type fixture struct {
 	set     *Set
 	objects *fakeObjects
+	claims  *fakeClaims
+	events  *events
 	tokens  *tokens
 	mounts  *mount.Fake
 	root    string
@@ -113,7 +115,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{
 		objects: &fakeObjects{maps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, held: map[types.UID]int{}},
-		tokens:  &tokens{}, mounts: mount.NewFake(), root: t.TempDir(), changed: make(chan types.UID, 10),
+		claims:  newFakeClaims(), events: &events{}, tokens: &tokens{}, mounts: mount.NewFake(), root: t.TempDir(), changed: make(chan types.UID, 10),
 	}
 	f.set = f.restarted()
 	return f
@@ -122,16 +124,24 @@ func newFixture(t *testing.T) *fixture {
 // restarted is the Set after a restart: the same disk, nothing in memory.
 func (f *fixture) restarted() *Set {
 	return New(Config{RootDir: f.root}, Deps{
-		Objects: f.objects, Tokens: f.tokens, Mounter: f.mounts,
+		Objects: f.objects, Claims: f.claims, Events: f.events, Tokens: f.tokens, Mounter: f.mounts,
 		Pods: waiting(f.changed),
 	})
 }
 
+// podWith has a container that mounts the claims among the volumes.
 func podWith(volumes ...v1.Volume) *v1.Pod {
-	return &v1.Pod{
+	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-1", Labels: map[string]string{"app": "x"}},
 		Spec:       v1.PodSpec{ServiceAccountName: "sa", Volumes: volumes, Containers: []v1.Container{{Name: "c"}}},
 	}
+	for _, v := range volumes {
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			c := &pod.Spec.Containers[0]
+			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+		}
+	}
+	return pod
 }
 
 func configMapVolume(name, from string) v1.Volume {

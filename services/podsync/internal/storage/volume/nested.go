@@ -107,12 +107,15 @@ func withoutOverlays(files map[string]bool, mounts []v1.VolumeMount, volume stri
 }
 
 // hostFiles are the pod's volumes that are something of the host which is not said to
-// be a directory.
+// be a directory; what a claim is bound to may be.
 func hostFiles(pod *v1.Pod) map[string]bool {
 	files := map[string]bool{}
 	for i := range pod.Spec.Volumes {
 		if h := pod.Spec.Volumes[i].HostPath; h != nil {
 			files[pod.Spec.Volumes[i].Name] = h.Type == nil || *h.Type != v1.HostPathDirectory && *h.Type != v1.HostPathDirectoryOrCreate
+		}
+		if pod.Spec.Volumes[i].PersistentVolumeClaim != nil {
+			files[pod.Spec.Volumes[i].Name] = true
 		}
 	}
 	return files

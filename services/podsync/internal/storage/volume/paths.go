@@ -17,6 +17,7 @@ const (
 	pluginDownwardAPI = "kubernetes.io~downward-api"
 	pluginProjected   = "kubernetes.io~projected"
 	pluginCSI         = "kubernetes.io~csi"
+	pluginLocal       = "kubernetes.io~local-volume"
 	// These two have none on the disk.
 	pluginHostPath = "kubernetes.io~host-path"
 	pluginImage    = "kubernetes.io~image"

@@ -67,7 +67,7 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
 			made, err := do(ctx, s.request(pod, v, mounts))
 			ended(err)
-			s.deps.Metrics.Volume("volume_mount", shownPlugin(v), began, err)
+			s.deps.Metrics.Volume("volume_mount", s.shownPlugin(pod.UID, v), began, err)
 			mu.Lock()
 			defer mu.Unlock()
 			results[v.Name] = result{made, err}
@@ -117,8 +117,7 @@ func (st *podState) recorded(name string, r result, setup bool) *podstate.Volume
 		if _, known := st.paths[name]; !known && r.Path != "" {
 			st.paths[name] = r.Path
 		}
-		_, stands := st.paths[name]
-		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: stands}
+		return &podstate.VolumeError{Volume: name, Err: r.err, Stands: st.paths[name] != ""}
 	}
 	st.paths[name] = r.Path
 	if !r.Refresh.IsZero() {
@@ -156,12 +155,8 @@ func isContent(v *v1.Volume) bool {
 // typeName is the field of the volume's source that is set.
 func typeName(v *v1.Volume) string {
 	switch {
-	case v.PersistentVolumeClaim != nil:
-		return "persistentVolumeClaim"
 	case v.CSI != nil:
 		return "csi"
-	case v.Ephemeral != nil:
-		return "ephemeral"
 	case v.NFS != nil:
 		return "nfs"
 	case v.ISCSI != nil:
@@ -169,7 +164,7 @@ func typeName(v *v1.Volume) string {
 	case v.FC != nil:
 		return "fc"
 	case v.FlexVolume != nil:
-		return "flexVolume"
+		return "flexVolume (deprecated in Kubernetes; use a CSI driver)"
 	case v.GitRepo != nil:
 		return "gitRepo (removed from Kubernetes; clone in an init container)"
 	}

@@ -14,7 +14,7 @@ import (
 func TestWhatThisNodeDoesNotMakeIsRefusedWithItsName(t *testing.T) {
 	for want, source := range map[string]v1.VolumeSource{
 		"gitRepo (removed from Kubernetes": {GitRepo: &v1.GitRepoVolumeSource{Repository: "/etc", Directory: "."}},
-		"persistentVolumeClaim":            {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
+		"flexVolume (deprecated":           {FlexVolume: &v1.FlexVolumeSource{}},
 		"nfs":                              {NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}},
 	} {
 		f := newFixture(t)

@@ -1,13 +1,28 @@
 package volume
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+)
 
 // shownPlugin is the plugin's name in the series of operations on volumes.
-func shownPlugin(v *v1.Volume) string {
+func (s *Set) shownPlugin(uid types.UID, v *v1.Volume) string {
+	b, _ := s.boundOf(uid, v.Name)
+	return shownPlugin(v, b.Kind)
+}
+
+// shownPlugin is the same; kind is that of what a claim is bound to, if it is known.
+func shownPlugin(v *v1.Volume, kind string) string {
 	switch {
+	case kind == claims.HostPath:
+		return shownName(pluginHostPath)
+	case kind == claims.Local:
+		return shownName(pluginLocal)
 	case plugin(v) != "":
 		return shownName(plugin(v))
-	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+	case ofClaim(v):
 		return shownName(pluginCSI)
 	}
 	return "other"
@@ -31,7 +46,7 @@ func (s *Set) count(present bool) map[string]int {
 		for i := range st.pod.Spec.Volumes {
 			v := &st.pod.Spec.Volumes[i]
 			if _, stands := st.paths[v.Name]; stands || !present {
-				out[shownPlugin(v)]++
+				out[shownPlugin(v, st.bound[v.Name].Kind)]++
 			}
 		}
 	}

@@ -23,6 +23,8 @@ func sourceOf(v *v1.Volume) string {
 		return "downwardAPI"
 	case v.PersistentVolumeClaim != nil:
 		return "persistentVolumeClaim " + v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return "ephemeral"
 	case v.CSI != nil:
 		return "csi " + v.CSI.Driver
 	case v.NFS != nil:

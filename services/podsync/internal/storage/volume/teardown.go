@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
@@ -32,6 +34,11 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	st.clear()
 	delete(s.early, uid)
 	s.mu.Unlock()
+	if err := s.endWorks(ctx, st); err != nil {
+		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
+	}
+	_, err = os.Lstat(s.claimsDir(uid))
+	hadClaims := err == nil
 	s.deps.Objects.Release(uid)
 	s.deps.Tokens.Forget(uid)
 	if err := s.removeAll(ctx, uid); err != nil {
@@ -46,7 +53,25 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	st.gone = true
 	delete(s.pods, uid)
 	s.mu.Unlock()
+	if hadClaims {
+		s.claimsFreed()
+	}
 	return nil
+}
+
+// claimsFreed lets pods try again whose claims others may have had until now.
+func (s *Set) claimsFreed() {
+	var wait []types.UID
+	s.mu.Lock()
+	for uid, st := range s.pods {
+		if st.pod != nil && len(st.failed) > 0 && slices.ContainsFunc(st.pod.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
+			wait = append(wait, uid)
+		}
+	}
+	s.mu.Unlock()
+	if s.deps.Pods != nil && len(wait) > 0 {
+		s.deps.Pods.ObjectsChanged(wait)
+	}
 }
 
 func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
@@ -65,7 +90,8 @@ func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
-	return errors.Join(rmdir(volumes), removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)))
+	// What claims the pod has is forgotten last: until then its volumes are in use.
+	return errors.Join(rmdir(volumes), removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)), removeTree(ctx, s.claimsDir(uid)))
 }
 
 // removePlugin removes the volumes of one plugin.

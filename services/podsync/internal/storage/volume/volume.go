@@ -1,10 +1,11 @@
 // Package volume makes a pod's volumes on the host and keeps their content
-// current: emptyDir, hostPath, configMap, secret, downwardAPI and projected by itself,
-// others by the Drivers that it is given.
+// current: emptyDir, hostPath, configMap, secret, downwardAPI, projected and what claims
+// are bound to by itself, others by the Drivers that it is given.
 //
 // It owns everything below <root>/pods/<uid>/volumes and volume-subpaths, the
 // mounts there, and their end. It must never follow a symlink that a container
-// could have made, and never change a hostPath beyond creating it.
+// could have made, never change a hostPath beyond creating it, and never remove
+// what lies in a volume that outlives its pod.
 package volume
 
 import (
@@ -16,8 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/polylet/polylet/internal/turn"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -51,11 +54,19 @@ type Pods interface {
 	ObjectsChanged(uids []types.UID)
 }
 
+// Events records events on pods; *event.Recorder has it.
+type Events interface {
+	Pod(pod *v1.Pod, eventType, reason, message string)
+}
+
 // Deps are what a Set needs.
 type Deps struct {
 	Objects Objects
+	Claims  Claims
 	Tokens  Tokens
 	Mounter mount.Mounter
+	// Events may be nil.
+	Events Events
 	// CSI makes the volumes of CSI drivers; nil when there are none.
 	CSI Driver
 	// Allocatable is the node's; nil or an empty list when not known.
@@ -89,6 +100,8 @@ type Set struct {
 	// wait for one of them to end.
 	busy   map[string]int
 	parked map[string][]types.UID
+
+	handles turn.Turns // at volumes that pods share, by their names
 }
 
 // podState is what is known of one pod's volumes.
@@ -105,6 +118,8 @@ type podState struct {
 	next    time.Time            // the earliest of renewal; zero for never
 	gone    bool                 // torn down; take a new state
 	again   bool                 // a refresh is wanted at the turn's end
+	bound   map[string]bound     // volume name -> what its claim is bound to
+	works   map[string]*work     // what is under way, by the shared volume's name
 	// namespace is the pod's, and mounts is how many it needs; see room.
 	namespace string
 	mounts    int
@@ -119,7 +134,7 @@ func New(cfg Config, deps Deps) *Set {
 		cfg: cfg, deps: deps, pods: map[types.UID]*podState{}, early: map[types.UID]time.Time{},
 		busy: map[string]int{}, parked: map[string][]types.UID{},
 	}
-	s.drivers = s.local()
+	s.drivers = s.own()
 	if deps.CSI != nil {
 		s.drivers[pluginCSI] = deps.CSI
 	}
@@ -181,7 +196,7 @@ func (s *Set) state(uid types.UID) *podState {
 	defer s.mu.Unlock()
 	st := s.pods[uid]
 	if st == nil {
-		st = &podState{turn: make(chan struct{}, 1)}
+		st = &podState{turn: make(chan struct{}, 1), works: map[string]*work{}}
 		st.clear()
 		s.pods[uid] = st
 	}
@@ -192,6 +207,7 @@ func (s *Set) state(uid types.UID) *podState {
 func (st *podState) clear() {
 	st.pod, st.paths, st.shares = nil, map[string]string{}, newShares()
 	st.failed, st.renewal, st.next = map[string]bool{}, map[string]time.Time{}, time.Time{}
+	st.bound = map[string]bound{}
 }
 
 // dropLocked forgets the state of a pod that has no volumes, whose turn the caller has:
@@ -217,8 +233,8 @@ func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {
 }
 
 // Volumes lists a pod's volumes that are set up, in spec order. A hostPath is
-// not listed: it is the host's, not the pod's; nor one of a CSI driver, which alone can
-// say how full it is.
+// not listed, be it a claim's: it is the host's, not the pod's; nor one of a CSI driver,
+// which alone can say how full it is.
 func (s *Set) Volumes(uid types.UID) []Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,6 +246,9 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
+		if b, is := st.bound[v.Name]; ok && is && b.Kind != claims.HostPath {
+			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
+		}
 		if !ok || !measured(v) {
 			continue
 		}

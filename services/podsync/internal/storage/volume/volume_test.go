@@ -84,7 +84,7 @@ func TestAFailureNamesTheVolumeAndLeavesTheOthersUp(t *testing.T) {
 		v1.Volume{Name: "key", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
 			LocalObjectReference: v1.LocalObjectReference{Name: "there"}, Items: []v1.KeyToPath{{Key: "nope", Path: "x"}},
 		}}},
-		v1.Volume{Name: "pvc", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}},
+		v1.Volume{Name: "csi", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}},
 	)
 	err := f.set.Setup(t.Context(), pod)
 	if err == nil {
@@ -93,7 +93,7 @@ func TestAFailureNamesTheVolumeAndLeavesTheOthersUp(t *testing.T) {
 	for _, want := range []string{
 		`MountVolume.SetUp failed for volume "bad" : configmap "absent" not found`,
 		`MountVolume.SetUp failed for volume "key" : configmap references non-existent config key: nope`,
-		`MountVolume.SetUp failed for volume "pvc" : volumes of type persistentVolumeClaim are not supported yet`,
+		`MountVolume.SetUp failed for volume "csi" : volumes of type csi are not supported yet`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q lacks %q", err, want)

@@ -25,6 +25,8 @@ type Config struct {
 	SeccompDefault bool
 	// ThrottlePaths are the machine's thermal throttle directories, masked by default.
 	ThrottlePaths []string
+	// Groups are those that may use the pod's volumes, beside those that its spec names.
+	Groups []int64
 }
 
 // ImageUser is the user that an image names: a UID, or a name when UID is nil.
@@ -102,6 +104,11 @@ func Container(cfg Config, pod *v1.Pod, c *v1.Container, targetID string, image 
 		return nil, err
 	}
 	out.SupplementalGroups, out.SupplementalGroupsPolicy = groups(pod)
+	for _, group := range cfg.Groups {
+		if sc := pod.Spec.SecurityContext; sc == nil || !slices.Contains(sc.SupplementalGroups, group) {
+			out.SupplementalGroups = append(out.SupplementalGroups, group)
+		}
+	}
 	if caps := eff.Capabilities; caps != nil {
 		out.Capabilities = &runtimeapi.Capability{AddCapabilities: texts(caps.Add), DropCapabilities: texts(caps.Drop)}
 	}

@@ -2,6 +2,7 @@ package security
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,17 @@ func TestTheContainersContextGoesBeforeThePods(t *testing.T) {
 	}
 	if !Sandbox(p).Privileged {
 		t.Error("the sandbox of a privileged container is not privileged")
+	}
+}
+
+func TestTheGroupsOfVolumesComeToThoseThatThePodNames(t *testing.T) {
+	p := pod(&v1.PodSecurityContext{FSGroup: ptr.To[int64](3), SupplementalGroups: []int64{4}}, &v1.SecurityContext{})
+	if g := build(t, Config{Groups: []int64{4, 5}}, p).SupplementalGroups; !slices.Equal(g, []int64{3, 4, 5}) {
+		t.Errorf("groups %v", g)
+	}
+	p.Spec.SecurityContext = nil
+	if g := build(t, Config{Groups: []int64{4}}, p).SupplementalGroups; !slices.Equal(g, []int64{4}) {
+		t.Errorf("groups %v of a pod that names none", g)
 	}
 }
 

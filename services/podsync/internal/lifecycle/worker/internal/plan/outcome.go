@@ -207,6 +207,7 @@ func (s *State) ObjectsChanged() {
 		}
 	}
 	s.Volumes.TryAgain()
+	_, s.Volumes.Again = s.InFlight[podstate.Key{Kind: podstate.SetupVolumes}]
 }
 
 // forgetFailures is for a new spec: what failed because of the old one need not wait.

@@ -28,6 +28,9 @@ type Volumes struct {
 	Of map[string]Volume
 	// Once: all were set up at the same time once in this process's life.
 	Once bool
+	// Again: an object has changed since the set-up in flight began, which may have
+	// read the one before.
+	Again bool
 }
 
 // Volume is how one volume stands.
@@ -56,6 +59,10 @@ func (v Volume) nextTry() time.Time {
 func (v *Volumes) Ended(pod *v1.Pod, a podstate.Action, failed map[string]Failure, whole *Failure) (news bool) {
 	if v.Of == nil {
 		v.Of = map[string]Volume{}
+	}
+	if v.Again {
+		v.Again = false
+		defer v.TryAgain()
 	}
 	if whole != nil {
 		return v.fail("", *whole)

@@ -265,3 +265,25 @@ func TestAContainerStartsAgainWithTheVolumesOfAPreviousRunThatCannotBeMadeAnew(t
 		})
 	}
 }
+
+// TestAnObjectThatChangesWhileVolumesAreSetUpIsNotWaitedForAgain: what was read before
+// the change fails after it, and nothing more would tell.
+func TestAnObjectThatChangesWhileVolumesAreSetUpIsNotWaitedForAgain(t *testing.T) {
+	w := newWorld(withVolumes("claim"))
+	end := func(changes bool) Volume {
+		a := podstate.Action{Key: podstate.Key{Kind: podstate.SetupVolumes}, Volumes: []string{"", "claim"}}
+		w.s.Launch(a)
+		if changes {
+			w.s.ObjectsChanged()
+		}
+		f := Failure{Message: "PVC is not bound", At: w.s.Now}
+		w.s.Ended(Outcome{Action: a, Failure: &f, Volumes: map[string]Failure{"claim": f}})
+		return w.s.Volumes.Of["claim"]
+	}
+	if v := end(true); v.nextTry().After(w.s.Now) {
+		t.Errorf("tried again after %s, though the claim was bound meanwhile", v.nextTry().Sub(w.s.Now))
+	}
+	if v := end(false); !v.nextTry().After(w.s.Now) {
+		t.Error("tried again at once, though nothing changed")
+	}
+}

@@ -1,0 +1,154 @@
+package volume
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+)
+
+// bound is what a volume of a pod comes of, by its claim. It is kept beside the pod's
+// volumes from before anything is mounted: without the apiserver nothing else says
+// which volume it is.
+type bound struct {
+	Claim string `json:"claim"`
+	// PV is the PersistentVolume's name, and Kind the field of its source.
+	PV   string `json:"pv"`
+	Kind string `json:"kind"`
+	// Path is where it lies on the host.
+	Path string `json:"path"`
+	// Group is the group whose members may use it; nil for none.
+	Group *int64 `json:"group,omitempty"`
+
+	// fresh: it was set up by this process.
+	fresh bool
+}
+
+// claimsDir holds a pod's bounds, by volume, below its plugins.
+const claimsDir = "polylet~claims"
+
+func (s *Set) claimsDir(uid types.UID) string {
+	return filepath.Join(s.podDir(uid), pluginsDir, claimsDir)
+}
+
+func (s *Set) boundFile(uid types.UID, volume string) string {
+	return filepath.Join(s.claimsDir(uid), volume)
+}
+
+// keptBound is what was kept of a pod's volume; false when nothing was, or nothing that
+// can be read.
+func (s *Set) keptBound(uid types.UID, volume string) (b bound, kept bool) {
+	text, err := os.ReadFile(s.boundFile(uid, volume))
+	return b, err == nil && json.Unmarshal(text, &b) == nil && b.Path != ""
+}
+
+func (s *Set) keepBound(uid types.UID, volume string, b bound) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	if err := makeDir(s.claimsDir(uid), 0o750); err != nil {
+		return err
+	}
+	return fsatomic.WriteFile(s.boundFile(uid, volume), text, 0o640)
+}
+
+// standing is where a volume lies that a previous run has set up; empty when it has not.
+func (s *Set) standing(uid types.UID, volume string, b bound, known bool) string {
+	if !known {
+		return ""
+	}
+	if b.Kind != claims.HostPath {
+		if mounted, err := s.deps.Mounter.Mounted(b.Path); err != nil || !mounted {
+			return ""
+		}
+	}
+	b.fresh = false
+	s.setBound(uid, volume, b)
+	return b.Path
+}
+
+func (s *Set) boundOf(uid types.UID, volume string) (bound, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.pods[uid]; st != nil {
+		b, known := st.bound[volume]
+		return b, known
+	}
+	return bound{}, false
+}
+
+func (s *Set) setBound(uid types.UID, volume string, b bound) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.pods[uid]; st != nil {
+		st.bound[volume] = b
+	}
+}
+
+// usedElsewhere says whether another pod has been given a volume, also by a previous run
+// and by another node agent, from what is on the disk.
+func (s *Set) usedElsewhere(pv string, than types.UID) (bool, error) {
+	return s.elsewhere(than, func(uid types.UID) (bool, error) {
+		if found, err := filepath.Glob(filepath.Join(s.podDir(uid), volumesDir, "*", pv)); len(found) > 0 || err != nil {
+			return true, err
+		}
+		volumes, err := names(s.claimsDir(uid))
+		return slices.ContainsFunc(volumes, func(volume string) bool {
+			b, kept := s.keptBound(uid, volume)
+			return kept && b.PV == pv
+		}), err
+	})
+}
+
+// mountedElsewhere says whether another pod has a local volume mounted.
+func (s *Set) mountedElsewhere(pv string, than types.UID) (bool, error) {
+	return s.elsewhere(than, func(uid types.UID) (bool, error) { return s.deps.Mounter.Mounted(s.volumeDir(uid, pluginLocal, pv)) })
+}
+
+// elsewhere says whether something is so of another pod that has a directory.
+func (s *Set) elsewhere(than types.UID, is func(types.UID) (bool, error)) (bool, error) {
+	uids, err := s.OnDisk()
+	if err != nil {
+		return false, err
+	}
+	for _, uid := range uids {
+		if uid == than {
+			continue
+		}
+		if yes, err := is(uid); yes || err != nil {
+			return yes, err
+		}
+	}
+	return false, nil
+}
+
+// OfHost says whether a volume is something of the host's that the node leaves as it is.
+func (s *Set) OfHost(uid types.UID, volume string) bool {
+	b, known := s.boundOf(uid, volume)
+	return known && b.Kind == claims.HostPath
+}
+
+// Groups are the groups whose members may use the pod's volumes, beside those that its
+// spec names; sorted.
+func (s *Set) Groups(uid types.UID) []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.pods[uid]
+	if st == nil {
+		return nil
+	}
+	var list []int64
+	for _, b := range st.bound {
+		if b.Group != nil {
+			list = append(list, *b.Group)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}

@@ -1,0 +1,165 @@
+package volume
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+)
+
+// Claims reads claims and what they are bound to; *objects.Store has it.
+type Claims interface {
+	Claim(ctx context.Context, uid types.UID, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, uid types.UID, namespace, name string) (*v1.PersistentVolume, error)
+	// Await tells that an object is another than the pod has seen, once it is.
+	Await(uid types.UID, namespace string, key objects.Key, seen runtime.Object)
+	// Node is the own node.
+	Node(ctx context.Context) (*v1.Node, error)
+}
+
+// claimed are the volumes of claims; on the disk are those that are bound to local ones.
+type claimed struct{ set *Set }
+
+// ofClaim says whether a volume is one that a claim is bound to.
+func ofClaim(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+
+// Setup makes one, if a container uses it.
+func (d claimed) Setup(ctx context.Context, r Request) (Made, error) {
+	ref, _ := claims.Of(r.Pod, r.Volume)
+	if !claims.Used(r.Pod, r.Volume.Name) {
+		return Made{}, nil
+	}
+	path, err := d.set.claimed(ctx, r.Pod, r.Volume, ref)
+	return Made{Path: path}, err
+}
+
+// Teardown takes a local one down.
+func (d claimed) Teardown(ctx context.Context, v Remains) error {
+	return d.set.removeLocal(ctx, v.UID, v.Name, v.Dir)
+}
+
+// claimed makes a volume that comes of a claim. Beside an error its path is that of what
+// a previous run has set up.
+func (s *Set) claimed(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims.Reference) (string, error) {
+	before, known := s.boundOf(pod.UID, v.Name)
+	if before.fresh {
+		return before.Path, nil // what becomes of the claim changes nothing for who uses it
+	}
+	if !known {
+		before, known = s.keptBound(pod.UID, v.Name)
+	}
+	pv, err := s.resolve(ctx, pod, v, ref)
+	if err == nil && known && before.PV != pv.Name {
+		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", pv.Name, before.PV))
+	}
+	if err != nil {
+		return s.standing(pod.UID, v.Name, before, known), err
+	}
+	err = s.work(ctx, pod.UID, v.Name+" "+pv.Name, func(ctx context.Context, c *chown) error {
+		return s.mountBound(ctx, pod, v, ref, pv, c)
+	})
+	if err != nil {
+		return s.standing(pod.UID, v.Name, before, known), err
+	}
+	now, _ := s.boundOf(pod.UID, v.Name)
+	return now.Path, nil
+}
+
+// resolve finds the volume that a claim is bound to. What may come right by itself is
+// awaited.
+func (s *Set) resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims.Reference) (*v1.PersistentVolume, error) {
+	awaits := func(kind objects.Kind, namespace, name string, seen runtime.Object) {
+		s.deps.Claims.Await(pod.UID, pod.Namespace, objects.Key{Kind: kind, Namespace: namespace, Name: name}, seen)
+	}
+	claim, err := s.deps.Claims.Claim(ctx, pod.UID, ref.Namespace, ref.Name)
+	if err != nil {
+		awaits(objects.PersistentVolumeClaim, ref.Namespace, ref.Name, nil)
+		return nil, ref.Failed(fmt.Errorf("failed to fetch PVC from API server: %w", err))
+	}
+	if err := ref.Check(pod, claim); err != nil {
+		awaits(objects.PersistentVolumeClaim, ref.Namespace, ref.Name, claim)
+		return nil, err
+	}
+	pv, err := s.deps.Claims.PersistentVolume(ctx, pod.UID, pod.Namespace, claim.Spec.VolumeName)
+	if err != nil {
+		awaits(objects.PersistentVolume, "", claim.Spec.VolumeName, nil)
+		return nil, ref.Failed(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
+	}
+	if err := ref.CheckVolume(claim, pv); err != nil {
+		awaits(objects.PersistentVolume, "", pv.Name, pv)
+		return nil, err
+	}
+	return pv, s.mayUse(ctx, pod, v, pv)
+}
+
+// mayUse says why a volume cannot be used here by this pod; nil when it can.
+func (s *Set) mayUse(ctx context.Context, pod *v1.Pod, v *v1.Volume, pv *v1.PersistentVolume) error {
+	if err := component("PersistentVolume", pv.Name); err != nil {
+		return err
+	}
+	if err := claims.CheckMode(pod, v.Name, pv); err != nil {
+		return err
+	}
+	if err := claims.CheckKind(pv); err != nil {
+		return err
+	}
+	if pv.Spec.NodeAffinity == nil {
+		return nil
+	}
+	node, err := s.deps.Claims.Node(ctx)
+	if err != nil {
+		return err
+	}
+	return claims.CheckNode(pv, node.Labels)
+}
+
+// mountBound sets a volume up for a pod, as the only one that works on it.
+func (s *Set) mountBound(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims.Reference, pv *v1.PersistentVolume, c *chown) error {
+	done, err := s.handles.TakeWithin(ctx, pv.Name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if claims.ForOnePod(pv) {
+		if used, err := s.usedElsewhere(pv.Name, pod.UID); used || err != nil {
+			return cmp.Or(err, claims.ErrInUse)
+		}
+	}
+	b := s.boundAs(pod, ref, pv)
+	_, kept := s.keptBound(pod.UID, v.Name)
+	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
+		return err
+	}
+	if b.Kind == claims.Local {
+		err = s.local(ctx, pod, ref, pv, b.Path, c)
+	} else if err = claims.CheckNoOptions(pv); err == nil {
+		err = checkHostPath(pv.Spec.HostPath)
+	}
+	if err == nil {
+		s.setBound(pod.UID, v.Name, b)
+	} else if !kept && s.standing(pod.UID, v.Name, b, b.Kind != claims.HostPath) == "" {
+		_ = os.Remove(s.boundFile(pod.UID, v.Name)) // others may have it
+	}
+	return err
+}
+
+// boundAs says where a volume of a claim will lie.
+func (s *Set) boundAs(pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume) bound {
+	b := bound{Claim: ref.Name, PV: pv.Name, Kind: claims.Kind(pv), fresh: true}
+	if group, has := claims.Group(pv); has {
+		b.Group = &group
+	}
+	if b.Kind == claims.HostPath {
+		b.Path = pv.Spec.HostPath.Path
+	} else {
+		b.Path = s.volumeDir(pod.UID, pluginLocal, pv.Name)
+	}
+	return b
+}

@@ -1,0 +1,89 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// work is the set-up of a volume that takes as long as the volume is large, or its disk
+// slow: it goes on when the Setup that began it has no more time, and the next one joins.
+type work struct {
+	cancel context.CancelCauseFunc
+	chown  chown
+	done   chan struct{}
+	err    error // once done
+	left   bool  // nobody waits for it; guarded by Set.mu
+}
+
+// errTornDown ends the set-up of volumes that are taken down.
+var errTornDown = errors.New("the pod's volumes are taken down")
+
+// work does the work of this name for a pod, or joins it, until ctx is done.
+func (s *Set) work(ctx context.Context, uid types.UID, name string, do func(context.Context, *chown) error) error {
+	s.mu.Lock()
+	st := s.pods[uid]
+	w := st.works[name]
+	if w == nil {
+		on, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		w = &work{cancel: cancel, done: make(chan struct{})}
+		st.works[name] = w
+		go func() {
+			defer cancel(nil)
+			w.err = do(on, &w.chown)
+			s.ended(uid, w)
+		}()
+	}
+	w.left = false
+	s.mu.Unlock()
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		w.left = true
+		return fmt.Errorf("it is still being set up, and %d of its files have been given to the pod's fsGroup: %w", w.chown.files.Load(), context.Cause(ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.works[name] == w {
+		delete(st.works, name)
+	}
+	return w.err
+}
+
+// ended tells who waits for a work, and the pod's worker if nobody does.
+func (s *Set) ended(uid types.UID, w *work) {
+	s.mu.Lock()
+	close(w.done)
+	left := w.left
+	s.mu.Unlock()
+	if left && s.deps.Pods != nil {
+		s.deps.Pods.ObjectsChanged([]types.UID{uid})
+	}
+}
+
+// endWorks ends what is under way for a pod and waits for it.
+func (s *Set) endWorks(ctx context.Context, st *podState) error {
+	s.mu.Lock()
+	var all []*work
+	for _, w := range st.works {
+		w.cancel(errTornDown)
+		all = append(all, w)
+	}
+	s.mu.Unlock()
+	for _, w := range all {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return fmt.Errorf("a volume is still being set up: %w", context.Cause(ctx))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(st.works)
+	clear(st.bound)
+	return nil
+}

@@ -1,0 +1,84 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestAVolumeThatTakesLongerThanASetUpIsFinishedAllTheSame: each Setup has two minutes,
+// and a volume of millions of files takes more; begun anew each time it would never end.
+func TestAVolumeThatTakesLongerThanASetUpIsFinishedAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.set.state("uid-1")
+		began := 0
+		slow := func(ctx context.Context, c *chown) error {
+			began++
+			c.files.Store(7)
+			time.Sleep(10 * time.Minute)
+			return ctx.Err()
+		}
+		try := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			return f.set.work(ctx, "uid-1", "v pv", slow)
+		}
+		for range 2 {
+			if err := try(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "7 of its files have been given") {
+				t.Fatalf("%v", err)
+			}
+		}
+		if uid := <-f.changed; uid != "uid-1" {
+			t.Errorf("told of %s", uid)
+		}
+		if err := try(); err != nil || began != 1 {
+			t.Errorf("%v, begun %d times", err, began)
+		}
+	})
+}
+
+func TestTeardownEndsWhatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.set.state("uid-1")
+		ended := make(chan error, 1)
+		go func() {
+			ended <- f.set.work(t.Context(), "uid-1", "v pv", func(ctx context.Context, _ *chown) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		}()
+		synctest.Wait()
+		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, errTornDown) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestTeardownDoesNotWaitForEverForAVolumeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.set.state("uid-1")
+		hung := make(chan struct{})
+		go func() {
+			_ = f.set.work(t.Context(), "uid-1", "v pv", func(context.Context, *chown) error { <-hung; return nil })
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := f.set.Teardown(ctx, "uid-1"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		close(hung)
+		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+			t.Error(err)
+		}
+	})
+}
