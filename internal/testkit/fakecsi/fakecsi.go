@@ -1,9 +1,9 @@
 // Package fakecsi is a CSI driver for tests: a node service whose volumes lie where a
 // function mounts them, and the registration API beside it, with faults on command.
 //
-// It owns what it was asked for and which volumes are published, and holds its caller to
-// what the CSI spec wants of one. What is mounted is the truth: a driver that was killed
-// goes on where the one before it stopped.
+// It owns what it was asked for, and holds its caller to what the CSI spec wants of one.
+// It must never keep what is not on the disk: after a driver that was killed the next one
+// goes on.
 package fakecsi
 
 import (
