@@ -3,196 +3,22 @@ package csi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
-	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
-	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
-	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const driverOf = "csi.example.com"
-
-// cluster is an apiserver with one CSIDriver and some secrets.
-type cluster struct {
-	driver  *storagev1.CSIDriver
-	secrets map[string]map[string][]byte
-	err     error
-}
-
-func (c *cluster) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
-	switch {
-	case c.err != nil:
-		return nil, c.err
-	case c.driver == nil || c.driver.Name != name:
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "csidriver"}, name)
-	}
-	return c.driver, nil
-}
-
-func (c *cluster) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
-	if data, ok := c.secrets[namespace+"/"+name]; ok {
-		return &v1.Secret{Data: data}, nil
-	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
-}
-
-type fixedTokens struct{}
-
-func (fixedTokens) Get(_ context.Context, r serviceaccount.Request) (serviceaccount.Token, error) {
-	return serviceaccount.Token{Value: fmt.Sprint("token of ", r.ServiceAccount, " for ", r.Audience, " ", r.ExpirationSeconds), Expires: time.Unix(1e9, 0)}, nil
-}
-
-// woken are the pods that were to be worked on anew.
-type woken chan types.UID
-
-func (w woken) ObjectsChanged(uids []types.UID) {
-	for _, uid := range uids {
-		w <- uid
-	}
-}
-
-// bench is a node with one driver.
-type bench struct {
-	*Volumes
-	root    string
-	cluster *cluster
-	driver  *fakecsi.Driver
-	mounts  *mount.Fake
-	plugin  plugins.Plugin
-	woken   woken
-
-	mu     sync.Mutex
-	faults map[string]func(ctx context.Context) error
-}
-
-func (b *bench) fault(at string, f func(ctx context.Context) error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.faults[at] = f
-}
-
-// newBench is a node on which the driver runs that is not registered yet.
-func newBench(t *testing.T, change func(*fakecsi.Config)) *bench {
-	t.Helper()
-	b := &bench{
-		root: t.TempDir(), mounts: mount.NewFake(), woken: make(woken, 10), faults: map[string]func(context.Context) error{},
-		cluster: &cluster{driver: &storagev1.CSIDriver{
-			ObjectMeta: metav1.ObjectMeta{Name: driverOf},
-			Spec:       storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}},
-		}},
-	}
-	cfg := fakecsi.Config{
-		Name: driverOf, NodeID: "node-1", Unmount: b.mounts.Unmount, Mounted: b.mounts.Mounted,
-		Mount: func(volume, target string, _ bool) error { return b.mounts.Bind(volume, target) },
-		Fault: func(ctx context.Context, at string) error {
-			b.mu.Lock()
-			f := b.faults[at]
-			b.mu.Unlock()
-			if f == nil {
-				return nil
-			}
-			return f(ctx)
-		},
-	}
-	if change != nil {
-		change(&cfg)
-	}
-	b.driver = fakecsi.New(cfg)
-	sockets, err := os.MkdirTemp("", "csi") // the test's own name may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
-	stop, err := b.driver.Serve(sockets, sockets)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
-	b.plugin = plugins.Plugin{Name: driverOf, Endpoint: filepath.Join(sockets, driverOf+".sock"), Versions: []string{"1.0.0"}}
-	b.Volumes = b.restarted(t)
-	return b
-}
-
-// restarted is a podsync that knows nothing but what is on the disk.
-func (b *bench) restarted(t *testing.T) *Volumes {
-	t.Helper()
-	c := New(Config{NodeName: "n1", Timeout: 5 * time.Second}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Mounter: b.mounts, Pods: b.woken})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
-
-func (b *bench) register(t *testing.T) *bench {
-	t.Helper()
-	if err := b.Register(t.Context(), b.plugin); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func (b *bench) dir() string {
-	return filepath.Join(b.root, "pods", "uid-1", "volumes", "kubernetes.io~csi", "v")
-}
-
-func (b *bench) request() volume.Request {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-1"},
-		Spec: v1.PodSpec{ServiceAccountName: "sa", Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{
-			Driver: driverOf, VolumeAttributes: map[string]string{"size": "1"},
-		}}}}},
-	}
-	return volume.Request{Pod: pod, Volume: &pod.Spec.Volumes[0], Dir: b.dir()}
-}
-
-func (b *bench) remains() volume.Remains {
-	return volume.Remains{UID: "uid-1", Name: "v", Dir: b.dir()}
-}
-
-// gone fails when anything of a volume is left.
-func (b *bench) gone(t *testing.T) {
-	t.Helper()
-	if _, err := os.Lstat(b.dir()); !errors.Is(err, os.ErrNotExist) {
-		entries, _ := os.ReadDir(b.dir())
-		t.Errorf("%s is left: %v %v", b.dir(), err, entries)
-	}
-	if left := b.mounts.Mounts(); len(left) > 0 {
-		t.Errorf("mounted still: %v", left)
-	}
-	b.Volumes.mu.Lock()
-	defer b.Volumes.mu.Unlock()
-	if len(b.volumes) > 0 {
-		t.Errorf("%d volumes are kept in mind", len(b.volumes))
-	}
-}
 
 func TestAVolumeOfAPodsSpecIsPublishedAndUnpublished(t *testing.T) {
 	b := newBench(t, nil).register(t)

@@ -1,0 +1,67 @@
+package fakecsi
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// directory is a Driver whose mounts are files in their targets.
+func directory() *Driver {
+	mark := func(target string) string { return filepath.Join(target, "mounted") }
+	return New(Config{
+		Name: "csi.example", NodeID: "n",
+		Mount:   func(volume, target string, _ bool) error { return os.WriteFile(mark(target), []byte(volume), 0o600) },
+		Unmount: func(target string) error { return os.Remove(mark(target)) },
+		Mounted: func(target string) (bool, error) {
+			_, err := os.Stat(mark(target))
+			if errors.Is(err, fs.ErrNotExist) {
+				return false, nil
+			}
+			return err == nil, err
+		},
+	})
+}
+
+func TestAVolumeIsThereFromItsPublishingToItsEnd(t *testing.T) {
+	d, target := directory(), filepath.Join(t.TempDir(), "mount")
+	publish := &csi.NodePublishVolumeRequest{VolumeId: "v", TargetPath: target, VolumeCapability: &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+	}}
+	for range 2 { // idempotent, as the spec wants it
+		if _, err := d.NodePublishVolume(t.Context(), publish); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(target, "mounted")); string(text) != "v" || err != nil {
+		t.Errorf("mounted is %q, %v", text, err)
+	}
+	for range 2 {
+		if _, err := d.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: "v", TargetPath: target}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(target); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the target is left: %v", err)
+	}
+	if calls := d.Calls(); len(calls) != 4 || len(d.Published()) != 2 {
+		t.Errorf("calls %v, %d publishings", calls, len(d.Published()))
+	}
+}
+
+func TestACallerIsHeldToTheSpec(t *testing.T) {
+	d := directory()
+	for name, r := range map[string]*csi.NodePublishVolumeRequest{
+		"no volume": {TargetPath: "/x"}, "no path": {VolumeId: "v"}, "no file system": {VolumeId: "v", TargetPath: "/x"},
+	} {
+		if _, err := d.NodePublishVolume(t.Context(), r); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
