@@ -229,6 +229,7 @@ func TestANewMirrorShowsTheStatusAtOnceThoughTheOneBeforeIsGone(t *testing.T) {
 		}
 		b.w.Set(static, running("10.0.0.2"))
 		time.Sleep(time.Second)
+		synctest.Wait()
 		mirrored()
 		b.w.Touch("static")
 		synctest.Wait()
