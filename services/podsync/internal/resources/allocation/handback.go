@@ -86,7 +86,7 @@ func (s *Store) handBack() error {
 			continue // half of what a pod has is worse than nothing
 		}
 		allocated.Entries[uid] = e.forKubelet(e.Allocation)
-		actuated.Entries[uid] = e.forKubelet(e.inEffect())
+		actuated.Entries[uid] = e.forKubelet(e.inEffect()).limited()
 	}
 	if err := s.writeKubelet(allocatedFile, allocated); err != nil {
 		return err
@@ -172,6 +172,23 @@ func (e Entry) forKubelet(a resize.Allocation) kubeletPod {
 		out.PodLevelResources = &level
 	}
 	return out
+}
+
+// limited is what a kubelet counts as in effect of it: a container without a limit of its
+// own has the pod's.
+func (k kubeletPod) limited() kubeletPod {
+	if k.PodLevelResources == nil {
+		return k
+	}
+	for name, r := range k.ContainerResources {
+		for resource, limit := range k.PodLevelResources.Limits {
+			if own := r.Limits[resource]; own.IsZero() && (resource == v1.ResourceCPU || resource == v1.ResourceMemory) {
+				r.Limits = union(r.Limits, v1.ResourceList{resource: limit})
+			}
+		}
+		k.ContainerResources[name] = r
+	}
+	return k
 }
 
 func requirements(a, b resize.Amounts) v1.ResourceRequirements {

@@ -232,6 +232,30 @@ func TestWhatAKubeletAllocatedIsTakenOverThoughNothingWasKeptSinceTheUpgrade(t *
 	}
 }
 
+// A kubelet holds a container without a limit of its own to the pod's, and a resize that
+// is not in effect to be under way for ever.
+func TestAKubeletFindsThatTheLimitsOfThePodAreInEffectForItsContainers(t *testing.T) {
+	pod := podOf("1")
+	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1Gi")}}
+	rest := resize.Rest(pod)
+	dir := t.TempDir()
+	ran(t, dir, put(t, "u", Entry{Allocation: resize.Of(pod), Rest: &rest}))
+	for file, want := range map[string]string{allocatedFile: "0", actuatedFile: "1Gi"} {
+		raw, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, _, err := parseKubelet(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := state.Entries["u"].ContainerResources["c"].Limits; got.Cpu().String() != "2" || got.Memory().String() != want {
+			t.Errorf("%s: %v", file, got)
+		}
+	}
+}
+
 // A kubelet puts what it finds in the place of what the container's spec asks for.
 func TestAKubeletFindsTheDevicesThatContainersClaim(t *testing.T) {
 	pod := podOf("1")
