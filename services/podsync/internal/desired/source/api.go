@@ -163,11 +163,11 @@ func (a *apiStore) remove(name types.NamespacedName) {
 	a.sink.Remove(known.uid, API)
 }
 
-// Replace implements cache.ReflectorStore: list is all that there is. The oldest come
-// first, as they did when each was new: a pod is admitted beside those before it.
+// Replace implements cache.ReflectorStore: list is all that there is. Those that have
+// begun come first, then the oldest: a pod is admitted beside those before it.
 func (a *apiStore) Replace(list []any, _ string) error {
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, older)
+	slices.SortStableFunc(list, earlier)
 	present := make(map[types.NamespacedName]bool, len(list))
 	for _, obj := range list {
 		if pod, ok := obj.(*v1.Pod); ok {
@@ -192,14 +192,22 @@ func (a *apiStore) Replace(list []any, _ string) error {
 	return nil
 }
 
-// older orders pods by when they were created, then by name.
-func older(a, b any) int {
+// earlier orders pods by whether they have begun, by when they were created, and by name.
+func earlier(a, b any) int {
 	p, isPod := a.(*v1.Pod)
 	q, isOther := b.(*v1.Pod)
 	if !isPod || !isOther {
 		return 0 // set refuses it
 	}
-	return cmp.Or(p.CreationTimestamp.Compare(q.CreationTimestamp.Time), cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
+	return cmp.Or(begun(q)-begun(p), p.CreationTimestamp.Compare(q.CreationTimestamp.Time), cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
+}
+
+// begun is 1 of a pod of which a podsync has told that it was admitted, else 0.
+func begun(pod *v1.Pod) int {
+	if pod.Status.StartTime == nil {
+		return 0
+	}
+	return 1
 }
 
 // Resync implements cache.ReflectorStore.

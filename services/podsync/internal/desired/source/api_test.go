@@ -242,3 +242,23 @@ func TestPodsOfAListComeOldestFirst(t *testing.T) {
 		t.Errorf("%s; want %s", got, want)
 	}
 }
+
+// The scheduler may find a place for an old pod last, while podsync is away.
+func TestPodsOfAListThatHaveBegunComeBeforeThoseThatHaveNot(t *testing.T) {
+	r := newRecorder()
+	s, err := New(Config{NodeName: "n"}, Deps{Mirrors: r, Health: reporter{r}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &apiStore{sources: s, sink: r, names: map[types.NamespacedName]apiPod{}}
+	began := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	waited, runs := apiPodOf("waited", "n", nil), apiPodOf("runs", "n", nil)
+	waited.UID, waited.CreationTimestamp = "waited", metav1.NewTime(began.Add(-time.Hour))
+	runs.UID, runs.CreationTimestamp, runs.Status.StartTime = "runs", began, &began
+	if err := store.Replace([]any{waited, runs}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(r.log, ", "), "set runs, set waited, ready api"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+}

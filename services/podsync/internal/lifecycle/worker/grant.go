@@ -16,6 +16,7 @@ import (
 type Allocations interface {
 	Get(uid types.UID) (allocation.Entry, bool)
 	Lost(made time.Time) bool
+	InEffect(uid types.UID, generation int64)
 	Forget(uid types.UID)
 	Prune(exists func(types.UID) bool)
 }

@@ -282,6 +282,40 @@ func TestWhatTheRuntimeCannotRemoveKeepsNoStaticPodOut(t *testing.T) {
 	}
 }
 
+// TestAPodThatIsBackIsNotTakenForWhatItWasBecauseTheRuntimeIsAway: that its runtime is
+// restarted does not tell that it cannot remove anything, and a pod whose container has
+// ended well would not run again.
+func TestAPodThatIsBackIsNotTakenForWhatItWasBecauseTheRuntimeIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		r := newRig(t, fakecri.Config{
+			Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}},
+			Faults: func(_ context.Context, method string, _ any) fakecri.Fault {
+				if away.Load() && strings.HasSuffix(method, "RemoveContainer") {
+					return fakecri.Fault{Err: status.Error(codes.Unavailable, "connection error: desc = connection refused")}
+				}
+				return fakecri.Fault{}
+			},
+		})
+		r.reg.Ready("api")
+		pod := newPod("p", v1.Container{Image: "app:1"})
+		pod.Spec.RestartPolicy = v1.RestartPolicyNever
+		r.reg.Set(pod, "file")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		before := r.rt.Snapshot().Containers[0].ID
+		away.Store(true)
+		r.reg.Remove(pod.UID, "file")
+		r.reg.Set(pod.DeepCopy(), "file")
+		time.Sleep(time.Minute)
+		away.Store(false)
+		r.until("it runs again", time.Minute, func() bool {
+			return slices.ContainsFunc(r.rt.Snapshot().Containers, func(c fakecri.ContainerInfo) bool {
+				return c.ID != before && c.State == fakecri.Running
+			})
+		})
+	})
+}
+
 func TestAPodThatIsTakenBackWhileItsFormerLifeEndsDoesNotComeBack(t *testing.T) {
 	for name, before := range map[string]string{"its source had it": "file", "nobody knew it": ""} {
 		t.Run(name, func(t *testing.T) {

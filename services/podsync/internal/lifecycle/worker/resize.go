@@ -20,7 +20,9 @@ func (w *worker) resume(had resize.Allocation) {
 	if e, kept := w.reg.deps.Allocations.Get(w.uid); kept {
 		f.Stored, f.Generation, f.At = true, e.Generation, e.At
 	}
-	w.state.Resume(f)
+	if w.state.Resume(f); f.Stored && !w.state.Resize.Unfinished {
+		w.reg.deps.Allocations.InEffect(w.uid, f.Generation) // which may not have been written down
+	}
 }
 
 func conditionOf(st *v1.PodStatus, t v1.PodConditionType) (v1.PodCondition, bool) {

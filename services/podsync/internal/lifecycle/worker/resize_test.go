@@ -119,6 +119,36 @@ func TestResizesThatDoNotFitWaitAndAreTakenInTurnWhenOthersEnd(t *testing.T) {
 	})
 }
 
+// A podsync that is killed right after a resize was in effect has not written that down,
+// and a kubelet would carry it out again, if need be with a restart.
+func TestAResizeThatWasToldAsInEffectIsKeptAsThat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		pod := newPod("p", sized("1", "10Mi"))
+		pod.Generation = 1
+		r.reg.Set(pod, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		bigger := asks(pod, 2, "2", "20Mi")
+		r.reg.Set(bigger, "api")
+		r.until("resized", time.Second, func() bool {
+			st := r.status(pod.UID)
+			return st.ObservedGeneration == 2 && conditionIn(st, v1.PodResizeInProgress).Status == ""
+		})
+		r.stop()
+		bigger.Status = r.status(pod.UID)
+		r.start()
+		if e, _ := r.store.Get(pod.UID); e.Before == nil {
+			t.Fatal("it was written down") // only Run would have
+		}
+		r.reg.Ready("api")
+		r.reg.Set(bigger, "api")
+		r.until("it is in effect", time.Second, func() bool {
+			e, there := r.store.Get(pod.UID)
+			return there && e.Before == nil
+		})
+	})
+}
+
 func TestAllocationsOutliveTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})

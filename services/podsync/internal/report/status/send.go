@@ -273,12 +273,13 @@ func (w *Writer) send(ctx context.Context, e *entry, r request) {
 
 // goneLocked takes in that an object is said to be gone. As long as its source does not
 // say so too, it is asked again: a webhook may not have found something else, or a proxy
-// its apiserver.
+// its apiserver. A mirror may have been made anew meanwhile, and shows nothing yet.
 func (w *Writer) goneLocked(e *entry, uid types.UID) {
-	e.gone = uid
+	e.gone, e.tries = uid, 0
 	e.wake()
 	if w.ctx != nil && !w.forgottenLocked(e) {
 		w.after(e, lastRetry, true)
+		w.lookLocked(e)
 	}
 }
 

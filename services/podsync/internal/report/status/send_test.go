@@ -76,7 +76,10 @@ func TestAPodIsNotDeletedWithoutItsLastStatusThoughThereIsSaidToBeNoSuchPod(t *t
 		if err := b.w.Finish(t.Context(), pod); err == nil || b.api.Pod("default", "a") == nil {
 			t.Fatalf("the pod is over before it is told how it ended: %v", err)
 		}
+		synctest.Wait() // it was asked once more
 		wrong.Store(false)
+		time.Sleep(lastRetry)
+		synctest.Wait()
 		if err := b.w.Finish(t.Context(), pod); err != nil || b.api.Pod("default", "a") != nil {
 			t.Fatalf("the pod is there: %v", err)
 		}

@@ -173,6 +173,43 @@ func TestTheAddressOfAPodOnTheHostsNetworkIsNotTakenBack(t *testing.T) {
 	})
 }
 
+// The mirror is made anew while the request to the one before is under way.
+func TestANewMirrorShowsTheStatusThoughARequestToTheOneBeforeWasUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mirrors := mirrorMap{}
+		var slow atomic.Bool
+		b := start(t, fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+			if q.Verb == "patch" && slow.Load() {
+				return fakeapiserver.Fault{Delay: 2 * time.Second, Status: 404}
+			}
+			return fakeapiserver.Fault{}
+		}}, mirrors)
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "static", Annotations: map[string]string{podutil.AnnotationSource: source.File}}}
+		mirrored := func() {
+			mirror := b.create("m").DeepCopy()
+			mirror.Annotations = map[string]string{podutil.AnnotationMirror: "static"}
+			mirrors["static"] = mirror
+		}
+		mirrored()
+		b.w.Set(static, running("10.0.0.1"))
+		synctest.Wait()
+		slow.Store(true)
+		b.w.Set(static, running("10.0.0.2"))
+		time.Sleep(time.Second)
+		now := int64(0)
+		if err := b.api.Admin().CoreV1().Pods("default").Delete(t.Context(), "m", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Fatal(err)
+		}
+		mirrored()
+		b.w.Touch("static")
+		slow.Store(false)
+		time.Sleep(1500 * time.Millisecond)
+		if ip := b.api.Pod("default", "m").Status.PodIP; ip != "10.0.0.2" {
+			t.Errorf("the new mirror shows the address %q", ip)
+		}
+	})
+}
+
 func TestANewMirrorShowsTheStatusAtOnceThoughTheOneBeforeIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mirrors := mirrorMap{}
@@ -192,6 +229,7 @@ func TestANewMirrorShowsTheStatusAtOnceThoughTheOneBeforeIsGone(t *testing.T) {
 		}
 		b.w.Set(static, running("10.0.0.2"))
 		time.Sleep(time.Second)
+		synctest.Wait()
 		mirrored()
 		b.w.Touch("static")
 		synctest.Wait()

@@ -37,6 +37,7 @@ const handbackName = "state for a kubelet"
 type handback struct {
 	dir     string
 	kept    bool // the previous run kept them
+	ours    bool // that of allocations has our mark, or there was none; under mu
 	unread  bool // a kubelet's cannot be used, and is to be set aside
 	changed wake.Signal
 	written map[string][]byte
@@ -85,12 +86,31 @@ func (s *Store) handBack() error {
 			continue // half of what a pod has is worse than nothing
 		}
 		allocated.Entries[uid] = e.forKubelet(e.Allocation)
-		actuated.Entries[uid] = e.forKubelet(e.inEffect())
+		actuated.Entries[uid] = e.forKubelet(e.inEffect()).limited()
 	}
 	if err := s.writeKubelet(allocatedFile, allocated); err != nil {
 		return err
 	}
-	return s.writeKubelet(actuatedFile, actuated)
+	if err := s.writeKubelet(actuatedFile, actuated); err != nil {
+		return err
+	}
+	return s.keepOurs()
+}
+
+// keepOurs writes down that a kubelet's file without this process's mark is newer than
+// what is kept here: not before the mark is there, or one that was there before would be
+// taken for that.
+func (s *Store) keepOurs() error {
+	s.mu.Lock()
+	if s.handback.ours {
+		s.mu.Unlock()
+		return nil
+	}
+	s.handback.ours = true
+	s.changed++
+	mine := s.changed
+	s.mu.Unlock()
+	return s.keep(context.Background(), mine)
 }
 
 // waitsForOwn says whether a kubelet's file that could not be taken over still has to
@@ -154,8 +174,25 @@ func (e Entry) forKubelet(a resize.Allocation) kubeletPod {
 	return out
 }
 
+// limited is what a kubelet counts as in effect of it: a container without a limit of its
+// own has the pod's.
+func (k kubeletPod) limited() kubeletPod {
+	if k.PodLevelResources == nil {
+		return k
+	}
+	for name, r := range k.ContainerResources {
+		for resource, limit := range k.PodLevelResources.Limits {
+			if own := r.Limits[resource]; own.IsZero() && (resource == v1.ResourceCPU || resource == v1.ResourceMemory) {
+				r.Limits = union(r.Limits, v1.ResourceList{resource: limit})
+			}
+		}
+		k.ContainerResources[name] = r
+	}
+	return k
+}
+
 func requirements(a, b resize.Amounts) v1.ResourceRequirements {
-	return v1.ResourceRequirements{Requests: union(a.Requests, b.Requests), Limits: union(a.Limits, b.Limits)}
+	return v1.ResourceRequirements{Requests: union(a.Requests, b.Requests), Limits: union(a.Limits, b.Limits), Claims: b.Claims}
 }
 
 func union(a, b v1.ResourceList) v1.ResourceList {

@@ -180,6 +180,114 @@ func TestAnOldFileOfAKubeletIsNotTakenForWhatOneDidSince(t *testing.T) {
 	}
 }
 
+// The kubelet's file may say what was long ago for as long as it cannot be written, or
+// until podsync, which is killed, comes to it.
+func TestWhatIsKeptIsNotReplacedByAFileOfAKubeletThatWasNotWrittenYet(t *testing.T) {
+	old, err := os.ReadFile(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, earlier := range map[string]func(t *testing.T, dir string){
+		"an earlier release was there": func(t *testing.T, dir string) {
+			before := New(filepath.Join(dir, "allocations.json"), nil)
+			if err := before.file.Write(contents{Pods: map[types.UID]Entry{fixturePod: entry("7")}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"nobody was":                      func(*testing.T, string) {},
+		"a kubelet was there, in between": func(t *testing.T, dir string) { ran(t, dir, put(t, "u", entryOf("1", 1, nil))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			earlier(t, dir)
+			if err := os.WriteFile(filepath.Join(dir, allocatedFile), old, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			killed := New(filepath.Join(dir, "allocations.json"), nil)
+			killed.LoadAll(logr.Discard(), dir)
+			put(t, fixturePod, entryOf("9", 5, nil))(killed)
+			if e, _ := ran(t, dir, nil).Get(fixturePod); e.Generation != 5 || !e.Equal(resize.Of(podOf("9"))) {
+				t.Errorf("it is %+v", e)
+			}
+		})
+	}
+}
+
+func TestWhatAKubeletAllocatedIsTakenOverThoughNothingWasKeptSinceTheUpgrade(t *testing.T) {
+	dir := t.TempDir()
+	before := New(filepath.Join(dir, "allocations.json"), nil)
+	if err := before.file.Write(contents{Pods: map[types.UID]Entry{fixturePod: entry("7")}}); err != nil {
+		t.Fatal(err)
+	}
+	ran(t, dir, nil)
+	kubelets, err := os.ReadFile(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, allocatedFile), kubelets, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := ran(t, dir, nil).Get(fixturePod); e.Equal(entry("7").Allocation) {
+		t.Errorf("it is %+v", e)
+	}
+}
+
+// A kubelet holds a container without a limit of its own to the pod's, and a resize that
+// is not in effect to be under way for ever.
+func TestAKubeletFindsThatTheLimitsOfThePodAreInEffectForItsContainers(t *testing.T) {
+	pod := podOf("1")
+	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1Gi")}}
+	rest := resize.Rest(pod)
+	dir := t.TempDir()
+	ran(t, dir, put(t, "u", Entry{Allocation: resize.Of(pod), Rest: &rest}))
+	for file, want := range map[string]string{allocatedFile: "0", actuatedFile: "1Gi"} {
+		raw, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, _, err := parseKubelet(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := state.Entries["u"].ContainerResources["c"].Limits; got.Cpu().String() != "2" || got.Memory().String() != want {
+			t.Errorf("%s: %v", file, got)
+		}
+	}
+}
+
+// A kubelet puts what it finds in the place of what the container's spec asks for.
+func TestAKubeletFindsTheDevicesThatContainersClaim(t *testing.T) {
+	pod := podOf("1")
+	pod.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "gpu", Request: "big"}}
+	rest := resize.Rest(pod)
+	dir := t.TempDir()
+	claims := func(file string) []v1.ResourceClaim {
+		raw, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, _, err := parseKubelet(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state.Entries["u"].ContainerResources["c"].Claims
+	}
+	ran(t, dir, put(t, "u", Entry{Allocation: resize.Of(pod), Rest: &rest}))
+	for _, file := range []string{allocatedFile, actuatedFile} {
+		if got := claims(file); len(got) != 1 || got[0] != pod.Spec.Containers[0].Resources.Claims[0] {
+			t.Errorf("%s: %v", file, got)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "allocations.json")); err != nil {
+		t.Fatal(err)
+	}
+	ran(t, dir, nil) // takes them over from there
+	if got := claims(allocatedFile); len(got) != 1 {
+		t.Errorf("of what was taken over: %v", got)
+	}
+}
+
 func TestADamagedFileOfAKubeletStaysUntilThisProcessHasItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, allocatedFile)

@@ -78,6 +78,7 @@ func (s *Store) Adopt(path string) (pods int, err error) {
 func (s *Store) adopt(path string) (pods int, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
+		s.handback.ours = true
 		return 0, nil
 	}
 	var found kubeletState
@@ -88,7 +89,7 @@ func (s *Store) adopt(path string) (pods int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("take over from the kubelet what pods were allocated: %s cannot be used: %w; a pod whose resize was waiting has what its spec asks for; move the file away and restart podsync so that it is not looked at again", path, err)
 	}
-	if ours && s.loaded {
+	if s.handback.ours = ours; ours && s.loaded {
 		return 0, nil
 	}
 	s.mu.Lock()
@@ -100,7 +101,7 @@ func (s *Store) adopt(path string) (pods int, err error) {
 			pods++
 		}
 	}
-	if err := s.file.Write(contents{Pods: s.entries, Lost: s.lost, HandsBack: true}); err != nil {
+	if err := s.file.Write(contents{Pods: s.entries, Lost: s.lost, HandsBack: ours}); err != nil {
 		return 0, fmt.Errorf("keep what %s says that pods were allocated: %w; check that the disk has room", path, err)
 	}
 	return pods, nil

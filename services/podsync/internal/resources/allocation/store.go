@@ -71,7 +71,7 @@ type contents struct {
 	// Lost is when an earlier file was found damaged: later lives need to know,
 	// until no pod is left that may have been resized before.
 	Lost time.Time `json:"lost,omitzero"`
-	// HandsBack: whoever wrote this keeps the kubelet's files as well.
+	// HandsBack: whoever wrote this had put its mark on the kubelet's file before.
 	HandsBack bool `json:"handsBack,omitempty"`
 }
 
@@ -205,7 +205,7 @@ func (s *Store) keep(ctx context.Context, mine uint64) error {
 		s.mu.Unlock()
 		return nil // another's write had it too
 	}
-	snapshot, upTo := contents{Pods: maps.Clone(s.entries), Lost: s.lost, HandsBack: true}, s.changed
+	snapshot, upTo := contents{Pods: maps.Clone(s.entries), Lost: s.lost, HandsBack: s.handback.ours}, s.changed
 	s.mu.Unlock()
 	if err := s.file.Write(snapshot); err != nil {
 		s.health.Set(healthName, false, fmt.Sprintf("keep what pods are allocated: %v; check that the disk has room and is writable; it is tried again with the next pod or resize", err))

@@ -39,10 +39,12 @@ type Allocation struct {
 	Pod *Amounts `json:"pod,omitempty"`
 }
 
-// Amounts are requests and limits of cpu and memory.
+// Amounts are requests and limits of cpu and memory; or, where they are the rest of what
+// is asked for, of all else, with the devices that are claimed.
 type Amounts struct {
-	Requests v1.ResourceList `json:"requests,omitempty"`
-	Limits   v1.ResourceList `json:"limits,omitempty"`
+	Requests v1.ResourceList    `json:"requests,omitempty"`
+	Limits   v1.ResourceList    `json:"limits,omitempty"`
+	Claims   []v1.ResourceClaim `json:"claims,omitempty"`
 }
 
 // names are the resources that can be resized.
@@ -122,7 +124,7 @@ func RestFrom(containers map[string]v1.ResourceRequirements, pod *v1.ResourceReq
 
 // rest notes the rest of a container, when there is any.
 func (a Allocation) rest(name string, r *v1.ResourceRequirements) {
-	if m := (Amounts{Requests: others(r.Requests), Limits: others(r.Limits)}); len(m.Requests)+len(m.Limits) > 0 {
+	if m := (Amounts{Requests: others(r.Requests), Limits: others(r.Limits), Claims: r.Claims}); len(m.Requests)+len(m.Limits)+len(m.Claims) > 0 {
 		a.Containers[name] = m
 	}
 }

@@ -130,12 +130,12 @@ func (p *planner) gone() bool {
 
 // cannotRemove says whether the runtime, or the disk, has kept something of the pod from
 // being removed for a while. Who returns does not wait for that: it begins beside it, and
-// what has ended counts as its own, as with a kubelet.
+// what has ended counts as its own, as with a kubelet. A runtime that is away comes back.
 func (p *planner) cannotRemove() bool {
 	for k, f := range p.s.Failures {
 		switch k.Kind {
 		case podstate.RemoveContainer, podstate.RemoveSandbox, podstate.RemoveDirectories:
-			if f.Count >= triesToRemove {
+			if f.Count >= triesToRemove && !f.Away {
 				return true
 			}
 		}
@@ -143,8 +143,9 @@ func (p *planner) cannotRemove() bool {
 	return false
 }
 
-// triesToRemove is how often it is tried to remove something of a pod that returns.
-const triesToRemove = 3
+// triesToRemove is how often it is tried to remove something of a pod that returns,
+// within 8 s: a filesystem may be busy for a moment.
+const triesToRemove = 5
 
 func (p *planner) anyLive() bool {
 	for i := range p.s.Observed.Containers {
