@@ -149,7 +149,7 @@ func TestAClientThatSendsItsHeaderTooSlowlyIsCutOff(t *testing.T) {
 
 func TestAHeaderThatIsTooLargeIs431(t *testing.T) {
 	limits := DefaultLimits()
-	limits.StrangerHeaderBytes = 4 << 10
+	limits.PlainHeaderBytes = 4 << 10
 	conn := dialTo(t, open(t, limits, nil, http.HandlerFunc(trusting)))
 	// net/http takes 4 KiB more than it is told to.
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: %s\r\n\r\n", strings.Repeat("x", 9<<10)); err != nil {
