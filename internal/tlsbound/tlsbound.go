@@ -1,32 +1,39 @@
-// Package tlsbound bounds what a server that nobody knows may send for a TLS handshake.
+// Package tlsbound bounds what servers that nobody knows may send for TLS handshakes.
 // crypto/tls takes a quarter of a megabyte of certificates and holds, parsed, ten times
-// as much as long as the connection lasts. It must never decide whom to trust.
+// as much as long as the connection lasts. It must never decide whom to trust, and refuses
+// no server for what it sends: of those that send much, few are connected at once.
 package tlsbound
 
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
+
+	"github.com/polylet/polylet/internal/slots"
 )
 
 const (
-	// longestHandshake is how many bytes a server may send until hands are shaken: its
+	// shortHandshake is how many bytes any server may send until hands are shaken: its
 	// certificates, and the authorities of clients that it knows.
-	longestHandshake = 64 << 10
-	// mostCertificates are how many it may show.
-	mostCertificates = 10
+	shortHandshake = 16 << 10
+	// mostLong is how many connections may have taken more, within the bounds of
+	// crypto/tls, and mostLongOfOne how many of them to one host: who serves a whole
+	// bundle of authorities with its certificate is served as well, a few at a time.
+	mostLong, mostLongOfOne = 8, 2
 )
 
-var errTooLong = errors.New("the server sends more than 64 KiB for the TLS handshake")
+// ErrBusy says that a server sends much and that there are too many connections to such
+// servers. It is the node's lack, not a fault of the server; the request was not sent.
+var ErrBusy = errors.New("the server's TLS handshake is longer than 16 KiB, and the node reads few such at once: send fewer certificates")
 
 // Dial makes connections to servers, as http.Transport.DialTLSContext is to: those of dial
-// with TLS on them. The configuration is the transport's; its VerifyPeerCertificate is
-// taken.
+// with TLS on them. The configuration is the transport's. Connections of one Dial share
+// its bounds.
 func Dial(dial func(ctx context.Context, network, address string) (net.Conn, error), config *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
+	long := slots.New(mostLong, mostLongOfOne)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
@@ -37,11 +44,11 @@ func Dial(dial func(ctx context.Context, network, address string) (net.Conn, err
 			return nil, err
 		}
 		own := config.Clone()
-		own.ServerName, own.VerifyPeerCertificate = host, few
-		below := &bounded{Conn: raw}
+		own.ServerName = host
+		below := &bounded{Conn: raw, slot: func() func() { return long.Take(host) }}
 		conn := tls.Client(below, own)
 		if err := conn.HandshakeContext(ctx); err != nil {
-			_ = raw.Close()
+			_ = below.Close()
 			return nil, err
 		}
 		below.over.Store(true)
@@ -49,18 +56,16 @@ func Dial(dial func(ctx context.Context, network, address string) (net.Conn, err
 	}
 }
 
-func few(certs [][]byte, _ [][]*x509.Certificate) error {
-	if len(certs) > mostCertificates {
-		return fmt.Errorf("the server shows %d certificates, %d at most are read", len(certs), mostCertificates)
-	}
-	return nil
-}
-
 // bounded is a connection on which hands are being shaken.
 type bounded struct {
 	net.Conn
+	slot func() (giveBack func())
 	came int // by who shakes hands
 	over atomic.Bool
+
+	mu       sync.Mutex
+	closed   bool
+	giveBack func() // nil unless it took much
 }
 
 // Read implements net.Conn.
@@ -69,8 +74,30 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.over.Load() {
 		return n, err
 	}
-	if b.came += n; b.came > longestHandshake {
-		return 0, errTooLong
+	if b.came += n; b.came > shortHandshake && !b.long() {
+		return 0, ErrBusy
 	}
 	return n, err
+}
+
+// long says whether the connection may take more.
+func (b *bounded) long() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.giveBack == nil && !b.closed {
+		b.giveBack = b.slot()
+	}
+	return b.giveBack != nil
+}
+
+// Close implements net.Conn.
+func (b *bounded) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	if b.giveBack != nil {
+		b.giveBack()
+		b.giveBack = nil
+	}
+	b.mu.Unlock()
+	return b.Conn.Close()
 }

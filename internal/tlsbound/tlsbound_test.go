@@ -2,6 +2,7 @@ package tlsbound
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -27,38 +28,69 @@ func server(t *testing.T, certificates, answer int) *httptest.Server {
 	return s
 }
 
-func TestOfAServersCertificatesFewAreRead(t *testing.T) {
-	const answer = 4 * longestHandshake // which is no handshake
-	for _, c := range []struct {
-		certificates int
-		refused      string
-	}{{1, ""}, {mostCertificates, ""}, {mostCertificates + 1, "shows 11 certificates"}, {longestHandshake / 500, "more than 64 KiB"}} {
+// bundle is how many certificates are as long as the authorities that a system trusts,
+// which some serve with their own.
+const bundle = 250
+
+func TestAServerMayShowWhatCryptoTLSReads(t *testing.T) {
+	const answer = 16 * shortHandshake // which is no handshake
+	for _, certificates := range []int{1, 11, bundle} {
 		for protocol, next := range map[string][]string{"HTTP/1.1": {"http/1.1"}, "HTTP/2.0": {"h2", "http/1.1"}} {
 			var d net.Dialer
 			client := &http.Client{Transport: &http.Transport{
 				DialTLSContext:    Dial(d.DialContext, &tls.Config{InsecureSkipVerify: true, NextProtos: next}),
 				DisableKeepAlives: true, ForceAttemptHTTP2: true,
 			}}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server(t, c.certificates, answer).URL, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res, err := client.Do(req)
-			if c.refused != "" {
-				if err == nil || !strings.Contains(err.Error(), c.refused) {
-					t.Errorf("%d certificates over %s: %v", c.certificates, protocol, err)
+			address := server(t, certificates, answer).URL
+			for range 2 * mostLong { // one after the other: each gives its slot back
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
 				}
-				continue
-			}
-			if err != nil {
-				t.Errorf("%d certificates over %s: %v", c.certificates, protocol, err)
-				continue
-			}
-			body, err := io.ReadAll(res.Body)
-			_ = res.Body.Close()
-			if err != nil || len(body) != answer || res.Proto != protocol {
-				t.Errorf("%d certificates over %s: %d bytes over %s, %v", c.certificates, protocol, len(body), res.Proto, err)
+				res, err := client.Do(req)
+				if err != nil {
+					t.Fatalf("%d certificates over %s: %v", certificates, protocol, err)
+				}
+				body, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if err != nil || len(body) != answer || res.Proto != protocol {
+					t.Errorf("%d certificates over %s: %d bytes over %s, %v", certificates, protocol, len(body), res.Proto, err)
+				}
+				client.CloseIdleConnections()
 			}
 		}
+	}
+}
+
+func TestOfServersThatShowMuchFewAreConnected(t *testing.T) {
+	var d net.Dialer
+	dial := Dial(d.DialContext, &tls.Config{InsecureSkipVerify: true})
+	address := func(s *httptest.Server, host string) string {
+		return net.JoinHostPort(host, strings.TrimPrefix(s.URL, "https://127.0.0.1:"))
+	}
+	long, short := server(t, bundle, 0), server(t, 3, 0)
+	var conns []net.Conn
+	open := func(s *httptest.Server, host string) error {
+		conn, err := dial(t.Context(), "tcp", address(s, host))
+		if err == nil {
+			conns = append(conns, conn)
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+		return err
+	}
+	for range mostLongOfOne {
+		if err := open(long, "127.0.0.1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := open(long, "127.0.0.1"); !errors.Is(err, ErrBusy) {
+		t.Errorf("one more to a host: %v", err)
+	}
+	if err := open(short, "127.0.0.1"); err != nil {
+		t.Errorf("one that shows little: %v", err)
+	}
+	_ = conns[0].Close()
+	if err := open(long, "127.0.0.1"); err != nil {
+		t.Errorf("after one was closed: %v", err)
 	}
 }

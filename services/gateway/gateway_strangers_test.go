@@ -350,6 +350,38 @@ func TestOfRequestsThatWaitOnTheReadOnlyPortLittleIsHeld(t *testing.T) {
 	}
 }
 
+// TestHeadersWithoutEndTakeLittleWhereNobodyIsAsked: who sends them has 30 seconds, and
+// 256 connections; on two ports those were all that this process may have.
+func TestHeadersWithoutEndTakeLittleWhereNobodyIsAsked(t *testing.T) {
+	h := newHouse(t)
+	s := h.start(t, func(c *Config) { c.PageAddress = "127.0.0.1:0" })
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const conns, most = 50, 20 << 20
+	for _, port := range []string{"read-only", "healthz", "page"} {
+		address := s.Addresses()[port]
+		for _, length := range []int{15 << 10, 60 << 10} {
+			many := strings.Builder{}
+			many.WriteString("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+			for n := 0; many.Len() < length; n++ {
+				fmt.Fprintf(&many, "%x:\r\n", n)
+			}
+			before := heap()
+			for range conns {
+				half(t, address, many.String())
+			}
+			time.Sleep(time.Second)
+			if grown := heap() - before; grown > most {
+				t.Errorf("%s: %d KiB are held of each of %d headers of %d KiB", port, grown/conns>>10, conns, length>>10)
+			}
+		}
+	}
+}
+
 // TestHeadersWithoutEndOfWhoHasACertificateTakeLittle: who has any certificate of the
 // cluster's sends a megabyte of headers of a few letters, which are twenty here, and no end.
 func TestHeadersWithoutEndOfWhoHasACertificateTakeLittle(t *testing.T) {

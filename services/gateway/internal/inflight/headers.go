@@ -44,7 +44,7 @@ type held struct {
 // letters that is most.
 const eachName = 128
 
-// mostNames is how many headers a request may have. An apiserver passes on those of its
+// mostNames is how many headers a request may have, those of one name counted each. An apiserver passes on those of its
 // clients, a megabyte of which is twenty here when they are of a few letters each, as long
 // as the session lasts.
 const mostNames = 256
@@ -73,7 +73,7 @@ func (h *Headers) Wrap(next http.Handler) http.Handler {
 		defer mine.leave()
 		defer forget(r)
 		serve := next.ServeHTTP
-		if len(r.Header) > mostNames {
+		if lines(r.Header) > mostNames {
 			serve = tooManyNames
 		}
 		if r.ProtoMajor < 2 { // the answer waits in the system's buffers
@@ -102,7 +102,7 @@ type part struct {
 
 func (h *Headers) enter(r *http.Request) (*part, bool) {
 	name, known := h.cfg.Of(r)
-	p, most := &part{of: h, held: &h.strangers, name: name, n: RequestBytes(r) + eachName*len(r.Header) + h.cfg.Each}, h.cfg.Strangers
+	p, most := &part{of: h, held: &h.strangers, name: name, n: RequestBytes(r) + eachName*lines(r.Header) + h.cfg.Each}, h.cfg.Strangers
 	if known {
 		p.held, most = &h.known, h.cfg.Known
 	}
@@ -154,6 +154,15 @@ func RequestBytes(r *http.Request) int {
 		for _, value := range values {
 			n += len(name) + len(value)
 		}
+	}
+	return n
+}
+
+// lines is how many headers there are.
+func lines(h http.Header) int {
+	n := 0
+	for _, values := range h {
+		n += len(values)
 	}
 	return n
 }

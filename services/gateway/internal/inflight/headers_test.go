@@ -83,6 +83,23 @@ func TestManySmallHeadersCountAsWhatTheyTake(t *testing.T) {
 	}
 }
 
+func TestHeadersOfOneNameCountEach(t *testing.T) {
+	h := NewHeaders(HeadersConfig{Strangers: Share{Most: 1 << 20, MostOfOne: 1 << 20}, Of: func(*http.Request) (string, bool) { return "", false }})
+	for values, want := range map[int]int{mostNames: http.StatusOK, mostNames + 1: http.StatusRequestHeaderFieldsTooLarge} {
+		served := h.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if h.strangers.all < values*eachName {
+				t.Errorf("%d headers of one name count as %d bytes", values, h.strangers.all)
+			}
+		}))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.Header["A"] = make([]string, values)
+		w := httptest.NewRecorder()
+		if served.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%d headers of one name: %d", values, w.Code)
+		}
+	}
+}
+
 // refusing is an answer of a request that is refused, which nobody takes until end.
 type refusing struct {
 	http.ResponseWriter

@@ -25,7 +25,7 @@ type door struct {
 	open      int
 	came      uint64
 	strangers int
-	certified int            // of the strangers
+	long      int            // of the strangers, who may send long headers
 	byName    map[string]int // of those, by their certificates' names
 	hosts     map[string]*host
 }
@@ -53,10 +53,13 @@ type visitor struct {
 	// place is nil for those who are known; under the door's lock.
 	place *list.Element
 	left  bool
-	// certified says that its client's certificate is good; under the door's lock.
+	// certified says that its client's certificate is good, name is in that; under the
+	// door's lock.
 	certified bool
-	// name is in that certificate; under the door's lock.
-	name string
+	name      string
+	// long says that it is one of few strangers who may send long headers; under the
+	// door's lock.
+	long bool
 	// greeting says that hands are being shaken; sent is how many bytes came for that.
 	greeting atomic.Bool
 	sent     int // by who greets
@@ -81,36 +84,37 @@ func (v *visitor) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mostCertified is how many strangers with a good certificate may send long headers at
+// mostLong is how many strangers with a good certificate may send long headers at
 // once, and mostOfOneName how many of them whose certificates have one name: of each a
 // megabyte is read though it does not end, which is twenty here when the headers in it are
 // of a few letters each, and who has a certificate of the cluster's may do nothing here
 // for that.
 const (
-	mostCertified = 8
+	mostLong      = 8
 	mostOfOneName = 6
 )
 
-// certify says whether v may send long headers, whose client's certificate is good and
-// has a name.
+// certify notes that v's client has a good certificate with a name, and says whether it
+// may send long headers.
 func (v *visitor) certify(name string) bool {
 	d := v.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if v.left || d.certified >= mostCertified || d.byName[name] >= mostOfOneName {
+	v.certified, v.name = true, name
+	if v.left || d.long >= mostLong || d.byName[name] >= mostOfOneName {
 		return false
 	}
-	v.certified, v.name = true, name
-	d.certified++
+	v.long = true
+	d.long++
 	d.byName[name]++
 	return true
 }
 
-// uncertify ends what certify began. The caller holds the door's lock.
-func (v *visitor) uncertify() {
-	if v.certified {
-		v.certified = false
-		v.door.certified--
+// makeRoom lets another stranger send long headers. The caller holds the door's lock.
+func (v *visitor) makeRoom() {
+	if v.long {
+		v.long = false
+		v.door.long--
 		if v.door.byName[v.name]--; v.door.byName[v.name] == 0 {
 			delete(v.door.byName, v.name)
 		}
@@ -185,7 +189,7 @@ func (d *door) forget(v *visitor) {
 		return
 	}
 	v.left = true
-	v.uncertify()
+	v.makeRoom()
 	d.open--
 	h := d.hosts[v.host]
 	if v.place != nil {
@@ -222,13 +226,13 @@ func (v *visitor) trust() {
 	d := v.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	v.makeRoom()
 	h := d.hosts[v.host]
 	if v.place == nil || h.known >= d.mostKnownOfOne {
 		return
 	}
 	h.strangers.Remove(v.place)
 	v.place = nil
-	v.uncertify()
 	d.strangers--
 	h.known++
 }
@@ -264,5 +268,5 @@ func Whose(ctx context.Context) (name string, known bool) {
 	}
 	v.door.mu.Lock()
 	defer v.door.mu.Unlock()
-	return v.name, v.certified || v.place == nil && !v.left
+	return v.name, !v.left && (v.certified || v.place == nil)
 }

@@ -149,7 +149,7 @@ func TestAClientThatSendsItsHeaderTooSlowlyIsCutOff(t *testing.T) {
 
 func TestAHeaderThatIsTooLargeIs431(t *testing.T) {
 	limits := DefaultLimits()
-	limits.StrangerHeaderBytes = 4 << 10
+	limits.PlainHeaderBytes = 4 << 10
 	conn := dialTo(t, open(t, limits, nil, http.HandlerFunc(trusting)))
 	// net/http takes 4 KiB more than it is told to.
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: %s\r\n\r\n", strings.Repeat("x", 9<<10)); err != nil {
@@ -243,7 +243,7 @@ func TestFewStrangersWithACertificateMaySendLongHeaders(t *testing.T) {
 		return v
 	}
 	var all []*visitor
-	for range mostCertified {
+	for range mostLong {
 		v := enter()
 		if all = append(all, v); !v.certify(fmt.Sprint(len(all) % 2)) {
 			t.Fatalf("the %dth may not", len(all))
@@ -265,8 +265,8 @@ func TestFewStrangersWithACertificateMaySendLongHeaders(t *testing.T) {
 	for _, v := range append(all, next) {
 		_ = v.Close()
 	}
-	if d.certified != 1 || len(d.byName) != 1 {
-		t.Errorf("%d and %v are counted, want 1", d.certified, d.byName)
+	if d.long != 1 || len(d.byName) != 1 {
+		t.Errorf("%d and %v are counted, want 1", d.long, d.byName)
 	}
 	for n := range mostOfOneName {
 		if v := enter(); v.certify("one") != (n < mostOfOneName) {
@@ -303,6 +303,32 @@ func TestOnlyAGoodCertificateNamesSomebody(t *testing.T) {
 	}
 	if name, known := Whose(t.Context()); name != "" || known {
 		t.Errorf("of no connection: %q, %v", name, known)
+	}
+}
+
+// TestWhoHasAGoodCertificateIsKnownThoughOthersSendLongHeaders: an apiserver that opens many
+// connections at once was a stranger on most of them, whom a flood of strangers keeps out.
+func TestWhoHasAGoodCertificateIsKnownThoughOthersSendLongHeaders(t *testing.T) {
+	d := newDoor(nil, Limits{Connections: 1000, Strangers: 1000, KnownOfOne: mostOfOneName}, func() {})
+	for n := range 3 * mostOfOneName {
+		v, _ := comes(d, "10.0.0.1")
+		v.certify("apiserver")
+		if name, known := Whose(withVisitor(t.Context(), v)); name != "apiserver" || !known {
+			t.Errorf("connection %d: %q, %v", n+1, name, known)
+		}
+	}
+}
+
+// TestWhoIsAuthorisedTakesNoPlaceForLongHeaders: not even one of an address that has all
+// connections that count as known.
+func TestWhoIsAuthorisedTakesNoPlaceForLongHeaders(t *testing.T) {
+	d := newDoor(nil, Limits{Connections: 1000, Strangers: 1000, KnownOfOne: 2}, func() {})
+	for n := range 3 * mostOfOneName {
+		v, _ := comes(d, "10.0.0.1")
+		if !v.certify("apiserver") {
+			t.Errorf("connection %d may send no long headers", n+1)
+		}
+		v.trust()
 	}
 }
 

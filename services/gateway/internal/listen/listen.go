@@ -36,8 +36,9 @@ type Limits struct {
 	Header, Body, Idle time.Duration
 	// HeaderBytes is how large a request's header may be: a command's arguments
 	// stand in it. StrangerHeaderBytes is that of clients without a good
-	// certificate, and of all where there is no TLS.
-	HeaderBytes, StrangerHeaderBytes int
+	// certificate, and PlainHeaderBytes of all where there is no TLS: no commands are
+	// run there.
+	HeaderBytes, StrangerHeaderBytes, PlainHeaderBytes int
 	// StrangerStreams is how many requests such a client may have under way on
 	// one HTTP/2 connection.
 	StrangerStreams int
@@ -49,7 +50,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		Connections: 4096, Strangers: 256, KnownOfOne: 512,
 		Header: 30 * time.Second, Body: 4 * time.Hour, Idle: 90 * time.Second,
-		HeaderBytes: 1 << 20, StrangerHeaderBytes: 64 << 10, StrangerStreams: 16,
+		HeaderBytes: 1 << 20, StrangerHeaderBytes: 64 << 10, PlainHeaderBytes: 16 << 10, StrangerStreams: 16,
 	}
 }
 
@@ -113,7 +114,11 @@ func New(cfg Config) *Listener {
 	if l.dropped == nil {
 		l.dropped = func() {}
 	}
-	l.server = server(cfg, cfg.Limits.StrangerHeaderBytes)
+	strangers := cfg.Limits.StrangerHeaderBytes
+	if cfg.TLS == nil {
+		strangers = cfg.Limits.PlainHeaderBytes
+	}
+	l.server = server(cfg, strangers)
 	l.server.HTTP2 = &http.HTTP2Config{
 		MaxConcurrentStreams: cfg.Limits.StrangerStreams, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 128 << 10,
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polylet/polylet/internal/slots"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
 
@@ -29,6 +30,11 @@ const (
 	// headerLimit bounds the header of an HTTP answer, which takes twenty times as much
 	// when the headers in it are of a few letters each.
 	headerLimit = 16 << 10
+	// longHeaderLimit bounds that of one that is asked for again since it is longer.
+	longHeaderLimit = 256 << 10
+	// mostLong is how many attempts may have such answers at once, and mostLongOfOne how
+	// many of them of one namespace.
+	mostLong, mostLongOfOne = 6, 2
 )
 
 // Config is what handlers need to know.
@@ -45,11 +51,17 @@ type Handlers struct {
 	cfg       Config
 	commander Commander
 	transport *http.Transport
+	// roomy is for answers with long headers, while one of longHeaders is had.
+	roomy       *http.Transport
+	longHeaders *slots.Slots
 }
 
 // New returns Handlers that run commands through c.
 func New(cfg Config, c Commander) *Handlers {
-	return &Handlers{cfg: cfg, commander: c, transport: newTransport()}
+	return &Handlers{
+		cfg: cfg, commander: c, transport: newTransport(headerLimit),
+		roomy: newTransport(longHeaderLimit), longHeaders: slots.New(mostLong, mostLongOfOne),
+	}
 }
 
 // Run makes one attempt and keeps to the target's timeout.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,33 +25,34 @@ import (
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
 
-// stalling takes a request, sends begin, then text again and again up to a size, and then
-// nothing more until the test ends.
+// stalling takes a request of each connection, sends begin, then text again and again up
+// to a size, and then nothing more until the test ends.
 func stalling(t *testing.T, begin, text string, size int) (port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	t.Cleanup(func() {
-		l.Close()
-		<-done
+	var group sync.WaitGroup
+	t.Cleanup(group.Wait)
+	t.Cleanup(func() { l.Close() })
+	group.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			group.Go(func() {
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, begin)
+				_, _ = conn.Write(bytes.Repeat([]byte(text), size/len(text)))
+				_, _ = io.Copy(io.Discard, conn) // until the probe leaves
+			})
+		}
 	})
-	go func() {
-		defer close(done)
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
-			return
-		}
-		_, _ = io.WriteString(conn, begin)
-		_, _ = conn.Write(bytes.Repeat([]byte(text), size/len(text)))
-		_, _ = io.Copy(io.Discard, conn) // until the probe leaves
-	}()
 	return portOf(t, l.Addr().String())
 }
 
@@ -119,20 +121,115 @@ func TestHeadersOfAFewLettersTakeLittle(t *testing.T) {
 	}
 }
 
-// TestOfAServersCertificatesFewAreRead: those of 256 probes that one namespace may have in
-// flight were more memory than this process may have.
-func TestOfAServersCertificatesFewAreRead(t *testing.T) {
-	for certificates, want := range map[int]probe.Verdict{10: probe.Passed, 11: probe.Failed} {
-		server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		chain := &server.TLS.Certificates[0]
-		for leaf := chain.Certificate[0]; len(chain.Certificate) < certificates; {
-			chain.Certificate = append(chain.Certificate, leaf)
+// TestOfAnAttemptThatIsOverNoConnectionIsLeft: the server accepts, and says nothing.
+func TestOfAnAttemptThatIsOverNoConnectionIsLeft(t *testing.T) {
+	for _, scheme := range []string{"HTTP", "HTTPS"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
 		}
-		got := run(t, probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, server.Listener.Addr().String()), Path: "/"})
-		if got.Verdict != want {
-			t.Errorf("%d certificates: %+v", certificates, got)
+		t.Cleanup(func() { l.Close() })
+		left := make(chan error, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err == nil {
+				_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+				_, err = io.Copy(io.Discard, conn) // nil at its end
+				_ = conn.Close()
+			}
+			left <- err
+		}()
+		got := run(t, probe.HTTPGet{Scheme: scheme, Port: portOf(t, l.Addr().String()), Path: "/"}, timeout(200*time.Millisecond))
+		if got.Verdict != probe.Failed || !strings.Contains(got.Message, "Client.Timeout exceeded") {
+			t.Errorf("%s: %+v", scheme, got)
 		}
-		server.Close()
+		var slow net.Error
+		if err := <-left; errors.As(err, &slow) && slow.Timeout() {
+			t.Errorf("%s: ten seconds later the connection is open", scheme)
+		}
+	}
+}
+
+// TestAServerMayShowManyCertificates: some serve the authorities of a whole system with
+// their own, and the kubelet's probes pass.
+func TestAServerMayShowManyCertificates(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(server.Close)
+	chain := &server.TLS.Certificates[0]
+	for leaf := chain.Certificate[0]; len(chain.Certificate) < 200; {
+		chain.Certificate = append(chain.Certificate, leaf)
+	}
+	got := run(t, probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, server.Listener.Addr().String()), Path: "/"})
+	if got.Verdict != probe.Passed {
+		t.Errorf("%+v", got)
+	}
+}
+
+// withHeader answers each request with a header so long, over HTTP/2 where it may; the
+// answer ends when end is closed.
+func withHeader(t *testing.T, scheme string, long int, end <-chan struct{}) (port int) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		const each = 1 << 10
+		w.Header().Set("Content-Security-Policy", strings.Repeat("x", long/2))
+		for range long / 2 / each {
+			w.Header().Add("Set-Cookie", strings.Repeat("x", each))
+		}
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-end
+	}))
+	server.EnableHTTP2 = true
+	if scheme == "HTTPS" {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	return portOf(t, server.Listener.Addr().String())
+}
+
+func TestALongHeaderFailsNoProbe(t *testing.T) {
+	end := make(chan struct{})
+	close(end)
+	for long, want := range map[int]probe.Verdict{1 << 10: probe.Passed, 24 << 10: probe.Passed, 100 << 10: probe.Passed, 600 << 10: probe.Failed} {
+		for _, scheme := range []string{"HTTP", "HTTPS"} {
+			port := withHeader(t, scheme, long, end)
+			if got := run(t, probe.HTTPGet{Scheme: scheme, Port: port, Path: "/"}); got.Verdict != want {
+				t.Errorf("%d KiB over %s: %v %.300q", long>>10, scheme, got.Verdict, got.Message)
+			}
+		}
+	}
+}
+
+// TestOfLongHeadersFewAreHeld: those of one namespace, whose servers keep the probes
+// waiting for a body, fail no probe of another, and none of their own.
+func TestOfLongHeadersFewAreHeld(t *testing.T) {
+	end := make(chan struct{})
+	stuck := withHeader(t, "HTTP", 100<<10, end)
+	handlers := New(Config{}, nil)
+	ask := func(namespace string, port int) probe.Answer {
+		return handlers.Run(t.Context(), probe.Target{Namespace: namespace, PodIP: "127.0.0.1", Timeout: 20 * time.Second, Handler: probe.HTTPGet{Port: port}})
+	}
+	answers := make(chan probe.Answer, 2*mostLongOfOne)
+	for range cap(answers) {
+		go func() { answers <- ask("a", stuck) }()
+	}
+	for range cap(answers) - mostLongOfOne {
+		if got := <-answers; got.Verdict != probe.Errored {
+			t.Errorf("one too many: %+v", got)
+		}
+	}
+	ended := make(chan struct{})
+	close(ended)
+	if got := ask("b", withHeader(t, "HTTP", 100<<10, ended)); got.Verdict != probe.Passed {
+		t.Errorf("of another namespace: %+v", got)
+	}
+	close(end)
+	for range mostLongOfOne {
+		if got := <-answers; got.Verdict != probe.Passed {
+			t.Errorf("one that has a place: %+v", got)
+		}
 	}
 }
 

@@ -8,26 +8,30 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
+	"github.com/polylet/polylet/internal/dialctx"
 	"github.com/polylet/polylet/internal/tlsbound"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
 
 const maxRedirects = 10
 
-func newTransport() *http.Transport {
+// newTransport makes connections of one attempt each, which read so many bytes of an
+// answer's header.
+func newTransport(header int64) *http.Transport {
 	// Probes ask whether the application answers, not who it is; containers serve
 	// certificates for names that the node does not know.
 	anybody := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}
 	return &http.Transport{
 		// No proxy: a probe is between the node and its pod.
 		Proxy:                  nil,
-		DialContext:            dialer(0).DialContext,
-		DialTLSContext:         tlsbound.Dial(dialer(0).DialContext, anybody),
+		DialContext:            dialctx.Ending(dialer(0).DialContext),
+		DialTLSContext:         dialctx.Ending(tlsbound.Dial(dialer(0).DialContext, anybody)),
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: headerLimit,
+		MaxResponseHeaderBytes: header,
 		// Over TLS some servers speak nothing else. What they may send without
 		// being asked for it is bounded, too.
 		ForceAttemptHTTP2: true,
@@ -37,12 +41,23 @@ func newTransport() *http.Transport {
 
 // httpGet succeeds with a status from 200 to 399.
 func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet) probe.Answer {
+	ctx, cancel := dialctx.With(ctx)
+	defer cancel()
 	req, wrong := h.request(ctx, t, a)
 	if wrong != "" {
 		return errored("%s", wrong)
 	}
 	client := &http.Client{Transport: h.transport, Timeout: t.Timeout, CheckRedirect: redirect}
 	res, err := client.Do(req)
+	if longHeader(err) {
+		giveBack := h.longHeaders.Take(t.Namespace)
+		if giveBack == nil {
+			return errored("the node reads few answers at once whose header is longer than %d KiB, which says nothing about the container: %v", headerLimit>>10, err)
+		}
+		defer giveBack()
+		client.Transport = h.roomy
+		res, err = client.Do(req.Clone(ctx))
+	}
 	if err != nil {
 		return h.unconnected(err, err.Error())
 	}
@@ -59,6 +74,15 @@ func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet)
 		return probe.Answer{Verdict: probe.Warned, Message: "Probe terminated redirects, Response body: " + string(body)}
 	}
 	return probe.Answer{Verdict: probe.Passed, Message: string(body)}
+}
+
+// tooLong are what net/http says when the header of an answer is longer than its transport
+// reads, as it has no error of its own for that: over HTTP/1, and over HTTP/2 of all
+// headers and of a single one.
+var tooLong = []string{"server response headers exceeded", "response header list larger than advertised limit", "COMPRESSION_ERROR"}
+
+func longHeader(err error) bool {
+	return err != nil && slices.ContainsFunc(tooLong, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // redirect follows within one host name only: another host says nothing about

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polylet/polylet/internal/tlsbound"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
 
@@ -15,6 +16,9 @@ var lacks = []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EA
 // unconnected is the answer to an attempt whose connection failed with err: one for
 // which this node had no socket says nothing about the container.
 func (h *Handlers) unconnected(err error, message string) probe.Answer {
+	if errors.Is(err, tlsbound.ErrBusy) {
+		return errored("%s", message)
+	}
 	cause := lack(err)
 	if cause == nil {
 		return failed(message)

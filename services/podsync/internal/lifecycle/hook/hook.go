@@ -23,6 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/dialctx"
 	"github.com/polylet/polylet/internal/tlsbound"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -31,8 +32,8 @@ import (
 const (
 	// maxBody of a response is read, so that the connection ends in order.
 	maxBody = 10 << 10
-	// maxHeader bounds the header of a response: who answers is a tenant's container, and
-	// headers of a few letters take twenty times as much as they are long.
+	// maxHeader is how much of a response's header is read: who answers is a tenant's
+	// container, and headers of a few letters take twenty times as much as they are long.
 	maxHeader = 16 << 10
 )
 
@@ -67,8 +68,8 @@ func New(deps Deps) *Runner {
 		var dial net.Dialer
 		deps.Transport = &http.Transport{
 			DisableKeepAlives: true,
-			DialContext:       dial.DialContext,
-			DialTLSContext:    tlsbound.Dial(dial.DialContext, &tls.Config{InsecureSkipVerify: true}), //nolint:gosec // as the API documents: hooks verify nothing
+			DialContext:       dialctx.Ending(dial.DialContext),
+			DialTLSContext:    dialctx.Ending(waiting(tlsbound.Dial(dial.DialContext, &tls.Config{InsecureSkipVerify: true}))), //nolint:gosec // as the API documents: hooks verify nothing
 			Proxy:             nil,
 			// Else net/http takes 10 MiB.
 			MaxResponseHeaderBytes: maxHeader,
@@ -78,6 +79,23 @@ func New(deps Deps) *Runner {
 		deps.Version = "1.36"
 	}
 	return &Runner{deps: deps}
+}
+
+// busyTime is how long a hook waits until it tries again to connect to a server that shows
+// many certificates, when there are too many such connections.
+const busyTime = time.Second
+
+// waiting is a dial that waits while the node is busy with other servers: a hook that
+// failed for that would cost the container.
+func waiting(dial dialctx.Dial) dialctx.Dial {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		for {
+			conn, err := dial(ctx, network, address)
+			if !errors.Is(err, tlsbound.ErrBusy) || sleep(ctx, busyTime) != nil {
+				return conn, err
+			}
+		}
+	}
 }
 
 // Target is the container that a handler belongs to.
@@ -191,8 +209,11 @@ func pathOf(g *v1.HTTPGetAction) string {
 	return path
 }
 
-// get makes a request; any answer is a success. Credentials are not sent in the clear.
+// get makes a request; any answer is a success, also one whose header is too long to be
+// read. Credentials are not sent in the clear.
 func (r *Runner) get(ctx context.Context, url string, headers []v1.HTTPHeader, credentials bool) error {
+	ctx, cancel := dialctx.With(ctx)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return &failure{"the hook's URL is none", fmt.Errorf("request %s: %w", url, err)}
@@ -217,6 +238,8 @@ func (r *Runner) get(ctx context.Context, url string, headers []v1.HTTPHeader, c
 	resp, err := client.Do(req)
 	var of *neturl.Error
 	switch {
+	case err != nil && strings.Contains(err.Error(), "server response headers exceeded"):
+		return nil
 	case errors.As(err, &of): // it has the whole URL
 		return &failure{fmt.Sprintf("the hook's request to %s: %s", req.URL.Host, withoutAnswer(of.Err)), err}
 	case err != nil:
@@ -248,7 +271,7 @@ func redirect(req *http.Request, via []*http.Request) error {
 // said: net/http repeats an answer that it does not understand.
 func withoutAnswer(err error) string {
 	text := err.Error()
-	if strings.Contains(text, "transport connection broken") && !strings.Contains(text, "headers exceeded") {
+	if strings.Contains(text, "transport connection broken") {
 		return "there was no HTTP answer"
 	}
 	return text

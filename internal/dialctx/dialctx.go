@@ -1,0 +1,36 @@
+// Package dialctx ends a dial with the request that it is for. net/http detaches dials
+// from the contexts of requests, as others might use their connections: one to a server
+// that accepts and says no more would be open, and a handshake under way, for ever after.
+// It must never end a connection that was made.
+package dialctx
+
+import (
+	"context"
+	"net"
+)
+
+type requestKey struct{}
+
+// Dial is net.Dialer.DialContext, and http.Transport.DialTLSContext.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// With returns the context for a request, whose dials end at the latest when cancel is
+// called; that must be when the request is over.
+func With(ctx context.Context) (request context.Context, cancel context.CancelFunc) {
+	ctx, cancel = context.WithCancel(ctx)
+	return context.WithValue(ctx, requestKey{}, ctx), cancel
+}
+
+// Ending returns a dial that ends with the context of With, where net/http has it from one.
+func Ending(dial Dial) Dial {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		request, ok := ctx.Value(requestKey{}).(context.Context)
+		if !ok {
+			return dial(ctx, network, address)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(request, cancel)()
+		return dial(ctx, network, address)
+	}
+}
