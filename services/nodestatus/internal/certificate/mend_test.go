@@ -113,3 +113,41 @@ func TestACertificateThatIsDamagedWhileAnotherIsWaitedForIsWrittenAgain(t *testi
 		}
 	})
 }
+
+// Whoever copies a certificate over the old one has emptied the file first.
+func TestACertificateThatIsJustBeingCopiedIsNotWrittenOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		first := w.now()
+		w.approve(false)
+		file, err := os.Readlink(w.store.CurrentPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, time.Time{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for range int(settled/time.Second) - 1 {
+			w.keeper.Changed()
+			time.Sleep(time.Second)
+		}
+		if got, err := os.Readlink(w.store.CurrentPath()); err != nil || got != file {
+			t.Errorf("while it is being written the link is to %s, %v", got, err)
+		}
+		if err := os.WriteFile(file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		w.keeper.Changed()
+		if leaf := w.now(); leaf == nil || !leaf.Equal(first) || slices.Contains(w.seen(), "CertificateDamaged") {
+			t.Errorf("the certificate is %v, events %v", leaf, w.seen())
+		}
+	})
+}
