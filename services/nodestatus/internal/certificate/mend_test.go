@@ -151,3 +151,60 @@ func TestACertificateThatIsJustBeingCopiedIsNotWrittenOver(t *testing.T) {
 		}
 	})
 }
+
+// After a denial there is a pause of up to 15 minutes.
+func TestWhatChangesInTheStoreIsSeenThoughARequestWasDenied(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.signer.life = 10 * time.Hour
+		w.start()
+		first := w.now()
+		w.approve(false)
+		time.Sleep(9*time.Hour + 10*time.Minute)
+		w.answer(certificatesv1.CertificateDenied)
+		time.Sleep(lookAgain + time.Second)
+		w.wantWaits("was denied")
+		file, err := os.Readlink(w.store.CurrentPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, 0); err != nil {
+			t.Fatal(err)
+		}
+		w.keeper.Changed()
+		if leaf := w.now(); leaf == nil || !leaf.Equal(first) {
+			t.Errorf("damaged meanwhile, the certificate is %v", leaf)
+		}
+	})
+}
+
+func TestACertificateThatAnotherBringsAfterADenialEndsTheWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		w.now()
+		w.stop()
+		good, err := w.store.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(w.store.CurrentPath()); err != nil {
+			t.Fatal(err)
+		}
+		w.approve(false)
+		w.start()
+		time.Sleep(lookAgain)
+		w.answer(certificatesv1.CertificateDenied)
+		time.Sleep(lookAgain + time.Second)
+		w.wantWaits("was denied")
+		w.keeper.Changed() // nothing has
+		if n := len(w.requests()); n != 2 {
+			t.Errorf("%d requests", n)
+		}
+		if err := w.store.Write(good, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		w.keeper.Changed()
+		if got := w.waits(); got != "" {
+			t.Errorf("there is a good one, and it waits for %q", got)
+		}
+	})
+}
