@@ -82,18 +82,14 @@ func (c *credentials) copyAll() ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var flags []string
-	pairs := []copied{{"--client-ca-file", c.loaded.Config.Authentication.X509.ClientCAFile, "client-ca.crt", readAny}}
+	pairs := []copied{{"--client-ca-file", c.loaded.Config.Authentication.X509.ClientCAFile, "client-ca.crt", nodecert.ReadCertificates}}
 	if c.loaded.WaitsForServing() {
 		c.tell("--cert-dir", c.loaded.Flags.CertDir, c.serving())
 		flags = append(flags, "--cert-dir="+c.dir)
 	} else {
 		cert, key := c.loaded.ServingFiles()
-		readCert, readKey := readAny, readAny
-		if own := filepath.Clean(c.loaded.Flags.CertDir); filepath.Dir(cert) == own || filepath.Dir(key) == own {
-			// nodestatus may have the directory, and lead root elsewhere from there.
-			readCert = func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Cert }) }
-			readKey = func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Key }) }
-		}
+		readCert := func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Cert }) }
+		readKey := func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Key }) }
 		pairs = append(pairs, copied{"--tls-cert-file", cert, "tls.crt", readCert}, copied{"--tls-private-key-file", key, "tls.key", readKey})
 	}
 	for _, p := range pairs {
@@ -141,18 +137,11 @@ func (c *credentials) serving() error {
 }
 
 // copied is a file of which the gateway gets a copy: the flag and the name of the copy,
-// and how the original is read.
+// and how the original is read: certificates and the key of one only, for the way to it may
+// lead through --cert-dir, which nodestatus owns, and from there anywhere.
 type copied struct {
 	flag, source, name string
 	read               func(path string) ([]byte, error)
-}
-
-func readAny(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
-	if err == nil && len(data) == 0 {
-		return nil, fmt.Errorf("%s is empty", path)
-	}
-	return data, err
 }
 
 // half is one half of a certificate with its key, and nothing of any other file.

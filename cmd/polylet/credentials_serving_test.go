@@ -132,11 +132,44 @@ func nothingElseLeaves(t *testing.T, flags func(pki string) []string) {
 	}
 }
 
+// Where the authority of clients lies in the directory, too, or the way to it leads there.
+func TestNothingButCertificatesLeavesAsTheAuthorityOfClients(t *testing.T) {
+	dir := t.TempDir()
+	ca := put(t, dir+"/pki/sub/ca.crt", authority("CA")+"and words")
+	c := newCredentials(klog.Background(), load(t, "--cert-dir="+dir+"/pki", "--client-ca-file="+ca, "--hostname-override=n1"), dir, supervise.Identity{Drop: true, GID: os.Getgid()})
+	secret := put(t, dir+"/shadow", "root:SECRET")
+	for _, instead := range []func() error{
+		func() error { return nil },
+		func() error { return errors.Join(os.Remove(ca), os.Symlink(secret, ca)) },
+		func() error { return errors.Join(os.Remove(ca), syscall.Mkfifo(ca, 0o600)) },
+	} {
+		if err := instead(); err != nil {
+			t.Fatal(err)
+		}
+		copied := make(chan error, 1)
+		go func() {
+			_, err := c.write(t.Context())
+			copied <- err
+		}()
+		select {
+		case err := <-copied:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a pipe is waited for")
+		}
+		if got, err := os.ReadFile(dir + "/client-ca.crt"); err != nil || string(got) != authority("CA") {
+			t.Errorf("the gateway got %q, %v", got, err)
+		}
+	}
+}
+
 // The gateway serves healthz, too: it starts whatever is the matter with a certificate
 // that nodestatus is to get.
 func TestTheGatewayStartsThoughTheServingCertificateCannotBeReadOrKept(t *testing.T) {
 	dir := t.TempDir()
-	config := put(t, dir+"/config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nserverTLSBootstrap: true\nauthentication: {x509: {clientCAFile: "+put(t, dir+"/ca.crt", "CA")+"}}\n")
+	config := put(t, dir+"/config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nserverTLSBootstrap: true\nauthentication: {x509: {clientCAFile: "+put(t, dir+"/ca.crt", authority("CA"))+"}}\n")
 	store := nodecert.Store{Dir: dir + "/pki", Prefix: nodecert.Serving}
 	for name, pki := range map[string]func() error{
 		"--cert-dir is a file": func() error { return os.WriteFile(store.Dir, nil, 0o600) },
@@ -157,7 +190,7 @@ func TestTheGatewayStartsThoughTheServingCertificateCannotBeReadOrKept(t *testin
 		if err != nil || len(flags) != 2 {
 			t.Errorf("%s: flags %q, %v", name, flags, err)
 		}
-		if text, err := os.ReadFile(target + "/client-ca.crt"); err != nil || string(text) != "CA" {
+		if text, err := os.ReadFile(target + "/client-ca.crt"); err != nil || string(text) != authority("CA") {
 			t.Errorf("%s: the authority of clients: %q, %v", name, text, err)
 		}
 	}

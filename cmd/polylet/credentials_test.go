@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"io/fs"
 	"os"
@@ -40,9 +41,14 @@ func load(t *testing.T, args ...string) *kubeletconfig.Loaded {
 	return loaded
 }
 
+// authority is what a file of certificates looks like.
+func authority(name string) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(name)}))
+}
+
 func TestTheGatewaysCopiesFollowTheirOriginals(t *testing.T) {
 	dir := t.TempDir()
-	ca := put(t, dir+"/ca.crt", "first")
+	ca := put(t, dir+"/ca.crt", authority("first"))
 	loaded := load(t, "--cert-dir="+dir+"/pki", "--client-ca-file="+ca, "--hostname-override=n1", "--node-ip=10.0.0.1")
 	target := filepath.Join(dir, "gateway")
 	if err := os.Mkdir(target, 0o750); err != nil {
@@ -62,7 +68,7 @@ func TestTheGatewaysCopiesFollowTheirOriginals(t *testing.T) {
 	copied := filepath.Join(target, "client-ca.crt")
 	got, err := os.ReadFile(copied)
 	info, statErr := os.Stat(copied)
-	if err != nil || statErr != nil || string(got) != "first" || info.Mode().Perm() != 0o640 {
+	if err != nil || statErr != nil || string(got) != authority("first") || info.Mode().Perm() != 0o640 {
 		t.Errorf("%q %v %v", got, err, info.Mode())
 	}
 	if _, err := os.Stat(dir + "/pki/kubelet.crt"); err != nil {
@@ -76,8 +82,8 @@ func TestTheGatewaysCopiesFollowTheirOriginals(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		// Written again each time: the watch may not have stood at the first.
-		put(t, ca, "second")
-		if got, _ := os.ReadFile(copied); string(got) == "second" {
+		put(t, ca, authority("second"))
+		if got, _ := os.ReadFile(copied); string(got) == authority("second") {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -92,14 +98,14 @@ func TestTheGatewaysCopiesFollowTheirOriginals(t *testing.T) {
 // A file is empty while somebody writes it anew, and stays so on a disk that is full.
 func TestAnEmptyFileTakesNothingFromTheGateway(t *testing.T) {
 	dir := t.TempDir()
-	ca := put(t, dir+"/ca.crt", "good")
+	ca := put(t, dir+"/ca.crt", authority("good"))
 	c := newCredentials(klog.Background(), load(t, "--cert-dir="+dir+"/pki", "--client-ca-file="+ca, "--hostname-override=n1"), dir, supervise.Identity{Drop: true, GID: os.Getgid()})
-	for _, text := range []string{"good", ""} {
+	for _, text := range []string{authority("good"), ""} {
 		put(t, ca, text)
 		if _, err := c.write(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if got, err := os.ReadFile(dir + "/client-ca.crt"); err != nil || string(got) != "good" {
+		if got, err := os.ReadFile(dir + "/client-ca.crt"); err != nil || string(got) != authority("good") {
 			t.Errorf("with %q the gateway got %q, %v", text, got, err)
 		}
 	}

@@ -48,7 +48,7 @@ func TestCertificatesInADirectoryThatIsMadeAnewReachTheGateway(t *testing.T) {
 			}
 			later := name == "made after the start"
 			if !later {
-				put(t, ca, "before")
+				put(t, ca, authority("before"))
 			}
 			loaded := load(t, "--cert-dir="+base+"/own", "--client-ca-file="+ca, "--hostname-override=n1", "--node-ip=10.0.0.1")
 			missed := make(chan struct{}, 100)
@@ -67,13 +67,13 @@ func TestCertificatesInADirectoryThatIsMadeAnewReachTheGateway(t *testing.T) {
 			if later {
 				<-missed
 			} else {
-				put(t, ca, "watched")
-				becomes(t, copied, "watched")
+				put(t, ca, authority("watched"))
+				becomes(t, copied, authority("watched"))
 			}
 			if err := change(base, dir); err != nil {
 				t.Fatal(err)
 			}
-			for _, text := range []string{"the first rotation", "the second rotation"} {
+			for _, text := range []string{authority("the first rotation"), authority("the second rotation")} {
 				put(t, ca, text)
 				becomes(t, copied, text)
 			}
@@ -312,8 +312,8 @@ func TestAClientCAThatComesAfterTheHandoutReachesTheGatewaysFlags(t *testing.T) 
 	go func() { done <- cmd.ExecuteContext(ctx) }()
 	defer func() { cancel(); t.Logf("handout: %v", <-done) }()
 	becomes(t, dir+"/gateway/args.env", "--tls-cert-file")
-	put(t, ca, "the CA")
-	becomes(t, dir+"/gateway/client-ca.crt", "the CA") // this works
+	put(t, ca, authority("the CA"))
+	becomes(t, dir+"/gateway/client-ca.crt", authority("the CA")) // this works
 	end := time.Now().Add(15 * time.Second)
 	for time.Now().Before(end) {
 		args, _ := os.ReadFile(dir + "/gateway/args.env")

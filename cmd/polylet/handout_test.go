@@ -32,7 +32,7 @@ func TestAHandoutThatFollowsMissesNoChange(t *testing.T) {
 		t.Skip("needs root to give files to other users")
 	}
 	base := t.TempDir()
-	dir, ca := filepath.Join(base, "sock"), put(t, base+"/own/ca.crt", "first")
+	dir, ca := filepath.Join(base, "sock"), put(t, base+"/own/ca.crt", authority("first"))
 	config := func(ca string) string {
 		return "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nauthentication: {x509: {clientCAFile: " + ca + "}}\n"
 	}
@@ -50,19 +50,19 @@ func TestAHandoutThatFollowsMissesNoChange(t *testing.T) {
 		}
 	}()
 	copied := dir + "/gateway/client-ca.crt"
-	becomes(t, copied, "first")
-	put(t, ca, "second")
+	becomes(t, copied, authority("first"))
+	put(t, ca, authority("second"))
 	time.Sleep(settle / 2)
-	put(t, ca, "third")
-	becomes(t, copied, "third")
+	put(t, ca, authority("third"))
+	becomes(t, copied, authority("third"))
 
-	other := put(t, base+"/elsewhere/ca.crt", "of another place")
+	other := put(t, base+"/elsewhere/ca.crt", authority("of another place"))
 	put(t, file, "not: [a configuration")
 	put(t, file, config(other))
-	becomes(t, copied, "of another place")
+	becomes(t, copied, authority("of another place"))
 	becomes(t, dir+"/probes/config.json", other)
-	put(t, other, "changed there")
-	becomes(t, copied, "changed there")
+	put(t, other, authority("changed there"))
+	becomes(t, copied, authority("changed there"))
 	if args, err := os.ReadFile(dir + "/gateway/args.env"); err != nil || strings.Contains(string(args), followFlag) {
 		t.Errorf("the gateway's flags: %s, %v", args, err)
 	}

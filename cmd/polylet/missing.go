@@ -12,13 +12,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// missingWithin is how long a service waits for a configuration that is not there. It
-// is less than systemd gives a service to start.
-const missingWithin = time.Minute
+// missingWithin is how long a service waits for a configuration that is not there: as
+// long as it is until kubeadm's unit has a kubelet started again. Not longer: so long is
+// the start of a machine, and what comes after it, as the join that cloud-init does,
+// waits for the service.
+const missingWithin = 10 * time.Second
 
 // endLater ends a service whose configuration is not there, such as that of a node that
 // kubeadm has not joined yet: at once, or, when a service manager would start it again
-// in a tenth of a second, when the file comes, a minute later, or when it is told to.
+// in a tenth of a second, when the file comes, a while later, or when it is told to.
 // It does not go on with the file by itself: the directories that its unit lets it
 // write to may not have been there, either.
 func endLater(ctx context.Context, err error) error {

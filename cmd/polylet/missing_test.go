@@ -51,6 +51,19 @@ func TestAServiceOfAManagersWaitsForItsMissingConfigurationBeforeItEnds(t *testi
 	}
 }
 
+// multi-user.target waits for the services' starts, and cloud-init joins a node after it.
+func TestAMissingConfigurationDoesNotHoldUpTheStartOfAMachine(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+	select {
+	case err := <-ended(t.Context(), t, filepath.Join(t.TempDir(), "config.yaml")):
+		if err == nil || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("it still waits after 15 s")
+	}
+}
+
 func TestAServiceThatWaitsForItsConfigurationEndsWhenItIsTold(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "/run/systemd/notify")
 	ctx, cancel := context.WithCancel(t.Context())

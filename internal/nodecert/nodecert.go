@@ -83,6 +83,19 @@ func blocks(data []byte, wanted func(kind string) bool) []byte {
 	}
 }
 
+// ReadCertificates reads the certificates of a file as ReadFile does, and nothing else of
+// it: an error when there are none.
+func ReadCertificates(path string) ([]byte, error) {
+	data, err := ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if data = blocks(data, isCertificate); len(data) == 0 {
+		return nil, fmt.Errorf("there is no certificate in %s", path)
+	}
+	return data, nil
+}
+
 // PEM is the pair in one text, as it stands in a file.
 func (p *Pair) PEM() []byte { return slices.Concat(p.Cert, p.Key) }
 

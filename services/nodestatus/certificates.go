@@ -99,10 +99,17 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 }
 
 // noticing is valid with a look at the store: what is damaged is mended within seconds,
-// before a process that starts anew finds no certificate.
+// before a process that starts anew finds no certificate, and what another puts there is
+// known to who mends before that is damaged.
 func noticing(store *nodecert.Reader, changed func(), valid func() (begin, end time.Time)) func() (begin, end time.Time) {
+	var last *nodecert.Pair
 	return func() (begin, end time.Time) {
-		if _, err := store.Read(); errors.Is(err, nodecert.ErrDamaged) {
+		pair, err := store.Read()
+		switch {
+		case err == nil && pair != last:
+			last = pair
+			changed()
+		case errors.Is(err, nodecert.ErrDamaged):
 			changed()
 		}
 		return valid()

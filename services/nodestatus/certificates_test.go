@@ -13,6 +13,7 @@ import (
 
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodecert"
+	"github.com/polylet/polylet/internal/testkit/selfsigned"
 	"github.com/polylet/polylet/services/nodestatus/internal/certificate"
 )
 
@@ -60,6 +61,19 @@ func TestADamagedCertificateIsNoticedByWhoeverLooksHowLongItIsGood(t *testing.T)
 	}
 	if _, got := valid(); asked != 1 || !got.Equal(end) {
 		t.Errorf("damaged: %d times, %v", asked, got)
+	}
+	other, err := nodecert.Parse(selfsigned.PEM(t, &x509.Certificate{NotAfter: end}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, asks := range []int{2, 3} { // an operator puts one there, and another
+		if err := store.Write(other, time.Now().Add(time.Duration(asks)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		valid()
+		if valid(); asked != asks {
+			t.Errorf("another one: %d times, want %d", asked, asks)
+		}
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 
 // watcher is one watch. Its queue is guarded by Server.mu.
 type watcher struct {
+	// from is the version that it was begun at: nothing up to it is sent, not even where
+	// the server's own has not come to it (a restore of etcd).
+	from    int64
 	queue   []change
 	wake    chan struct{}
 	dropped chan struct{} // closed by DropWatches
@@ -26,6 +29,9 @@ type watcher struct {
 }
 
 func (w *watcher) push(c change) {
+	if c.rv <= w.from {
+		return
+	}
 	w.queue = append(w.queue, c)
 	select {
 	case w.wake <- struct{}{}:
@@ -80,7 +86,10 @@ func (s *Server) openWatch(q *request) (w *watcher, initial []change, end *int64
 			}
 		}
 	}
-	w = &watcher{wake: make(chan struct{}, 1), dropped: make(chan struct{}), admin: q.admin}
+	if listFirst {
+		from = 0
+	}
+	w = &watcher{from: from, wake: make(chan struct{}, 1), dropped: make(chan struct{}), admin: q.admin}
 	t.watchers[w] = struct{}{}
 	return w, initial, end, nil
 }
@@ -198,7 +207,7 @@ func (st *stream) follow(w *watcher) {
 func (st *stream) upToDate(w *watcher) (int64, bool) {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	return st.s.version, len(w.queue) == 0
+	return st.s.version, len(w.queue) == 0 && st.s.version >= w.from
 }
 
 // send turns a change into what the selector makes of it.

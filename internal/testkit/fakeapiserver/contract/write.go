@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"strconv"
+
 	authnv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -106,6 +108,22 @@ var writeCases = []Case{
 		k.equal("last event", k.next(w).Type, watch.Deleted)
 		_, err = k.pods.List(k.ctx, metav1.ListOptions{FieldSelector: "spec.unheardOf=x"})
 		k.is("a selector of an unknown field", err, apierrors.IsBadRequest)
+	}},
+	{"a watch from a version still to come is taken and brings nothing", func(k *kit) {
+		list, err := k.pods.List(k.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=n-ahead"})
+		k.works("list", err)
+		now, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+		k.works("version", err)
+		second := int64(1)
+		w, err := k.pods.Watch(k.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=n-ahead", ResourceVersion: strconv.FormatInt(now+1_000_000, 10), TimeoutSeconds: &second, AllowWatchBookmarks: true})
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		defer w.Stop()
+		k.pod("unseen", "n-ahead")
+		for ev := range w.ResultChan() {
+			k.t.Errorf("it brought %v", ev)
+		}
 	}},
 	{"a watch without a version starts with what is there", func(k *kit) {
 		k.pod("initial", "n-initial")

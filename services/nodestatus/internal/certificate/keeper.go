@@ -165,19 +165,31 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// pause waits; what has changed meanwhile ends it, unless that is after a failure.
+// pause waits; what has changed meanwhile ends it. After a failure only new damage does, or
+// its end, or that there is nothing to ask for any more.
 func (k *Keeper) pause(ctx context.Context, wait time.Duration, afterFailure bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	bell := k.bell
-	if afterFailure {
-		bell = nil
+	was := k.damage() != nil
+	for {
+		select {
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-k.bell:
+		}
+		is := k.damage() != nil
+		if !afterFailure || is != was || !is && !k.isWanted() {
+			return
+		}
 	}
-	select {
-	case <-timer.C:
-	case <-bell:
-	case <-ctx.Done():
-	}
+}
+
+// isWanted says whether there is a certificate to ask for.
+func (k *Keeper) isWanted() bool {
+	want, _ := k.deps.Want()
+	return want != nil && k.isDue(want)
 }
 
 // step does what is to be done now, and says when to look again.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/polylet/polylet/internal/nodecert"
@@ -14,11 +15,8 @@ import (
 // else by an earlier one that is good. With neither the damaged file is set aside, and
 // another is asked for.
 func (k *Keeper) mend(ctx context.Context) error {
-	pair, err := k.store.Read()
+	err := k.damage()
 	if err == nil {
-		k.last = pair
-	}
-	if !errors.Is(err, nodecert.ErrDamaged) {
 		return nil
 	}
 	now := time.Now()
@@ -34,10 +32,30 @@ func (k *Keeper) mend(ctx context.Context) error {
 	return nil
 }
 
-// isDamaged says whether there is something to mend.
-func (k *Keeper) isDamaged() bool {
-	_, err := k.store.Read()
-	return errors.Is(err, nodecert.ErrDamaged)
+// settled is how old a damaged file has to be: whoever copies another certificate to its
+// place has written it by then, and must not find the old one there instead.
+const settled = 5 * time.Second
+
+// damage is what there is to mend; a certificate that is good is kept in mind.
+func (k *Keeper) damage() error {
+	pair, err := k.store.Read()
+	switch {
+	case err == nil:
+		k.last = pair
+		return nil
+	case !errors.Is(err, nodecert.ErrDamaged) || k.isBeingWritten():
+		return nil
+	}
+	return err
+}
+
+func (k *Keeper) isBeingWritten() bool {
+	info, err := os.Stat(k.cfg.Store.CurrentPath())
+	if err != nil {
+		return false
+	}
+	age := time.Since(info.ModTime())
+	return age >= 0 && age < settled
 }
 
 // setAside is mend of what was not read before it was damaged.

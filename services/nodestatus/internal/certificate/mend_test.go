@@ -113,3 +113,98 @@ func TestACertificateThatIsDamagedWhileAnotherIsWaitedForIsWrittenAgain(t *testi
 		}
 	})
 }
+
+// Whoever copies a certificate over the old one has emptied the file first.
+func TestACertificateThatIsJustBeingCopiedIsNotWrittenOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		first := w.now()
+		w.approve(false)
+		file, err := os.Readlink(w.store.CurrentPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, time.Time{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for range int(settled/time.Second) - 1 {
+			w.keeper.Changed()
+			time.Sleep(time.Second)
+		}
+		if got, err := os.Readlink(w.store.CurrentPath()); err != nil || got != file {
+			t.Errorf("while it is being written the link is to %s, %v", got, err)
+		}
+		if err := os.WriteFile(file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		w.keeper.Changed()
+		if leaf := w.now(); leaf == nil || !leaf.Equal(first) || slices.Contains(w.seen(), "CertificateDamaged") {
+			t.Errorf("the certificate is %v, events %v", leaf, w.seen())
+		}
+	})
+}
+
+// After a denial there is a pause of up to 15 minutes.
+func TestWhatChangesInTheStoreIsSeenThoughARequestWasDenied(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.signer.life = 10 * time.Hour
+		w.start()
+		first := w.now()
+		w.approve(false)
+		time.Sleep(9*time.Hour + 10*time.Minute)
+		w.answer(certificatesv1.CertificateDenied)
+		time.Sleep(lookAgain + time.Second)
+		w.wantWaits("was denied")
+		file, err := os.Readlink(w.store.CurrentPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, 0); err != nil {
+			t.Fatal(err)
+		}
+		w.keeper.Changed()
+		if leaf := w.now(); leaf == nil || !leaf.Equal(first) {
+			t.Errorf("damaged meanwhile, the certificate is %v", leaf)
+		}
+	})
+}
+
+func TestACertificateThatAnotherBringsAfterADenialEndsTheWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		w.now()
+		w.stop()
+		good, err := w.store.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(w.store.CurrentPath()); err != nil {
+			t.Fatal(err)
+		}
+		w.approve(false)
+		w.start()
+		time.Sleep(lookAgain)
+		w.answer(certificatesv1.CertificateDenied)
+		time.Sleep(lookAgain + time.Second)
+		w.wantWaits("was denied")
+		w.keeper.Changed() // nothing has
+		if n := len(w.requests()); n != 2 {
+			t.Errorf("%d requests", n)
+		}
+		if err := w.store.Write(good, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		w.keeper.Changed()
+		if got := w.waits(); got != "" {
+			t.Errorf("there is a good one, and it waits for %q", got)
+		}
+	})
+}

@@ -202,7 +202,7 @@ func (k *Keeper) await(ctx context.Context, request *sent, want *x509.Certificat
 		case <-again.C:
 		case <-k.bell:
 		}
-		if now, _ := k.deps.Want(); !equal(now, want) || !k.isDue(want) || k.isDamaged() {
+		if now, _ := k.deps.Want(); !equal(now, want) || !k.isDue(want) || k.damage() != nil {
 			return nil, errChanged
 		}
 		if told {

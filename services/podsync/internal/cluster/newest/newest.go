@@ -1,7 +1,9 @@
-// Package newest owns what a reflector is told when an apiserver calls even the newest
-// version of a list too old: that it failed, and not that it is too old. client-go's
-// reflector asks again for the newest then, without a pause and for ever (6000 times a
-// second were seen). It must never change another answer.
+// Package newest owns what a reflector is told of versions that an apiserver has not got.
+// When even the newest version of a list is too old, that it failed, and not that it is
+// too old: client-go's reflector asks again for the newest then, without a pause and for
+// ever (6000 times a second were seen). When the data have not come to the version that
+// a watch is to go on from, that it is too old: etcd was restored from before, and the
+// watch would bring nothing. It must never change another answer.
 package newest
 
 import (

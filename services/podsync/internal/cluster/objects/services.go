@@ -46,6 +46,18 @@ func (l *serviceList) in(namespace string) []*v1.Service {
 	return list
 }
 
+// followServices keeps a watch of all services until ctx is done; Restored ends one.
+func (s *Store) followServices(ctx context.Context) {
+	for ctx.Err() == nil {
+		watching, stop := context.WithCancel(ctx)
+		s.mu.Lock()
+		s.stopServices = stop
+		s.mu.Unlock()
+		s.watchServices(watching)
+		stop()
+	}
+}
+
 // watchServices follows all services until ctx is done.
 func (s *Store) watchServices(ctx context.Context) {
 	c := s.client.CoreV1().Services(metav1.NamespaceAll)

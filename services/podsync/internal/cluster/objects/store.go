@@ -82,14 +82,15 @@ type Store struct {
 	asking   slots.Pool // for lists and watches
 	reading  slots.Pool // for single reads
 
-	mu          sync.Mutex
-	run         context.Context // nil until Run
-	watches     sync.WaitGroup
-	entries     map[Key]*entry
-	held        map[string]int // entries by namespace
-	pods        map[types.UID]map[Key]struct{}
-	subscribers []func(Key, []types.UID)
-	waits       map[string]*waits // by namespace
+	mu           sync.Mutex
+	run          context.Context    // nil until Run
+	stopServices context.CancelFunc // ends the watch of now; nil before the first
+	watches      sync.WaitGroup
+	entries      map[Key]*entry
+	held         map[string]int // entries by namespace
+	pods         map[types.UID]map[Key]struct{}
+	subscribers  []func(Key, []types.UID)
+	waits        map[string]*waits // by namespace
 }
 
 // entry is one object; its fields are guarded by Store.mu.
@@ -141,7 +142,7 @@ func (s *Store) Run(ctx context.Context) error {
 	s.services.started.Store(true)
 	go func() {
 		defer s.watches.Done()
-		s.watchServices(ctx)
+		s.followServices(ctx)
 	}()
 	<-ctx.Done()
 	// From here on Hold starts nothing more, so that Wait cannot race with Add.

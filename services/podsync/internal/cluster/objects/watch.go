@@ -54,6 +54,26 @@ func (s *Store) startWatch(key Key, e *entry) {
 	}()
 }
 
+// Restored begins all watches anew: etcd was restored from an older state, and they would
+// go on from versions that its data have not come to, which brings nothing.
+func (s *Store) Restored() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return
+	}
+	for key, e := range s.entries {
+		if e.stop != nil {
+			e.stop()
+			e.stop = nil
+			s.startWatch(key, e)
+		}
+	}
+	if s.stopServices != nil {
+		s.stopServices()
+	}
+}
+
 // reflect follows objects with a reflector until ctx is done, and starts over
 // when it ends. The reflector says nothing itself: failures are seen, and
 // logged once, where the calls are made.

@@ -33,7 +33,7 @@ import (
 func (s *Sources) runAPI(ctx context.Context, sink Sink) error {
 	silent := logr.Discard()
 	store := &apiStore{sources: s, sink: sink, names: map[types.NamespacedName]apiPod{}}
-	reflector := cache.NewReflectorWithOptions(s.podsOfNode(), &v1.Pod{}, store, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(s.podsOfNode(klog.FromContext(ctx)), &v1.Pod{}, store, cache.ReflectorOptions{
 		Logger:  &silent,
 		Clock:   ctxclock.New(ctx),
 		Name:    "pods of " + s.cfg.NodeName,
@@ -43,9 +43,10 @@ func (s *Sources) runAPI(ctx context.Context, sink Sink) error {
 	return nil
 }
 
-func (s *Sources) podsOfNode() cache.ListerWatcher {
+func (s *Sources) podsOfNode(log klog.Logger) cache.ListerWatcher {
 	selector := fields.OneTermEqualSelector("spec.nodeName", s.cfg.NodeName).String()
 	pods := s.deps.Client.CoreV1().Pods(metav1.NamespaceAll)
+	told := "" // by the reflector's goroutine only
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
@@ -57,12 +58,26 @@ func (s *Sources) podsOfNode() cache.ListerWatcher {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			defer s.asked().Stop()
+			if err := newest.Restored(ctx, &o, pods.List); err != nil {
+				if o.ResourceVersion != told {
+					told = o.ResourceVersion
+					s.restored(log, err)
+				}
+				return nil, err
+			}
 			w, err := pods.Watch(ctx, o)
 			s.reached(cmp.Or(err, unanswered(w)))
 			return w, newest.Refused(o, err)
 		},
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, s.deps.Client)
+}
+
+func (s *Sources) restored(log klog.Logger, err error) {
+	log.Info("What is read of the apiserver is read anew", "reason", err.Error())
+	if s.deps.Restored != nil {
+		s.deps.Restored()
+	}
 }
 
 // silentFor is how long the apiserver may take to begin an answer until that is

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,48 @@ func TestPodsOfThisNodeComeAtOnceAndMirrorsGoTheirOwnWay(t *testing.T) {
 		}
 		end()
 	})
+}
+
+// An apiserver sends nothing to a watch from a version that its data have not come to, so
+// what a restore of etcd brought back, and took away, has to be asked for.
+func TestARestoreOfAnOlderEtcdIsNoticed(t *testing.T) {
+	for _, noWatchList := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			api := fakeapiserver.New(fakeapiserver.Config{NoWatchList: noWatchList})
+			defer api.Close()
+			pods := api.Admin().CoreV1().Pods("default")
+			create := func(name string) {
+				if _, err := pods.Create(t.Context(), apiPodOf(name, "n", nil), metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			create("restored")
+			r, end := watching(t.Context(), t, api)
+			defer end()
+			time.Sleep(time.Second)
+			backup := api.Backup()
+			none := int64(0)
+			if err := pods.Delete(t.Context(), "restored", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+				t.Fatal(err)
+			}
+			create("lost")
+			create("lost-too")
+			time.Sleep(time.Minute)
+			api.Partition(fakeapiserver.Refuse)
+			api.Restore(backup, false)
+			time.Sleep(time.Minute)
+			api.Heal()
+			time.Sleep(10 * time.Second)
+			if got := r.names(); !slices.Equal(got, []string{"restored"}) {
+				t.Errorf("no watch list %v: 10 s after the restore the pods are %v", noWatchList, got)
+			}
+			create("new")
+			synctest.Wait()
+			if got := r.names(); !slices.Equal(got, []string{"new", "restored"}) {
+				t.Errorf("no watch list %v: with a new one the pods are %v", noWatchList, got)
+			}
+		})
+	}
 }
 
 func TestRunEndsAtOnceWhileTheApiserverRefusesTheWatch(t *testing.T) {

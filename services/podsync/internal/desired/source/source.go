@@ -121,6 +121,8 @@ type Deps struct {
 	Health health.Reporter
 	// Notifier is inotify when nil.
 	Notifier Notifier
+	// Restored is called when etcd was found to be restored from an older state; may be nil.
+	Restored func()
 	// Transport asks the static pod URL; http.DefaultTransport when nil.
 	Transport http.RoundTripper
 }
