@@ -55,9 +55,15 @@ func TestStatusesThatARestoreTookBackAreWrittenAgain(t *testing.T) {
 		if got := phases(); len(got) != 2 || got[0] != v1.PodRunning || got[1] != v1.PodRunning {
 			t.Errorf("10 s after the restore the pods are %v", got)
 		}
+		// An answer and the watch's older news of the same pod may cross: once more, then.
+		time.Sleep(time.Minute)
+		early := api.Calls()["patch pods/status"] - before
+		if early < 2 || early > 4 {
+			t.Errorf("%d requests after the restore, want one or two for each pod", early)
+		}
 		time.Sleep(time.Hour)
-		if n := api.Calls()["patch pods/status"] - before; n != 2 {
-			t.Errorf("%d requests after the restore, want one for each pod", n)
+		if n := api.Calls()["patch pods/status"] - before - early; n != 0 {
+			t.Errorf("%d more requests within the next hour", n)
 		}
 	})
 }
