@@ -324,8 +324,10 @@ func (k *Keeper) unwritable(err error) string {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "free space on the file system of " + dir
 	case errors.Is(err, fs.ErrNotExist):
-		return "make --cert-dir " + dir + " (polylet run and polylet handout do)"
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return "make --cert-dir " + dir + " (polylet run and polylet handout do), and under systemd restart the service, which goes on with the one that was removed"
+	case errors.Is(err, syscall.EROFS):
+		return "make --cert-dir " + dir + " writable to nodestatus: under systemd its unit needs ReadWritePaths=, and the directory has to be there when it starts (systemctl restart polylet-nodestatus)"
+	case errors.Is(err, fs.ErrPermission):
 		return "give --cert-dir " + dir + " to the user of nodestatus (polylet run and polylet handout do, or log why not; under systemd its unit needs ReadWritePaths=)"
 	}
 	return "look at --cert-dir " + dir

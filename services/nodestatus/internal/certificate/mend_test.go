@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,4 +209,19 @@ func TestACertificateThatAnotherBringsAfterADenialEndsTheWait(t *testing.T) {
 			t.Errorf("there is a good one, and it waits for %q", got)
 		}
 	})
+}
+
+// Under systemd the directory is a mount of the service's own, of what was there at its start.
+func TestADirectoryThatWasRemovedUnderTheServiceNeedsARestart(t *testing.T) {
+	k := New(ClientConfig("/pki", true), Deps{})
+	for err, want := range map[error]string{
+		syscall.EROFS:  "systemctl restart polylet-nodestatus",
+		syscall.ENOENT: "restart the service",
+		syscall.EACCES: "to the user of nodestatus",
+		syscall.ENOSPC: "free space",
+	} {
+		if got := k.unwritable(err); !strings.Contains(got, want) || !strings.Contains(got, "/pki") {
+			t.Errorf("%v: %q, want it to say %q", err, got, want)
+		}
+	}
 }
