@@ -153,6 +153,20 @@ func TestWhoRemovesTheFileOfAllocationsLosesNone(t *testing.T) {
 	}
 }
 
+func TestADamagedFileOfAllocationsLosesNone(t *testing.T) {
+	dir := t.TempDir()
+	ran(t, dir, put(t, "u", entryOf("1", 0, nil)))
+	if err := os.WriteFile(filepath.Join(dir, "allocations.json"), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := ran(t, dir, nil).Get("u"); !e.Equal(resize.Of(podOf("1"))) {
+		t.Errorf("%+v", e)
+	}
+	if got := forKubelet(t, dir, actuatedFile, "u"); got.Cpu().String() != "1" {
+		t.Errorf("a kubelet is told %v", got)
+	}
+}
+
 // An earlier release left the file of a kubelet that was before it as it was.
 func TestAnOldFileOfAKubeletIsNotTakenForWhatOneDidSince(t *testing.T) {
 	dir := t.TempDir()

@@ -48,7 +48,7 @@ func (s *Store) LoadAll(log logr.Logger, dir string) {
 	case err != nil:
 		log.Error(err, "Nothing was taken over of what a kubelet had allocated")
 	case pods > 0:
-		log.Info("Took over what a kubelet had allocated", "pods", pods)
+		log.Info("Took over what the kubelet's file says to be allocated", "pods", pods)
 	}
 }
 
@@ -65,8 +65,7 @@ func (s *Store) Adopt(path string) (pods int, err error) {
 		return 0, nil
 	}
 	if s.loaded && !s.handback.kept {
-		s.completeFrom(path)
-		return 0, nil
+		return s.completeFrom(path), nil
 	}
 	if pods, err = s.adopt(path); err != nil {
 		s.notAdopted, s.handback.unread = true, true
@@ -89,7 +88,7 @@ func (s *Store) adopt(path string) (pods int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("take over from the kubelet what pods were allocated: %s cannot be used: %w; a pod whose resize was waiting has what its spec asks for; move the file away and restart podsync so that it is not looked at again", path, err)
 	}
-	if s.handback.ours = ours; ours && s.loaded {
+	if s.handback.ours = ours; ours && s.loaded && !s.spoiled {
 		return 0, nil
 	}
 	s.mu.Lock()
@@ -108,16 +107,21 @@ func (s *Store) adopt(path string) (pods int, err error) {
 }
 
 // completeFrom adds what an earlier release did not keep: the rest of what pods ask for,
-// which never changes, from a kubelet's file of any age.
-func (s *Store) completeFrom(path string) {
+// which never changes, from a kubelet's file of any age; and what a damaged file had
+// kept, from the one that this process wrote for a kubelet.
+func (s *Store) completeFrom(path string) (pods int) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return
+		return 0
 	}
-	state, _, err := parseKubelet(raw)
+	state, ours, err := parseKubelet(raw)
 	if err != nil {
 		s.handback.unread = true
-		return
+		return 0
+	}
+	if ours && s.spoiled {
+		pods, _ = s.adopt(path) // when the disk takes no file, Load has told that
+		return pods
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,6 +132,7 @@ func (s *Store) completeFrom(path string) {
 			s.entries[uid] = e
 		}
 	}
+	return 0
 }
 
 // agrees says whether a kubelet had allocated the same. It leaves out containers that

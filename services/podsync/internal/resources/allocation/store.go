@@ -48,6 +48,7 @@ type Store struct {
 	mu      sync.Mutex
 	entries map[types.UID]Entry
 	loaded  bool      // there was a file, whatever it held
+	spoiled bool      // it could not be used
 	lost    time.Time // when one was found that could not be used
 	// turn lets one write at a time; what one has written others need not.
 	turn             chan struct{}
@@ -120,6 +121,7 @@ func (s *Store) load() error {
 	}
 	lost := contents{Pods: map[types.UID]Entry{}, Lost: time.Now()}
 	s.begin(lost)
+	s.spoiled = true
 	if writeErr := s.file.Write(lost); writeErr != nil {
 		return errors.Join(err, fmt.Errorf("%w: %w; check that the disk has room", errLossNotKept, writeErr))
 	}
