@@ -90,13 +90,13 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 const initFile = "/root/init.yaml"
 
 // initConfiguration leaves to kubeadm what it finds out or presumes by itself. Only
-// time is scarce here.
+// time is scarce here; kubeadm first waits for the API server as for an answer of its.
 var initConfiguration = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 timeouts:
   controlPlaneComponentHealthCheck: 40m0s
   kubeletHealthCheck: 20m0s
-  kubernetesAPICall: 20m0s
+  kubernetesAPICall: 40m0s
   etcdAPICall: 20m0s
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
