@@ -30,7 +30,11 @@ func TestContainersMayWriteIntoNoVolumeThatPodsyncWrites(t *testing.T) {
 		"Projected":   {Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t"}}}}},
 		"Image":       {Image: &v1.ImageVolumeSource{Reference: "app:1", PullPolicy: v1.PullIfNotPresent}},
 	}
-	refused := map[string]string{"CSI": "not found in the list of registered CSI drivers"} // it is its driver's
+	refused := map[string]string{
+		"CSI":                   "not found in the list of registered CSI drivers", // it is its driver's
+		"PersistentVolumeClaim": "failed to fetch PVC from API server",             // what it is bound to is whose claim it is
+		"Ephemeral":             "failed to fetch PVC from API server",
+	}
 	synctest.Test(t, func(t *testing.T) {
 		rt := fakecri.New(fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}}}})
 		api := fakeapiserver.New(fakeapiserver.Config{})
