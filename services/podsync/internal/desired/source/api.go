@@ -58,7 +58,7 @@ func (s *Sources) podsOfNode(log klog.Logger) cache.ListerWatcher {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			defer s.asked().Stop()
-			if err := newest.Restored(ctx, &o, pods.List); err != nil {
+			if err := newest.Restored(ctx, &o, s.deps.Client.CoreV1().Pods(metav1.NamespaceDefault).List); err != nil {
 				if o.ResourceVersion != told {
 					told = o.ResourceVersion
 					s.restored(log, err)

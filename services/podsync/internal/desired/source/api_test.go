@@ -139,6 +139,30 @@ func TestARestoreOfAnOlderEtcdIsNoticed(t *testing.T) {
 	}
 }
 
+// An apiserver whose cache is behind reads from etcd what a list without a version asks
+// for: of many pods all, of one name one.
+func TestTheVersionOfNowIsAskedForWithoutAListOfAllPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+			if q.Verb == "list" {
+				asked.Add(1)
+				if q.Namespace == "" || !strings.Contains(q.FieldSelector, "metadata.name=") || !strings.Contains(q.FieldSelector, "spec.nodeName=n") {
+					t.Errorf("a list of %q in %q", q.FieldSelector, q.Namespace)
+				}
+			}
+			return fakeapiserver.Fault{CutAfter: time.Minute}
+		}})
+		defer api.Close()
+		_, end := watching(t.Context(), t, api)
+		defer end()
+		time.Sleep(5 * time.Minute)
+		if asked.Load() == 0 {
+			t.Error("it was not asked for")
+		}
+	})
+}
+
 func TestRunEndsAtOnceWhileTheApiserverRefusesTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
