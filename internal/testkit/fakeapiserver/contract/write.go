@@ -125,6 +125,25 @@ var writeCases = []Case{
 			k.t.Errorf("it brought %v", ev)
 		}
 	}},
+	{"a list of one name tells the version of now, though there is none of the name", func(k *kit) {
+		o := metav1.ListOptions{FieldSelector: "metadata.name=-,spec.nodeName=n-none", Limit: 1}
+		of := func() int64 {
+			list, err := k.pods.List(k.ctx, o)
+			k.works("list", err)
+			if len(list.Items) > 0 {
+				k.t.Errorf("it found %v", list.Items)
+			}
+			version, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+			k.works("version", err)
+			return version
+		}
+		before := of()
+		made, err := strconv.ParseInt(k.pod("later", "n-later").ResourceVersion, 10, 64)
+		k.works("version", err)
+		if after := of(); before >= made || after < made {
+			k.t.Errorf("before it was made at %d the version was %d, then %d", made, before, after)
+		}
+	}},
 	{"a watch without a version starts with what is there", func(k *kit) {
 		k.pod("initial", "n-initial")
 		opts := metav1.ListOptions{FieldSelector: "spec.nodeName=n-initial"}

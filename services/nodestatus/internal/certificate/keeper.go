@@ -198,6 +198,9 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 		k.say(ctx, "")
 		return lookAgain, nil
 	}
+	if k.isUnsettled() {
+		return settled, nil
+	}
 	if err := k.mend(ctx); err != nil {
 		return 0, err
 	}

@@ -49,6 +49,13 @@ func (k *Keeper) damage() error {
 	return err
 }
 
+// isUnsettled says whether a certificate may be on its way to the place of a damaged one:
+// it is neither mended nor is another asked for.
+func (k *Keeper) isUnsettled() bool {
+	_, err := k.store.Read()
+	return errors.Is(err, nodecert.ErrDamaged) && k.isBeingWritten()
+}
+
 func (k *Keeper) isBeingWritten() bool {
 	info, err := os.Stat(k.cfg.Store.CurrentPath())
 	if err != nil {

@@ -154,6 +154,37 @@ func TestACertificateThatIsJustBeingCopiedIsNotWrittenOver(t *testing.T) {
 	})
 }
 
+// An approver is there within a second, and the new one would take the place of what is
+// being copied.
+func TestNoCertificateIsAskedForWhileOneIsJustBeingCopied(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		first := w.now()
+		file, err := os.Readlink(w.store.CurrentPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, time.Time{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		w.keeper.Changed()
+		time.Sleep(settled - time.Second)
+		if n := w.count(); n != 1 {
+			t.Errorf("%d were issued", n)
+		}
+		if got, err := os.Readlink(w.store.CurrentPath()); err != nil || got != file {
+			t.Errorf("the link is to %s, %v", got, err)
+		}
+		time.Sleep(time.Second)
+		if leaf := w.now(); leaf == nil || !leaf.Equal(first) || w.count() != 1 {
+			t.Errorf("nobody has written it, and the certificate is %v, of %d", leaf, w.count())
+		}
+	})
+}
+
 // After a denial there is a pause of up to 15 minutes.
 func TestWhatChangesInTheStoreIsSeenThoughARequestWasDenied(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

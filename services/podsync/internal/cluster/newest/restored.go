@@ -15,13 +15,16 @@ const (
 	answeredWithin = 10 * time.Second
 	// unsureSeconds is how long a watch lasts, in seconds, when that had no answer.
 	unsureSeconds = int64(30)
+	// noObject selects what there is not: such a name is not valid.
+	noObject = "metadata.name=-"
 )
 
 // Restored returns an error, as of a version that is too old, when a watch is to go on from
 // a version that the data have not come to. An apiserver takes such a watch, and sends
-// nothing until they have: not what is there, nor what changes. list is asked for one
-// object, for the version of now, which is never below one that was seen. Without its
-// answer the watch is made short, so that it is soon asked again.
+// nothing until they have: not what is there, nor what changes. list, of a namespace, is
+// asked for one name, for the version of now, which is never below one that was seen: an
+// apiserver whose cache is behind looks for that in etcd, and so not among all objects.
+// Without its answer the watch is made short, so that it is soon asked again.
 func Restored[L metav1.ListInterface](ctx context.Context, watch *metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error)) error {
 	from := watch.ResourceVersion
 	if from == "" || from == "0" {
@@ -29,7 +32,7 @@ func Restored[L metav1.ListInterface](ctx context.Context, watch *metav1.ListOpt
 	}
 	asking, cancel := context.WithTimeout(ctx, answeredWithin)
 	defer cancel()
-	answer, err := list(asking, metav1.ListOptions{FieldSelector: watch.FieldSelector, LabelSelector: watch.LabelSelector, Limit: 1})
+	answer, err := list(asking, metav1.ListOptions{FieldSelector: noObject + "," + watch.FieldSelector, LabelSelector: watch.LabelSelector, Limit: 1})
 	if err != nil {
 		short := unsureSeconds
 		watch.TimeoutSeconds = &short

@@ -30,7 +30,7 @@ func TestAWatchIsRefusedFromAVersionThatTheDataHaveNotComeTo(t *testing.T) {
 		asked, seconds := 0, int64(600)
 		o := metav1.ListOptions{ResourceVersion: c.from, FieldSelector: "spec.nodeName=n", TimeoutSeconds: &seconds}
 		err := Restored(t.Context(), &o, func(ctx context.Context, l metav1.ListOptions) (*v1.PodList, error) {
-			if _, bound := ctx.Deadline(); !bound || l.ResourceVersion != "" || l.Limit != 1 || l.FieldSelector != o.FieldSelector {
+			if _, bound := ctx.Deadline(); !bound || l.ResourceVersion != "" || l.Limit != 1 || l.FieldSelector != "metadata.name=-,"+o.FieldSelector {
 				t.Errorf("%s: asked with %+v, in time %v", c.name, l, bound)
 			}
 			asked++

@@ -32,8 +32,9 @@ import (
 // attempt, every 5 s while the apiserver refuses, and reached tells of it once.
 func (s *Sources) runAPI(ctx context.Context, sink Sink) error {
 	silent := logr.Discard()
-	store := &apiStore{sources: s, sink: sink, names: map[types.NamespacedName]apiPod{}}
-	reflector := cache.NewReflectorWithOptions(s.podsOfNode(klog.FromContext(ctx)), &v1.Pod{}, store, cache.ReflectorOptions{
+	data := &versions{restored: func(err error) { s.restored(klog.FromContext(ctx), err) }}
+	store := &apiStore{sources: s, sink: sink, names: map[types.NamespacedName]apiPod{}, data: data}
+	reflector := cache.NewReflectorWithOptions(s.podsOfNode(data), &v1.Pod{}, store, cache.ReflectorOptions{
 		Logger:  &silent,
 		Clock:   ctxclock.New(ctx),
 		Name:    "pods of " + s.cfg.NodeName,
@@ -43,13 +44,13 @@ func (s *Sources) runAPI(ctx context.Context, sink Sink) error {
 	return nil
 }
 
-func (s *Sources) podsOfNode(log klog.Logger) cache.ListerWatcher {
+func (s *Sources) podsOfNode(data *versions) cache.ListerWatcher {
 	selector := fields.OneTermEqualSelector("spec.nodeName", s.cfg.NodeName).String()
 	pods := s.deps.Client.CoreV1().Pods(metav1.NamespaceAll)
-	told := "" // by the reflector's goroutine only
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
+			data.saw(o.ResourceVersion)
 			defer s.asked().Stop()
 			list, err := pods.List(ctx, o)
 			s.reached(err)
@@ -57,12 +58,10 @@ func (s *Sources) podsOfNode(log klog.Logger) cache.ListerWatcher {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
+			data.saw(o.ResourceVersion)
 			defer s.asked().Stop()
-			if err := newest.Restored(ctx, &o, pods.List); err != nil {
-				if o.ResourceVersion != told {
-					told = o.ResourceVersion
-					s.restored(log, err)
-				}
+			if err := newest.Restored(ctx, &o, s.deps.Client.CoreV1().Pods(metav1.NamespaceDefault).List); err != nil {
+				data.wentBack(err)
 				return nil, err
 			}
 			w, err := pods.Watch(ctx, o)
@@ -118,6 +117,7 @@ type apiStore struct {
 	sources *Sources
 	sink    Sink
 	names   map[types.NamespacedName]apiPod
+	data    *versions
 	ready   bool
 }
 
@@ -180,7 +180,8 @@ func (a *apiStore) remove(name types.NamespacedName) {
 
 // Replace implements cache.ReflectorStore: list is all that there is. Those that have
 // begun come first, then the oldest: a pod is admitted beside those before it.
-func (a *apiStore) Replace(list []any, _ string) error {
+func (a *apiStore) Replace(list []any, version string) error {
+	a.data.listed(version)
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, earlier)
 	present := make(map[types.NamespacedName]bool, len(list))

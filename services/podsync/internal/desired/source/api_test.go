@@ -139,6 +139,78 @@ func TestARestoreOfAnOlderEtcdIsNoticed(t *testing.T) {
 	}
 }
 
+// While an apiserver starts it refuses much, and the pods are listed anew without a version
+// then: what else is watched has not noticed anything.
+func TestARestoreIsNoticedThoughTheVersionOfNowWasNotTold(t *testing.T) {
+	for _, noWatchList := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var starts atomic.Bool
+			api := fakeapiserver.New(fakeapiserver.Config{NoWatchList: noWatchList, Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+				switch {
+				case starts.Load() && q.Verb == "list" && strings.Contains(q.FieldSelector, "metadata.name="):
+					return fakeapiserver.Fault{Status: http.StatusForbidden}
+				case starts.Load() && q.Verb == "watch" && noWatchList:
+					return fakeapiserver.Fault{Status: http.StatusGone}
+				}
+				return fakeapiserver.Fault{}
+			}})
+			defer api.Close()
+			var restored atomic.Int64
+			s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Mirrors: newRecorder(), Health: reporter{newRecorder()}, Restored: func() { restored.Add(1) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); _ = s.Run(ctx, newRecorder()) }()
+			defer func() { cancel(); <-done }()
+			time.Sleep(time.Second)
+			backup := api.Backup()
+			for _, name := range []string{"a", "b", "c"} {
+				if _, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), apiPodOf(name, "n", nil), metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+			if restored.Load() > 0 {
+				t.Error("nothing was restored yet")
+			}
+			starts.Store(true)
+			api.Restore(backup, false)
+			time.Sleep(time.Minute)
+			starts.Store(false)
+			time.Sleep(time.Minute)
+			if n := restored.Load(); n != 1 {
+				t.Errorf("no watch list %v: it was told %d times", noWatchList, n)
+			}
+		})
+	}
+}
+
+// An apiserver whose cache is behind reads from etcd what a list without a version asks
+// for: of many pods all, of one name one.
+func TestTheVersionOfNowIsAskedForWithoutAListOfAllPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+			if q.Verb == "list" {
+				asked.Add(1)
+				if q.Namespace == "" || !strings.Contains(q.FieldSelector, "metadata.name=") || !strings.Contains(q.FieldSelector, "spec.nodeName=n") {
+					t.Errorf("a list of %q in %q", q.FieldSelector, q.Namespace)
+				}
+			}
+			return fakeapiserver.Fault{CutAfter: time.Minute}
+		}})
+		defer api.Close()
+		_, end := watching(t.Context(), t, api)
+		defer end()
+		time.Sleep(5 * time.Minute)
+		if asked.Load() == 0 {
+			t.Error("it was not asked for")
+		}
+	})
+}
+
 func TestRunEndsAtOnceWhileTheApiserverRefusesTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapiserver.New(fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
@@ -270,7 +342,7 @@ func TestPodsOfAListComeOldestFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &apiStore{sources: s, sink: r, names: map[types.NamespacedName]apiPod{}}
+	store := &apiStore{sources: s, sink: r, names: map[types.NamespacedName]apiPod{}, data: &versions{}}
 	var list []any
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i, name := range []string{"newest", "old", "older", "oldest"} {
@@ -293,7 +365,7 @@ func TestPodsOfAListThatHaveBegunComeBeforeThoseThatHaveNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &apiStore{sources: s, sink: r, names: map[types.NamespacedName]apiPod{}}
+	store := &apiStore{sources: s, sink: r, names: map[types.NamespacedName]apiPod{}, data: &versions{}}
 	began := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	waited, runs := apiPodOf("waited", "n", nil), apiPodOf("runs", "n", nil)
 	waited.UID, waited.CreationTimestamp = "waited", metav1.NewTime(began.Add(-time.Hour))

@@ -252,6 +252,38 @@ func TestWhatIsAllocatedWhileAPodIsTakenOverIsCarriedOut(t *testing.T) {
 	})
 }
 
+// A kubelet's file does not say whether what it allocated is in effect: the kubelet may
+// have been killed, or the machine, before it told of that.
+func TestAResizeThatAKubeletAllocatedAndDidNotComeToIsCarriedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"img:1"}})
+		pod := newPod("p", sized("1", "10Mi"))
+		pod.Generation = 1
+		r.reg.Set(pod, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
+		r.stop()
+		resized := asks(pod, 2, "2", "20Mi")
+		resized.Status = r.status(pod.UID)
+		if err := r.store.Put(t.Context(), pod.UID, allocation.Entry{Allocation: resize.Of(resized)}); err != nil {
+			t.Fatal(err)
+		}
+		r.start()
+		r.reg.Ready("api")
+		r.reg.Set(resized, "api")
+		r.until("what runs is what is allocated", time.Minute, func() bool {
+			kernel := r.rt.Snapshot().Containers[0].Resources
+			return kernel.GetCpuQuota() == 2*kernel.GetCpuPeriod()
+		})
+		r.until("it is told", time.Minute, func() bool {
+			st := r.status(pod.UID)
+			return st.ObservedGeneration == 2 && conditionIn(st, v1.PodResizeInProgress).Status == ""
+		})
+		if st := r.status(pod.UID).ContainerStatuses[0]; st.RestartCount != 0 {
+			t.Errorf("it was restarted: %+v", st)
+		}
+	})
+}
+
 func TestAResizeOutlivesALossOfWhatWasKeptOfIt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		told bool // the status had come to tell of the resize

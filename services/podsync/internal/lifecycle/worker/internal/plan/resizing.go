@@ -80,7 +80,7 @@ type Former struct {
 	// Had is what the pod counts as having.
 	Had resize.Allocation
 	// Stored: that is on the disk, with Generation and At of its allocation, zero for
-	// what the pod was admitted with.
+	// what the pod was admitted with. Without At it is of a kubelet's file.
 	Stored     bool
 	Generation int64
 	At         time.Time
@@ -99,21 +99,32 @@ func (s *State) Resume(f Former) {
 		if r.Stored = true; f.Generation > 0 {
 			r.Generation, r.At = f.Generation, f.At
 		}
-		r.Unfinished = !toldFinished(&s.Reported, f.Generation)
+		r.Unfinished = !toldFinished(&s.Reported, f.Generation) || f.At.IsZero() && s.isBehind() && s.runsOtherThan(f.Had)
 	case f.Lost:
 		// What has become of the resize that was lost is looked at, and what the
 		// status says of it is kept anew.
-		s.Pod = f.Had.Apply(s.Desired)
-		r.Unfinished = outOfStep(*s)
+		r.Unfinished = s.runsOtherThan(f.Had)
 		if f.Made != nil {
 			// It may be what the spec asks for again: then nothing is allocated anew,
 			// and yet something else may run.
 			f.Had = *f.Made
-			s.Pod = f.Had.Apply(s.Desired)
-			r.Unfinished = r.Unfinished || outOfStep(*s)
+			r.Unfinished = s.runsOtherThan(f.Had) || r.Unfinished
 		}
 	}
 	s.Keep(f.Had)
+}
+
+// isBehind says whether the status tells of an older pod than this one. What was taken
+// over from a kubelet's file may not have been carried out then: neither says that.
+func (s *State) isBehind() bool {
+	return s.Reported.ObservedGeneration > 0 && s.Reported.ObservedGeneration < s.Desired.Generation
+}
+
+// runsOtherThan says whether a container runs with other resources than with this
+// allocation, which the pod has then.
+func (s *State) runsOtherThan(a resize.Allocation) bool {
+	s.Pod = a.Apply(s.Desired)
+	return outOfStep(*s)
 }
 
 // toldFinished says whether a status tells that the resize of this generation
