@@ -97,13 +97,19 @@ replay: ## Simulation: 200 seeds twice, once beside a load, whose traces are com
 	$(call step,replay of the simulation)
 	@go test -count=1 -timeout=60m -v ./services/podsync/internal/sim -exact $(if $(filter-out file,$(origin SEED)),\
 		-run TestPodsyncKeepsItsPromisesWhateverFails -seed $(SEED) $(if $(STORY),-story),-run TestASeedGivesTheSameTraceBesideALoad)
-# The longest package first; the others, each on instances of its own, fit beside it.
+.PHONY: node-longest node-others
+# Each package has instances of its own, so that the others fit beside the longest.
 node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regexp picks some
-	$(call step,node tests)
 	@mkdir -p bin
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
-	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=2 -timeout=$(NODE_TIMEOUT) ./test/node ./test/...
+	@QUIET_NICE=0 tools/beside node-others node-longest
+node-longest:
+	$(call step,node tests)
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) ./test/node
+node-others:
+	$(call step,node tests of the other packages)
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $$(go list ./test/... | grep -v 'polylet/test/node$$')
 .PHONY: soak
 soak: soak-sim ## SEEDS new seeds of the simulation, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
