@@ -27,8 +27,8 @@ func newTransport(header int64) *http.Transport {
 	return &http.Transport{
 		// No proxy: a probe is between the node and its pod.
 		Proxy:                  nil,
-		DialContext:            dialctx.Ending(dialer(0).DialContext),
-		DialTLSContext:         dialctx.Ending(tlsbound.Dial(dialer(0).DialContext, anybody)),
+		DialContext:            dialctx.Ending(dialctx.Closing(dialer(0).DialContext)),
+		DialTLSContext:         dialctx.Ending(tlsbound.Dial(dialctx.Closing(dialer(0).DialContext), anybody)),
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: header,
