@@ -41,7 +41,7 @@ func newTransport(header int64) *http.Transport {
 
 // httpGet succeeds with a status from 200 to 399.
 func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet) probe.Answer {
-	ctx, cancel := dialctx.With(ctx)
+	ctx, cancel := dialctx.With(tlsbound.For(ctx, t.Namespace))
 	defer cancel()
 	req, wrong := h.request(ctx, t, a)
 	if wrong != "" {
@@ -50,11 +50,10 @@ func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet)
 	client := &http.Client{Transport: h.transport, Timeout: t.Timeout, CheckRedirect: redirect}
 	res, err := client.Do(req)
 	if longHeader(err) {
-		giveBack := h.longHeaders.Take(t.Namespace)
-		if giveBack == nil {
+		if !h.longHeaders.Take(t.Namespace, 1) {
 			return errored("the node reads few answers at once whose header is longer than %d KiB, which says nothing about the container: %v", headerLimit>>10, err)
 		}
-		defer giveBack()
+		defer h.longHeaders.GiveBack(t.Namespace, 1)
 		client.Transport = h.roomy
 		res, err = client.Do(req.Clone(ctx))
 	}

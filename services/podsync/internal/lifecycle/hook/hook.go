@@ -182,6 +182,9 @@ func (r *Runner) httpGet(ctx context.Context, t Target, g *v1.HTTPGetAction) err
 	if scheme == "" {
 		scheme = "http"
 	}
+	if t.Pod != nil {
+		ctx = tlsbound.For(ctx, t.Pod.Namespace)
+	}
 	address := net.JoinHostPort(host, fmt.Sprint(port))
 	path := pathOf(g)
 	err = r.get(ctx, scheme+"://"+address+path, g.HTTPHeaders, true)
