@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync"
@@ -199,6 +200,18 @@ func TestALongHeaderFailsNoProbe(t *testing.T) {
 			if got := run(t, probe.HTTPGet{Scheme: scheme, Port: port, Path: "/"}); got.Verdict != want {
 				t.Errorf("%d KiB over %s: %v %.300q", long>>10, scheme, got.Verdict, got.Message)
 			}
+		}
+	}
+}
+
+// TestAPathDoesNotSayThatAHeaderIsLong: errors of net/http have the whole URL.
+func TestAPathDoesNotSayThatAHeaderIsLong(t *testing.T) {
+	for _, text := range tooLong {
+		if longHeader(&url.Error{Op: "Get", URL: "http://127.0.0.1/" + text, Err: io.EOF}) {
+			t.Errorf("of a server that sends nothing, asked for %q", text)
+		}
+		if !longHeader(&url.Error{Op: "Get", URL: "http://127.0.0.1/", Err: errors.New(text)}) {
+			t.Errorf("%q is not seen", text)
 		}
 	}
 }

@@ -81,7 +81,8 @@ func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet)
 var tooLong = []string{"server response headers exceeded", "response header list larger than advertised limit", "COMPRESSION_ERROR"}
 
 func longHeader(err error) bool {
-	return err != nil && slices.ContainsFunc(tooLong, func(text string) bool { return strings.Contains(err.Error(), text) })
+	var of *url.Error // it has the whole URL, in which anything may stand
+	return errors.As(err, &of) && slices.ContainsFunc(tooLong, func(text string) bool { return strings.Contains(of.Err.Error(), text) })
 }
 
 // redirect follows within one host name only: another host says nothing about

@@ -239,11 +239,11 @@ func (r *Runner) get(ctx context.Context, url string, headers []v1.HTTPHeader, c
 	}
 	client := &http.Client{Transport: r.deps.Transport, CheckRedirect: redirect}
 	resp, err := client.Do(req)
-	var of *neturl.Error
+	var of *neturl.Error // it has the whole URL
 	switch {
-	case err != nil && strings.Contains(err.Error(), "server response headers exceeded"):
+	case errors.As(err, &of) && strings.Contains(of.Err.Error(), "server response headers exceeded"):
 		return nil
-	case errors.As(err, &of): // it has the whole URL
+	case of != nil:
 		return &failure{fmt.Sprintf("the hook's request to %s: %s", req.URL.Host, withoutAnswer(of.Err)), err}
 	case err != nil:
 		return err

@@ -266,6 +266,15 @@ func TestOfAHookThatIsOverNoConnectionIsLeft(t *testing.T) {
 	}
 }
 
+// TestAPathDoesNotSayThatAHookHadAnAnswer: errors of net/http have the whole URL.
+func TestAPathDoesNotSayThatAHookHadAnAnswer(t *testing.T) {
+	refused := trip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/?x=server response headers exceeded", Host: "127.0.0.1", Port: intstr.FromInt32(1)}}
+	if err := New(Deps{Transport: refused}).Run(t.Context(), Target{Container: &v1.Container{}}, h); err == nil {
+		t.Error("a hook that nobody heard succeeds")
+	}
+}
+
 // showing is a server that shows its certificate so many times, and the hook that asks it.
 func showing(t *testing.T, certificates int, answer http.HandlerFunc) *v1.LifecycleHandler {
 	t.Helper()
