@@ -38,3 +38,30 @@ func TestADialEndsWithItsRequest(t *testing.T) {
 		}
 	})
 }
+
+func TestAConnectionIsClosedSoonAfterItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		dial := Closing(func(context.Context, string, string) (net.Conn, error) { return here, nil })
+		ctx, cancel := With(t.Context())
+		conn, err := dial(context.WithoutCancel(ctx), "tcp", "10.0.0.1:1")
+		if err != nil || conn != here {
+			t.Fatalf("%v, %v", conn, err)
+		}
+		closed := make(chan error, 1)
+		go func() {
+			_, err := there.Read(make([]byte, 1))
+			closed <- err
+		}()
+		time.Sleep(time.Hour)
+		cancel()
+		for wait, want := range []bool{false, true} {
+			time.Sleep(time.Duration(wait)*closingTime + time.Millisecond)
+			synctest.Wait()
+			if got := len(closed) == 1; got != want {
+				t.Errorf("closed: %v, want %v", got, want)
+			}
+		}
+		_ = here.Close()
+	})
+}

@@ -1,4 +1,4 @@
-// Package slots bounds how many of something there are at once, in all and of one of
+// Package slots bounds how much of something there is at once, in all and of one of
 // those who have it. It must never wait, nor know what is counted.
 package slots
 
@@ -18,22 +18,25 @@ func New(most, mostOfOne int) *Slots {
 	return &Slots{most: most, mostOfOne: mostOfOne, of: map[string]int{}}
 }
 
-// Take returns what gives a slot back, to be called once, or nil when none is free for
-// this one.
-func (s *Slots) Take(whose string) (giveBack func()) {
+// Take takes so many slots, or none and is false when there are fewer for this one. Who
+// took them gives them back.
+func (s *Slots) Take(whose string, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= s.most || s.of[whose] >= s.mostOfOne {
-		return nil
+	if s.all+n > s.most || s.of[whose]+n > s.mostOfOne {
+		return false
 	}
-	s.all++
-	s.of[whose]++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.all--
-		if s.of[whose]--; s.of[whose] == 0 {
-			delete(s.of, whose)
-		}
+	s.all += n
+	s.of[whose] += n
+	return true
+}
+
+// GiveBack gives back so many slots that this one has.
+func (s *Slots) GiveBack(whose string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all -= n
+	if s.of[whose] -= n; s.of[whose] == 0 {
+		delete(s.of, whose)
 	}
 }

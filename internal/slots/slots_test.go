@@ -4,21 +4,18 @@ import "testing"
 
 func TestOneHasFewSlotsAndAllHaveFew(t *testing.T) {
 	s := New(3, 2)
-	first, second := s.Take("a"), s.Take("a")
-	if first == nil || second == nil || s.Take("a") != nil {
+	if !s.Take("a", 1) || !s.Take("a", 1) || s.Take("a", 1) {
 		t.Fatal("a has not two slots")
 	}
-	third := s.Take("b")
-	if third == nil || s.Take("c") != nil {
+	if s.Take("b", 2) || !s.Take("b", 1) || s.Take("c", 1) {
 		t.Fatal("there are not three slots")
 	}
-	first()
-	if first = s.Take("a"); first == nil {
+	s.GiveBack("a", 1)
+	if !s.Take("a", 1) {
 		t.Fatal("a slot that was given back cannot be taken")
 	}
-	first()
-	second()
-	third()
+	s.GiveBack("a", 2)
+	s.GiveBack("b", 1)
 	if s.all != 0 || len(s.of) != 0 {
 		t.Errorf("%d and %v are left over", s.all, s.of)
 	}

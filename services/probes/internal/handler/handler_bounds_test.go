@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync"
@@ -202,6 +204,18 @@ func TestALongHeaderFailsNoProbe(t *testing.T) {
 	}
 }
 
+// TestAPathDoesNotSayThatAHeaderIsLong: errors of net/http have the whole URL.
+func TestAPathDoesNotSayThatAHeaderIsLong(t *testing.T) {
+	for _, text := range tooLong {
+		if longHeader(&url.Error{Op: "Get", URL: "http://127.0.0.1/" + text, Err: io.EOF}) {
+			t.Errorf("of a server that sends nothing, asked for %q", text)
+		}
+		if !longHeader(&url.Error{Op: "Get", URL: "http://127.0.0.1/", Err: errors.New(text)}) {
+			t.Errorf("%q is not seen", text)
+		}
+	}
+}
+
 // TestOfLongHeadersFewAreHeld: those of one namespace, whose servers keep the probes
 // waiting for a body, fail no probe of another, and none of their own.
 func TestOfLongHeadersFewAreHeld(t *testing.T) {
@@ -265,5 +279,58 @@ func TestAGRPCServerThatTalksTooMuchFails(t *testing.T) {
 		if !strings.Contains(got.Message, want) || (got.Verdict == probe.Passed) != (want == "service healthy") {
 			t.Errorf("%+v: %v %.200q, want %q", fmt.Sprint(s.header, s.message), got.Verdict, got.Message, want)
 		}
+	}
+}
+
+// TestAServerThatAsksAndNeverReadsKeepsNoConnection: net/http writes each answer to a PING
+// before it reads on, and closes an HTTP/2 connection only when it could write that the
+// request is over.
+func TestAServerThatAsksAndNeverReadsKeepsNoConnection(t *testing.T) {
+	certificate := httptest.NewTLSServer(nil)
+	certificate.Close()
+	config := &tls.Config{Certificates: certificate.TLS.Certificates, NextProtos: []string{"h2"}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	over := make(chan struct{})
+	left := make(chan error, 1)
+	go func() {
+		left <- func() error {
+			raw, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			defer raw.Close()
+			conn := tls.Server(raw, config)
+			if err := conn.Handshake(); err != nil {
+				return err
+			}
+			const settings, ping = "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x08\x06\x00\x00\x00\x00\x00pingping"
+			if _, err := io.WriteString(conn, settings); err != nil {
+				return err
+			}
+			pings := []byte(strings.Repeat(ping, 500))
+			_ = raw.SetWriteDeadline(time.Now().Add(time.Second))
+			for err == nil { // until nothing more goes
+				_, err = conn.Write(pings)
+			}
+			<-over
+			_ = raw.SetWriteDeadline(time.Now().Add(10 * time.Second))
+			for err = nil; err == nil; {
+				_, err = raw.Write(pings)
+			}
+			return err
+		}()
+	}()
+	got := run(t, probe.HTTPGet{Scheme: "HTTPS", Port: portOf(t, l.Addr().String()), Path: "/"}, timeout(3*time.Second))
+	close(over)
+	if got.Verdict != probe.Failed || !strings.Contains(got.Message, "Client.Timeout exceeded") {
+		t.Errorf("%+v", got)
+	}
+	var slow net.Error
+	if err := <-left; errors.As(err, &slow) && slow.Timeout() {
+		t.Errorf("ten seconds later the connection is open: %v", err)
 	}
 }

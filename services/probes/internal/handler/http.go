@@ -27,8 +27,8 @@ func newTransport(header int64) *http.Transport {
 	return &http.Transport{
 		// No proxy: a probe is between the node and its pod.
 		Proxy:                  nil,
-		DialContext:            dialctx.Ending(dialer(0).DialContext),
-		DialTLSContext:         dialctx.Ending(tlsbound.Dial(dialer(0).DialContext, anybody)),
+		DialContext:            dialctx.Ending(dialctx.Closing(dialer(0).DialContext)),
+		DialTLSContext:         dialctx.Ending(tlsbound.Dial(dialctx.Closing(dialer(0).DialContext), anybody)),
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: header,
@@ -41,7 +41,7 @@ func newTransport(header int64) *http.Transport {
 
 // httpGet succeeds with a status from 200 to 399.
 func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet) probe.Answer {
-	ctx, cancel := dialctx.With(ctx)
+	ctx, cancel := dialctx.With(tlsbound.For(ctx, t.Namespace))
 	defer cancel()
 	req, wrong := h.request(ctx, t, a)
 	if wrong != "" {
@@ -50,11 +50,10 @@ func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet)
 	client := &http.Client{Transport: h.transport, Timeout: t.Timeout, CheckRedirect: redirect}
 	res, err := client.Do(req)
 	if longHeader(err) {
-		giveBack := h.longHeaders.Take(t.Namespace)
-		if giveBack == nil {
+		if !h.longHeaders.Take(t.Namespace, 1) {
 			return errored("the node reads few answers at once whose header is longer than %d KiB, which says nothing about the container: %v", headerLimit>>10, err)
 		}
-		defer giveBack()
+		defer h.longHeaders.GiveBack(t.Namespace, 1)
 		client.Transport = h.roomy
 		res, err = client.Do(req.Clone(ctx))
 	}
@@ -82,7 +81,8 @@ func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet)
 var tooLong = []string{"server response headers exceeded", "response header list larger than advertised limit", "COMPRESSION_ERROR"}
 
 func longHeader(err error) bool {
-	return err != nil && slices.ContainsFunc(tooLong, func(text string) bool { return strings.Contains(err.Error(), text) })
+	var of *url.Error // it has the whole URL, in which anything may stand
+	return errors.As(err, &of) && slices.ContainsFunc(tooLong, func(text string) bool { return strings.Contains(of.Err.Error(), text) })
 }
 
 // redirect follows within one host name only: another host says nothing about

@@ -182,6 +182,9 @@ func (r *Runner) httpGet(ctx context.Context, t Target, g *v1.HTTPGetAction) err
 	if scheme == "" {
 		scheme = "http"
 	}
+	if t.Pod != nil {
+		ctx = tlsbound.For(ctx, t.Pod.Namespace)
+	}
 	address := net.JoinHostPort(host, fmt.Sprint(port))
 	path := pathOf(g)
 	err = r.get(ctx, scheme+"://"+address+path, g.HTTPHeaders, true)
@@ -236,11 +239,11 @@ func (r *Runner) get(ctx context.Context, url string, headers []v1.HTTPHeader, c
 	}
 	client := &http.Client{Transport: r.deps.Transport, CheckRedirect: redirect}
 	resp, err := client.Do(req)
-	var of *neturl.Error
+	var of *neturl.Error // it has the whole URL
 	switch {
-	case err != nil && strings.Contains(err.Error(), "server response headers exceeded"):
+	case errors.As(err, &of) && strings.Contains(of.Err.Error(), "server response headers exceeded"):
 		return nil
-	case errors.As(err, &of): // it has the whole URL
+	case of != nil:
 		return &failure{fmt.Sprintf("the hook's request to %s: %s", req.URL.Host, withoutAnswer(of.Err)), err}
 	case err != nil:
 		return err

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
@@ -264,29 +266,103 @@ func TestOfAHookThatIsOverNoConnectionIsLeft(t *testing.T) {
 	}
 }
 
-// TestHooksOfServersThatShowManyCertificatesWaitForEachOther: few such connections are held
-// at once, and none fails for it.
-func TestHooksOfServersThatShowManyCertificatesWaitForEachOther(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) }))
+// TestAPathDoesNotSayThatAHookHadAnAnswer: errors of net/http have the whole URL.
+func TestAPathDoesNotSayThatAHookHadAnAnswer(t *testing.T) {
+	refused := trip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/?x=server response headers exceeded", Host: "127.0.0.1", Port: intstr.FromInt32(1)}}
+	if err := New(Deps{Transport: refused}).Run(t.Context(), Target{Container: &v1.Container{}}, h); err == nil {
+		t.Error("a hook that nobody heard succeeds")
+	}
+}
+
+// showing is a server that shows its certificate so many times, and the hook that asks it.
+func showing(t *testing.T, certificates int, answer http.HandlerFunc) *v1.LifecycleHandler {
+	t.Helper()
+	server := httptest.NewTLSServer(answer)
 	t.Cleanup(server.Close)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	chain := &server.TLS.Certificates[0]
-	for leaf := chain.Certificate[0]; len(chain.Certificate) < 200; {
+	for leaf := chain.Certificate[0]; len(chain.Certificate) < certificates; {
 		chain.Certificate = append(chain.Certificate, leaf)
 	}
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Host: "127.0.0.1", Port: intstr.Parse(port)}}
+	return &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Host: "127.0.0.1", Port: intstr.Parse(port)}}
+}
+
+func of(namespace string) Target {
+	return Target{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, Container: &v1.Container{}}
+}
+
+// TestHooksOfServersThatShowManyCertificatesWaitForEachOther: few such connections are held
+// at once, and none fails for it.
+func TestHooksOfServersThatShowManyCertificatesWaitForEachOther(t *testing.T) {
+	h := showing(t, 200, func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) })
 	hooks, errs := New(Deps{}), make(chan error, 5)
 	for range cap(errs) {
-		go func() { errs <- hooks.Run(t.Context(), Target{Container: &v1.Container{}}, h) }()
+		go func() { errs <- hooks.Run(t.Context(), of("a"), h) }()
 	}
 	for range cap(errs) {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestHooksOfServersThatShowSomeCertificatesDoNotWait: when a node is drained, preStop
+// hooks of many pods that have 20 KiB of them begin together, and grace is all they have.
+func TestHooksOfServersThatShowSomeCertificatesDoNotWait(t *testing.T) {
+	const pods = 20
+	var asked atomic.Int32
+	together := make(chan struct{})
+	h := showing(t, 25, func(_ http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == pods {
+			close(together)
+		}
+		select {
+		case <-together:
+		case <-r.Context().Done():
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	hooks, errs := New(Deps{}), make(chan error, pods)
+	for range cap(errs) {
+		go func() { errs <- hooks.Run(ctx, of("a"), h) }()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestHooksThatHangKeepNoOtherNamespaceWaiting: who writes a pod says which hosts its hooks
+// ask, also one that another's do.
+func TestHooksThatHangKeepNoOtherNamespaceWaiting(t *testing.T) {
+	const hanging = 12
+	ctx, cancel := context.WithCancel(t.Context())
+	hooks, begun, over := New(Deps{}), make(chan struct{}, hanging), make(chan struct{}, hanging)
+	hangs := showing(t, 200, func(_ http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-r.Context().Done()
+	})
+	for range hanging {
+		go func() { _ = hooks.Run(ctx, of("a"), hangs); over <- struct{}{} }()
+	}
+	for range 2 { // of each further one there is room for a part
+		<-begun
+	}
+	soon, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	if err := hooks.Run(soon, of("b"), showing(t, 200, func(http.ResponseWriter, *http.Request) {})); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	for range hanging {
+		<-over
 	}
 }
 
