@@ -4,8 +4,10 @@ import "testing"
 
 func TestOneHasFewSlotsAndAllHaveFew(t *testing.T) {
 	s := New(3, 2)
-	if !s.Take("a", 1) || !s.Take("a", 1) || s.Take("a", 1) {
-		t.Fatal("a has not two slots")
+	for i, want := range []bool{true, true, false} {
+		if s.Take("a", 1) != want {
+			t.Fatalf("a takes the %d. slot: %v", i+1, !want)
+		}
 	}
 	if s.Take("b", 2) || !s.Take("b", 1) || s.Take("c", 1) {
 		t.Fatal("there are not three slots")
