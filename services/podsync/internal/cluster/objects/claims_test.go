@@ -112,6 +112,8 @@ func TestThousandsOfClaimsOfOneNamespaceAreAskedForNoFasterThanAFew(t *testing.T
 		time.Sleep(mostAsked)
 		n.Store(0)
 		time.Sleep(time.Hour)
+		b.store.mu.Lock()
+		defer b.store.mu.Unlock()
 		if n.Load() != 0 || len(b.store.waits) != 0 {
 			t.Errorf("%d reads for a pod that is gone, and %d namespaces are kept", n.Load(), len(b.store.waits))
 		}
