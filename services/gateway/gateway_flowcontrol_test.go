@@ -16,6 +16,23 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
+// heap is what this process holds now.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// mostHeld is the most that this process holds beyond before within a time: when a server
+// has read what was sent, nothing tells.
+func mostHeld(before int64, within time.Duration) (most int64) {
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		most = max(most, heap()-before)
+	}
+	return most
+}
+
 // unread sends requests with a large header, and many small ones, on an HTTP/2 connection
 // from an address on which it lets no answer come. It returns when the server has read them.
 func unread(t *testing.T, from, address string, streams, header, names int) {
@@ -80,12 +97,6 @@ func TestOfRequestsWhoseAnswersNobodyReadsLittleIsHeld(t *testing.T) {
 	h := newHouse(t)
 	s := h.start(t, nil)
 	address := s.Addresses()["secure"]
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	before := heap()
 	const conns, streams, header = 40, 16, 60 << 10
 	for range conns {
@@ -125,12 +136,6 @@ func TestStrangersWhoLetNoAnswerComeKeepNobodyOut(t *testing.T) {
 func TestOfManySmallHeadersNothingIsHeld(t *testing.T) {
 	h := newHouse(t)
 	address := h.start(t, nil).Addresses()["secure"]
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	before := heap()
 	const conns, streams, each = 20, 16, 32 << 10
 	for range conns {
