@@ -27,7 +27,7 @@ func accessTo(service string) map[string]daemon.Access {
 	nodestatus := daemon.Access{Services: []string{"nodestatus"}}
 	return map[string]map[string]daemon.Access{
 		"podsync": {
-			podsyncv1.PodSyncService_ListDesiredPods_FullMethodName:     readers,
+			podsyncv1.PodSyncService_ListDesiredPods_FullMethodName:     {Services: []string{"gateway", "nodestatus"}, People: true},
 			podsyncv1.PodSyncService_ListRuntimePods_FullMethodName:     readers,
 			podsyncv1.PodSyncService_WatchContainers_FullMethodName:     {Services: stats.Services, People: true},
 			podsyncv1.PodSyncService_ListFilesystemUsage_FullMethodName: {Services: stats.Services, People: true},
@@ -45,6 +45,10 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_SyncProbes_FullMethodName: probes,
 			podsyncv1.PodSyncService_ExecProbe_FullMethodName:  probes,
 
+			podsyncv1.PodSyncService_StopPod_FullMethodName:     nodestatus,
+			podsyncv1.PodSyncService_SetPressure_FullMethodName: nodestatus,
+			podsyncv1.PodSyncService_Reclaim_FullMethodName:     nodestatus,
+
 			podsyncv1.PodSyncService_ExecSync_FullMethodName:            gateway,
 			podsyncv1.PodSyncService_OpenExec_FullMethodName:            gateway,
 			podsyncv1.PodSyncService_HoldExec_FullMethodName:            gateway,
@@ -56,7 +60,7 @@ func accessTo(service string) map[string]daemon.Access {
 			probesv1.ProbesService_ListProbes_FullMethodName: readers,
 		},
 		"stats": {
-			statsv1.StatsService_GetSummary_FullMethodName:     readers,
+			statsv1.StatsService_GetSummary_FullMethodName:     {Services: []string{"gateway", "nodestatus"}, People: true},
 			statsv1.StatsService_GetMachine_FullMethodName:     {Services: []string{"gateway", "nodestatus"}, People: true},
 			statsv1.StatsService_GetMetricsText_FullMethodName: readers,
 			statsv1.StatsService_WatchSignals_FullMethodName:   {Services: nodestatus.Services, People: true},

@@ -4653,6 +4653,376 @@ func (x *CheckpointContainerResponse) GetPath() string {
 	return ""
 }
 
+// Request of StopPod.
+type StopPodRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pod; its UID must be given.
+	Pod *PodRef `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// status.reason of the pod, e.g. Evicted. Required.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// status.message of the pod: what is short and what the pod had of it.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// How long the pod may take; unset is the pod's own grace period. What is longer
+	// than the pod's own counts as that. Zero kills at once.
+	Grace *durationpb.Duration `protobuf:"bytes,4,opt,name=grace,proto3" json:"grace,omitempty"`
+	// Reason of the condition DisruptionTarget, e.g. TerminationByKubelet; empty
+	// adds no condition.
+	DisruptionReason string `protobuf:"bytes,5,opt,name=disruption_reason,json=disruptionReason,proto3" json:"disruption_reason,omitempty"`
+	// Message of that condition.
+	DisruptionMessage string `protobuf:"bytes,6,opt,name=disruption_message,json=disruptionMessage,proto3" json:"disruption_message,omitempty"`
+	// Annotations of the event that says so; the event's reason and message are the pod's.
+	EventAnnotations map[string]string `protobuf:"bytes,7,rep,name=event_annotations,json=eventAnnotations,proto3" json:"event_annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *StopPodRequest) Reset() {
+	*x = StopPodRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopPodRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopPodRequest) ProtoMessage() {}
+
+func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopPodRequest.ProtoReflect.Descriptor instead.
+func (*StopPodRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *StopPodRequest) GetPod() *PodRef {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *StopPodRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *StopPodRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *StopPodRequest) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+func (x *StopPodRequest) GetDisruptionReason() string {
+	if x != nil {
+		return x.DisruptionReason
+	}
+	return ""
+}
+
+func (x *StopPodRequest) GetDisruptionMessage() string {
+	if x != nil {
+		return x.DisruptionMessage
+	}
+	return ""
+}
+
+func (x *StopPodRequest) GetEventAnnotations() map[string]string {
+	if x != nil {
+		return x.EventAnnotations
+	}
+	return nil
+}
+
+// Response of StopPod.
+type StopPodResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pod was being stopped before this call.
+	Already       bool `protobuf:"varint,1,opt,name=already,proto3" json:"already,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopPodResponse) Reset() {
+	*x = StopPodResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopPodResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopPodResponse) ProtoMessage() {}
+
+func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopPodResponse.ProtoReflect.Descriptor instead.
+func (*StopPodResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *StopPodResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
+}
+
+// Request of SetPressure.
+type SetPressureRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types of the node conditions that hold: MemoryPressure, DiskPressure,
+	// PIDPressure. Empty: the node is short of nothing.
+	Conditions []string `protobuf:"bytes,1,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	// How long this counts without another call; unset is one minute.
+	Ttl           *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPressureRequest) Reset() {
+	*x = SetPressureRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPressureRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPressureRequest) ProtoMessage() {}
+
+func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPressureRequest.ProtoReflect.Descriptor instead.
+func (*SetPressureRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *SetPressureRequest) GetConditions() []string {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *SetPressureRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+// Response of SetPressure.
+type SetPressureResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPressureResponse) Reset() {
+	*x = SetPressureResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPressureResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPressureResponse) ProtoMessage() {}
+
+func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPressureResponse.ProtoReflect.Descriptor instead.
+func (*SetPressureResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
+}
+
+// Request of Reclaim.
+type ReclaimRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Remove containers that have ended and are not owed to anybody's back-off, and
+	// sandboxes of pods that are gone.
+	Containers bool `protobuf:"varint,1,opt,name=containers,proto3" json:"containers,omitempty"`
+	// Remove every image that no container uses, whatever its age.
+	Images        bool `protobuf:"varint,2,opt,name=images,proto3" json:"images,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReclaimRequest) Reset() {
+	*x = ReclaimRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReclaimRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReclaimRequest) ProtoMessage() {}
+
+func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
+func (*ReclaimRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *ReclaimRequest) GetContainers() bool {
+	if x != nil {
+		return x.Containers
+	}
+	return false
+}
+
+func (x *ReclaimRequest) GetImages() bool {
+	if x != nil {
+		return x.Images
+	}
+	return false
+}
+
+// Response of Reclaim.
+type ReclaimResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Containers and sandboxes that were removed.
+	Containers uint32 `protobuf:"varint,1,opt,name=containers,proto3" json:"containers,omitempty"`
+	// Images that were removed.
+	Images uint32 `protobuf:"varint,2,opt,name=images,proto3" json:"images,omitempty"`
+	// What the removed images had on the disk, in bytes.
+	ImageBytes uint64 `protobuf:"varint,3,opt,name=image_bytes,json=imageBytes,proto3" json:"image_bytes,omitempty"`
+	// What could not be removed and why; the rest was.
+	Failed        []string `protobuf:"bytes,4,rep,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReclaimResponse) Reset() {
+	*x = ReclaimResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReclaimResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReclaimResponse) ProtoMessage() {}
+
+func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
+func (*ReclaimResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *ReclaimResponse) GetContainers() uint32 {
+	if x != nil {
+		return x.Containers
+	}
+	return 0
+}
+
+func (x *ReclaimResponse) GetImages() uint32 {
+	if x != nil {
+		return x.Images
+	}
+	return 0
+}
+
+func (x *ReclaimResponse) GetImageBytes() uint64 {
+	if x != nil {
+		return x.ImageBytes
+	}
+	return 0
+}
+
+func (x *ReclaimResponse) GetFailed() []string {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
 var File_polylet_podsync_v1_podsync_proto protoreflect.FileDescriptor
 
 const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
@@ -4974,7 +5344,39 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"1\n" +
 	"\x1bCheckpointContainerResponse\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path*\xa4\x01\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\xa9\x03\n" +
+	"\x0eStopPodRequest\x12,\n" +
+	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12/\n" +
+	"\x05grace\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12+\n" +
+	"\x11disruption_reason\x18\x05 \x01(\tR\x10disruptionReason\x12-\n" +
+	"\x12disruption_message\x18\x06 \x01(\tR\x11disruptionMessage\x12e\n" +
+	"\x11event_annotations\x18\a \x03(\v28.polylet.podsync.v1.StopPodRequest.EventAnnotationsEntryR\x10eventAnnotations\x1aC\n" +
+	"\x15EventAnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"+\n" +
+	"\x0fStopPodResponse\x12\x18\n" +
+	"\aalready\x18\x01 \x01(\bR\aalready\"a\n" +
+	"\x12SetPressureRequest\x12\x1e\n" +
+	"\n" +
+	"conditions\x18\x01 \x03(\tR\n" +
+	"conditions\x12+\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x15\n" +
+	"\x13SetPressureResponse\"H\n" +
+	"\x0eReclaimRequest\x12\x1e\n" +
+	"\n" +
+	"containers\x18\x01 \x01(\bR\n" +
+	"containers\x12\x16\n" +
+	"\x06images\x18\x02 \x01(\bR\x06images\"\x82\x01\n" +
+	"\x0fReclaimResponse\x12\x1e\n" +
+	"\n" +
+	"containers\x18\x01 \x01(\rR\n" +
+	"containers\x12\x16\n" +
+	"\x06images\x18\x02 \x01(\rR\x06images\x12\x1f\n" +
+	"\vimage_bytes\x18\x03 \x01(\x04R\n" +
+	"imageBytes\x12\x16\n" +
+	"\x06failed\x18\x04 \x03(\tR\x06failed*\xa4\x01\n" +
 	"\x0eContainerState\x12\x1f\n" +
 	"\x1bCONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONTAINER_STATE_CREATED\x10\x01\x12\x1b\n" +
@@ -4989,7 +5391,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xfa\x0e\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\x82\x11\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
@@ -5014,7 +5416,10 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\n" +
 	"ExplainPod\x12%.polylet.podsync.v1.ExplainPodRequest\x1a&.polylet.podsync.v1.ExplainPodResponse\x12X\n" +
 	"\tListWaits\x12$.polylet.podsync.v1.ListWaitsRequest\x1a%.polylet.podsync.v1.ListWaitsResponse\x12m\n" +
-	"\x10ListRecentEvents\x12+.polylet.podsync.v1.ListRecentEventsRequest\x1a,.polylet.podsync.v1.ListRecentEventsResponseBAZ?github.com/polylet/polylet/api/gen/polylet/podsync/v1;podsyncv1b\x06proto3"
+	"\x10ListRecentEvents\x12+.polylet.podsync.v1.ListRecentEventsRequest\x1a,.polylet.podsync.v1.ListRecentEventsResponse\x12R\n" +
+	"\aStopPod\x12\".polylet.podsync.v1.StopPodRequest\x1a#.polylet.podsync.v1.StopPodResponse\x12^\n" +
+	"\vSetPressure\x12&.polylet.podsync.v1.SetPressureRequest\x1a'.polylet.podsync.v1.SetPressureResponse\x12R\n" +
+	"\aReclaim\x12\".polylet.podsync.v1.ReclaimRequest\x1a#.polylet.podsync.v1.ReclaimResponseBAZ?github.com/polylet/polylet/api/gen/polylet/podsync/v1;podsyncv1b\x06proto3"
 
 var (
 	file_polylet_podsync_v1_podsync_proto_rawDescOnce sync.Once
@@ -5029,7 +5434,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -5098,36 +5503,43 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*TimelineEntry)(nil),               // 64: polylet.podsync.v1.TimelineEntry
 	(*CheckpointContainerRequest)(nil),  // 65: polylet.podsync.v1.CheckpointContainerRequest
 	(*CheckpointContainerResponse)(nil), // 66: polylet.podsync.v1.CheckpointContainerResponse
-	nil,                                 // 67: polylet.podsync.v1.CSIDriver.TopologyEntry
-	(*timestamppb.Timestamp)(nil),       // 68: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 69: google.protobuf.Duration
+	(*StopPodRequest)(nil),              // 67: polylet.podsync.v1.StopPodRequest
+	(*StopPodResponse)(nil),             // 68: polylet.podsync.v1.StopPodResponse
+	(*SetPressureRequest)(nil),          // 69: polylet.podsync.v1.SetPressureRequest
+	(*SetPressureResponse)(nil),         // 70: polylet.podsync.v1.SetPressureResponse
+	(*ReclaimRequest)(nil),              // 71: polylet.podsync.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),             // 72: polylet.podsync.v1.ReclaimResponse
+	nil,                                 // 73: polylet.podsync.v1.CSIDriver.TopologyEntry
+	nil,                                 // 74: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	(*timestamppb.Timestamp)(nil),       // 75: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 76: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	11, // 0: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
-	67, // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
+	73, // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
 	13, // 2: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
 	14, // 3: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
 	15, // 4: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
 	3,  // 5: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	68, // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	75, // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	3,  // 7: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
 	0,  // 8: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	68, // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	75, // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
 	3,  // 10: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
 	16, // 11: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
 	19, // 12: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
 	20, // 13: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	20, // 14: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	20, // 15: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	68, // 16: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	68, // 17: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	75, // 16: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	75, // 17: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
 	23, // 18: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	68, // 19: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	68, // 20: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	75, // 19: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	75, // 20: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
 	26, // 21: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
 	3,  // 22: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	3,  // 23: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	69, // 24: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	76, // 24: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
 	44, // 25: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 26: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	34, // 27: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
@@ -5140,7 +5552,7 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	1,  // 34: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
 	44, // 35: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 36: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	68, // 37: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	75, // 37: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
 	2,  // 38: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
 	46, // 39: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
 	47, // 40: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
@@ -5151,7 +5563,7 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	53, // 45: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
 	44, // 46: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
 	2,  // 47: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	68, // 48: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	75, // 48: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
 	44, // 49: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 50: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
 	45, // 51: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
@@ -5160,62 +5572,72 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	3,  // 54: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
 	63, // 55: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
 	64, // 56: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	68, // 57: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	75, // 57: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
 	59, // 58: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
 	3,  // 59: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
 	63, // 60: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
 	62, // 61: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	68, // 62: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	68, // 63: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	68, // 64: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	68, // 65: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	69, // 66: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	68, // 67: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	75, // 62: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	75, // 63: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	75, // 64: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	75, // 65: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	76, // 66: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	75, // 67: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
 	3,  // 68: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	69, // 69: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	4,  // 70: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	6,  // 71: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	8,  // 72: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	9,  // 73: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
-	17, // 74: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	21, // 75: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	24, // 76: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	27, // 77: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	29, // 78: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	31, // 79: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
-	33, // 80: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	36, // 81: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
-	40, // 82: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	42, // 83: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	65, // 84: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	51, // 85: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	55, // 86: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	57, // 87: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
-	60, // 88: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
-	5,  // 89: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,  // 90: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	12, // 91: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	10, // 92: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
-	18, // 93: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	22, // 94: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	25, // 95: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	28, // 96: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	30, // 97: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	32, // 98: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
-	35, // 99: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	39, // 100: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	41, // 101: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	43, // 102: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	66, // 103: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	54, // 104: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	56, // 105: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	58, // 106: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	61, // 107: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	89, // [89:108] is the sub-list for method output_type
-	70, // [70:89] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	76, // 69: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	3,  // 70: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	76, // 71: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
+	74, // 72: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	76, // 73: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
+	4,  // 74: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	6,  // 75: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	8,  // 76: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	9,  // 77: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
+	17, // 78: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	21, // 79: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	24, // 80: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	27, // 81: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	29, // 82: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	31, // 83: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
+	33, // 84: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	36, // 85: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
+	40, // 86: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	42, // 87: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	65, // 88: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	51, // 89: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	55, // 90: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	57, // 91: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	60, // 92: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	67, // 93: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
+	69, // 94: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
+	71, // 95: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
+	5,  // 96: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,  // 97: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	12, // 98: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	10, // 99: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
+	18, // 100: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	22, // 101: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	25, // 102: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	28, // 103: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	30, // 104: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	32, // 105: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	35, // 106: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	39, // 107: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	41, // 108: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	43, // 109: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	66, // 110: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	54, // 111: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	56, // 112: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	58, // 113: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	61, // 114: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	68, // 115: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
+	70, // 116: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
+	72, // 117: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
+	96, // [96:118] is the sub-list for method output_type
+	74, // [74:96] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -5240,7 +5662,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   65,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

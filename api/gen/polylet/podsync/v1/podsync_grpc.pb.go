@@ -41,6 +41,9 @@ const (
 	PodSyncService_ExplainPod_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ExplainPod"
 	PodSyncService_ListWaits_FullMethodName           = "/polylet.podsync.v1.PodSyncService/ListWaits"
 	PodSyncService_ListRecentEvents_FullMethodName    = "/polylet.podsync.v1.PodSyncService/ListRecentEvents"
+	PodSyncService_StopPod_FullMethodName             = "/polylet.podsync.v1.PodSyncService/StopPod"
+	PodSyncService_SetPressure_FullMethodName         = "/polylet.podsync.v1.PodSyncService/SetPressure"
+	PodSyncService_Reclaim_FullMethodName             = "/polylet.podsync.v1.PodSyncService/Reclaim"
 )
 
 // PodSyncServiceClient is the client API for PodSyncService service.
@@ -114,6 +117,23 @@ type PodSyncServiceClient interface {
 	// ListRecentEvents returns the newest events that podsync recorded, a bounded
 	// number of them, oldest first. Also without an apiserver.
 	ListRecentEvents(ctx context.Context, in *ListRecentEventsRequest, opts ...grpc.CallOption) (*ListRecentEventsResponse, error)
+	// StopPod ends a pod for a reason of the node's own, such as an eviction. It
+	// answers when the stop is taken and kept over podsync's death; that the pod has
+	// ended is seen in its status. A pod that is being stopped already keeps the
+	// reason of the first stop, but a shorter grace period counts.
+	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
+	// static or mirror pod of critical priority, which the node never stops itself.
+	// UNIMPLEMENTED: an older podsync, which stops none.
+	StopPod(ctx context.Context, in *StopPodRequest, opts ...grpc.CallOption) (*StopPodResponse, error)
+	// SetPressure tells what the node is short of, so that admission need not wait
+	// for the Node to come back from the apiserver. It stands until the next call,
+	// or until the Node's own conditions say something else after ttl.
+	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
+	SetPressure(ctx context.Context, in *SetPressureRequest, opts ...grpc.CallOption) (*SetPressureResponse, error)
+	// Reclaim frees what the node can do without: containers and sandboxes that have
+	// ended, then images that no container uses. It answers when that is done.
+	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
+	Reclaim(ctx context.Context, in *ReclaimRequest, opts ...grpc.CallOption) (*ReclaimResponse, error)
 }
 
 type podSyncServiceClient struct {
@@ -347,6 +367,36 @@ func (c *podSyncServiceClient) ListRecentEvents(ctx context.Context, in *ListRec
 	return out, nil
 }
 
+func (c *podSyncServiceClient) StopPod(ctx context.Context, in *StopPodRequest, opts ...grpc.CallOption) (*StopPodResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopPodResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_StopPod_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *podSyncServiceClient) SetPressure(ctx context.Context, in *SetPressureRequest, opts ...grpc.CallOption) (*SetPressureResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetPressureResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_SetPressure_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *podSyncServiceClient) Reclaim(ctx context.Context, in *ReclaimRequest, opts ...grpc.CallOption) (*ReclaimResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReclaimResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_Reclaim_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PodSyncServiceServer is the server API for PodSyncService service.
 // All implementations must embed UnimplementedPodSyncServiceServer
 // for forward compatibility.
@@ -418,6 +468,23 @@ type PodSyncServiceServer interface {
 	// ListRecentEvents returns the newest events that podsync recorded, a bounded
 	// number of them, oldest first. Also without an apiserver.
 	ListRecentEvents(context.Context, *ListRecentEventsRequest) (*ListRecentEventsResponse, error)
+	// StopPod ends a pod for a reason of the node's own, such as an eviction. It
+	// answers when the stop is taken and kept over podsync's death; that the pod has
+	// ended is seen in its status. A pod that is being stopped already keeps the
+	// reason of the first stop, but a shorter grace period counts.
+	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
+	// static or mirror pod of critical priority, which the node never stops itself.
+	// UNIMPLEMENTED: an older podsync, which stops none.
+	StopPod(context.Context, *StopPodRequest) (*StopPodResponse, error)
+	// SetPressure tells what the node is short of, so that admission need not wait
+	// for the Node to come back from the apiserver. It stands until the next call,
+	// or until the Node's own conditions say something else after ttl.
+	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
+	SetPressure(context.Context, *SetPressureRequest) (*SetPressureResponse, error)
+	// Reclaim frees what the node can do without: containers and sandboxes that have
+	// ended, then images that no container uses. It answers when that is done.
+	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
+	Reclaim(context.Context, *ReclaimRequest) (*ReclaimResponse, error)
 	mustEmbedUnimplementedPodSyncServiceServer()
 }
 
@@ -484,6 +551,15 @@ func (UnimplementedPodSyncServiceServer) ListWaits(context.Context, *ListWaitsRe
 }
 func (UnimplementedPodSyncServiceServer) ListRecentEvents(context.Context, *ListRecentEventsRequest) (*ListRecentEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRecentEvents not implemented")
+}
+func (UnimplementedPodSyncServiceServer) StopPod(context.Context, *StopPodRequest) (*StopPodResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StopPod not implemented")
+}
+func (UnimplementedPodSyncServiceServer) SetPressure(context.Context, *SetPressureRequest) (*SetPressureResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetPressure not implemented")
+}
+func (UnimplementedPodSyncServiceServer) Reclaim(context.Context, *ReclaimRequest) (*ReclaimResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reclaim not implemented")
 }
 func (UnimplementedPodSyncServiceServer) mustEmbedUnimplementedPodSyncServiceServer() {}
 func (UnimplementedPodSyncServiceServer) testEmbeddedByValue()                        {}
@@ -805,6 +881,60 @@ func _PodSyncService_ListRecentEvents_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PodSyncService_StopPod_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StopPodRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).StopPod(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_StopPod_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).StopPod(ctx, req.(*StopPodRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PodSyncService_SetPressure_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetPressureRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).SetPressure(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_SetPressure_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).SetPressure(ctx, req.(*SetPressureRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PodSyncService_Reclaim_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReclaimRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).Reclaim(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_Reclaim_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).Reclaim(ctx, req.(*ReclaimRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PodSyncService_ServiceDesc is the grpc.ServiceDesc for PodSyncService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -867,6 +997,18 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListRecentEvents",
 			Handler:    _PodSyncService_ListRecentEvents_Handler,
+		},
+		{
+			MethodName: "StopPod",
+			Handler:    _PodSyncService_StopPod_Handler,
+		},
+		{
+			MethodName: "SetPressure",
+			Handler:    _PodSyncService_SetPressure_Handler,
+		},
+		{
+			MethodName: "Reclaim",
+			Handler:    _PodSyncService_Reclaim_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
