@@ -40,7 +40,7 @@ type Config struct {
 	Unmount func(target string) error
 	// Bind mounts what is staged on a directory that is there; only for a driver that
 	// stages (STAGE_UNSTAGE_VOLUME among its abilities).
-	Bind func(staged, target string, readOnly bool) error
+	Bind    func(staged, target string, readOnly bool) error
 	Mounted func(target string) (bool, error)
 
 	// Fault is asked before and after each call ("NodePublishVolume",
