@@ -75,6 +75,12 @@ type CSIDrivers interface {
 	Subscribe(ctx context.Context) *watch.Subscription[string, csi.State]
 }
 
+// VolumesInUse can be followed; *csi.Volumes has it.
+type VolumesInUse interface {
+	// InUse waits until all are known.
+	InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolumeName, struct{}], error)
+}
+
 // LogPath returns the log file of a container that has run.
 type LogPath func(pod *v1.Pod, container string, restartCount int32) string
 
@@ -108,6 +114,8 @@ type Deps struct {
 	Mirrors Mirrors
 	// CSIDrivers are those of this node; nil: WatchCSIDrivers is not served.
 	CSIDrivers CSIDrivers
+	// VolumesInUse are those of this node; nil: WatchVolumesInUse is not served.
+	VolumesInUse VolumesInUse
 	// CheckpointDir takes the archives of checkpointed containers.
 	CheckpointDir string
 	// FreePercent is how much of a directory's disk is free; statfs(2) when nil.

@@ -40,6 +40,7 @@ const (
 const (
 	PersistentVolumeClaim Kind = "persistentvolumeclaims"
 	PersistentVolume      Kind = "persistentvolumes"
+	VolumeAttachment      Kind = "volumeattachments"
 )
 
 // Key names one object; Namespace is empty for kinds without one.
