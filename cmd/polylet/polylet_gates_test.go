@@ -51,6 +51,14 @@ func TestWebSocketsAreHandedOnWhenTheirGateIsOff(t *testing.T) {
 	}
 }
 
+func TestTheGatesOfProjectedSourcesReachPodsync(t *testing.T) {
+	for gates, want := range map[string]bool{"": false, "ClusterTrustBundle=true,ClusterTrustBundleProjection=true": true} {
+		if c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates)); err != nil || c.Pods.TrustBundles != want {
+			t.Errorf("%q: trust bundles are projected: %v, %v", gates, c.Pods.TrustBundles, err)
+		}
+	}
+}
+
 func TestTheGatesOfAPodsFieldsReachPodsync(t *testing.T) {
 	for gates, want := range map[string][4]bool{ // EnvFiles, HostnameOverride, ContainerStopSignals and the condition
 		"":                          {true, true, false, true}, // the defaults of the release

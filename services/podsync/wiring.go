@@ -159,7 +159,7 @@ func (w *wiring) askRuntime() {
 // followCluster makes what is read of the cluster beside pods.
 func (w *wiring) followCluster() {
 	cfg := w.cfg
-	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name}, objects.Deps{Client: w.deps.Client})
+	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name, TrustBundles: cfg.Pods.TrustBundles}, objects.Deps{Client: w.deps.Client})
 	w.objects.Subscribe(w.objectChanged)
 	w.node = nodeinfo.New(nodeinfo.Config{
 		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,

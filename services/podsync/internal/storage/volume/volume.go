@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -30,6 +31,7 @@ type Objects interface {
 	Release(uid types.UID)
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	TrustBundles(ctx context.Context) ([]certificatesv1beta1.ClusterTrustBundle, error)
 }
 
 // Tokens gives service-account tokens.
@@ -44,6 +46,8 @@ type Config struct {
 	RootDir string
 	// Workers is how many pods are refreshed at once; zero means 4.
 	Workers int
+	// TrustBundles is the gate ClusterTrustBundleProjection.
+	TrustBundles bool
 }
 
 // Pods are worked on anew; *worker.Registry has it.
