@@ -99,6 +99,8 @@ type PodsConfig struct {
 	EnvFiles, HostnameOverride, StopSignals, ReadyToStart bool
 	// TrustBundles is the gate ClusterTrustBundleProjection.
 	TrustBundles bool
+	// VolumeHealth is the gate CSIVolumeHealth.
+	VolumeHealth bool
 	// SeccompDefault is RuntimeDefault for pods that say nothing.
 	SeccompDefault bool
 	// SingleProcessOOMKill nil takes the kernel's cgroup version's default.

@@ -262,7 +262,7 @@ func (w *wiring) work() error {
 // serve makes what answers RPCs.
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
-		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi,
+		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, Volumes: w.volumes,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,

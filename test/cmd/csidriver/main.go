@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -43,6 +44,7 @@ func run() error {
 	faults := flag.String("faults", "", "directory of faults")
 	most := flag.Int64("max-volumes", 0, "how many volumes the node may have")
 	topology := flag.String("topology", "", "key=value of where the node is")
+	stats := flag.Bool("stats", false, "say how full volumes are")
 	flag.Parse()
 	cfg := fakecsi.Config{
 		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Mounted: mounted,
@@ -51,6 +53,9 @@ func run() error {
 	}
 	if key, value, ok := strings.Cut(*topology, "="); ok {
 		cfg.Topology = map[string]string{key: value}
+	}
+	if *stats {
+		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	}
 	stop, err := fakecsi.New(cfg).Serve(*sockets, *registry)
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // Runtime is what the server asks of the CRI runtime. Errors are gRPC
@@ -75,6 +76,11 @@ type CSIDrivers interface {
 	Subscribe(ctx context.Context) *watch.Subscription[string, csi.State]
 }
 
+// Volumes says how full volumes of drivers are; *volume.Set has it.
+type Volumes interface {
+	Usage(ctx context.Context, uid types.UID, name string) (volume.Usage, error)
+}
+
 // LogPath returns the log file of a container that has run.
 type LogPath func(pod *v1.Pod, container string, restartCount int32) string
 
@@ -108,6 +114,8 @@ type Deps struct {
 	Mirrors Mirrors
 	// CSIDrivers are those of this node; nil: WatchCSIDrivers is not served.
 	CSIDrivers CSIDrivers
+	// Volumes may be nil: GetVolumeUsage is not served.
+	Volumes Volumes
 	// CheckpointDir takes the archives of checkpointed containers.
 	CheckpointDir string
 	// FreePercent is how much of a directory's disk is free; statfs(2) when nil.

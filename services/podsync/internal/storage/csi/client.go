@@ -19,8 +19,9 @@ const mostOfAnAnswer = 64 << 10
 
 // client asks one driver.
 type client struct {
-	conn *grpc.ClientConn
-	node csi.NodeClient
+	conn  *grpc.ClientConn
+	node  csi.NodeClient
+	asked chan struct{} // places for questions about volumes
 }
 
 // dial returns a client of the driver at a socket; it connects when it is used.
@@ -48,7 +49,7 @@ func dial(socket string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{conn, csi.NewNodeClient(conn)}, nil
+	return &client{conn, csi.NewNodeClient(conn), make(chan struct{}, mostAsked)}, nil
 }
 
 func (c *client) close() { _ = c.conn.Close() }

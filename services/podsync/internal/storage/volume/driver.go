@@ -30,6 +30,14 @@ type Refresher interface {
 	Refresh(ctx context.Context, r Request) (Made, error)
 }
 
+// Meter is a Driver whose volumes it alone can measure.
+type Meter interface {
+	Driver
+	// Usage says how full the volume is that lies in a directory as Setup was given it.
+	// The error is ErrNoUsage when it cannot say that of any.
+	Usage(ctx context.Context, dir string) (Usage, error)
+}
+
 // Forgetter is a Driver that knows something of pods.
 type Forgetter interface {
 	Driver

@@ -48,6 +48,8 @@ type Config struct {
 	Workers int
 	// TrustBundles is the gate ClusterTrustBundleProjection.
 	TrustBundles bool
+	// Health is the gate CSIVolumeHealth.
+	Health bool
 }
 
 // Pods are worked on anew; *worker.Registry has it.
@@ -88,6 +90,8 @@ type Info struct {
 	Ephemeral bool
 	InMemory  bool
 	PVCName   string
+	// Driven: only its driver can say how full it is; see Usage.
+	Driven bool
 }
 
 // Set is the volumes of all pods; safe for concurrent use.
@@ -237,8 +241,7 @@ func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {
 }
 
 // Volumes lists a pod's volumes that are set up, in spec order. A hostPath is
-// not listed, be it a claim's: it is the host's, not the pod's; nor one of a CSI driver,
-// which alone can say how full it is.
+// not listed, be it a claim's: it is the host's, not the pod's.
 func (s *Set) Volumes(uid types.UID) []Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,8 +253,11 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if b, is := st.bound[v.Name]; ok && is && b.Kind != claims.HostPath {
+		if b, is := st.bound[v.Name]; ok && is && b.Kind == claims.Local {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
+		}
+		if ok && st.driven(v) {
+			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: st.bound[v.Name].Claim, Driven: true})
 		}
 		if !ok || !measured(v) {
 			continue
