@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -59,6 +60,8 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Pods may be nil.
 	Pods Pods
+	// Metrics may be nil.
+	Metrics *metrics.Metrics
 }
 
 // Volumes are those of all CSI drivers. It is a volume.Driver, and the plugins.Handler
@@ -107,6 +110,7 @@ func New(cfg Config, deps Deps) *Volumes {
 			deps.Pods.ObjectsChanged(uids)
 		}
 	})
+	c.drivers.forgotten = deps.Metrics.ForgetCSI
 	c.life, c.end = context.WithCancel(context.Background())
 	return c
 }

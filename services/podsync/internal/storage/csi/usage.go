@@ -83,3 +83,18 @@ func (c *client) usage(ctx context.Context, handle, target string, can abilities
 
 // amount is a number of which there cannot be less than none.
 func amount(n int64) uint64 { return uint64(max(n, 0)) }
+
+// DriverOf implements volume.Namer.
+func (c *Volumes) DriverOf(dir string) string {
+	data, err := readVolumeData(dir)
+	if err != nil || !c.Knows(data.DriverName) {
+		return ""
+	}
+	return data.DriverName
+}
+
+// Knows implements volume.Namer.
+func (c *Volumes) Knows(driver string) bool {
+	_, err := c.drivers.now(driver)
+	return err == nil
+}

@@ -79,3 +79,17 @@ func TestQuestionsAboutVolumesOfADriverThatHangsEndAndAreFew(t *testing.T) {
 		t.Errorf("it was asked %d times at once", n)
 	}
 }
+
+func TestADriverIsNamedByWhatLiesBesideAVolumeAsLongAsItIsKnown(t *testing.T) {
+	b := measuring(t)
+	if got := b.DriverOf(b.dir()); got != driverOf {
+		t.Errorf("it is %q", got)
+	}
+	if got := b.DriverOf(t.TempDir()); got != "" {
+		t.Errorf("of a directory without a volume it is %q", got)
+	}
+	b.Deregister(b.plugin)
+	if got := b.DriverOf(b.dir()); got != "" || b.Knows(driverOf) {
+		t.Errorf("once it is gone it is %q", got)
+	}
+}
