@@ -159,7 +159,7 @@ func (w *wiring) askRuntime() {
 // followCluster makes what is read of the cluster beside pods.
 func (w *wiring) followCluster() {
 	cfg := w.cfg
-	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name}, objects.Deps{Client: w.deps.Client})
+	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name, TrustBundles: cfg.Pods.TrustBundles}, objects.Deps{Client: w.deps.Client})
 	w.objects.Subscribe(w.objectChanged)
 	w.node = nodeinfo.New(nodeinfo.Config{
 		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,
@@ -262,7 +262,7 @@ func (w *wiring) work() error {
 // serve makes what answers RPCs.
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
-		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi,
+		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,

@@ -28,6 +28,7 @@ const (
 	PodSyncService_WatchCSIDrivers_FullMethodName     = "/polylet.podsync.v1.PodSyncService/WatchCSIDrivers"
 	PodSyncService_WatchVolumesInUse_FullMethodName   = "/polylet.podsync.v1.PodSyncService/WatchVolumesInUse"
 	PodSyncService_ListFilesystemUsage_FullMethodName = "/polylet.podsync.v1.PodSyncService/ListFilesystemUsage"
+	PodSyncService_GetVolumeUsage_FullMethodName      = "/polylet.podsync.v1.PodSyncService/GetVolumeUsage"
 	PodSyncService_GetRuntime_FullMethodName          = "/polylet.podsync.v1.PodSyncService/GetRuntime"
 	PodSyncService_ListImages_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ListImages"
 	PodSyncService_ReadLogs_FullMethodName            = "/polylet.podsync.v1.PodSyncService/ReadLogs"
@@ -73,6 +74,11 @@ type PodSyncServiceClient interface {
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error)
+	// GetVolumeUsage asks the driver of a volume how full it is. NOT_FOUND: the pod has no
+	// such volume that a driver could be asked about. UNIMPLEMENTED: the driver cannot say,
+	// or podsync is older. One driver that hangs delays the answers about its own volumes
+	// alone.
+	GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(ctx context.Context, in *GetRuntimeRequest, opts ...grpc.CallOption) (*GetRuntimeResponse, error)
 	// ListImages returns the images present, largest first.
@@ -231,6 +237,16 @@ func (c *podSyncServiceClient) ListFilesystemUsage(ctx context.Context, in *List
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListFilesystemUsageResponse)
 	err := c.cc.Invoke(ctx, PodSyncService_ListFilesystemUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *podSyncServiceClient) GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetVolumeUsageResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_GetVolumeUsage_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -448,6 +464,11 @@ type PodSyncServiceServer interface {
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error)
+	// GetVolumeUsage asks the driver of a volume how full it is. NOT_FOUND: the pod has no
+	// such volume that a driver could be asked about. UNIMPLEMENTED: the driver cannot say,
+	// or podsync is older. One driver that hangs delays the answers about its own volumes
+	// alone.
+	GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error)
 	// ListImages returns the images present, largest first.
@@ -542,6 +563,9 @@ func (UnimplementedPodSyncServiceServer) WatchVolumesInUse(*WatchVolumesInUseReq
 }
 func (UnimplementedPodSyncServiceServer) ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListFilesystemUsage not implemented")
+}
+func (UnimplementedPodSyncServiceServer) GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetVolumeUsage not implemented")
 }
 func (UnimplementedPodSyncServiceServer) GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRuntime not implemented")
@@ -698,6 +722,24 @@ func _PodSyncService_ListFilesystemUsage_Handler(srv interface{}, ctx context.Co
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PodSyncServiceServer).ListFilesystemUsage(ctx, req.(*ListFilesystemUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PodSyncService_GetVolumeUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetVolumeUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).GetVolumeUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_GetVolumeUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).GetVolumeUsage(ctx, req.(*GetVolumeUsageRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -997,6 +1039,10 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListFilesystemUsage",
 			Handler:    _PodSyncService_ListFilesystemUsage_Handler,
+		},
+		{
+			MethodName: "GetVolumeUsage",
+			Handler:    _PodSyncService_GetVolumeUsage_Handler,
 		},
 		{
 			MethodName: "GetRuntime",

@@ -98,6 +98,9 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		object, err = s.client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	case RuntimeClass:
 		object, err = s.client.NodeV1().RuntimeClasses().Get(ctx, key.Name, metav1.GetOptions{})
+	case ClusterTrustBundle:
+		list, _, _ := s.trustBundles()
+		object, err = list(ctx, metav1.ListOptions{})
 	case CSIDriver:
 		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:
@@ -112,7 +115,7 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		return nil, fmt.Errorf("read %s: this kind is not kept", key)
 	}
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && !errors.Is(err, errNotServed):
 		return nil, notFound(key)
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", key, err)
