@@ -202,7 +202,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-ticks:
 			failures = c.report(ctx, p.collect(ctx), failures)
 		case r := <-c.asked:
-			freed, err := p.reclaim(r.ctx)
+			freed, err := p.reclaimWithin(ctx, r.ctx)
 			r.answer <- answer{freed, err}
 		}
 	}

@@ -365,6 +365,25 @@ func TestReclaimGoesOnWhenAnImageCannotBeRemovedAndNamesIt(t *testing.T) {
 	})
 }
 
+func TestReclaimEndsWithRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := &pass{c: New(Config{}, Deps{Runtime: hung{}})}
+		time.AfterFunc(time.Second, cancel)
+		if _, err := p.reclaimWithin(ctx, t.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// hung is a runtime that does not answer.
+type hung struct{ Runtime }
+
+func (hung) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 func TestReclaimWithoutRunEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
