@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/certificate/csr"
 
+	apianswer "github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/nodecert"
 )
 
@@ -305,6 +306,7 @@ func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened
 	callCtx, cancel := context.WithTimeout(ctx, callWithin)
 	now, err := api.Get(callCtx, s.name, metav1.GetOptions{})
 	cancel()
+	err = apianswer.Object(now, s.name, err)
 	switch {
 	case apierrors.IsNotFound(err):
 		return answer{err: fmt.Errorf("certificate signing request %s was deleted", s.name)}, false
@@ -330,7 +332,7 @@ func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened
 			return answer{}, true
 		case event, open := <-events.ResultChan():
 			r, ours := event.Object.(*certificatesv1.CertificateSigningRequest)
-			if !open || !ours || event.Type == "DELETED" {
+			if !open || !ours || event.Type == "DELETED" || r.Name != s.name {
 				return answer{}, true // the next look says why
 			}
 			a := judge(r, s.uid)

@@ -21,8 +21,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/ctxclock"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/pace"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
@@ -53,10 +55,11 @@ func (s *Sources) podsOfNode(data *versions) cache.ListerWatcher {
 			data.saw(o.ResourceVersion)
 			defer s.asked().Stop()
 			list, err := pods.List(ctx, o)
+			err = answer.List(list, err)
 			s.reached(err)
 			return list, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: pace.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			data.saw(o.ResourceVersion)
 			defer s.asked().Stop()
@@ -67,7 +70,7 @@ func (s *Sources) podsOfNode(data *versions) cache.ListerWatcher {
 			w, err := pods.Watch(ctx, o)
 			s.reached(cmp.Or(err, unanswered(w)))
 			return w, newest.Refused(o, err)
-		},
+		}),
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, s.deps.Client)
 }
@@ -134,6 +137,9 @@ func (a *apiStore) set(obj any) error {
 	if !ok {
 		return fmt.Errorf("take in a pod from the apiserver: got a %T", obj)
 	}
+	if err := answer.Whole(pod); err != nil {
+		return a.refused(fmt.Errorf("a pod without %w", err))
+	}
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	if old, known := a.names[name]; known && old.uid != pod.UID {
 		a.remove(name) // its DELETED event was lost
@@ -179,8 +185,19 @@ func (a *apiStore) remove(name types.NamespacedName) {
 }
 
 // Replace implements cache.ReflectorStore: list is all that there is. Those that have
-// begun come first, then the oldest: a pod is admitted beside those before it.
+// begun come first, then the oldest: a pod is admitted beside those before it. What no
+// apiserver would say is refused as a whole, and the pods go on.
 func (a *apiStore) Replace(list []any, version string) error {
+	if err := answer.Version(version); err != nil {
+		return a.refused(err)
+	}
+	for _, obj := range list {
+		if pod, ok := obj.(*v1.Pod); ok {
+			if err := answer.Whole(pod); err != nil {
+				return a.refused(fmt.Errorf("a list with a pod without %w", err))
+			}
+		}
+	}
 	a.data.listed(version)
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, earlier)
@@ -206,6 +223,11 @@ func (a *apiStore) Replace(list []any, version string) error {
 		a.sink.Ready(API)
 	}
 	return nil
+}
+
+func (a *apiStore) refused(err error) error {
+	a.sources.reached(err)
+	return err
 }
 
 // earlier orders pods by whether they have begun, by when they were created, and by name.

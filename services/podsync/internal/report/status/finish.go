@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
@@ -75,7 +76,7 @@ func (w *Writer) stored(ctx context.Context, pod *v1.Pod, said error) error {
 	list, err := w.deps.Client.CoreV1().Pods(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.Set{"spec.nodeName": pod.Spec.NodeName, "metadata.name": pod.Name}.String(),
 	})
-	if err != nil {
+	if err := answer.List(list, err); err != nil {
 		return fmt.Errorf("it may be there though the apiserver says %q: look: %w", said.Error(), err)
 	}
 	if slices.ContainsFunc(list.Items, func(p v1.Pod) bool { return p.UID == pod.UID }) {

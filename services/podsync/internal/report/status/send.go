@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
@@ -338,7 +339,11 @@ func (w *Writer) patch(ctx context.Context, r request) (*v1.Pod, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 	defer cancel()
-	return w.deps.Client.CoreV1().Pods(r.target.Namespace).Patch(ctx, r.target.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	object, err := w.deps.Client.CoreV1().Pods(r.target.Namespace).Patch(ctx, r.target.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	if err = answer.Object(object, r.target.Name, err); err != nil {
+		return nil, err
+	}
+	return object, nil
 }
 
 // withhold takes in the parts of a status that are refused for good, and tells
