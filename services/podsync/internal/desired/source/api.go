@@ -191,29 +191,31 @@ func (a *apiStore) Replace(list []any, version string) error {
 	if err := answer.Version(version); err != nil {
 		return a.refused(err)
 	}
+	pods := make([]*v1.Pod, 0, len(list))
 	for _, obj := range list {
-		if pod, ok := obj.(*v1.Pod); ok {
-			if err := answer.Whole(pod); err != nil {
-				return a.refused(fmt.Errorf("a list with a pod without %w", err))
-			}
+		pod, ok := obj.(*v1.Pod)
+		if !ok {
+			return a.refused(fmt.Errorf("a list of pods with a %T", obj))
 		}
+		if err := answer.Whole(pod); err != nil {
+			return a.refused(fmt.Errorf("a list with a pod without %w", err))
+		}
+		pods = append(pods, pod)
 	}
 	a.data.listed(version)
-	list = slices.Clone(list)
-	slices.SortStableFunc(list, earlier)
-	present := make(map[types.NamespacedName]bool, len(list))
-	for _, obj := range list {
-		if pod, ok := obj.(*v1.Pod); ok {
-			present[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
-		}
+	slices.SortStableFunc(pods, earlier)
+	a.sources.deps.Listed(version, pods)
+	present := make(map[types.NamespacedName]bool, len(pods))
+	for _, pod := range pods {
+		present[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
 	}
 	for name := range a.names {
 		if !present[name] {
 			a.remove(name)
 		}
 	}
-	for _, obj := range list {
-		if err := a.set(obj); err != nil {
+	for _, pod := range pods {
+		if err := a.set(pod); err != nil {
 			return err
 		}
 	}
@@ -231,12 +233,7 @@ func (a *apiStore) refused(err error) error {
 }
 
 // earlier orders pods by whether they have begun, by when they were created, and by name.
-func earlier(a, b any) int {
-	p, isPod := a.(*v1.Pod)
-	q, isOther := b.(*v1.Pod)
-	if !isPod || !isOther {
-		return 0 // set refuses it
-	}
+func earlier(p, q *v1.Pod) int {
 	return cmp.Or(begun(q)-begun(p), p.CreationTimestamp.Compare(q.CreationTimestamp.Time), cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
 }
 

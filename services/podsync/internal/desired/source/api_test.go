@@ -380,6 +380,36 @@ func TestPodsOfAListThatHaveBegunComeBeforeThoseThatHaveNot(t *testing.T) {
 	}
 }
 
+func TestTheVersionOfAListIsToldBeforeItsPods(t *testing.T) {
+	for _, noWatchList := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			api := fakeapiserver.New(fakeapiserver.Config{NoWatchList: noWatchList})
+			defer api.Close()
+			pod, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), apiPodOf("a", "n", nil), metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, told := newRecorder(), 0
+			s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Listed: func(version string, pods []*v1.Pod) {
+				if told++; version != pod.ResourceVersion || len(pods) != 1 || pods[0].UID != pod.UID || len(r.names()) != 0 {
+					t.Errorf("no watch list %v: a list of version %s with %d pods, of which %v were set", noWatchList, version, len(pods), r.names())
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); _ = s.Run(ctx, r) }()
+			time.Sleep(time.Second)
+			if cancel(); told != 1 {
+				t.Errorf("no watch list %v: told %d times", noWatchList, told)
+			}
+			<-done
+		})
+	}
+}
+
 // A proxy that answers for an apiserver says of no pod that it is not wanted.
 func TestWhatIsNoAnswerOfAnApiserverEndsNoPods(t *testing.T) {
 	quiet := utilruntime.ErrorHandlers // one of them waits, by the time outside the bubble

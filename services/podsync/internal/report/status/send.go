@@ -67,31 +67,6 @@ func (e *entry) knowLocked(object *v1.Pod) {
 	e.knownOf, e.rv = object.UID, object.ResourceVersion
 }
 
-// againLocked makes what the apiserver had accepted something that it has not.
-func (e *entry) againLocked() {
-	if e.version > 0 && e.accepted == e.version {
-		e.version++
-		e.since = time.Now()
-	}
-	e.tries = 0
-}
-
-// wentBackLocked takes in that the apiserver's data went back to an earlier state,
-// which found has shown: of the others too, what was written after the newest object
-// that the watch has brought may be lost. To write it again changes nothing if not.
-func (w *Writer) wentBackLocked(found *entry) {
-	for _, e := range w.entries {
-		target, ok := w.target(e)
-		if e == found || !ok || e.knownOf != target.UID || !newer(e.rv, target.ResourceVersion) {
-			continue
-		}
-		e.seenOf, e.seen = target.UID, target.ResourceVersion
-		e.knowLocked(target)
-		e.againLocked()
-		w.lookLocked(e)
-	}
-}
-
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	if err != nil {
