@@ -66,8 +66,11 @@ var errChanged = errors.New("another certificate is wanted meanwhile")
 // sent is a request that the apiserver has.
 type sent struct {
 	client kubernetes.Interface
-	name   string
-	uid    types.UID
+	// renew makes the client with the credential of now: it may take days until a request
+	// is answered, and a bootstrap token ends within one.
+	renew func() (kubernetes.Interface, error)
+	name  string
+	uid   types.UID
 }
 
 // ask asks for one certificate and waits until it is issued.
@@ -120,7 +123,7 @@ func (k *Keeper) submit(ctx context.Context, key crypto.Signer, want *x509.Certi
 		found, uid, err := csr.RequestCertificateWithContext(callCtx, client, text, name, k.cfg.Signer, nil, k.cfg.Usages, key)
 		cancel()
 		if err == nil {
-			return &sent{client: client, name: found, uid: uid}, nil
+			return &sent{client: client, renew: c.New, name: found, uid: uid}, nil
 		}
 		if strings.Contains(err.Error(), "is not compatible") {
 			return nil, &problem{error: fmt.Errorf("certificate signing request %s cannot be used any more: %w", name, err), spent: true}
@@ -283,6 +286,9 @@ func (s *sent) follow(ctx context.Context, to chan<- answer) {
 		}
 		if a.state != "" && a.state != approved {
 			send(ctx, to, a)
+			if fresh, err := s.renew(); err == nil {
+				s.client = fresh
+			}
 		}
 		if opened {
 			retry.Reset()
