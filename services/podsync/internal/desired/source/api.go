@@ -137,8 +137,8 @@ func (a *apiStore) set(obj any) error {
 	if !ok {
 		return fmt.Errorf("take in a pod from the apiserver: got a %T", obj)
 	}
-	if err := answer.Whole(pod); err != nil {
-		return a.refused(fmt.Errorf("a pod without %w", err))
+	if err := a.sources.isOurs(pod); err != nil {
+		return a.refused(err)
 	}
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	if old, known := a.names[name]; known && old.uid != pod.UID {
@@ -197,8 +197,8 @@ func (a *apiStore) Replace(list []any, version string) error {
 		if !ok {
 			return a.refused(fmt.Errorf("a list of pods with a %T", obj))
 		}
-		if err := answer.Whole(pod); err != nil {
-			return a.refused(fmt.Errorf("a list with a pod without %w", err))
+		if err := a.sources.isOurs(pod); err != nil {
+			return a.refused(err)
 		}
 		pods = append(pods, pod)
 	}
@@ -223,6 +223,18 @@ func (a *apiStore) Replace(list []any, version string) error {
 		a.ready = true
 		a.sources.deps.Mirrors.MirrorsReady()
 		a.sink.Ready(API)
+	}
+	return nil
+}
+
+// isOurs returns an error when a pod is none that was asked for. One of another node is
+// brought by whoever does not look at what is asked: all of the cluster's would run here.
+func (s *Sources) isOurs(pod *v1.Pod) error {
+	if err := answer.Whole(pod); err != nil {
+		return fmt.Errorf("a pod was answered without %w", err)
+	}
+	if pod.Spec.NodeName != s.cfg.NodeName {
+		return fmt.Errorf("pod %s of node %q was answered", klog.KObj(pod), pod.Spec.NodeName)
 	}
 	return nil
 }

@@ -418,6 +418,8 @@ func TestWhatIsNoAnswerOfAnApiserverEndsNoPods(t *testing.T) {
 	kinds := append(fakeapiserver.AllNonsense(),
 		fakeapiserver.Nonsense{Name: "a watch that begins with nothing, of no version", Body: `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}`},
 		fakeapiserver.Nonsense{Name: "a watch of pods without names", Body: `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1"}}`},
+		fakeapiserver.Nonsense{Name: "a list of another node's pods", Body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"p","uid":"u"},"spec":{"nodeName":"m"}}]}`},
+		fakeapiserver.Nonsense{Name: "a watch of another node's pods", Body: `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","uid":"u","resourceVersion":"7"},"spec":{"nodeName":"m"}}}`},
 		fakeapiserver.Nonsense{Name: "a list of pods without names", Body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{}]}`})
 	for _, kind := range kinds {
 		for _, noWatchList := range []bool{false, true} {
