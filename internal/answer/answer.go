@@ -10,6 +10,8 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/polylet/polylet/internal/rpcerr"
 )
@@ -58,4 +60,31 @@ func Whole(object metav1.Object) error {
 		return errors.New("metadata.uid")
 	}
 	return nil
+}
+
+// ErrNotSaid is what Deleted returns of an answer that does not say what was deleted.
+var ErrNotSaid = errors.New("the answer does not say that it was deleted")
+
+// Deleted returns the error of a DELETE, and ErrNotSaid of one that was answered well, but
+// not with the object of this UID, or its name, as an apiserver answers: it may be there
+// still.
+func Deleted(result rest.Result, uid types.UID) error {
+	if err := result.Error(); err != nil {
+		return err
+	}
+	object, err := result.Get()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSaid, err)
+	}
+	switch deleted := object.(type) {
+	case metav1.Object:
+		if deleted.GetUID() == uid {
+			return nil
+		}
+	case *metav1.Status: // of what is not returned whole
+		if deleted.Details != nil && deleted.Details.UID == uid {
+			return nil
+		}
+	}
+	return ErrNotSaid
 }

@@ -103,4 +103,3 @@ func TestAHostileGRPCServerEndsWithItsAttempt(t *testing.T) {
 		}
 	}
 }
-

@@ -184,11 +184,11 @@ func (k *Keeper) delete(ctx context.Context, mirror, static *v1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.RequestTimeout)
 	defer cancel()
 	none, uid := int64(0), mirror.UID
-	err := k.deps.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
+	err := answer.Deleted(k.deps.Client.CoreV1().RESTClient().Delete().Namespace(mirror.Namespace).Resource("pods").Name(mirror.Name).Body(&metav1.DeleteOptions{
 		GracePeriodSeconds: &none,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
-	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	}).Do(ctx), uid)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || errors.Is(err, answer.ErrNotSaid) {
 		err = k.stored(ctx, mirror, err)
 	}
 	if err != nil {

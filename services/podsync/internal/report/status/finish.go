@@ -36,11 +36,11 @@ func (w *Writer) Finish(ctx context.Context, pod *v1.Pod) error {
 	}
 	none := int64(0)
 	uid := pod.UID
-	err = w.deps.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+	err = answer.Deleted(w.deps.Client.CoreV1().RESTClient().Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Body(&metav1.DeleteOptions{
 		GracePeriodSeconds: &none,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
-	})
-	if apierrors.IsNotFound(err) {
+	}).Do(ctx), uid)
+	if apierrors.IsNotFound(err) || errors.Is(err, answer.ErrNotSaid) {
 		err = w.stored(ctx, pod, err)
 	} else if err != nil && isGone(err) {
 		err = nil
