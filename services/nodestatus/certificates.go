@@ -222,7 +222,7 @@ func nodeClient(client kubernetes.Interface) certificate.Client {
 func (s *Service) servingKeeper(cfg Config, deps Deps, facts *peer.Store, metrics certificateMetrics, store *nodecert.Reader) *certificate.Keeper {
 	return certificate.New(certificate.ServingConfig(cfg.CertDir), certificate.Deps{
 		Want: func() (*x509.CertificateRequest, string) {
-			known, _ := facts.Get()
+			known := facts.Get()
 			return certificate.ServingRequest(cfg.NodeName, known.Addresses, cfg.DNSOnlyCSR)
 		},
 		Current: func() (*nodecert.Pair, bool) {

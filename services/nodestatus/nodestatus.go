@@ -29,6 +29,7 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/csinode"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
+	"github.com/polylet/polylet/services/nodestatus/internal/judge"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
@@ -115,17 +116,18 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	store := peer.NewStore(peer.Host())
 	s := &Service{
 		podsync: peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
-		stats:   peer.NewStats(deps.Stats, deps.Health, store, max(cfg.NodeStatusUpdateFrequency, time.Second)),
+		stats:   peer.NewStats(deps.Stats, deps.Health, store, max(cfg.NodeStatusUpdateFrequency, time.Second), nodeConfig.Thresholds),
 		events:  event.New(cfg.NodeName, nil),
 	}
 	api := access(cfg, deps)
 	if api != nil {
 		s.events = event.New(cfg.NodeName, cmp.Or(deps.Events, deps.Client).CoreV1().Events(metav1.NamespaceDefault))
 	}
+	judged := judge.New(judge.Config{Thresholds: nodeConfig.Thresholds, Transition: cfg.EvictionPressureTransitionPeriod}, store.Frame)
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
-		ReportFrequency: cfg.NodeStatusReportFrequency, PressureTransition: cfg.EvictionPressureTransitionPeriod, StartEvents: startEvents(cfg),
-	}, status.Deps{API: api, Store: store, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
+		ReportFrequency: cfg.NodeStatusReportFrequency, StartEvents: startEvents(cfg),
+	}, status.Deps{API: api, Store: store, Judge: judged, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
 	if api != nil {
 		s.lease = lease.New(lease.Config{
 			NodeName: cfg.NodeName, Duration: cfg.NodeLeaseDuration, Client: deps.Heartbeat.CoordinationV1().Leases(leaseNamespace),
