@@ -42,6 +42,9 @@ type Config struct {
 	// EvictionMinimumReclaim is what has to be left beyond a threshold, by signal,
 	// before what was done about it is enough.
 	EvictionMinimumReclaim map[string]string
+	// EvictionMaxPodGracePeriod is how long a pod may take that goes because of a soft
+	// threshold.
+	EvictionMaxPodGracePeriod time.Duration
 	// PodsEnforced is whether enforceNodeAllocatable has pods: the memory of all pods
 	// together has the hard threshold of the node's then, too.
 	PodsEnforced bool
