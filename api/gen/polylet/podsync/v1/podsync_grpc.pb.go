@@ -122,7 +122,10 @@ type PodSyncServiceClient interface {
 	// ended is seen in its status. A pod that is being stopped already keeps the
 	// reason of the first stop, but a shorter grace period counts.
 	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
-	// static or mirror pod of critical priority, which the node never stops itself.
+	// static or mirror pod, or of critical priority, which the node never stops itself;
+	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
+	// disk takes nothing, say: the pod is being stopped all the same, and to call again
+	// is to try once more to keep that.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(ctx context.Context, in *StopPodRequest, opts ...grpc.CallOption) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -131,7 +134,9 @@ type PodSyncServiceClient interface {
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(ctx context.Context, in *SetPressureRequest, opts ...grpc.CallOption) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
-	// ended, then images that no container uses. It answers when that is done.
+	// ended, then images that no container uses. It answers when that is done, however
+	// long it takes; what it has begun goes on when the caller leaves. One goes on at a
+	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(ctx context.Context, in *ReclaimRequest, opts ...grpc.CallOption) (*ReclaimResponse, error)
 }
@@ -473,7 +478,10 @@ type PodSyncServiceServer interface {
 	// ended is seen in its status. A pod that is being stopped already keeps the
 	// reason of the first stop, but a shorter grace period counts.
 	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
-	// static or mirror pod of critical priority, which the node never stops itself.
+	// static or mirror pod, or of critical priority, which the node never stops itself;
+	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
+	// disk takes nothing, say: the pod is being stopped all the same, and to call again
+	// is to try once more to keep that.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(context.Context, *StopPodRequest) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -482,7 +490,9 @@ type PodSyncServiceServer interface {
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(context.Context, *SetPressureRequest) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
-	// ended, then images that no container uses. It answers when that is done.
+	// ended, then images that no container uses. It answers when that is done, however
+	// long it takes; what it has begun goes on when the caller leaves. One goes on at a
+	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(context.Context, *ReclaimRequest) (*ReclaimResponse, error)
 	mustEmbedUnimplementedPodSyncServiceServer()
