@@ -64,6 +64,7 @@ func accessTo(service string) map[string]daemon.Access {
 			statsv1.StatsService_GetMachine_FullMethodName:     {Services: []string{"gateway", "nodestatus"}, People: true},
 			statsv1.StatsService_GetMetricsText_FullMethodName: readers,
 			statsv1.StatsService_WatchSignals_FullMethodName:   {Services: nodestatus.Services, People: true},
+			statsv1.StatsService_WatchOOMKills_FullMethodName:  {Services: nodestatus.Services, People: true},
 		},
 		"nodestatus": {
 			nodestatusv1.NodeStatusService_GetNode_FullMethodName:          readers,

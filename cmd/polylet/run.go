@@ -23,6 +23,7 @@ import (
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
+	"github.com/polylet/polylet/services/stats"
 )
 
 // launchCommand is the hidden command through which children start.
@@ -184,11 +185,20 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 		}
 		children = append(children, supervise.Child{
 			Name: service, Identity: identity, Sockets: n.sockets[service].current,
+			Input:    inputOf(service),
 			PlainLog: n.loaded.Config.Logging.Format == "json",
 			Args:     func() ([]string, error) { return n.argsOf(ctx, service, identity) },
 		})
 	}
 	return children, nil
+}
+
+// inputOf is what a service reads with rights that it has not: stats the kernel's log.
+func inputOf(service string) string {
+	if service == "stats" {
+		return stats.KernelLog
+	}
+	return ""
 }
 
 // needsCopies says whether a service cannot read the node's files where they are.

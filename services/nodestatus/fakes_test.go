@@ -70,6 +70,7 @@ type stats struct {
 	mu        sync.Mutex
 	bootID    string
 	available uint64
+	kills     []*statsv1.OOMKill
 	changed   chan struct{}
 }
 

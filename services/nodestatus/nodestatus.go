@@ -32,6 +32,7 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
+	"github.com/polylet/polylet/services/nodestatus/internal/oomkill"
 	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 	"github.com/polylet/polylet/services/nodestatus/internal/review"
 	"github.com/polylet/polylet/services/nodestatus/internal/server"
@@ -84,7 +85,9 @@ type Service struct {
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
-	server       *server.Server
+	// kills are the kernel's, for lack of memory.
+	kills  peer.Kills
+	server *server.Server
 }
 
 // New wires the service; it starts nothing.
@@ -120,8 +123,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	api := access(cfg, deps)
 	if api != nil {
-		s.events = event.New(cfg.NodeName, cmp.Or(deps.Events, deps.Client).CoreV1().Events(metav1.NamespaceDefault))
+		s.events = event.New(cfg.NodeName, cmp.Or(deps.Events, deps.Client).CoreV1().Events(metav1.NamespaceAll))
 	}
+	s.kills = peer.Kills{Stats: deps.Stats, Tell: oomkill.New(s.events, bootID()).Tell}
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
 		ReportFrequency: cfg.NodeStatusReportFrequency, PressureTransition: cfg.EvictionPressureTransitionPeriod, StartEvents: startEvents(cfg),
@@ -189,6 +193,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("addresses", s.addresses.Run)
 	group.Go("node", s.keeper.Run)
 	group.Go("events", s.events.Run)
+	group.Go("the kernel's kills", s.kills.Run)
 	if s.lease != nil {
 		group.Go("lease", s.lease.Run)
 	}
