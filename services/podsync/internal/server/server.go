@@ -17,6 +17,7 @@ import (
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/turn"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/report/explain"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
@@ -106,6 +107,11 @@ type Deps struct {
 	SandboxImage func(context.Context) (string, error)
 	// Mirrors may be nil.
 	Mirrors Mirrors
+	// Stops, Pressure and Reclaim may be nil: StopPod, SetPressure and Reclaim are not
+	// served then. Pressure is told what the node is short of, and for how long that counts.
+	Stops    Stopper
+	Pressure func(conditions []v1.NodeConditionType, counts time.Duration)
+	Reclaim  Reclaimer
 	// CSIDrivers are those of this node; nil: WatchCSIDrivers is not served.
 	CSIDrivers CSIDrivers
 	// CheckpointDir takes the archives of checkpointed containers.
@@ -120,6 +126,7 @@ type Server struct {
 	deps        Deps
 	checkpoints checkpoints
 	leaving     leaving
+	reclaims    turn.Turns
 }
 
 // New returns a Server. It fails when a dependency is missing.
