@@ -40,7 +40,7 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_ListRecentEvents_FullMethodName:    readers,
 			podsv1alpha1.Pods_GetPod_FullMethodName:                     readers,
 			podsv1alpha1.Pods_ListPods_FullMethodName:                   readers,
-			podsv1alpha1.Pods_WatchPods_FullMethodName:                  readers,
+			podsv1alpha1.Pods_WatchPods_FullMethodName:                  {Services: []string{"gateway", "nodestatus"}, People: true},
 
 			podsyncv1.PodSyncService_SyncProbes_FullMethodName: probes,
 			podsyncv1.PodSyncService_ExecProbe_FullMethodName:  probes,
@@ -48,6 +48,7 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_StopPod_FullMethodName:     nodestatus,
 			podsyncv1.PodSyncService_SetPressure_FullMethodName: nodestatus,
 			podsyncv1.PodSyncService_Reclaim_FullMethodName:     nodestatus,
+			podsyncv1.PodSyncService_SetShutdown_FullMethodName: nodestatus,
 
 			podsyncv1.PodSyncService_ExecSync_FullMethodName:            gateway,
 			podsyncv1.PodSyncService_OpenExec_FullMethodName:            gateway,

@@ -4672,8 +4672,13 @@ type StopPodRequest struct {
 	DisruptionMessage string `protobuf:"bytes,6,opt,name=disruption_message,json=disruptionMessage,proto3" json:"disruption_message,omitempty"`
 	// Annotations of the event that says so; the event's reason and message are the pod's.
 	EventAnnotations map[string]string `protobuf:"bytes,7,rep,name=event_annotations,json=eventAnnotations,proto3" json:"event_annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The machine goes down: static pods and pods of critical priority are stopped, too,
+	// and no event says so. That a static pod was stopped is not kept over podsync's
+	// death, for it starts anew after the machine did. An older podsync answers
+	// FAILED_PRECONDITION for these pods.
+	Shutdown      bool `protobuf:"varint,8,opt,name=shutdown,proto3" json:"shutdown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StopPodRequest) Reset() {
@@ -4753,6 +4758,13 @@ func (x *StopPodRequest) GetEventAnnotations() map[string]string {
 		return x.EventAnnotations
 	}
 	return nil
+}
+
+func (x *StopPodRequest) GetShutdown() bool {
+	if x != nil {
+		return x.Shutdown
+	}
+	return false
 }
 
 // Response of StopPod.
@@ -5021,6 +5033,89 @@ func (x *ReclaimResponse) GetFailed() []string {
 		return x.Failed
 	}
 	return nil
+}
+
+// Request of SetShutdown.
+type SetShutdownRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The machine goes down; false: it does not, or that was called off.
+	Active        bool `protobuf:"varint,1,opt,name=active,proto3" json:"active,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetShutdownRequest) Reset() {
+	*x = SetShutdownRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetShutdownRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetShutdownRequest) ProtoMessage() {}
+
+func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetShutdownRequest.ProtoReflect.Descriptor instead.
+func (*SetShutdownRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *SetShutdownRequest) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+// Response of SetShutdown.
+type SetShutdownResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetShutdownResponse) Reset() {
+	*x = SetShutdownResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetShutdownResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetShutdownResponse) ProtoMessage() {}
+
+func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetShutdownResponse.ProtoReflect.Descriptor instead.
+func (*SetShutdownResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
 }
 
 var File_polylet_podsync_v1_podsync_proto protoreflect.FileDescriptor
@@ -5344,7 +5439,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"1\n" +
 	"\x1bCheckpointContainerResponse\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"\xa9\x03\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\xc5\x03\n" +
 	"\x0eStopPodRequest\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -5352,7 +5447,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x05grace\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12+\n" +
 	"\x11disruption_reason\x18\x05 \x01(\tR\x10disruptionReason\x12-\n" +
 	"\x12disruption_message\x18\x06 \x01(\tR\x11disruptionMessage\x12e\n" +
-	"\x11event_annotations\x18\a \x03(\v28.polylet.podsync.v1.StopPodRequest.EventAnnotationsEntryR\x10eventAnnotations\x1aC\n" +
+	"\x11event_annotations\x18\a \x03(\v28.polylet.podsync.v1.StopPodRequest.EventAnnotationsEntryR\x10eventAnnotations\x12\x1a\n" +
+	"\bshutdown\x18\b \x01(\bR\bshutdown\x1aC\n" +
 	"\x15EventAnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"+\n" +
@@ -5376,7 +5472,10 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x06images\x18\x02 \x01(\rR\x06images\x12\x1f\n" +
 	"\vimage_bytes\x18\x03 \x01(\x04R\n" +
 	"imageBytes\x12\x16\n" +
-	"\x06failed\x18\x04 \x03(\tR\x06failed*\xa4\x01\n" +
+	"\x06failed\x18\x04 \x03(\tR\x06failed\",\n" +
+	"\x12SetShutdownRequest\x12\x16\n" +
+	"\x06active\x18\x01 \x01(\bR\x06active\"\x15\n" +
+	"\x13SetShutdownResponse*\xa4\x01\n" +
 	"\x0eContainerState\x12\x1f\n" +
 	"\x1bCONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONTAINER_STATE_CREATED\x10\x01\x12\x1b\n" +
@@ -5391,7 +5490,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\x82\x11\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xe2\x11\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
@@ -5419,7 +5518,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x10ListRecentEvents\x12+.polylet.podsync.v1.ListRecentEventsRequest\x1a,.polylet.podsync.v1.ListRecentEventsResponse\x12R\n" +
 	"\aStopPod\x12\".polylet.podsync.v1.StopPodRequest\x1a#.polylet.podsync.v1.StopPodResponse\x12^\n" +
 	"\vSetPressure\x12&.polylet.podsync.v1.SetPressureRequest\x1a'.polylet.podsync.v1.SetPressureResponse\x12R\n" +
-	"\aReclaim\x12\".polylet.podsync.v1.ReclaimRequest\x1a#.polylet.podsync.v1.ReclaimResponseBAZ?github.com/polylet/polylet/api/gen/polylet/podsync/v1;podsyncv1b\x06proto3"
+	"\aReclaim\x12\".polylet.podsync.v1.ReclaimRequest\x1a#.polylet.podsync.v1.ReclaimResponse\x12^\n" +
+	"\vSetShutdown\x12&.polylet.podsync.v1.SetShutdownRequest\x1a'.polylet.podsync.v1.SetShutdownResponseBAZ?github.com/polylet/polylet/api/gen/polylet/podsync/v1;podsyncv1b\x06proto3"
 
 var (
 	file_polylet_podsync_v1_podsync_proto_rawDescOnce sync.Once
@@ -5434,7 +5534,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -5509,37 +5609,39 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*SetPressureResponse)(nil),         // 70: polylet.podsync.v1.SetPressureResponse
 	(*ReclaimRequest)(nil),              // 71: polylet.podsync.v1.ReclaimRequest
 	(*ReclaimResponse)(nil),             // 72: polylet.podsync.v1.ReclaimResponse
-	nil,                                 // 73: polylet.podsync.v1.CSIDriver.TopologyEntry
-	nil,                                 // 74: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	(*timestamppb.Timestamp)(nil),       // 75: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 76: google.protobuf.Duration
+	(*SetShutdownRequest)(nil),          // 73: polylet.podsync.v1.SetShutdownRequest
+	(*SetShutdownResponse)(nil),         // 74: polylet.podsync.v1.SetShutdownResponse
+	nil,                                 // 75: polylet.podsync.v1.CSIDriver.TopologyEntry
+	nil,                                 // 76: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	(*timestamppb.Timestamp)(nil),       // 77: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 78: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	11, // 0: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
-	73, // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
+	75, // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
 	13, // 2: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
 	14, // 3: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
 	15, // 4: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
 	3,  // 5: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	75, // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	77, // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	3,  // 7: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
 	0,  // 8: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	75, // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	77, // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
 	3,  // 10: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
 	16, // 11: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
 	19, // 12: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
 	20, // 13: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	20, // 14: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	20, // 15: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	75, // 16: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	75, // 17: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	77, // 16: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	77, // 17: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
 	23, // 18: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	75, // 19: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	75, // 20: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	77, // 19: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	77, // 20: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
 	26, // 21: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
 	3,  // 22: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	3,  // 23: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	76, // 24: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	78, // 24: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
 	44, // 25: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 26: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
 	34, // 27: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
@@ -5552,7 +5654,7 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	1,  // 34: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
 	44, // 35: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 36: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	75, // 37: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	77, // 37: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
 	2,  // 38: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
 	46, // 39: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
 	47, // 40: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
@@ -5563,7 +5665,7 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	53, // 45: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
 	44, // 46: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
 	2,  // 47: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	75, // 48: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	77, // 48: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
 	44, // 49: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
 	3,  // 50: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
 	45, // 51: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
@@ -5572,23 +5674,23 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	3,  // 54: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
 	63, // 55: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
 	64, // 56: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	75, // 57: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	77, // 57: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
 	59, // 58: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
 	3,  // 59: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
 	63, // 60: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
 	62, // 61: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	75, // 62: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	75, // 63: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	75, // 64: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	75, // 65: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	76, // 66: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	75, // 67: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	77, // 62: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	77, // 63: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	77, // 64: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	77, // 65: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	78, // 66: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	77, // 67: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
 	3,  // 68: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	76, // 69: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	78, // 69: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
 	3,  // 70: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	76, // 71: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
-	74, // 72: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	76, // 73: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
+	78, // 71: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
+	76, // 72: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	78, // 73: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
 	4,  // 74: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
 	6,  // 75: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
 	8,  // 76: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
@@ -5611,30 +5713,32 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	67, // 93: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
 	69, // 94: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
 	71, // 95: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
-	5,  // 96: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,  // 97: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	12, // 98: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	10, // 99: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
-	18, // 100: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	22, // 101: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	25, // 102: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	28, // 103: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	30, // 104: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	32, // 105: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
-	35, // 106: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	39, // 107: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	41, // 108: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	43, // 109: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	66, // 110: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	54, // 111: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	56, // 112: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	58, // 113: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	61, // 114: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	68, // 115: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
-	70, // 116: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
-	72, // 117: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
-	96, // [96:118] is the sub-list for method output_type
-	74, // [74:96] is the sub-list for method input_type
+	73, // 96: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
+	5,  // 97: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,  // 98: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	12, // 99: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	10, // 100: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
+	18, // 101: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	22, // 102: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	25, // 103: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	28, // 104: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	30, // 105: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	32, // 106: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	35, // 107: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	39, // 108: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	41, // 109: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	43, // 110: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	66, // 111: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	54, // 112: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	56, // 113: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	58, // 114: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	61, // 115: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	68, // 116: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
+	70, // 117: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
+	72, // 118: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
+	74, // 119: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
+	97, // [97:120] is the sub-list for method output_type
+	74, // [74:97] is the sub-list for method input_type
 	74, // [74:74] is the sub-list for extension type_name
 	74, // [74:74] is the sub-list for extension extendee
 	0,  // [0:74] is the sub-list for field type_name
@@ -5662,7 +5766,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   72,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
