@@ -94,6 +94,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	go polyletdaemon.LeanMemory(ctx, polyletdaemon.LeanGCPercent)
 	go node.credentials.follow(ctx)
 	go node.roots.follow(ctx)
+	go node.shutdown.follow(ctx)
 	supervisor := supervise.New(supervise.Config{
 		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log, Watchdog: time.Minute,
 	}, children)
@@ -129,6 +130,7 @@ type nodeRun struct {
 	copies      []string
 	credentials *credentials
 	roots       *rootsPart
+	shutdown    *shutdownPart
 }
 
 // prepare makes the socket directory and opens the sockets.
@@ -176,6 +178,7 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	}
 	n.roots = newRootsPart(n.loaded, identities["nodestatus"], n.log)
 	n.roots.prepare()
+	n.shutdown = newShutdownPart(n.loaded, n.gid, identities["nodestatus"], n.log)
 	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), identities["gateway"])
 	var children []supervise.Child
 	for _, service := range n.services {

@@ -4,7 +4,6 @@ package kubeletconfig
 const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
 	noEviction     = "no running pod is evicted and nothing is reclaimed until there is an eviction manager"
-	noShutdown     = "a shutdown of the machine ends pods without order until there is a graceful node shutdown"
 	noVolumes      = "only the node's own kinds of volumes are there until CSI comes"
 	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
 	asKubelet      = "the kubelet does not use it either"
@@ -175,9 +174,9 @@ func nodeEffects() map[string]Effect {
 		"evictionMinimumReclaim":           later(noEviction),
 		"mergeDefaultEvictionSettings":     used("loading"),
 		"kernelMemcgNotification":          later(noEviction),
-		"shutdownGracePeriod":              later(noShutdown),
-		"shutdownGracePeriodCriticalPods":  later(noShutdown),
-		"shutdownGracePeriodByPodPriority": later(noShutdown),
+		"shutdownGracePeriod":              used("nodestatus, polylet run, polylet handout"),
+		"shutdownGracePeriodCriticalPods":  used("nodestatus, polylet run, polylet handout"),
+		"shutdownGracePeriodByPodPriority": used("nodestatus, polylet run, polylet handout"),
 		"kubeAPIQPS":                       used("podsync, nodestatus"),
 		"kubeAPIBurst":                     used("podsync, nodestatus"),
 		"contentType":                      used("podsync, nodestatus"),

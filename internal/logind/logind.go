@@ -6,7 +6,9 @@
 package logind
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -30,12 +32,11 @@ type Bus struct {
 	signals chan *dbus.Signal
 }
 
-// Connect connects to the system's bus, or to the one at an address, and follows what
-// logind says from then on. ctx bounds the connecting alone.
-func Connect(ctx context.Context, address string) (*Bus, error) {
-	if address == "" {
-		address = "unix:path=/run/dbus/system_bus_socket"
-	}
+// Connect connects to the system's bus, where DBUS_SYSTEM_BUS_ADDRESS says it is or at
+// its usual place, and follows what logind says from then on. ctx bounds the connecting
+// alone.
+func Connect(ctx context.Context) (*Bus, error) {
+	address := cmp.Or(os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), "unix:path=/run/dbus/system_bus_socket")
 	// Not bound to ctx: that would end the connection with it.
 	conn, err := dbus.Connect(address)
 	if err != nil {
@@ -60,7 +61,7 @@ func (b *Bus) Next(ctx context.Context) (preparing bool, err error) {
 			return false, ctx.Err()
 		case s, open := <-b.signals:
 			if !open {
-				return false, fmt.Errorf("the connection to D-Bus ended")
+				return false, errors.New("the connection to D-Bus ended")
 			}
 			if s.Name != manager+"."+signal || len(s.Body) != 1 {
 				continue

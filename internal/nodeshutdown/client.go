@@ -19,6 +19,7 @@ const longestLine = 64 << 10
 // Client is nodestatus' side. Safe for concurrent use; Run runs once.
 type Client struct {
 	path string
+	dial func(ctx context.Context) (net.Conn, error)
 
 	mu   sync.Mutex
 	conn net.Conn  // nil while there is none
@@ -26,7 +27,11 @@ type Client struct {
 }
 
 // NewClient returns a Client of the socket at a path; it connects with Run.
-func NewClient(path string) *Client { return &Client{path: path} }
+func NewClient(path string) *Client {
+	return &Client{path: path, dial: func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}
+}
 
 // Run has told called with each State, the first right after a connection, and with
 // what is wrong when there is none; until ctx is done.
@@ -48,8 +53,7 @@ func (c *Client) Run(ctx context.Context, told func(State, error)) error {
 }
 
 func (c *Client) once(ctx context.Context, told func(State)) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", c.path)
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}

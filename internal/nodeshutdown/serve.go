@@ -18,14 +18,14 @@ import (
 const mostFollowers = 4
 
 // Serve tells whoever may follow, until ctx is done. It closes the listener.
-func (k *Keeper) Serve(ctx context.Context, listener *net.UnixListener) error {
+func (k *Keeper) Serve(ctx context.Context, listener net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	slots := make(chan struct{}, mostFollowers)
 	for {
-		conn, err := listener.AcceptUnix()
+		conn, err := listener.Accept()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -52,8 +52,12 @@ func (k *Keeper) Serve(ctx context.Context, listener *net.UnixListener) error {
 
 // mayFollow refuses everybody but root and nodestatus: whoever follows can keep the
 // machine from its shutdown, or let it go on without the pods' end.
-func (k *Keeper) mayFollow(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+func (k *Keeper) mayFollow(conn net.Conn) error {
+	local, ok := conn.(*net.UnixConn)
+	if !ok {
+		return errors.New("it did not come through a Unix socket")
+	}
+	raw, err := local.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -108,7 +112,7 @@ func (k *Keeper) serve(parent context.Context, conn net.Conn) {
 		state, changed := k.get()
 		line, err := json.Marshal(state)
 		if err == nil {
-			err = errors.Join(conn.SetWriteDeadline(time.Now().Add(deadline)))
+			err = conn.SetWriteDeadline(time.Now().Add(deadline))
 		}
 		if err == nil {
 			_, err = conn.Write(append(line, '\n'))

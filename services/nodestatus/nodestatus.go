@@ -36,6 +36,7 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 	"github.com/polylet/polylet/services/nodestatus/internal/review"
 	"github.com/polylet/polylet/services/nodestatus/internal/server"
+	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
 )
 
@@ -67,6 +68,8 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Health is told of the peers and the apiserver.
 	Health health.Reporter
+	// Note is told of what is to be known and keeps nobody waiting; nil is told nothing.
+	Note func(name, message string)
 	// OnRepeatedFailure is called when a heartbeat failed twice in a row; nil
 	// does nothing. The connections may be dead and are better closed.
 	OnRepeatedFailure func()
@@ -85,6 +88,8 @@ type Service struct {
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
+	// shutdown is nil where pods end with the machine.
+	shutdown *shutdown.Manager
 	// kills are the kernel's, for lack of memory.
 	kills  peer.Kills
 	server *server.Server
@@ -144,6 +149,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.csiDrivers = peer.CSIDrivers{Podsync: deps.Podsync, Tell: s.csiNode.Tell}
 	}
 	s.addresses = peer.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
+	if err := s.followShutdowns(cfg, deps, store); err != nil {
+		return nil, err
+	}
 	if err := s.keepCertificates(cfg, deps, store); err != nil {
 		return nil, err
 	}
@@ -200,6 +208,9 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.csiNode != nil {
 		group.Go("CSI drivers", s.csiDrivers.Run)
 		group.Go("CSINode", s.csiNode.Run)
+	}
+	if s.shutdown != nil {
+		group.Go("shutdown", s.shutdown.Run)
 	}
 	for _, part := range s.certificates {
 		group.Go(part.name, part.run)

@@ -187,12 +187,12 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 	}
 }
 
-// close has no pod admitted: again whenever podsync comes back.
+// close has no pod admitted: as soon as podsync is there, and whenever it comes back.
 func (m *Manager) close(ctx context.Context, seen *view) {
 	told := uint64(0)
-	for first := true; ; first = false {
+	for {
 		_, life, changed := seen.get()
-		if first || life != told {
+		if life != told {
 			told = life
 			m.tell(ctx, true)
 		}
