@@ -24,6 +24,9 @@ const (
 	Message = "Pod was terminated in response to imminent node shutdown."
 )
 
+// closeWait is how long pods are not ended because it is not known yet that none comes.
+const closeWait = time.Second
+
 // toldWait is how long it is waited at most for the apiserver to hear of the pods' ends.
 const toldWait = 10 * time.Second
 
@@ -163,7 +166,8 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { _ = m.deps.Pods.Watch(ctx, seen.set) }) // It ends with ctx.
-	running.Go(func() { m.close(ctx, seen) })
+	closed := make(chan struct{})
+	running.Go(func() { m.close(ctx, seen, closed) })
 	deadline := s.Since.Add(Total(m.groups))
 	if s.Delay > 0 && s.Delay < Total(m.groups) {
 		deadline = s.Since.Add(s.Delay)
@@ -171,8 +175,16 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 	if !seen.await(ctx, deadline) {
 		klog.FromContext(ctx).Info("podsync does not say which pods there are: none is ended before the machine goes down")
 	}
+	select { // Pods that come later are seen and ended all the same.
+	case <-closed:
+	case <-ctx.Done():
+	case <-time.After(closeWait):
+	}
 	stopper := newStopper(m.deps.Pods)
 	for i, g := range m.groups {
+		if ctx.Err() != nil {
+			return
+		}
 		until := time.Now().Add(g.Period)
 		if until.After(deadline) {
 			until = deadline
@@ -188,13 +200,17 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 }
 
 // close has no pod admitted: as soon as podsync is there, and whenever it comes back.
-func (m *Manager) close(ctx context.Context, seen *view) {
+// It closes closed after the first time.
+func (m *Manager) close(ctx context.Context, seen *view, closed chan<- struct{}) {
 	told := uint64(0)
 	for {
 		_, life, changed := seen.get()
 		if life != told {
-			told = life
 			m.tell(ctx, true)
+			if told == 0 {
+				close(closed)
+			}
+			told = life
 		}
 		select {
 		case <-ctx.Done():
