@@ -39,7 +39,7 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_ListWaits_FullMethodName:           readers,
 			podsyncv1.PodSyncService_ListRecentEvents_FullMethodName:    readers,
 			podsv1alpha1.Pods_GetPod_FullMethodName:                     readers,
-			podsv1alpha1.Pods_ListPods_FullMethodName:                   readers,
+			podsv1alpha1.Pods_ListPods_FullMethodName:                   {Services: []string{"gateway", "nodestatus"}, People: true},
 			podsv1alpha1.Pods_WatchPods_FullMethodName:                  {Services: []string{"gateway", "nodestatus"}, People: true},
 
 			podsyncv1.PodSyncService_SyncProbes_FullMethodName: probes,

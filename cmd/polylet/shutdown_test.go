@@ -47,7 +47,7 @@ func writeConfig(t *testing.T, text string) string {
 
 func TestWhoHasRootHoldsLogindsLockAndTellsOfShutdowns(t *testing.T) {
 	dir := t.TempDir()
-	machine, err := fakelogind.Start(dir, "") // which delays for 5 s
+	machine, err := fakelogind.Start(dir, "", 5*time.Second)
 	if err != nil {
 		t.Skip(err)
 	}

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // connected is a connection to a logind of the test's own.
 func connected(t *testing.T) (*Bus, *fakelogind.Server) {
 	t.Helper()
-	server, err := fakelogind.Start(t.TempDir(), "")
+	server, err := fakelogind.Start(t.TempDir(), "", 5*time.Second)
 	if err != nil {
 		t.Skip(err)
 	}

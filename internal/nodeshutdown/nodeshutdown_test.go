@@ -36,7 +36,7 @@ func open(t *testing.T, uid int) *house {
 		Period:  30 * time.Second, StateFile: filepath.Join(dir, StateFile), DropIn: filepath.Join(dir, "conf.d", "99.conf"), UID: uid,
 	}
 	var err error
-	if h.server, err = fakelogind.Start(dir, h.cfg.DropIn); err != nil {
+	if h.server, err = fakelogind.Start(dir, h.cfg.DropIn, 5*time.Second); err != nil {
 		t.Skip(err)
 	}
 	t.Cleanup(h.server.Close)

@@ -43,9 +43,9 @@ type Server struct {
 	changed   chan struct{}
 }
 
-// Start starts one in a directory. Its delay is 5 s until it is told to read its
+// Start starts one in a directory. It delays for so long until it is told to read its
 // configuration, which is the file dropIn.
-func Start(dir, dropIn string) (*Server, error) {
+func Start(dir, dropIn string, delay time.Duration) (*Server, error) {
 	config := filepath.Join(dir, "bus.conf")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>system</type><listen>unix:path=%s</listen>
@@ -53,7 +53,7 @@ func Start(dir, dropIn string) (*Server, error) {
 `, filepath.Join(dir, "bus.sock")), 0o600); err != nil {
 		return nil, err
 	}
-	s := &Server{dropIn: dropIn, delay: 5 * time.Second, changed: make(chan struct{})}
+	s := &Server{dropIn: dropIn, delay: delay, changed: make(chan struct{})}
 	s.daemon = exec.Command("dbus-daemon", "--nofork", "--nosyslog", "--print-address=1", "--config-file="+config)
 	out, err := s.daemon.StdoutPipe()
 	if err == nil {

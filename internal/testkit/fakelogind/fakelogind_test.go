@@ -7,7 +7,7 @@ import (
 )
 
 func TestWhoWaitsForALockThatIsNotTakenHearsThatItIsNot(t *testing.T) {
-	s, err := Start(t.TempDir(), "")
+	s, err := Start(t.TempDir(), "", time.Second)
 	if err != nil {
 		t.Skip(err)
 	}
