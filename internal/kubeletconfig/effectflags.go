@@ -27,7 +27,7 @@ func fieldOf(f *pflag.Flag) string {
 // those that do have the effect of their field.
 func flagEffects() map[string]Effect {
 	out := map[string]Effect{
-		"config": used("all"), "config-dir": used("all"), "help": used("all"), "version": used("all"),
+		"config": used("all"), "config-dir": used("all"), "config-slice": used("all"), "help": used("all"), "version": used("all"),
 		"kubeconfig":                               used("podsync, nodestatus"),
 		"bootstrap-kubeconfig":                     used("podsync, nodestatus"),
 		"root-dir":                                 used("podsync, stats"),

@@ -14,6 +14,9 @@ import (
 type Flags struct {
 	// ConfigFile is --config, ConfigDir --config-dir.
 	ConfigFile, ConfigDir string
+	// ConfigSlice is --config-slice, ours: the configuration as polylet run hands it
+	// to a service; it goes before ConfigFile and ConfigDir.
+	ConfigSlice string
 	// Kubeconfig is --kubeconfig; empty (and BootstrapKubeconfig too): standalone.
 	Kubeconfig string
 	// BootstrapKubeconfig is --bootstrap-kubeconfig.
@@ -114,6 +117,7 @@ func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 		fs.StringVar(u.name, u.service+"-user", *u.name, "User of "+u.service+" (name or number), no other service's; default: polylet-"+u.service+
 			", or a free number with polylet run.")
 	}
+	fs.StringVar(&f.ConfigSlice, "config-slice", f.ConfigSlice, "What polylet run gives a service instead of --config and --config-dir; it is not for people.")
 	fs.StringVar(&f.NodePageAddress, "node-page-address", f.NodePageAddress, "host:port of the node's page for people and of cAdvisor's metrics, without authentication; empty: none.")
 	fs.BoolVar(&f.CompatibleStreamVerbs, "compatible-stream-verbs", f.CompatibleStreamVerbs, "Authorise exec, attach, run and port-forward by their HTTP method, as the kubelet does, instead of always as create: "+
 		"whoever has get on nodes/proxy then runs commands over a WebSocket.")

@@ -130,6 +130,9 @@ func topLevel(c *kubeletv1beta1.KubeletConfiguration) map[string]any {
 // commas in the order in which they were laid over each other. What is missing
 // has its default. It takes milliseconds per flag.
 func (l *Loaded) Origins() map[string]string {
+	if said := l.slice.said(); said != nil {
+		return said
+	}
 	from := origins{}
 	for field, names := range l.origins {
 		from[field] = slices.Clone(names)
