@@ -184,7 +184,7 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 		}
 		children = append(children, supervise.Child{
 			Name: service, Identity: identity, Sockets: n.sockets[service].current,
-			PlainLog: n.loaded.Config.Logging.Format == "json",
+			PlainLog: func() bool { return n.loaded.Config.Logging.Format == "json" },
 			Args:     func() ([]string, error) { return n.argsOf(ctx, service, identity) },
 		})
 	}
