@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -44,6 +45,9 @@ type Loaded struct {
 	// slice is where the configuration comes from instead of files; nil: files.
 	slice  *Slice
 	newest newest
+	// setBy is what Origins found.
+	said  sync.Once
+	setBy map[string]string
 }
 
 // ErrHelp is returned for --help. ErrVersion is returned for --version; print
@@ -148,6 +152,15 @@ func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []st
 	}
 	*flags = *again
 	return config, nil
+}
+
+// FlagsOf are the flags alone, whatever the files say.
+func FlagsOf(args []string) (*Flags, error) {
+	flags := defaultFlags()
+	if err := parse(args, flags, legacyDefaults()); err != nil {
+		return nil, err
+	}
+	return flags, nil
 }
 
 func parse(args []string, f *Flags, c *kubeletv1beta1.KubeletConfiguration) error {

@@ -133,6 +133,10 @@ func (n *newest) or(l *Loaded) *Loaded {
 	return l
 }
 
+// Handed says that the configuration was handed over or kept, and not read from the
+// operator's files.
+func (l *Loaded) Handed() bool { return l.slice != nil }
+
 // Generation is that of the slice that was loaded; 0 when there was none.
 func (l *Loaded) Generation() uint64 {
 	if l.slice == nil {
