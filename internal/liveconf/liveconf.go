@@ -326,6 +326,9 @@ func (c *Controller) awaitUp(ctx context.Context, service string) bool {
 		if report, err := c.askOne(ctx, service); err == nil && report.Checksum == want {
 			return true
 		}
+		if _, bad := c.trial.verdict(time.Now()); bad != nil {
+			return false
+		}
 		select {
 		case <-ctx.Done():
 			return false
@@ -333,9 +336,6 @@ func (c *Controller) awaitUp(ctx context.Context, service string) bool {
 			return true // the others get it; who judges the trial sees that it is away
 		case <-c.heard:
 			c.hear()
-			if _, bad := c.trial.verdict(time.Now()); bad != nil {
-				return false
-			}
 		case <-tick.C:
 		}
 	}
@@ -352,10 +352,32 @@ func (c *Controller) hear() {
 	}
 }
 
+// errEnded is the answer of a service when one ends while it is asked.
+var errEnded = errors.New("a service ended meanwhile")
+
+// askOne asks a service; its answer is not waited for when one ends meanwhile, for it
+// may be the one that is asked, whose socket takes the question for the next process.
 func (c *Controller) askOne(ctx context.Context, service string) (Report, error) {
+	type answer struct {
+		report Report
+		err    error
+	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	return c.node.Ask(ctx, service)
+	answers := make(chan answer, 1)
+	go func() {
+		report, err := c.node.Ask(ctx, service)
+		answers <- answer{report, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.report, a.err
+	case <-ctx.Done():
+		return Report{}, ctx.Err()
+	case <-c.heard:
+		c.hear()
+		return Report{}, errEnded
+	}
 }
 
 // usable are the dependencies that services can use now.
@@ -373,7 +395,7 @@ func (c *Controller) usable(ctx context.Context, services []string) map[string]m
 func (c *Controller) ask(ctx context.Context) {
 	for _, service := range c.trial.owners {
 		report, err := c.askOne(ctx, service)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errEnded) {
 			return
 		}
 		if bad := c.trial.wrong(service, configslice.Checksum(c.active.Fields(), service), report, err); bad != "" {
