@@ -71,7 +71,8 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	service.Register(d.Server())
-	return d.Run(ctx, append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), service.Run)...)
+	parts := append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), service.Run)
+	return d.Run(ctx, append(parts, showsConfiguration(loaded, service, d.Health().Note, d.Log())...)...)
 }
 
 // nodestatusClients makes the clients of the apiserver; none standalone.

@@ -18,6 +18,9 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 	if _, err := newCertificateMetrics(r); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := newConfigurationMetrics(r); err != nil {
+		t.Fatal(err)
+	}
 	golden.Lines(t, "testdata/metrics.golden", r.Text())
 }
 
