@@ -24,7 +24,9 @@ func TestHowTheConfigurationStandsIsShownOnceInNotesMetricsAndEvents(t *testing.
 	s := &configurationShower{
 		path: path, log: klog.Background(),
 		note: func(_, message string) { note = message }, show: func(c nodestatus.Configuration) { shown = c },
-		announce: func(_ context.Context, e nodestatus.Event) { events = append(events, e.Type+" "+e.Reason+": "+e.Message) },
+		announce: func(_ context.Context, e nodestatus.Event) {
+			events = append(events, e.Type+" "+e.Reason+": "+e.Message)
+		},
 	}
 	changes := []configslice.Change{{Path: "maxPods", Old: "1", New: "2"}}
 	for i, step := range []struct {

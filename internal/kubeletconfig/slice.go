@@ -153,6 +153,16 @@ func (l *Loaded) Checksum() string {
 	return l.slice.Checksum
 }
 
+// ShownFields are Fields of a document that is shown (ConfigzJSON), in which empty lists
+// and maps are left out and what may be secret is masked.
+func ShownFields(document []byte) (map[string]string, error) {
+	c, _, err := decode(document)
+	if err != nil {
+		return nil, err
+	}
+	return (&Loaded{Config: c}).Fields(), nil
+}
+
 // Fields are the values of all fields by their paths in JSON (evictionHard,
 // logging.verbosity), as compact JSON; "null" is an empty list or map, too. What may be
 // secret is among them.

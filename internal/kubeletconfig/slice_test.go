@@ -113,3 +113,13 @@ func TestAServiceShowsWhatChangedForOthersAndNotWhatItDoesNotRunYet(t *testing.T
 		t.Error("without slices there is one configuration")
 	}
 }
+
+func TestAShownDocumentHasTheFieldsOfTheConfigurationThatItShows(t *testing.T) {
+	for name, text := range map[string]string{"much": strings.Replace(sampleText, "[secret]", "['<masked>']", 1), "nothing": "", "emptied": "evictionHard: {}\nenforceNodeAllocatable: []\ncgroupsPerQOS: false\n"} {
+		whole := mustLoad(t, "--config="+write(t, t.TempDir(), "c.yaml", header+text))
+		got, err := ShownFields(whole.ConfigzJSON())
+		if err != nil || !maps.Equal(got, whole.Fields()) {
+			t.Errorf("%s: %v\n%v\nwant\n%v", name, err, got, whole.Fields())
+		}
+	}
+}
