@@ -142,7 +142,7 @@ func nextConfiguration(ctx context.Context, loaded *kubeletconfig.Loaded, log kl
 	said := "" // of what is wrong
 	var found *kubeletconfig.Loaded
 	followFiles(ctx, log, func(dirs *directories) { wantConfiguration(dirs, &loaded.Flags) }, func() {
-		next, err := kubeletconfig.Load(loaded.Args)
+		next, err := kubeletconfig.LoadAgain(loaded.Args)
 		switch {
 		case err != nil && err.Error() == said:
 		case err != nil:

@@ -77,7 +77,7 @@ type live struct {
 func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded) (*live, error) {
 	flags := first.Flags // with the users that were taken
 	load := func() (*kubeletconfig.Loaded, error) {
-		next, err := kubeletconfig.Load(first.Args)
+		next, err := kubeletconfig.LoadAgain(first.Args)
 		if err != nil {
 			return nil, err
 		}
@@ -217,21 +217,25 @@ func (l *live) run(ctx context.Context) {
 	flags, log := l.node.loaded.Flags, l.node.log
 	go followFiles(ctx, log, func(dirs *directories) { wantConfiguration(dirs, &flags) }, l.controller.Changed)
 	kept := keptDir(flags.RootDir)
-	go followFiles(ctx, log, func(dirs *directories) { dirs.want(kept, requestFile) }, func() { l.takeRequest(filepath.Join(kept, requestFile)) })
+	go followFiles(ctx, log, func(dirs *directories) { dirs.want(kept, requestFile) }, func() { l.serveRequest(filepath.Join(kept, requestFile)) })
 	l.controller.Run(ctx, l)
 }
 
-// takeRequest does what a person asks for, once.
-func (l *live) takeRequest(path string) {
+// takeRequest returns what a person asks for, once; empty: nothing.
+func takeRequest(path string) string {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return // there is none
+		return "" // there is none
 	}
-	if err := os.Remove(path); err != nil {
-		l.node.log.Error(err, "A person's wish stays and is not done, as it would be done again and again", "path", path)
-		return
+	if os.Remove(path) != nil {
+		return "" // it would be done again and again
 	}
-	switch wish := strings.TrimSpace(string(raw)); wish {
+	return strings.TrimSpace(string(raw))
+}
+
+func (l *live) serveRequest(path string) {
+	switch wish := takeRequest(path); wish {
+	case "":
 	case requestRollback:
 		l.controller.Back()
 	case requestRetry:

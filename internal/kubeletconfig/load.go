@@ -64,6 +64,10 @@ func VersionText() string { return "Kubernetes " + buildinfo.KubernetesVersion }
 // --config-dir, then the flags again on top. Warnings are logged.
 func Load(args []string) (*Loaded, error) { return load(args, klog.Background()) }
 
+// LoadAgain is Load for who has loaded the same arguments before, and may do so often:
+// it logs nothing.
+func LoadAgain(args []string) (*Loaded, error) { return load(args, logr.Discard()) }
+
 // Usage writes all flags with their defaults.
 func Usage(w io.Writer) {
 	fs := newFlagSet(defaultFlags(), legacyDefaults())

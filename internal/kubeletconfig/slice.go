@@ -107,7 +107,7 @@ func (l *Loaded) Current() *Loaded {
 	if err != nil || l.newest.seen != nil && sameFile(l.newest.seen, info) {
 		return l.newest.or(l)
 	}
-	next, err := load(l.Args, logr.Discard())
+	next, err := LoadAgain(l.Args)
 	if err != nil || next.slice.Checksum != l.slice.Checksum {
 		return l.newest.or(l)
 	}

@@ -7,9 +7,7 @@ package liveconf
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -107,6 +105,7 @@ func New(cfg Config) *Controller {
 	if cfg.Deadline <= 0 {
 		cfg.Deadline = DefaultDeadline
 	}
+	cfg.Deadline = max(cfg.Deadline, time.Second) // services are asked twenty times in it
 	return &Controller{
 		cfg: cfg, store: newStore(cfg.Dir),
 		changed: make(chan struct{}, 1), back: make(chan struct{}, 1), retry: make(chan struct{}, 1), heard: make(chan struct{}, 1),
@@ -277,135 +276,6 @@ func (c *Controller) running(services []string) []string {
 	return slices.DeleteFunc(services, func(s string) bool { return !slices.Contains(c.cfg.Services, s) })
 }
 
-// move makes a configuration the active one and has services take it.
-func (c *Controller) move(ctx context.Context, next *kubeletconfig.Loaded, restart []string, phase Phase) {
-	c.generation++
-	c.active = next
-	if err := c.store.setActive(c.generation, next); err != nil {
-		c.cfg.Log.Error(err, "The configuration that is to run could not be written down; a start of polylet run takes what the files say then")
-	}
-	state := c.state
-	state.Phase = phase
-	if phase == Trying {
-		state = State{Phase: Trying, Changes: c.trial.changes}
-	}
-	c.say(state)
-	if err := c.node.Put(next, c.generation); err != nil {
-		c.cfg.Log.Error(err, "The configuration could not be handed to all services", "generation", c.generation)
-		if c.trial != nil {
-			c.trial.failed = fmt.Errorf("hand it to the services: %w", err)
-			return
-		}
-	}
-	c.hear() // what ended before had the other configuration
-	if c.trial != nil {
-		c.trial.forget()
-	}
-	for _, service := range restart {
-		if c.trial != nil {
-			c.trial.restarted = append(c.trial.restarted, service)
-		}
-		if err := c.node.Restart(service); err != nil {
-			c.cfg.Log.Error(err, "A service could not be started again", "process", service)
-		}
-		if !c.awaitUp(ctx, service) {
-			return
-		}
-	}
-}
-
-// awaitUp waits until a service runs the active configuration. False: the trial is over,
-// or ctx is done.
-func (c *Controller) awaitUp(ctx context.Context, service string) bool {
-	want := configslice.Checksum(c.active.Fields(), service)
-	timer := time.NewTimer(comesUp)
-	defer timer.Stop()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if report, err := c.askOne(ctx, service); err == nil && report.Checksum == want {
-			return true
-		}
-		if _, bad := c.trial.verdict(time.Now()); bad != nil {
-			return false
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-timer.C:
-			return true // the others get it; who judges the trial sees that it is away
-		case <-c.heard:
-			c.hear()
-		case <-tick.C:
-		}
-	}
-}
-
-// hear takes what has ended into the trial.
-func (c *Controller) hear() {
-	c.mu.Lock()
-	ended := c.ended
-	c.ended = nil
-	c.mu.Unlock()
-	for _, e := range ended {
-		c.trial.end(e.service, e.err)
-	}
-}
-
-// errEnded is the answer of a service when one ends while it is asked.
-var errEnded = errors.New("a service ended meanwhile")
-
-// askOne asks a service; its answer is not waited for when one ends meanwhile, for it
-// may be the one that is asked, whose socket takes the question for the next process.
-func (c *Controller) askOne(ctx context.Context, service string) (Report, error) {
-	type answer struct {
-		report Report
-		err    error
-	}
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	answers := make(chan answer, 1)
-	go func() {
-		report, err := c.node.Ask(ctx, service)
-		answers <- answer{report, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.report, a.err
-	case <-ctx.Done():
-		return Report{}, ctx.Err()
-	case <-c.heard:
-		c.hear()
-		return Report{}, errEnded
-	}
-}
-
-// usable are the dependencies that services can use now.
-func (c *Controller) usable(ctx context.Context, services []string) map[string]map[string]string {
-	lacks := map[string]map[string]string{}
-	for _, service := range services {
-		if report, err := c.askOne(ctx, service); err == nil {
-			lacks[service] = report.Lacks
-		}
-	}
-	return lacks
-}
-
-// ask looks at all owners.
-func (c *Controller) ask(ctx context.Context) {
-	for _, service := range c.trial.owners {
-		report, err := c.askOne(ctx, service)
-		if ctx.Err() != nil || errors.Is(err, errEnded) {
-			return
-		}
-		if bad := c.trial.wrong(service, configslice.Checksum(c.active.Fields(), service), report, err); bad != "" {
-			c.trial.look(time.Now(), bad)
-			return
-		}
-	}
-	c.trial.look(time.Now(), "")
-}
-
 func (c *Controller) judge(ctx context.Context) {
 	if c.trial == nil {
 		return
@@ -427,59 +297,6 @@ func (c *Controller) confirm() {
 	}
 	c.cfg.Log.Info("The configuration is good", "generation", c.generation, "changes", configslice.Texts(changes))
 	c.say(State{Phase: Good})
-}
-
-// goBack returns to the last known good configuration, and keeps the bad one.
-func (c *Controller) goBack(ctx context.Context, why error) {
-	trial, bad := c.trial, c.active
-	c.trial = nil
-	good := c.store.lastKnownGood(c.cfg.Args)
-	text := fmt.Sprintf("%s: %v", strings.Join(configslice.Texts(trial.changes), ", "), why)
-	if good == nil && len(trial.changes) == 0 {
-		// The first one of all, which nobody has changed. It may do well later.
-		c.trial = newTrial(c.cfg.Deadline, nil, trial.owners, nil)
-		return
-	}
-	if good == nil {
-		c.cfg.Log.Error(why, "The configuration does not run well, and no last known good one is there to go back to", "generation", c.generation)
-		c.say(State{Phase: Bad, Error: text, Changes: trial.changes})
-		return
-	}
-	file, err := c.store.setBad(c.generation, bad, text)
-	if err != nil {
-		c.cfg.Log.Error(err, "The bad configuration could not be written down; a start of polylet run tries it again")
-	}
-	c.cfg.Log.Error(why, "The configuration is bad; going back to the last known good one", "generation", c.generation, "changes", configslice.Texts(trial.changes), "file", file)
-	c.refused = text
-	c.state = State{Phase: WentBack, Error: text, Changes: trial.changes, File: file}
-	c.move(ctx, good, trial.restarted, WentBack)
-}
-
-// takeBack is a person's wish: to the last known good one during a trial, else to the
-// one before it.
-func (c *Controller) takeBack(ctx context.Context) {
-	byHand := errors.New("taken back by polylet config rollback")
-	if c.trial != nil {
-		c.goBack(ctx, byHand)
-		return
-	}
-	before := c.store.previous(c.cfg.Args)
-	if before == nil || sumOf(before) == sumOf(c.active) {
-		c.cfg.Log.Info("There is no other configuration that was good before; the one that runs goes on", "generation", c.generation)
-		return
-	}
-	changes := configslice.Difference(before.Fields(), c.active.Fields())
-	if err := configslice.Refusal(changes); err != nil {
-		c.cfg.Log.Error(err, "The configuration before cannot be taken while the node runs")
-		return
-	}
-	if err := c.store.setGood(c.generation+1, before); err != nil {
-		c.cfg.Log.Error(err, "The configuration before could not be written down as the good one; the one that runs goes on")
-		return
-	}
-	c.trial = newTrial(c.cfg.Deadline, changes, nil, nil)
-	c.trial.restarted = c.running(configslice.OwnersOf(changes))
-	c.goBack(ctx, byHand)
 }
 
 func (c *Controller) say(s State) {
