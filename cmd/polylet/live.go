@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,10 +49,11 @@ type handed struct {
 }
 
 // loadOrLast is kubeletconfig.Load for polylet run: where the files cannot be used and a
-// configuration was good before, it is that one.
+// configuration was good before, it is that one. Files that are not there are no edit
+// that went wrong: the machine is no node yet, or no more.
 func loadOrLast(args []string) (*kubeletconfig.Loaded, error) {
 	loaded, err := kubeletconfig.Load(args)
-	if err == nil || errors.Is(err, kubeletconfig.ErrHelp) || errors.Is(err, kubeletconfig.ErrVersion) {
+	if err == nil || errors.Is(err, kubeletconfig.ErrHelp) || errors.Is(err, kubeletconfig.ErrVersion) || errors.Is(err, fs.ErrNotExist) {
 		return loaded, err
 	}
 	flags, flagErr := kubeletconfig.FlagsOf(args)

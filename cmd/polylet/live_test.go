@@ -73,6 +73,12 @@ func TestPolyletRunStartsWithTheLastKnownGoodConfigurationOnlyIfThereIsOneAndItM
 	if _, err := loadOrLast(append(args, "--no-such-flag")); err == nil || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("flags are no configuration that goes back: %v", err)
 	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadOrLast(args); err == nil {
+		t.Error("a machine whose file was taken away is a node still")
+	}
 }
 
 // keepGood lets a controller find that a configuration is good, which nobody uses.
