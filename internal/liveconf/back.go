@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/polylet/polylet/internal/configslice"
@@ -32,7 +33,8 @@ func (c *Controller) goBack(ctx context.Context, why error) {
 	c.cfg.Log.Error(why, "The configuration is bad; going back to the last known good one", "generation", c.generation, "changes", configslice.Texts(trial.changes), "file", file)
 	c.refused = text
 	c.state = State{Phase: WentBack, Error: text, Changes: trial.changes, File: file}
-	c.move(ctx, good, trial.restarted, WentBack)
+	restart := c.running(configslice.OwnersOf(configslice.Difference(bad.Fields(), good.Fields())))
+	c.move(ctx, good, slices.DeleteFunc(restart, func(s string) bool { return !slices.Contains(trial.restarted, s) }), WentBack)
 }
 
 // takeBack is a person's wish: to the last known good one during a trial, else to the

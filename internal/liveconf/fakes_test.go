@@ -218,6 +218,18 @@ func (f *fakeNode) after(d time.Duration) (l *kubeletconfig.Loaded, s State, res
 	return f.put, s, restarts
 }
 
+// allRun checks that every service runs what was put last.
+func (f *fakeNode) allRun(t *testing.T) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, service := range configslice.Services() {
+		if want := configslice.Checksum(f.put.Fields(), service); f.runs[service] != want {
+			t.Errorf("%s runs %q, not what was handed to it last", service, f.runs[service])
+		}
+	}
+}
+
 // said tells whether a line of the log has all words.
 func (f *fakeNode) said(words ...string) bool {
 	f.mu.Lock()

@@ -262,7 +262,13 @@ func (c *Controller) apply(ctx context.Context, next *kubeletconfig.Loaded) {
 	changes := configslice.Difference(reference.Fields(), next.Fields())
 	c.cfg.Log.Info("The configuration has changed; the services that use what changed are started again",
 		"generation", c.generation+1, "changes", configslice.Texts(changes), "services", restart)
-	c.trial = newTrial(c.cfg.Deadline, changes, c.running(configslice.OwnersOf(changes)), c.usable(ctx, restart))
+	lacked := c.usable(ctx, restart)
+	var restarted []string // which a way back concerns too
+	if c.trial != nil {
+		restarted = c.trial.restarted
+	}
+	c.trial = newTrial(c.cfg.Deadline, changes, c.running(configslice.OwnersOf(changes)), lacked)
+	c.trial.restarted = restarted
 	c.move(ctx, next, restart, Trying)
 	if c.trial != nil && len(c.trial.owners) == 0 { // nobody uses it, or it is the good one again
 		c.confirm()

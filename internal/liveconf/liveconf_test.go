@@ -71,6 +71,7 @@ func TestAConfigurationThatMakesItsOwnerCrashGoesBackByItself(t *testing.T) {
 		if l.Config.MaxPods != 100 || state.Phase != WentBack || restarts != "podsync podsync" {
 			t.Errorf("%d pods, %+v, started again %q", l.Config.MaxPods, state, restarts)
 		}
+		f.allRun(t)
 		for _, want := range []string{"maxPods: 100 → 102", "podsync ended 3 times", "it says why"} {
 			if !strings.Contains(state.Error, want) || !f.said("going back", want) {
 				t.Errorf("no %q in %q or in the log", want, state.Error)
@@ -194,6 +195,17 @@ func TestAChangeDuringATrialGoesBackToWhatWasGood(t *testing.T) {
 		if l, state, _ := f.after(20 * time.Second); l.Config.MaxPods != 100 || state.Phase != WentBack {
 			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
 		}
+		f.allRun(t)
+	})
+	onNode(t, func(t *testing.T, f *fakeNode) { // the first change was another service's
+		f.crashes = crashesWith("podsync", 106)
+		f.write("maxPods: 100\nhealthzPort: 7\n")
+		f.after(10 * time.Second)
+		f.write("maxPods: 106\nhealthzPort: 7\n")
+		if l, state, restarts := f.after(20 * time.Second); l.Config.MaxPods != 100 || *l.Config.HealthzPort == 7 || state.Phase != WentBack || restarts != "podsync podsync gateway" {
+			t.Errorf("%d pods, %+v, started again %q", l.Config.MaxPods, state, restarts)
+		}
+		f.allRun(t)
 	})
 	onNode(t, func(t *testing.T, f *fakeNode) {
 		f.write("maxPods: 105\n")
@@ -202,6 +214,7 @@ func TestAChangeDuringATrialGoesBackToWhatWasGood(t *testing.T) {
 		if l, state, _ := f.after(5 * time.Second); l.Config.MaxPods != 100 || state.Phase != Good {
 			t.Errorf("written back: %d pods, %+v", l.Config.MaxPods, state)
 		}
+		f.allRun(t)
 	})
 }
 
@@ -221,6 +234,7 @@ func TestAPersonTakesAChangeBackAndHasItTriedAgain(t *testing.T) {
 		if l, state, _ := f.after(2 * time.Minute); l.Config.MaxPods != 101 || state.Phase != Good {
 			t.Errorf("tried again: %d pods, %+v", l.Config.MaxPods, state)
 		}
+		f.allRun(t)
 	})
 }
 
