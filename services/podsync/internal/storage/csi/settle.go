@@ -113,6 +113,9 @@ func (c *Volumes) settle(ctx context.Context, id volumeID) error {
 	if err := c.unstage(ctx, st, id); err != nil {
 		return err
 	}
+	if err := c.unstageDevices(ctx, st, id); err != nil {
+		return err
+	}
 	c.inUse.free(id)
 	return nil
 }
@@ -126,8 +129,19 @@ func (c *Volumes) onDisk() (map[volumeID]bool, error) {
 	if err != nil {
 		return nil, err
 	}
+	known, err := c.deviceData()
+	if err != nil {
+		return nil, err
+	}
 	found := map[volumeID]bool{}
 	for _, uid := range uids {
+		devices, err := c.devicesOnDisk(uid, known)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range devices {
+			found[id] = true
+		}
 		all, err := dataBelow(filepath.Join(pods, uid, "volumes", "kubernetes.io~csi"))
 		if err != nil {
 			return nil, err
@@ -158,7 +172,11 @@ func (c *Volumes) stagedOnDisk() (ids []volumeID, err error) {
 			}
 		}
 	}
-	return ids, nil
+	known, err := c.deviceData()
+	for _, id := range known {
+		ids = append(ids, id)
+	}
+	return ids, err
 }
 
 // dataBelow is what lies beside the volumes in a directory, by their own.

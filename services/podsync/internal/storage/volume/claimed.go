@@ -91,6 +91,9 @@ func (s *Set) attach(ctx context.Context, r *Request) error {
 		return nil
 	}
 	r.Dir = s.volumeDir(r.Pod.UID, pluginCSI, r.PV.Name)
+	if claims.IsDevice(r.PV) {
+		r.Dir = s.deviceLink(r.Pod.UID, pluginCSI, r.PV.Name)
+	}
 	if d, may := s.deps.CSI.(Attacher); may {
 		return d.Attach(ctx, *r)
 	}
@@ -186,14 +189,16 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 
 // boundAs says where a volume of a claim will lie.
 func (s *Set) boundAs(pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume) bound {
-	b := bound{Claim: ref.Name, PV: pv.Name, Kind: claims.Kind(pv), fresh: true}
+	b := bound{Claim: ref.Name, PV: pv.Name, Kind: claims.Kind(pv), Device: claims.IsDevice(pv), fresh: true}
 	if group, has := claims.Group(pv); has {
 		b.Group = &group
 	}
-	switch b.Kind {
-	case claims.HostPath:
+	switch {
+	case b.Device:
+		b.Path = s.deviceLink(pod.UID, pluginCSI, pv.Name)
+	case b.Kind == claims.HostPath:
 		b.Path = pv.Spec.HostPath.Path
-	case claims.CSI:
+	case b.Kind == claims.CSI:
 		b.Path = filepath.Join(s.volumeDir(pod.UID, pluginCSI, pv.Name), csiMount)
 	default:
 		b.Path = s.volumeDir(pod.UID, pluginLocal, pv.Name)

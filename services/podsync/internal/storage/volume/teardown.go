@@ -78,24 +78,27 @@ func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
 	if err := s.removeSubPaths(ctx, uid); err != nil {
 		return err
 	}
-	volumes := filepath.Join(s.podDir(uid), volumesDir)
-	plugins, err := names(volumes)
-	if err != nil {
-		return err
-	}
 	var failed []error
-	for _, p := range plugins {
-		failed = append(failed, s.removePlugin(ctx, uid, filepath.Join(volumes, p), p))
+	for _, kind := range []string{volumesDir, devicesDir} {
+		all := filepath.Join(s.podDir(uid), kind)
+		plugins, err := names(all)
+		failed = append(failed, err)
+		for _, p := range plugins {
+			failed = append(failed, s.removePlugin(ctx, uid, filepath.Join(all, p), p, kind == devicesDir))
+		}
+		if errors.Join(failed...) == nil {
+			failed = append(failed, rmdir(all))
+		}
 	}
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
 	// What claims the pod has is forgotten last: until then its volumes are in use.
-	return errors.Join(rmdir(volumes), removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)), removeTree(ctx, s.claimsDir(uid)))
+	return errors.Join(removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)), removeTree(ctx, s.claimsDir(uid)))
 }
 
-// removePlugin removes the volumes of one plugin.
-func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin string) error {
+// removePlugin removes the volumes of one plugin, or its devices.
+func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin string, devices bool) error {
 	volumes, err := names(dir)
 	if err != nil {
 		return err
@@ -105,9 +108,16 @@ func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin strin
 	if driver == nil {
 		driver = foreign{shownName(plugin)}
 	}
+	end := driver.Teardown
+	if devices {
+		end = foreign{shownName(plugin)}.Teardown
+		if m, may := driver.(Mapper); may {
+			end = m.Unmap
+		}
+	}
 	for _, name := range volumes {
 		began := time.Now()
-		err := driver.Teardown(ctx, Remains{UID: uid, Name: name, Dir: filepath.Join(dir, name)})
+		err := end(ctx, Remains{UID: uid, Name: name, Dir: filepath.Join(dir, name)})
 		s.deps.Metrics.Volume("volume_unmount", shownName(plugin), began, err)
 		failed = append(failed, err)
 	}
