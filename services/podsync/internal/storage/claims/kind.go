@@ -41,8 +41,8 @@ func CheckKind(pv *v1.PersistentVolume) error {
 	default:
 		return fmt.Errorf("PersistentVolume %s is of the kind %s, which this node does not support yet; use csi, hostPath or local", pv.Name, kind)
 	}
-	if IsDevice(pv) && pv.Spec.CSI == nil {
-		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which this node does not support yet for volumes of the kind %s", pv.Name, Kind(pv))
+	if IsDevice(pv) && pv.Spec.CSI == nil && pv.Spec.Local == nil {
+		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which volumes of the kind %s do not have", pv.Name, Kind(pv))
 	}
 	return nil
 }

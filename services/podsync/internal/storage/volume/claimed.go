@@ -168,10 +168,12 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
 		return err
 	}
-	switch b.Kind {
-	case claims.Local:
+	switch {
+	case b.Kind == claims.Local && b.Device:
+		err = s.localBlock(pod, pv, b.Path)
+	case b.Kind == claims.Local:
 		err = s.local(ctx, pod, ref, pv, b.Path, c)
-	case claims.CSI:
+	case b.Kind == claims.CSI:
 		end()
 		_, err = s.deps.CSI.Setup(ctx, r)
 	default:
@@ -195,7 +197,7 @@ func (s *Set) boundAs(pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume
 	}
 	switch {
 	case b.Device:
-		b.Path = s.deviceLink(pod.UID, pluginCSI, pv.Name)
+		b.Path = s.deviceLink(pod.UID, map[string]string{claims.CSI: pluginCSI, claims.Local: pluginLocal}[b.Kind], pv.Name)
 	case b.Kind == claims.HostPath:
 		b.Path = pv.Spec.HostPath.Path
 	case b.Kind == claims.CSI:

@@ -175,12 +175,3 @@ func TestADeviceOfAClaimIsGivenAsADeviceAndTakenBack(t *testing.T) {
 		t.Errorf("it is left: %v", err)
 	}
 }
-
-func TestADeviceOfAnUnknownPluginIsNotLost(t *testing.T) {
-	f := newFixture(t)
-	link := filepath.Join(f.root, "pods/uid-1/volumeDevices/example.com~x/pv")
-	if err := errors.Join(os.MkdirAll(link, 0o750), os.WriteFile(filepath.Join(link, "f"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	fails(t, f.set.Teardown(t.Context(), "uid-1"), `volume "pv" is of plugin example.com/x, which this node has no driver of`)
-}

@@ -110,7 +110,7 @@ func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin strin
 	}
 	end := driver.Teardown
 	if devices {
-		end = foreign{shownName(plugin)}.Teardown
+		end = foreign{shownName(plugin)}.Unmap
 		if m, may := driver.(Mapper); may {
 			end = m.Unmap
 		}

@@ -255,7 +255,7 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if b, is := st.bound[v.Name]; ok && is && b.Kind == claims.Local {
+		if b, is := st.bound[v.Name]; ok && is && b.Kind == claims.Local && !b.Device {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
 		}
 		if !ok || !measured(v) {
