@@ -5,7 +5,7 @@ const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
 	noEviction     = "no running pod is evicted and nothing is reclaimed until there is an eviction manager"
 	noShutdown     = "a shutdown of the machine ends pods without order until there is a graceful node shutdown"
-	noVolumes      = "only the node's own kinds of volumes are there until CSI comes"
+	noVolumes      = "of volumes outside the node only those of CSI drivers are there, without what this is for"
 	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
 	asKubelet      = "the kubelet does not use it either"
 	cadvisorLegacy = "the kubelet takes it for cAdvisor's sake and does not use it either"

@@ -183,6 +183,9 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	}
 	if err == nil {
 		s.setBound(pod.UID, v.Name, b)
+		if b.Device && !kept {
+			s.tellOfDevice(pod, b)
+		}
 	} else if !kept && s.standing(pod.UID, v.Name, b, b.Kind != claims.HostPath) == "" {
 		_ = os.Remove(s.boundFile(pod.UID, v.Name)) // others may have it
 	}

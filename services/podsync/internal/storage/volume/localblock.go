@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
 // localMap is where the device of a local volume is shown for a pod, as the kubelet has it.
@@ -90,4 +91,19 @@ func (f foreign) Unmap(_ context.Context, v Remains) error {
 		return nil
 	}
 	return fmt.Errorf("volume %q is a device of plugin %s, which this node has no driver of; end what was made for it and remove %s by hand", v.Name, f.plugin, v.Dir)
+}
+
+// tellOfDevice tells that a pod has a device, in the kubelet's words.
+func (s *Set) tellOfDevice(pod *v1.Pod, b bound) {
+	if s.deps.Events == nil {
+		return
+	}
+	plugins := filepath.Join(s.cfg.RootDir, "plugins", "kubernetes.io")
+	global := filepath.Join(plugins, "local-volume", "volumeDevices", b.PV)
+	if b.Kind == claims.CSI {
+		global = filepath.Join(plugins, "csi", "volumeDevices", b.PV, "dev")
+	}
+	const text = "MapVolume.MapPodDevice succeeded for volume %q %s %q"
+	s.deps.Events.Pod(pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(text, b.PV, "globalMapPath", global))
+	s.deps.Events.Pod(pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(text, b.PV, "volumeMapPath", filepath.Dir(b.Path)))
 }

@@ -34,6 +34,10 @@ func TestALocalVolumeIsGivenToAPodAsADeviceAndTakenBack(t *testing.T) {
 	if to, err := os.Readlink(link); to != f.device || err != nil {
 		t.Errorf("it leads to %q, %v", to, err)
 	}
+	if all := f.events.all(); len(all) != 2 || all[0] != `p: SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv" globalMapPath "`+filepath.Dir(shown)+`"` ||
+		all[1] != `p: SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv" volumeMapPath "`+filepath.Dir(link)+`"` {
+		t.Errorf("events are %q", all)
+	}
 	if len(f.set.Volumes("uid-1")) != 0 {
 		t.Error("its files are measured")
 	}
