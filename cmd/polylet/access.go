@@ -31,6 +31,7 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_ListRuntimePods_FullMethodName:     readers,
 			podsyncv1.PodSyncService_WatchContainers_FullMethodName:     {Services: stats.Services, People: true},
 			podsyncv1.PodSyncService_ListFilesystemUsage_FullMethodName: {Services: stats.Services, People: true},
+			podsyncv1.PodSyncService_GetVolumeUsage_FullMethodName:      {Services: stats.Services, People: true},
 			podsyncv1.PodSyncService_GetRuntime_FullMethodName:          {Services: nodestatus.Services, People: true},
 			podsyncv1.PodSyncService_WatchCSIDrivers_FullMethodName:     {Services: nodestatus.Services, People: true},
 			podsyncv1.PodSyncService_WatchVolumesInUse_FullMethodName:   {Services: nodestatus.Services, People: true},

@@ -34,6 +34,10 @@ type Config struct {
 	// Can are its abilities.
 	Can []csi.NodeServiceCapability_RPC_Type
 
+	// Condition is what NodeGetVolumeStats says beside, as it goes over the wire; nil for
+	// nothing.
+	Condition []byte
+
 	// Mount mounts a volume on a directory that is there, and Unmount ends that.
 	// Mounted says whether something is mounted there.
 	Mount   func(volume, target string, readOnly bool) error
@@ -273,6 +277,24 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolume
 		return d.cfg.Unmount(r.GetStagingTargetPath())
 	})
 	return &csi.NodeUnstageVolumeResponse{}, err
+}
+
+// NodeGetVolumeStats implements CSI: a volume of 100 bytes and 10 inodes, of which 40 and
+// 4 are taken.
+func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if err := d.cfg.Fault(ctx, "NodeGetVolumeStats"); err != nil {
+		return nil, err
+	}
+	if there, err := d.cfg.Mounted(r.GetVolumePath()); err != nil || !there {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not at %s", r.GetVolumeId(), r.GetVolumePath())
+	}
+	answer := &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: 100, Used: 40, Available: 60}, {Unit: csi.VolumeUsage_INODES, Total: 10, Used: 4, Available: 6},
+	}}
+	if d.cfg.Condition != nil {
+		answer.ProtoReflect().SetUnknown(d.cfg.Condition)
+	}
+	return answer, nil
 }
 
 // NodeUnpublishVolume implements CSI.

@@ -45,6 +45,7 @@ func run() error {
 	most := flag.Int64("max-volumes", 0, "how many volumes the node may have")
 	topology := flag.String("topology", "", "key=value of where the node is")
 	stage := flag.Bool("stage", false, "volumes are staged for the node, and published from there")
+	stats := flag.Bool("stats", false, "say how full volumes are")
 	flag.Parse()
 	cfg := fakecsi.Config{
 		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Mounted: mounted,
@@ -58,6 +59,9 @@ func run() error {
 	}
 	if key, value, ok := strings.Cut(*topology, "="); ok {
 		cfg.Topology = map[string]string{key: value}
+	}
+	if *stats {
+		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	}
 	stop, err := fakecsi.New(cfg).Serve(*sockets, *registry)
 	if err != nil {

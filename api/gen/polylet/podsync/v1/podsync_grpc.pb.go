@@ -28,6 +28,7 @@ const (
 	PodSyncService_WatchCSIDrivers_FullMethodName     = "/polylet.podsync.v1.PodSyncService/WatchCSIDrivers"
 	PodSyncService_WatchVolumesInUse_FullMethodName   = "/polylet.podsync.v1.PodSyncService/WatchVolumesInUse"
 	PodSyncService_ListFilesystemUsage_FullMethodName = "/polylet.podsync.v1.PodSyncService/ListFilesystemUsage"
+	PodSyncService_GetVolumeUsage_FullMethodName      = "/polylet.podsync.v1.PodSyncService/GetVolumeUsage"
 	PodSyncService_GetRuntime_FullMethodName          = "/polylet.podsync.v1.PodSyncService/GetRuntime"
 	PodSyncService_ListImages_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ListImages"
 	PodSyncService_ReadLogs_FullMethodName            = "/polylet.podsync.v1.PodSyncService/ReadLogs"
@@ -73,6 +74,11 @@ type PodSyncServiceClient interface {
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error)
+	// GetVolumeUsage asks the driver of a volume how full it is. NOT_FOUND: the pod has no
+	// such volume that a driver could be asked about. UNIMPLEMENTED: the driver cannot say,
+	// or podsync is older. One driver that hangs delays the answers about its own volumes
+	// alone.
+	GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(ctx context.Context, in *GetRuntimeRequest, opts ...grpc.CallOption) (*GetRuntimeResponse, error)
 	// ListImages returns the images present, largest first.
@@ -128,7 +134,10 @@ type PodSyncServiceClient interface {
 	// ended is seen in its status. A pod that is being stopped already keeps the
 	// reason of the first stop, but a shorter grace period counts.
 	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
-	// static or mirror pod of critical priority, which the node never stops itself.
+	// static or mirror pod, or of critical priority, which the node never stops itself;
+	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
+	// disk takes nothing, say: the pod is being stopped all the same, and to call again
+	// is to try once more to keep that.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(ctx context.Context, in *StopPodRequest, opts ...grpc.CallOption) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -137,7 +146,9 @@ type PodSyncServiceClient interface {
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(ctx context.Context, in *SetPressureRequest, opts ...grpc.CallOption) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
-	// ended, then images that no container uses. It answers when that is done.
+	// ended, then images that no container uses. It answers when that is done, however
+	// long it takes; what it has begun goes on when the caller leaves. One goes on at a
+	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(ctx context.Context, in *ReclaimRequest, opts ...grpc.CallOption) (*ReclaimResponse, error)
 }
@@ -231,6 +242,16 @@ func (c *podSyncServiceClient) ListFilesystemUsage(ctx context.Context, in *List
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListFilesystemUsageResponse)
 	err := c.cc.Invoke(ctx, PodSyncService_ListFilesystemUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *podSyncServiceClient) GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetVolumeUsageResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_GetVolumeUsage_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -448,6 +469,11 @@ type PodSyncServiceServer interface {
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error)
+	// GetVolumeUsage asks the driver of a volume how full it is. NOT_FOUND: the pod has no
+	// such volume that a driver could be asked about. UNIMPLEMENTED: the driver cannot say,
+	// or podsync is older. One driver that hangs delays the answers about its own volumes
+	// alone.
+	GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error)
 	// ListImages returns the images present, largest first.
@@ -503,7 +529,10 @@ type PodSyncServiceServer interface {
 	// ended is seen in its status. A pod that is being stopped already keeps the
 	// reason of the first stop, but a shorter grace period counts.
 	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
-	// static or mirror pod of critical priority, which the node never stops itself.
+	// static or mirror pod, or of critical priority, which the node never stops itself;
+	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
+	// disk takes nothing, say: the pod is being stopped all the same, and to call again
+	// is to try once more to keep that.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(context.Context, *StopPodRequest) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -512,7 +541,9 @@ type PodSyncServiceServer interface {
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(context.Context, *SetPressureRequest) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
-	// ended, then images that no container uses. It answers when that is done.
+	// ended, then images that no container uses. It answers when that is done, however
+	// long it takes; what it has begun goes on when the caller leaves. One goes on at a
+	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(context.Context, *ReclaimRequest) (*ReclaimResponse, error)
 	mustEmbedUnimplementedPodSyncServiceServer()
@@ -542,6 +573,9 @@ func (UnimplementedPodSyncServiceServer) WatchVolumesInUse(*WatchVolumesInUseReq
 }
 func (UnimplementedPodSyncServiceServer) ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListFilesystemUsage not implemented")
+}
+func (UnimplementedPodSyncServiceServer) GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetVolumeUsage not implemented")
 }
 func (UnimplementedPodSyncServiceServer) GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRuntime not implemented")
@@ -698,6 +732,24 @@ func _PodSyncService_ListFilesystemUsage_Handler(srv interface{}, ctx context.Co
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PodSyncServiceServer).ListFilesystemUsage(ctx, req.(*ListFilesystemUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PodSyncService_GetVolumeUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetVolumeUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).GetVolumeUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_GetVolumeUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).GetVolumeUsage(ctx, req.(*GetVolumeUsageRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -997,6 +1049,10 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListFilesystemUsage",
 			Handler:    _PodSyncService_ListFilesystemUsage_Handler,
+		},
+		{
+			MethodName: "GetVolumeUsage",
+			Handler:    _PodSyncService_GetVolumeUsage_Handler,
 		},
 		{
 			MethodName: "GetRuntime",

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/polylet/polylet/internal/answer"
 )
 
 // read gives a held object from memory, waiting for its first answer unless the
@@ -85,7 +87,10 @@ func (s *Store) get(ctx context.Context, key Key) (runtime.Object, error) {
 
 // getFor is get for the pods of a namespace, which need not be the object's.
 func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.Object, error) {
-	var object runtime.Object
+	var object interface {
+		runtime.Object
+		metav1.Object
+	}
 	give, err := s.reading.Acquire(ctx, namespace)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: many reads of its namespace are under way: %w; it is tried again by itself", key, err)
@@ -98,6 +103,9 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		object, err = s.client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	case RuntimeClass:
 		object, err = s.client.NodeV1().RuntimeClasses().Get(ctx, key.Name, metav1.GetOptions{})
+	case ClusterTrustBundle:
+		list, _, _ := s.trustBundles()
+		object, err = list(ctx, metav1.ListOptions{})
 	case CSIDriver:
 		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:
@@ -111,8 +119,9 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 	default:
 		return nil, fmt.Errorf("read %s: this kind is not kept", key)
 	}
+	err = answer.Object(object, key.Name, err)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && !errors.Is(err, errNotServed):
 		return nil, notFound(key)
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", key, err)
@@ -160,7 +169,7 @@ func (s *Store) listServices(ctx context.Context, namespace string) ([]*v1.Servi
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
 	list, err := s.client.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
+	if err := answer.List(list, err); err != nil {
 		return nil, fmt.Errorf("list the services of namespace %q: %w", namespace, err)
 	}
 	services := make([]*v1.Service, len(list.Items))

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 )
 
 // mostOfAnAnswer is how much of a driver's answer, and of its error, is read, in bytes.
@@ -18,12 +20,13 @@ const mostOfAnAnswer = 64 << 10
 
 // client asks one driver.
 type client struct {
-	conn *grpc.ClientConn
-	node csi.NodeClient
+	conn  *grpc.ClientConn
+	node  csi.NodeClient
+	asked chan struct{} // places for questions about volumes
 }
 
 // dial returns a client of the driver at a socket; it connects when it is used.
-func dial(socket string) (*client, error) {
+func dial(driver, socket string, m *metrics.Metrics) (*client, error) {
 	conn, err := grpc.NewClient("passthrough:///csi",
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -33,6 +36,12 @@ func dial(socket string) (*client, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: time.Second},
 			MinConnectTimeout: 10 * time.Second,
+		}),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, do grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			began := time.Now()
+			err := do(ctx, method, req, reply, conn, opts...)
+			m.CSI(driver, method, status.Code(err).String(), time.Since(began))
+			return err
 		}),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
@@ -47,7 +56,7 @@ func dial(socket string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{conn, csi.NewNodeClient(conn)}, nil
+	return &client{conn, csi.NewNodeClient(conn), make(chan struct{}, mostAsked)}, nil
 }
 
 func (c *client) close() { _ = c.conn.Close() }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -75,6 +76,8 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Pods may be nil.
 	Pods Pods
+	// Metrics may be nil.
+	Metrics *metrics.Metrics
 }
 
 // Volumes are those of all CSI drivers. It is a volume.Driver, and the plugins.Handler
@@ -130,6 +133,7 @@ func New(cfg Config, deps Deps) *Volumes {
 		}
 		c.settleAgain(driver)
 	})
+	c.drivers.forgotten = deps.Metrics.ForgetCSI
 	c.life, c.end = context.WithCancel(context.Background())
 	return c
 }

@@ -53,6 +53,8 @@ type registered struct {
 type drivers struct {
 	cfg  Config
 	wake func(driver string, uids []types.UID)
+	// forgotten is told of drivers of which nobody needs to know any more.
+	forgotten func(name string)
 
 	mu   sync.Mutex
 	all  map[string]*registered
@@ -81,7 +83,7 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn, err := dial(p.Endpoint)
+	conn, err := dial(p.Name, p.Endpoint, c.deps.Metrics)
 	if err != nil {
 		return err
 	}
@@ -175,6 +177,7 @@ func (d *drivers) remove(p plugins.Plugin) *registered {
 	d.told.Set(p.Name, State{Info: Info{Name: p.Name}, Gone: true})
 	if d.gone = append(d.gone, p.Name); len(d.gone) > mostGone {
 		d.told.Delete(d.gone[0])
+		d.forgotten(d.gone[0])
 		d.gone = d.gone[1:]
 	}
 	return r

@@ -81,8 +81,8 @@ func TestAVolumeOfAClaimIsItsDriversOnceItIsAttached(t *testing.T) {
 	if path, _ := f.set.HostPath("uid-1", "v"); path != filepath.Join(want, "mount") {
 		t.Errorf("it lies at %q", path)
 	}
-	if len(f.set.Volumes("uid-1")) != 0 || f.set.OfHost("uid-1", "v") {
-		t.Error("it is measured by its files, or left as the host's")
+	if all := f.set.Volumes("uid-1"); len(all) != 1 || !all[0].Driven || all[0].PVCName != "c" || f.set.OfHost("uid-1", "v") {
+		t.Errorf("it is measured by its files, or left as the host's: %+v", all)
 	}
 
 	again := f.restarted()

@@ -45,6 +45,25 @@ type Mapper interface {
 	Unmap(ctx context.Context, v Remains) error
 }
 
+// Meter is a Driver whose volumes it alone can measure.
+type Meter interface {
+	Driver
+	// Usage says how full the volume is that lies in a directory as Setup was given it.
+	// The error is ErrNoUsage when it cannot say that of any.
+	Usage(ctx context.Context, dir string) (Usage, error)
+}
+
+// Namer is a Driver that stands for several, each with a name. Those that it does not
+// know have none: there may be any number in specs.
+type Namer interface {
+	Driver
+	// DriverOf is the one that has made the volume in a directory as Setup was given it;
+	// empty when it is not known.
+	DriverOf(dir string) string
+	// Knows says whether there is a driver of this name. It returns at once.
+	Knows(driver string) bool
+}
+
 // Forgetter is a Driver that knows something of pods.
 type Forgetter interface {
 	Driver
