@@ -105,7 +105,8 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		object, err = s.client.NodeV1().RuntimeClasses().Get(ctx, key.Name, metav1.GetOptions{})
 	case ClusterTrustBundle:
 		list, _, _ := s.trustBundles()
-		object, err = list(ctx, metav1.ListOptions{})
+		bundles, err := list(ctx, metav1.ListOptions{})
+		return bundles, unread(key, err)
 	case CSIDriver:
 		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:
@@ -119,14 +120,21 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 	default:
 		return nil, fmt.Errorf("read %s: this kind is not kept", key)
 	}
-	err = answer.Object(object, key.Name, err)
-	switch {
-	case apierrors.IsNotFound(err) && !errors.Is(err, errNotServed):
-		return nil, notFound(key)
-	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", key, err)
+	if err = unread(key, answer.Object(object, key.Name, err)); err != nil {
+		return nil, err
 	}
 	return object, nil
+}
+
+// unread is what readers are told of an error.
+func unread(key Key, err error) error {
+	switch {
+	case apierrors.IsNotFound(err) && !errors.Is(err, errNotServed):
+		return notFound(key)
+	case err != nil:
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	return nil
 }
 
 // notFound spells the error as Kubernetes users know it: configmap "x" not found.
