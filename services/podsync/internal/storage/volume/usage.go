@@ -44,7 +44,6 @@ func (st *podState) driven(v *v1.Volume) bool {
 	return v.CSI != nil || b.Kind == claims.CSI && !b.Device
 }
 
-
 // Usage asks the driver of a volume how full it is. The error is ErrNotDriven or
 // ErrNoUsage when nobody can be asked. A volume that is not well is told as an event of
 // its pod.
