@@ -69,6 +69,8 @@ type Mounter interface {
 	Device(device, target, filesystem string, options []string) error
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
+	// Release ends loop devices that hold file open.
+	Release(file string) error
 	// Unmount ends the mount on target; nil when there is none.
 	Unmount(target string) error
 	// Mounted says whether target is a mount point; false when it does not exist.

@@ -39,11 +39,17 @@ func TestPodsUseTheVolumesOfTheirClaims(t *testing.T) {
 // volumeFor makes a PersistentVolume that waits for a claim of default.
 func (h *house) volumeFor(claim string, source corev1.PersistentVolumeSource) {
 	h.Helper()
+	h.volumeForAs(claim, nil, source)
+}
+
+// volumeForAs is volumeFor of a filesystem or a device.
+func (h *house) volumeForAs(claim string, mode *corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource) {
+	h.Helper()
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "for-" + claim},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			ClaimRef: &corev1.ObjectReference{Namespace: metav1.NamespaceDefault, Name: claim}, PersistentVolumeSource: source,
+			ClaimRef: &corev1.ObjectReference{Namespace: metav1.NamespaceDefault, Name: claim}, PersistentVolumeSource: source, VolumeMode: mode,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{nodeName}}},

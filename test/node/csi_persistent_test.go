@@ -139,3 +139,51 @@ func TestAVolumeOfAClaimIsStagedOnceForAllPodsAndDetachedAfterItsEnd(t *testing.
 		t.Errorf("the pod's directory: %v", err)
 	}
 }
+
+// TestAVolumeIsReadAndWrittenAsADevice: a pod uses a volume of a CSI driver as a block
+// device, also after podsync was killed, and nothing is left of it.
+func TestAVolumeIsReadAndWrittenAsADevice(t *testing.T) {
+	h := build(t, plan{controllers: true})
+	d := h.csiWith(storagev1.CSIDriverSpec{AttachRequired: ptr(false)}, "-stage")
+	block := corev1.PersistentVolumeBlock
+	claim := claimSpec()
+	claim.VolumeMode = &block
+	_, err := h.cluster.Client.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Create(h.ctx,
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "raw"}, Spec: claim}, metav1.CreateOptions{})
+	h.must(err)
+	h.volumeForAs("raw", &block, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: csiDriver, VolumeHandle: "handle-raw"}})
+	h.bound("raw")
+	p := onDisk("raw", "raw")
+	p.Spec.Containers[0].VolumeMounts, p.Spec.Containers[0].VolumeDevices = nil, []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/raw"}}
+	h.create(p)
+	ready := h.waitReady("raw", 2*time.Minute)
+	h.prints("", "exec", "raw", "--", "sh", "-c", "echo kept > /dev/raw")
+	h.prints("kept", "exec", "raw", "--", "sh", "-c", "head -c 4 /dev/raw")
+	d.killed()
+	h.killAgent()
+	h.create(webApp("newcomer"))
+	h.waitReady("newcomer", time.Minute)
+	if again := h.waitReady("raw", time.Minute); again.Status.ContainerStatuses[0].ContainerID != ready.Status.ContainerStatuses[0].ContainerID {
+		t.Errorf("the pod was stopped: %s", describe(again))
+	}
+	h.prints("kept", "exec", "raw", "--", "sh", "-c", "head -c 4 /dev/raw")
+	h.must(d.Launch())
+	undo := d.fault("NodeUnpublishVolume done", "")
+	h.delete("raw")
+	h.eventually(time.Minute, "its device is being unpublished", func() error {
+		_, err := os.Stat(filepath.Join(h.node.RootDir, "plugins/kubernetes.io/csi/volumeDevices/publish/for-raw", string(ready.UID)))
+		return boolError(os.IsNotExist(err), "it is there: %v", err)
+	})
+	h.killAgent()
+	d.killed()
+	undo()
+	h.must(d.Launch())
+	h.waitGone("raw", 3*time.Minute)
+	h.nothingLeft(ready)
+	h.eventually(time.Minute, "nothing is left of the device", func() error {
+		found, err := filepath.Glob(filepath.Join(h.node.RootDir, "plugins/kubernetes.io/csi/volumeDevices/*/*"))
+		return boolError(err == nil && len(found) == 0, "there is %v, %v", found, err)
+	})
+	h.delete("newcomer")
+	h.waitGone("newcomer", time.Minute)
+}

@@ -44,7 +44,11 @@ type Config struct {
 	Unmount func(target string) error
 	// Bind mounts what is staged on a directory that is there; only for a driver that
 	// stages (STAGE_UNSTAGE_VOLUME among its abilities).
-	Bind    func(staged, target string, readOnly bool) error
+	Bind func(staged, target string, readOnly bool) error
+	// Device makes a device of a volume at a path where nothing is, and Free ends what
+	// is behind it once it is at no path any more; nil for a driver without devices.
+	Device  func(volume, target string) error
+	Free    func(volume string) error
 	Mounted func(target string) (bool, error)
 
 	// Fault is asked before and after each call ("NodePublishVolume",
@@ -191,6 +195,9 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 	d.published = append(d.published, r)
 	d.mu.Unlock()
 	err := d.operate(ctx, "NodePublishVolume", r.GetVolumeId(), r.GetTargetPath(), func() error {
+		if r.GetVolumeCapability().GetBlock() != nil && d.cfg.Device != nil {
+			return d.publishDevice(r)
+		}
 		if r.GetVolumeCapability().GetMount() == nil {
 			return status.Error(codes.InvalidArgument, "the volume's capability is none of a file system")
 		}
@@ -204,6 +211,17 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 		return d.publish(r)
 	})
 	return &csi.NodePublishVolumeResponse{}, err
+}
+
+// publishDevice makes a device at the target, whose parent is the caller's to make.
+func (d *Driver) publishDevice(r *csi.NodePublishVolumeRequest) error {
+	if info, err := os.Stat(r.GetStagingTargetPath()); d.stages() && (err != nil || !info.IsDir()) {
+		return status.Error(codes.FailedPrecondition, "the volume is not staged")
+	}
+	if _, err := os.Stat(r.GetTargetPath()); err == nil {
+		return nil
+	}
+	return d.cfg.Device(r.GetVolumeId(), r.GetTargetPath())
 }
 
 // publish mounts a volume in a pod's place: what is staged, if it was to be.
@@ -233,6 +251,10 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 		if !d.stages() || r.GetVolumeCapability() == nil {
 			return status.Error(codes.InvalidArgument, "this driver does not stage, or the volume's capability is missing")
 		}
+		if r.GetVolumeCapability().GetBlock() != nil {
+			_, err := os.Stat(r.GetStagingTargetPath()) // the caller's to make
+			return err
+		}
 		if mounted, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || mounted {
 			return err
 		}
@@ -244,6 +266,11 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 // NodeUnstageVolume implements CSI.
 func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	err := d.operate(ctx, "NodeUnstageVolume", r.GetVolumeId(), r.GetStagingTargetPath(), func() error {
+		if d.cfg.Free != nil {
+			if err := d.cfg.Free(r.GetVolumeId()); err != nil {
+				return err
+			}
+		}
 		if mounted, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || !mounted {
 			return err
 		}

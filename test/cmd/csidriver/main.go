@@ -1,5 +1,5 @@
 // csidriver is a CSI driver for tests: each volume is a tmpfs that holds the file "id"
-// with the volume's id. A file in the directory of faults, called as what is asked of
+// with the volume's id, or a loop device of 1 MiB. A file in the directory of faults, called as what is asked of
 // it ("NodePublishVolume", or "NodePublishVolume done" for after it), makes that hang
 // until the file is gone when it is empty, and else fail with the code and message in it,
 // e.g. "Internal no room".
@@ -49,6 +49,8 @@ func run() error {
 	flag.Parse()
 	cfg := fakecsi.Config{
 		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Mounted: mounted,
+		Device:  func(volume, target string) error { return device(*sockets, volume, target) },
+		Free:    func(volume string) error { return free(*sockets, volume) },
 		Unmount: func(target string) error { return unix.Unmount(target, unix.UMOUNT_NOFOLLOW) },
 		Fault:   func(ctx context.Context, at string) error { return fault(ctx, filepath.Join(*faults, at)) },
 	}

@@ -65,6 +65,17 @@ func (e VolumeErrors) Error() string {
 	return text
 }
 
+// EventReason is what the kubelet's event is called: volumes that are devices are mapped,
+// others mounted.
+func (e VolumeErrors) EventReason() string {
+	for _, one := range e {
+		if step := (*VolumeStep)(nil); !errors.As(one.Err, &step) || !strings.HasPrefix(step.Step, "MapVolume.") {
+			return "FailedMount"
+		}
+	}
+	return "FailedMapVolume"
+}
+
 // Standing lists those that stand all the same.
 func (e VolumeErrors) Standing() []string {
 	var names []string

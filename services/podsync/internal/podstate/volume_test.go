@@ -32,3 +32,13 @@ func TestOfManyVolumesThatFailedTheFirstAreNamed(t *testing.T) {
 		t.Errorf("%q stand, want %q", got, want)
 	}
 }
+
+func TestDevicesThatFailAreNamedAsTheKubeletDoes(t *testing.T) {
+	device := &VolumeError{Volume: "d", Err: &VolumeStep{Step: "MapVolume.MapPodDevice", Err: errors.New("no")}}
+	mount := &VolumeError{Volume: "m", Err: &VolumeStep{Step: "MountVolume.MountDevice", Err: errors.New("no")}}
+	for want, errs := range map[string]VolumeErrors{"FailedMapVolume": {device}, "FailedMount": {device, mount}} {
+		if got := errs.EventReason(); got != want {
+			t.Errorf("%v: %s, want %s", errs, got, want)
+		}
+	}
+}

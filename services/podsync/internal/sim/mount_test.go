@@ -42,6 +42,10 @@ func (m mounter) Device(device, target, filesystem string, options []string) err
 	return m.mount("device", target, func() error { return m.Fake.Device(device, target, filesystem, options) })
 }
 
+func (m mounter) Release(file string) error {
+	return m.through("release "+file, func() error { return m.Fake.Release(file) })
+}
+
 func (m mounter) Restrict(target string, options []string) error {
 	return m.through("restrict "+target, func() error { return m.Fake.Restrict(target, options) })
 }

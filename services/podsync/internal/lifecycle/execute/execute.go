@@ -9,6 +9,7 @@ package execute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -172,8 +173,12 @@ func (e *Executor) setupVolumes(ctx context.Context, t Task) error {
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() == nil {
-		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, "FailedMount", err.Error())
+	why := "FailedMount"
+	if failed := (podstate.VolumeErrors)(nil); errors.As(err, &failed) {
+		why = failed.EventReason()
 	}
-	return reason.New("FailedMount", err)
+	if ctx.Err() == nil {
+		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, why, err.Error())
+	}
+	return reason.New(why, err)
 }

@@ -58,6 +58,10 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 	if err != nil {
 		return nil, err
 	}
+	devices, err := b.devices(r, c)
+	if err != nil {
+		return nil, err
+	}
 	users, err := b.usersOf(ctx, r)
 	if err != nil {
 		return nil, err
@@ -90,6 +94,7 @@ func (b *Builder) container(ctx context.Context, r Request, c *v1.Container) (*r
 		WorkingDir:  c.WorkingDir,
 		Envs:        keyValues(vars),
 		Mounts:      mounts,
+		Devices:     devices,
 		Labels:      labels.ContainerLabels(pod, c.Name),
 		Annotations: annotations,
 		LogPath:     filepath.Join(c.Name, strconv.Itoa(r.RestartCount)+".log"),

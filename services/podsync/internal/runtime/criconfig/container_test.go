@@ -90,7 +90,7 @@ func TestWhatAContainerCannotBeIsAConfigurationError(t *testing.T) {
 		`missing value for "NO"`:                                                    {VolumeMounts: []v1.VolumeMount{{Name: "e", MountPath: "/x", SubPathExpr: "$(NO)"}}},
 		`not supported by the runtime handler ""`:                                   {VolumeMounts: []v1.VolumeMount{{Name: "e", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyEnabled)}}},
 		"image will run as root":                                                    {SecurityContext: &v1.SecurityContext{RunAsNonRoot: ptr.To(true)}},
-		"volumeDevices":                                                             {VolumeDevices: []v1.VolumeDevice{{Name: "x"}}},
+		`cannot find volume "x" to pass into container "c"`:                         {VolumeDevices: []v1.VolumeDevice{{Name: "x", DevicePath: "/dev/x"}}},
 		"unknown stopSignal":                                                        {Lifecycle: &v1.Lifecycle{StopSignal: ptr.To(v1.Signal("SIGNONE"))}},
 	} {
 		f := newFixture(t)

@@ -33,6 +33,8 @@ type Objects interface {
 // Volumes are the pod's volumes on the host.
 type Volumes interface {
 	HostPath(uid types.UID, volumeName string) (string, bool)
+	// Device is HostPath of a volume that is a device, of which HostPath knows nothing.
+	Device(uid types.UID, volumeName string) (string, bool)
 	SubPath(ctx context.Context, pod *v1.Pod, container string, index int, volumeName, path string) (string, error)
 	// OfHost says whether a claim's volume is something of the host's, which keeps its
 	// labels.

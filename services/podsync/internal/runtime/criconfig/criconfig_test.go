@@ -55,6 +55,11 @@ func (w *world) Services(_ context.Context, ns string) ([]*v1.Service, error) {
 	return w.services[ns], w.svcErr
 }
 
+func (w *world) Device(_ types.UID, name string) (string, bool) {
+	path, ok := w.volumes["device "+name]
+	return path, ok
+}
+
 func (w *world) HostPath(_ types.UID, name string) (string, bool) {
 	p, ok := w.volumes[name]
 	return p, ok

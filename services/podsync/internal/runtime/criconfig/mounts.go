@@ -24,9 +24,6 @@ const etcHosts = "/etc/hosts"
 
 // mounts are the container's volumes, its hosts file and its termination log.
 func (b *Builder) mounts(ctx context.Context, r Request, c *v1.Container, vars map[string]string) ([]*runtimeapi.Mount, error) {
-	if len(c.VolumeDevices) > 0 {
-		return nil, fmt.Errorf("container %q uses volumeDevices, which this node does not support yet", c.Name)
-	}
 	var list []*runtimeapi.Mount
 	ownHosts := false
 	for i := range c.VolumeMounts {

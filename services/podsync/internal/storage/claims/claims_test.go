@@ -218,5 +218,7 @@ func TestAKindThatIsNotSupportedIsNamed(t *testing.T) {
 	}
 	pv := volume()
 	pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
-	says(t, CheckKind(pv), "PersistentVolume pv has volumeMode Block, which this node does not support yet for volumes of the kind hostPath")
+	says(t, CheckKind(pv), "PersistentVolume pv has volumeMode Block, which volumes of the kind hostPath do not have")
+	pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{}}
+	says(t, CheckKind(pv), "")
 }

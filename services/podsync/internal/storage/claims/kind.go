@@ -27,6 +27,11 @@ func Kind(pv *v1.PersistentVolume) string {
 	return "unknown"
 }
 
+// IsDevice says whether pods use a volume as a device.
+func IsDevice(pv *v1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+}
+
 // CheckKind refuses volumes of kinds that this node cannot set up.
 func CheckKind(pv *v1.PersistentVolume) error {
 	switch kind := Kind(pv); kind {
@@ -36,8 +41,8 @@ func CheckKind(pv *v1.PersistentVolume) error {
 	default:
 		return fmt.Errorf("PersistentVolume %s is of the kind %s, which this node does not support yet; use csi, hostPath or local", pv.Name, kind)
 	}
-	if mode := pv.Spec.VolumeMode; mode != nil && *mode == v1.PersistentVolumeBlock {
-		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which this node does not support yet for volumes of the kind %s", pv.Name, Kind(pv))
+	if IsDevice(pv) && pv.Spec.CSI == nil && pv.Spec.Local == nil {
+		return fmt.Errorf("PersistentVolume %s has volumeMode Block, which volumes of the kind %s do not have", pv.Name, Kind(pv))
 	}
 	return nil
 }

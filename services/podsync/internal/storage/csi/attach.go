@@ -35,7 +35,7 @@ func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 	if !needed {
 		return nil
 	}
-	if mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName)); err == nil && mounted {
+	if mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName)); err == nil && mounted || w.block && isThere(w.dir) {
 		return nil // a previous run has waited
 	}
 	for {

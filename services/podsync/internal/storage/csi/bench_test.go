@@ -116,8 +116,9 @@ func newBench(t *testing.T, change func(*fakecsi.Config)) *bench {
 	}
 	cfg := fakecsi.Config{
 		Name: driverOf, NodeID: "node-1", Unmount: b.mounts.Unmount, Mounted: b.mounts.Mounted,
-		Mount: func(volume, target string, _ bool) error { return b.mounts.Bind(volume, target) },
-		Bind:  func(staged, target string, _ bool) error { return b.mounts.Bind(staged, target) },
+		Mount:  func(volume, target string, _ bool) error { return b.mounts.Bind(volume, target) },
+		Device: func(volume, target string) error { return os.WriteFile(target, []byte(volume), 0o600) },
+		Bind:   func(staged, target string, _ bool) error { return b.mounts.Bind(staged, target) },
 		Fault: func(ctx context.Context, at string) error {
 			b.mu.Lock()
 			f := b.faults[at]

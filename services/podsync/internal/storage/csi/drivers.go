@@ -198,7 +198,7 @@ func (d *drivers) get(name string, uid types.UID) (*registered, error) {
 	return nil, err
 }
 
-// find finds a driver.
+// find finds a driver; nobody is told when it comes.
 func (d *drivers) find(name string) (*registered, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

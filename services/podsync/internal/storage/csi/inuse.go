@@ -24,7 +24,7 @@ type inUse struct {
 	known chan struct{}
 
 	mu sync.Mutex
-	// wanted are the volumes that pods want, by pod.
+	// wanted are the volumes that pods want, by pod, and whether they must be attached.
 	wanted map[types.UID]map[volumeID]bool
 	// changed is closed when the Node object changes.
 	changed chan struct{}
@@ -44,7 +44,7 @@ func (u *inUse) want(uid types.UID, id volumeID, attached bool) {
 	if u.wanted[uid] == nil {
 		u.wanted[uid] = map[volumeID]bool{}
 	}
-	u.wanted[uid][id] = true
+	u.wanted[uid][id] = attached
 	if attached {
 		u.told.Set(uniqueName(id), struct{}{})
 	} else {
@@ -72,15 +72,25 @@ func (u *inUse) isWanted(id volumeID) bool {
 
 func (u *inUse) isWantedLocked(id volumeID) bool {
 	for _, ids := range u.wanted {
-		if ids[id] {
+		if _, is := ids[id]; is {
 			return true
 		}
 	}
 	return false
 }
 
-// found says that something of a volume is on the disk.
-func (u *inUse) found(id volumeID) { u.told.Set(uniqueName(id), struct{}{}) }
+// found says that something of a volume is on the disk: it is in use, unless it is known
+// that it need not be attached.
+func (u *inUse) found(id volumeID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, ids := range u.wanted {
+		if attached, is := ids[id]; is && !attached {
+			return
+		}
+	}
+	u.told.Set(uniqueName(id), struct{}{})
+}
 
 // free says that nothing of a volume is on the disk any more.
 func (u *inUse) free(id volumeID) {

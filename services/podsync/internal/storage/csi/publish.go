@@ -30,6 +30,9 @@ func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, err
 		return volume.Made{}, err
 	}
 	defer leave()
+	if w.block {
+		return c.setUpDevice(ctx, st, &w)
+	}
 	target := filepath.Join(w.dir, mountName)
 	mounted, err := c.deps.Mounter.Mounted(target)
 	if err != nil {

@@ -43,15 +43,10 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 	if st.staged {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	secret, err := c.secret(ctx, "NodeStageSecretRef", w.stageSecret)
-	if err != nil {
-		return err
-	}
 	dir := c.stagingDir(w.id())
 	before := !removedAlready(filepath.Join(dir, volumeDataFile))
-	if err = os.MkdirAll(filepath.Join(dir, globalMount), 0o750); err == nil && !before {
+	err := os.MkdirAll(filepath.Join(dir, globalMount), 0o750)
+	if err == nil && !before {
 		err = writeData(dir, stagedData{DriverName: w.data.DriverName, VolumeHandle: w.data.VolumeHandle})
 	}
 	if err != nil {
@@ -61,10 +56,7 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 	if p.can[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
 		group = ownership.Of(w.pod)
 	}
-	_, err = on.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-		VolumeId: w.data.VolumeHandle, PublishContext: p.attachment, StagingTargetPath: p.staging, Secrets: secret,
-		VolumeCapability: w.capability(p.can, group), VolumeContext: w.attributes,
-	})
+	err = c.askToStage(ctx, w, on, p, group)
 	if err != nil {
 		if final(err) && !before { // what an earlier attempt has left may be there
 			if cleanErr := c.cleanStaging(dir); cleanErr != nil {
@@ -75,6 +67,21 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 	}
 	st.staged = true
 	return nil
+}
+
+// askToStage has the driver stage a volume.
+func (c *Volumes) askToStage(ctx context.Context, w *wanted, on *registered, p *publication, group *int64) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	secret, err := c.secret(ctx, "NodeStageSecretRef", w.stageSecret)
+	if err != nil {
+		return err
+	}
+	_, err = on.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+		VolumeId: w.data.VolumeHandle, PublishContext: p.attachment, StagingTargetPath: p.staging, Secrets: secret,
+		VolumeCapability: w.capability(p.can, group), VolumeContext: w.attributes,
+	})
+	return err
 }
 
 // asMountDevice says of an error that it is of staging, in the words that people know.
@@ -94,24 +101,33 @@ func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
 	if removedAlready(filepath.Join(dir, volumeDataFile)) {
 		return c.cleanStaging(dir) // the driver was not asked yet, or does not stage
 	}
+	if err := c.askToUnstage(ctx, id, target); err != nil {
+		return err
+	}
+	st.staged = false
+	if err := c.cleanStaging(dir); err != nil {
+		return fmt.Errorf("volume %q: kubernetes.io/csi: failed to clean up global mount %s: %w", id.handle, dir, err)
+	}
+	return nil
+}
+
+// askToUnstage has the driver unstage a volume, if it stages any.
+func (c *Volumes) askToUnstage(ctx context.Context, id volumeID, target string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	driver, err := c.drivers.find(id.driver)
 	if err != nil {
-		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient: %w; start the driver on this node; if it is gone for good, unmount %s and remove %s by hand", id.handle, err, target, dir)
+		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient: %w; start the driver on this node; if it is gone for good, unmount %s and remove its directory by hand", id.handle, err, target)
 	}
 	can, err := driver.abilities(ctx)
 	if err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set: %w", id.handle, err)
 	}
-	if can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
-		if _, err := driver.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id.handle, StagingTargetPath: target}); err != nil {
-			return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
-		}
+	if !can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		return nil
 	}
-	st.staged = false
-	if err := c.cleanStaging(dir); err != nil {
-		return fmt.Errorf("volume %q: kubernetes.io/csi: failed to clean up global mount %s: %w", id.handle, dir, err)
+	if _, err := driver.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id.handle, StagingTargetPath: target}); err != nil {
+		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
 	}
 	return nil
 }

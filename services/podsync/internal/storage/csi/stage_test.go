@@ -95,7 +95,7 @@ func (b *bench) nothing(t *testing.T) {
 	var left []string
 	for range 500 {
 		left = b.mounts.Mounts()
-		for _, dir := range []string{b.staging(), b.pvDir("uid-1"), b.pvDir("uid-2")} {
+		for _, dir := range []string{b.staging(), b.pvDir("uid-1"), b.pvDir("uid-2"), b.link("uid-1"), b.link("uid-2"), b.devices("pv"), b.devices("staging/pv"), b.devices("publish/pv")} {
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 				left = append(left, dir)
 			}

@@ -18,6 +18,8 @@ type wanted struct {
 	dir  string // the volume's place below the pod's directory
 	data volumeData
 
+	// block: as a device.
+	block      bool
 	readOnly   bool
 	fsType     string
 	attributes map[string]string
@@ -47,6 +49,7 @@ func (c *Volumes) wantedBy(r volume.Request) wanted {
 	source := r.PV.Spec.CSI
 	w.data = persistent(r.PV.Name, source.VolumeHandle, source.Driver, c.cfg.NodeName)
 	w.readOnly, w.attributes, w.fsType = r.ReadOnly, source.VolumeAttributes, source.FSType
+	w.block = r.PV.Spec.VolumeMode != nil && *r.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
 	w.modes, w.options = r.PV.Spec.AccessModes, r.PV.Spec.MountOptions
 	w.stageSecret, w.publishSecret = source.NodeStageSecretRef, source.NodePublishSecretRef
 	return w
@@ -65,12 +68,16 @@ func (w *wanted) capability(can abilities, group *int64) *csi.VolumeCapability {
 	if len(w.modes) > 0 {
 		mode = w.modes[0]
 	}
+	access := &csi.VolumeCapability_AccessMode{Mode: accessMode(mode, can[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])}
+	if w.block {
+		return &csi.VolumeCapability{AccessMode: access, AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}
+	}
 	filesystem := &csi.VolumeCapability_MountVolume{FsType: w.fsType, MountFlags: w.options}
 	if group != nil {
 		filesystem.VolumeMountGroup = fmt.Sprint(*group)
 	}
 	return &csi.VolumeCapability{
-		AccessMode: &csi.VolumeCapability_AccessMode{Mode: accessMode(mode, can[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])},
+		AccessMode: access,
 		AccessType: &csi.VolumeCapability_Mount{Mount: filesystem},
 	}
 }

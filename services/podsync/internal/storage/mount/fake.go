@@ -92,6 +92,9 @@ func (f *Fake) Options(target string) []string {
 	return f.options[target]
 }
 
+// Release finds no loop device.
+func (f *Fake) Release(string) error { return nil }
+
 // Unmount forgets a mount, with the content of a tmpfs.
 func (f *Fake) Unmount(target string) error {
 	if f.Fail != nil {

@@ -33,6 +33,8 @@ type Mounter interface {
 	Restrict(target string, options []string) error
 	// Unmount ends the mount on target; nil when there is none.
 	Unmount(target string) error
+	// Release ends loop devices that hold file open.
+	Release(file string) error
 	// Mounted says whether target is a mount point; false when it does not exist.
 	Mounted(target string) (bool, error)
 	// Share makes what is mounted below dir from now on be seen in other mount

@@ -22,6 +22,8 @@ type bound struct {
 	Kind string `json:"kind"`
 	// Path is where it lies on the host.
 	Path string `json:"path"`
+	// Device: it is a link to a device.
+	Device bool `json:"device,omitempty"`
 	// Group is the group whose members may use it; nil for none.
 	Group *int64 `json:"group,omitempty"`
 
@@ -63,7 +65,12 @@ func (s *Set) standing(uid types.UID, volume string, b bound, known bool) string
 	if !known {
 		return ""
 	}
-	if b.Kind != claims.HostPath {
+	switch {
+	case b.Device:
+		if _, err := os.Stat(b.Path); err != nil {
+			return ""
+		}
+	case b.Kind != claims.HostPath:
 		if mounted, err := s.deps.Mounter.Mounted(b.Path); err != nil || !mounted {
 			return ""
 		}
@@ -95,8 +102,10 @@ func (s *Set) setBound(uid types.UID, volume string, b bound) {
 // and by another node agent, from what is on the disk.
 func (s *Set) usedElsewhere(pv string, than types.UID) (bool, error) {
 	return s.elsewhere(than, func(uid types.UID) (bool, error) {
-		if found, err := filepath.Glob(filepath.Join(s.podDir(uid), volumesDir, "*", pv)); len(found) > 0 || err != nil {
-			return true, err
+		for _, kind := range []string{volumesDir, devicesDir} {
+			if found, err := filepath.Glob(filepath.Join(s.podDir(uid), kind, "*", pv)); len(found) > 0 || err != nil {
+				return true, err
+			}
 		}
 		volumes, err := names(s.claimsDir(uid))
 		return slices.ContainsFunc(volumes, func(volume string) bool {

@@ -91,6 +91,9 @@ func (s *Set) attach(ctx context.Context, r *Request) error {
 		return nil
 	}
 	r.Dir = s.volumeDir(r.Pod.UID, pluginCSI, r.PV.Name)
+	if claims.IsDevice(r.PV) {
+		r.Dir = s.deviceLink(r.Pod.UID, pluginCSI, r.PV.Name)
+	}
 	if d, may := s.deps.CSI.(Attacher); may {
 		return d.Attach(ctx, *r)
 	}
@@ -165,10 +168,12 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
 		return err
 	}
-	switch b.Kind {
-	case claims.Local:
+	switch {
+	case b.Kind == claims.Local && b.Device:
+		err = s.localBlock(pod, pv, b.Path)
+	case b.Kind == claims.Local:
 		err = s.local(ctx, pod, ref, pv, b.Path, c)
-	case claims.CSI:
+	case b.Kind == claims.CSI:
 		end()
 		_, err = s.deps.CSI.Setup(ctx, r)
 	default:
@@ -178,6 +183,9 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 	}
 	if err == nil {
 		s.setBound(pod.UID, v.Name, b)
+		if b.Device && !kept {
+			s.tellOfDevice(pod, b)
+		}
 	} else if !kept && s.standing(pod.UID, v.Name, b, b.Kind != claims.HostPath) == "" {
 		_ = os.Remove(s.boundFile(pod.UID, v.Name)) // others may have it
 	}
@@ -186,14 +194,16 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 
 // boundAs says where a volume of a claim will lie.
 func (s *Set) boundAs(pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume) bound {
-	b := bound{Claim: ref.Name, PV: pv.Name, Kind: claims.Kind(pv), fresh: true}
+	b := bound{Claim: ref.Name, PV: pv.Name, Kind: claims.Kind(pv), Device: claims.IsDevice(pv), fresh: true}
 	if group, has := claims.Group(pv); has {
 		b.Group = &group
 	}
-	switch b.Kind {
-	case claims.HostPath:
+	switch {
+	case b.Device:
+		b.Path = s.deviceLink(pod.UID, map[string]string{claims.CSI: pluginCSI, claims.Local: pluginLocal}[b.Kind], pv.Name)
+	case b.Kind == claims.HostPath:
 		b.Path = pv.Spec.HostPath.Path
-	case claims.CSI:
+	case b.Kind == claims.CSI:
 		b.Path = filepath.Join(s.volumeDir(pod.UID, pluginCSI, pv.Name), csiMount)
 	default:
 		b.Path = s.volumeDir(pod.UID, pluginLocal, pv.Name)

@@ -29,6 +29,9 @@ func (d *drives) Setup(_ context.Context, r Request) (Made, error) {
 	if d.set != nil {
 		return Made{}, d.set
 	}
+	if claims.IsDevice(r.PV) {
+		return Made{Path: r.Dir}, errors.Join(os.MkdirAll(filepath.Dir(r.Dir), 0o750), os.Symlink("/dev/null", r.Dir))
+	}
 	path := filepath.Join(r.Dir, "mount")
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return Made{}, err
@@ -40,6 +43,8 @@ func (d *drives) Teardown(_ context.Context, v Remains) error {
 	path := filepath.Join(v.Dir, "mount")
 	return errors.Join(d.f.mounts.Unmount(path), os.Remove(path), os.Remove(v.Dir))
 }
+
+func (d *drives) Unmap(_ context.Context, v Remains) error { return os.Remove(v.Dir) }
 
 func csiPV() v1.PersistentVolumeSource {
 	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}
@@ -134,4 +139,39 @@ func TestWithoutCSIDriversAVolumeOfOneIsRefused(t *testing.T) {
 	f := newFixture(t)
 	f.bind("c", "pv", csiPV())
 	fails(t, f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))), `MountVolume.SetUp failed for volume "v" : this node has no CSI drivers`)
+}
+
+func TestADeviceOfAClaimIsGivenAsADeviceAndTakenBack(t *testing.T) {
+	f, d := withAttacher(t)
+	block := v1.PersistentVolumeBlock
+	f.bind("c", "pv", csiPV()).Spec.VolumeMode = &block
+	pod := podWith(claimVolume("v", "c"))
+	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.SetUp failed for volume "v" : volume v has volumeMode Block, but is specified in volumeMounts`)
+	pod.Spec.Containers[0].VolumeMounts, pod.Spec.Containers[0].VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	want := filepath.Join(f.root, "pods/uid-1/volumeDevices/kubernetes.io~csi/pv")
+	if path, is := f.set.Device("uid-1", "v"); path != want || !is {
+		t.Errorf("it is at %q", path)
+	}
+	if path, is := f.set.HostPath("uid-1", "v"); is {
+		t.Errorf("it could be mounted from %q", path)
+	}
+	if used, err := f.set.usedElsewhere("pv", "uid-2"); !used || err != nil {
+		t.Errorf("used: %v, %v", used, err)
+	}
+	f.set = f.restarted()
+	f.set.deps.CSI, f.set.drivers[pluginCSI] = d, d
+	f.claims.setAway(errors.New("away"))
+	var failed podstate.VolumeErrors
+	if err := f.set.Setup(t.Context(), pod); !errors.As(err, &failed) || len(failed.Standing()) != 1 {
+		t.Fatalf("%v, standing: %v", err, failed.Standing())
+	}
+	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(f.root, "pods/uid-1/volumeDevices")); !os.IsNotExist(err) {
+		t.Errorf("it is left: %v", err)
+	}
 }

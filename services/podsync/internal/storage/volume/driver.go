@@ -38,6 +38,13 @@ type Attacher interface {
 	Attach(ctx context.Context, r Request) error
 }
 
+// Mapper is a Driver that also gives volumes of claims to pods as devices.
+type Mapper interface {
+	Driver
+	// Unmap is Teardown for a device, of which Remains.Dir is the link to it.
+	Unmap(ctx context.Context, v Remains) error
+}
+
 // Meter is a Driver whose volumes it alone can measure.
 type Meter interface {
 	Driver
@@ -68,8 +75,8 @@ type Forgetter interface {
 type Request struct {
 	Pod    *v1.Pod
 	Volume *v1.Volume
-	// Dir is the volume's place below the pod's directory; whether it exists is the
-	// Driver's.
+	// Dir is the volume's place below the pod's directory, and of a device the link to
+	// it; whether it exists is the Driver's.
 	Dir string
 	// PV is what the volume's claim is bound to, and ReadOnly what the pod says of the
 	// claim; nil for a volume that is in the pod's own spec.

@@ -25,6 +25,7 @@ const (
 
 const (
 	volumesDir  = "volumes"
+	devicesDir  = "volumeDevices"
 	subPathsDir = "volume-subpaths"
 	pluginsDir  = "plugins"
 )
@@ -70,6 +71,11 @@ func (s *Set) podDir(uid types.UID) string { return PodDir(s.cfg.RootDir, uid) }
 
 func (s *Set) volumeDir(uid types.UID, plugin, name string) string {
 	return filepath.Join(s.podDir(uid), volumesDir, plugin, name)
+}
+
+// deviceLink is where a pod has the link to a device.
+func (s *Set) deviceLink(uid types.UID, plugin, name string) string {
+	return filepath.Join(s.podDir(uid), devicesDir, plugin, name)
 }
 
 // readyFile marks an emptyDir that is complete.

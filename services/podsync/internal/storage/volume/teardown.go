@@ -78,24 +78,27 @@ func (s *Set) removeAll(ctx context.Context, uid types.UID) error {
 	if err := s.removeSubPaths(ctx, uid); err != nil {
 		return err
 	}
-	volumes := filepath.Join(s.podDir(uid), volumesDir)
-	plugins, err := names(volumes)
-	if err != nil {
-		return err
-	}
 	var failed []error
-	for _, p := range plugins {
-		failed = append(failed, s.removePlugin(ctx, uid, filepath.Join(volumes, p), p))
+	for _, kind := range []string{volumesDir, devicesDir} {
+		all := filepath.Join(s.podDir(uid), kind)
+		plugins, err := names(all)
+		failed = append(failed, err)
+		for _, p := range plugins {
+			failed = append(failed, s.removePlugin(ctx, uid, filepath.Join(all, p), p, kind == devicesDir))
+		}
+		if errors.Join(failed...) == nil {
+			failed = append(failed, rmdir(all))
+		}
 	}
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
 	// What claims the pod has is forgotten last: until then its volumes are in use.
-	return errors.Join(rmdir(volumes), removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)), removeTree(ctx, s.claimsDir(uid)))
+	return errors.Join(removeTree(ctx, filepath.Join(s.podDir(uid), pluginsDir, pluginEmptyDir)), removeTree(ctx, s.claimsDir(uid)))
 }
 
-// removePlugin removes the volumes of one plugin.
-func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin string) error {
+// removePlugin removes the volumes of one plugin, or its devices.
+func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin string, devices bool) error {
 	volumes, err := names(dir)
 	if err != nil {
 		return err
@@ -105,11 +108,18 @@ func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin strin
 	if driver == nil {
 		driver = foreign{shownName(plugin)}
 	}
+	end := driver.Teardown
+	if devices {
+		end = foreign{shownName(plugin)}.Unmap
+		if m, may := driver.(Mapper); may {
+			end = m.Unmap
+		}
+	}
 	for _, name := range volumes {
 		began := time.Now()
 		v := Remains{UID: uid, Name: name, Dir: filepath.Join(dir, name)}
 		shown := s.shownDriver(shownName(plugin), v.Dir)
-		err := driver.Teardown(ctx, v)
+		err := end(ctx, v)
 		s.deps.Metrics.Volume("volume_unmount", shown, began, err)
 		failed = append(failed, err)
 	}

@@ -228,12 +228,21 @@ func (s *Set) dropLocked(uid types.UID, st *podState) {
 }
 
 // HostPath is where a volume of a pod lies on the host; false when the pod has
-// no such volume or it is not set up.
+// no such volume, it is not set up, or it is a device.
 func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {
+	return s.path(uid, volumeName, false)
+}
+
+// Device is HostPath of a volume that is a device: the link to it.
+func (s *Set) Device(uid types.UID, volumeName string) (string, bool) {
+	return s.path(uid, volumeName, true)
+}
+
+func (s *Set) path(uid types.UID, volumeName string, device bool) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.pods[uid]
-	if st == nil {
+	if st == nil || st.bound[volumeName].Device != device {
 		return "", false
 	}
 	path, ok := st.paths[volumeName]
@@ -253,7 +262,7 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if b, is := st.bound[v.Name]; ok && is && b.Kind == claims.Local {
+		if b, is := st.bound[v.Name]; ok && is && b.Kind == claims.Local && !b.Device {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
 		}
 		if ok && st.driven(v) {

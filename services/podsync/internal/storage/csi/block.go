@@ -1,0 +1,312 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
+)
+
+// blockData is what volumeDataFile holds of a volume that pods use as a device, as the
+// kubelet writes it.
+type blockData struct {
+	AttachmentID string `json:"attachmentID"`
+	DriverName   string `json:"driverName"`
+	NodeName     string `json:"nodeName"`
+	SpecVolID    string `json:"specVolID"`
+	VolumeHandle string `json:"volumeHandle"`
+}
+
+// blockPlaces are where a volume that is a device lies, by its PersistentVolume, and of
+// one pod. They are the kubelet's.
+type blockPlaces struct {
+	data    string // a directory with what is to be known of it
+	maps    string // a directory with the device for each pod, and its own
+	device  string
+	staging string // a directory
+	publish string // the device, as the driver publishes it
+}
+
+// devices is where all volumes are that are devices.
+func (c *Volumes) devices() string { return filepath.Join(c.stagings(), "volumeDevices") }
+
+func (c *Volumes) blockPlaces(pv string, uid types.UID) blockPlaces {
+	all := c.devices()
+	maps := filepath.Join(all, pv, "dev")
+	return blockPlaces{
+		data: filepath.Join(all, pv, "data"), maps: maps, device: filepath.Join(maps, string(uid)),
+		staging: filepath.Join(all, "staging", pv), publish: filepath.Join(all, "publish", pv, string(uid)),
+	}
+}
+
+// setUpDevice has a driver publish a volume as a device. In the pod's directory is a link
+// to it, from before anything else is done: it says that the pod has it. The caller has
+// the volume's turn.
+func (c *Volumes) setUpDevice(ctx context.Context, st *state, w *wanted) (volume.Made, error) {
+	at := c.blockPlaces(w.data.SpecVolID, w.pod.UID)
+	made, stood := volume.Made{Path: w.dir}, isThere(w.dir) // through the link
+	if _, published := st.published[w.dir]; published && stood {
+		return made, nil
+	}
+	err := c.publishDevice(ctx, st, w, at)
+	switch {
+	case err == nil:
+		st.published[w.dir] = nil
+		return made, nil
+	case stood:
+		return made, err
+	}
+	return volume.Made{}, err
+}
+
+func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at blockPlaces) error {
+	driver, err := c.drivers.get(w.data.DriverName, w.pod.UID)
+	if err != nil {
+		return asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: %w", err))
+	}
+	asking, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	object, err := c.object(asking, w)
+	if err != nil {
+		return asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetupDevice failed to check CSIDriver for %s: %w", w.data.DriverName, err))
+	}
+	p, err := c.publication(asking, w, driver, object)
+	if err != nil {
+		return err
+	}
+	p.group, p.target = nil, at.publish
+	before := isLink(w.dir)
+	if err := c.keepDevice(w, at); err != nil {
+		return asSetUpDevice(err)
+	}
+	if p.staging != "" {
+		p.staging = at.staging
+		if err := c.stageDevice(ctx, st, w, driver, &p); err != nil {
+			if final(err) && !before {
+				_ = os.Remove(w.dir) // else with the pod's end
+				c.settleSoon(w.id())
+			}
+			return asSetUpDevice(err)
+		}
+	}
+	if err := c.publishAt(ctx, driver, w, &p); err != nil {
+		return &podstate.VolumeStep{Step: "MapVolume.MapPodDevice", Err: err}
+	}
+	return c.mapDevice(at)
+}
+
+// asSetUpDevice says of an error that it is of a device's set-up, in the words that people
+// know.
+func asSetUpDevice(err error) error {
+	return &podstate.VolumeStep{Step: "MapVolume.SetUpDevice", Err: err}
+}
+
+// keepDevice writes what is to be known of a device, and that the pod has it.
+func (c *Volumes) keepDevice(w *wanted, at blockPlaces) error {
+	d := w.data
+	err := os.MkdirAll(at.data, 0o750)
+	if before, readErr := readVolumeData(at.data); err == nil && (readErr != nil || before.id() != d.id()) {
+		err = writeData(at.data, blockData{d.AttachmentID, d.DriverName, d.NodeName, d.SpecVolID, d.VolumeHandle})
+	}
+	for _, dir := range []string{filepath.Dir(at.publish), at.maps, filepath.Dir(w.dir)} {
+		if err == nil {
+			err = os.MkdirAll(dir, 0o750)
+		}
+	}
+	if err == nil {
+		if to, linkErr := os.Readlink(w.dir); linkErr == nil && to == at.publish {
+			return nil
+		}
+		if err = os.Remove(w.dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = os.Symlink(at.publish, w.dir)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("kubernetes.io/csi: failed to save volume info data: %w", err)
+	}
+	return nil
+}
+
+// stageDevice is stage for a device.
+func (c *Volumes) stageDevice(ctx context.Context, st *state, w *wanted, driver *registered, p *publication) error {
+	if st.staged {
+		return nil
+	}
+	if err := os.MkdirAll(p.staging, 0o750); err != nil {
+		return err
+	}
+	if err := c.askToStage(ctx, w, driver, p, nil); err != nil {
+		return err
+	}
+	st.staged = true
+	return nil
+}
+
+// mapDevice shows a pod's device in the volume's own directory, too: what measures it, and
+// other agents, look there.
+func (c *Volumes) mapDevice(at blockPlaces) error {
+	mounted, err := c.deps.Mounter.Mounted(at.device)
+	if err != nil || mounted {
+		return err
+	}
+	file, err := os.OpenFile(at.device, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err == nil {
+		err = errors.Join(file.Close(), c.deps.Mounter.Bind(at.publish, at.device))
+	}
+	if err != nil {
+		return &podstate.VolumeStep{Step: "MapVolume.MapBlockVolume", Err: err}
+	}
+	return nil
+}
+
+// Unmap implements volume.Mapper, also for devices that another agent has published.
+func (c *Volumes) Unmap(ctx context.Context, v volume.Remains) error {
+	at := c.blockPlaces(v.Name, v.UID)
+	data, err := readVolumeData(at.data)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
+		klog.FromContext(ctx).Info("Nobody knows whose a device is; its driver is not asked", "podUID", v.UID, "path", v.Dir, "err", err)
+		return errors.Join(c.unmapDevice(at), removeOne(v.Dir))
+	}
+	if err != nil {
+		return err
+	}
+	st, leave, err := c.enter(ctx, data.id())
+	if err != nil {
+		return err
+	}
+	err = c.unpublishDevice(ctx, v, data, at)
+	if err == nil {
+		st.forget(v.Dir, true)
+	}
+	leave()
+	if err == nil {
+		c.settleSoon(data.id())
+	}
+	return err
+}
+
+func (c *Volumes) unpublishDevice(ctx context.Context, v volume.Remains, data volumeData, at blockPlaces) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	driver, err := c.drivers.get(data.DriverName, v.UID)
+	if err != nil {
+		return fmt.Errorf("volume %q: kubernetes.io/csi: blockMapper.UnmapPodDevice failed to get CSI client: %w; start the driver on this node; if it is gone for good, remove %s and %s by hand", v.Name, err, at.publish, v.Dir)
+	}
+	if err := c.unmapDevice(at); err != nil {
+		return fmt.Errorf("volume %q: %w", v.Name, err)
+	}
+	if err := driver.unpublish(ctx, data.VolumeHandle, at.publish); err != nil {
+		return fmt.Errorf("volume %q: kubernetes.io/csi: blockMapper.unpublishVolumeForBlock failed: %w", v.Name, err)
+	}
+	mounted, err := c.deps.Mounter.Mounted(at.publish)
+	if err == nil && mounted {
+		err = fmt.Errorf("driver %s says that it is unpublished, and %s is mounted still", data.DriverName, at.publish)
+	}
+	if err != nil {
+		return fmt.Errorf("volume %q: %w", v.Name, err)
+	}
+	return errors.Join(removeOne(at.publish), removeOne(v.Dir)) // the link goes last
+}
+
+// unmapDevice undoes mapDevice, also as a kubelet does it, which holds the device open.
+func (c *Volumes) unmapDevice(at blockPlaces) error {
+	if !isThere(at.device) {
+		return nil
+	}
+	if err := c.deps.Mounter.Release(at.device); err != nil {
+		return err
+	}
+	if err := c.deps.Mounter.Unmount(at.device); err != nil {
+		return err
+	}
+	return removeOne(at.device)
+}
+
+// unstageDevices ends what stageDevice began for a volume that no pod has.
+func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) error {
+	known, err := c.deviceData()
+	if err != nil {
+		return err
+	}
+	for pv, of := range known {
+		if of != id {
+			continue
+		}
+		at := c.blockPlaces(pv, "") // of no pod: publish is the directory for all
+		if isThere(at.staging) {
+			if err := c.askToUnstage(ctx, id, at.staging); err != nil {
+				return err
+			}
+		}
+		st.staged = false
+		fsatomic.Clean(at.data, volumeDataFile)
+		for _, path := range []string{
+			at.staging, at.publish, at.maps, filepath.Join(at.data, volumeDataFile), at.data, filepath.Dir(at.data),
+		} {
+			if err := removeOne(path); err != nil {
+				return fmt.Errorf("volume %q: kubernetes.io/csi: failed to clean up %s: %w", id.handle, path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// deviceData is which volumes are devices, by the names of their PersistentVolumes.
+func (c *Volumes) deviceData() (map[string]volumeID, error) {
+	pvs, err := names(c.devices())
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]volumeID{}
+	for _, pv := range pvs {
+		switch data, err := readVolumeData(filepath.Join(c.devices(), pv, "data")); {
+		case err == nil:
+			known[pv] = data.id()
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	return known, nil
+}
+
+// devicesOnDisk are the volumes that a pod has as devices.
+func (c *Volumes) devicesOnDisk(uid string, known map[string]volumeID) (ids []volumeID, err error) {
+	links, err := os.ReadDir(filepath.Join(c.cfg.RootDir, "pods", uid, "volumeDevices", "kubernetes.io~csi"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, link := range links {
+		if id, is := known[link.Name()]; is {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+// isThere says whether something is at a path, and at the end of its links.
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
+// removeOne removes one file or empty directory; one that is not there is fine.
+func removeOne(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

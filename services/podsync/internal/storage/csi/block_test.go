@@ -1,0 +1,189 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/testkit/fakecsi"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
+)
+
+func (b *bench) devices(at string) string {
+	return filepath.Join(b.root, "plugins", "kubernetes.io", "csi", "volumeDevices", at)
+}
+
+func (b *bench) link(uid types.UID) string {
+	return filepath.Join(b.root, "pods", string(uid), "volumeDevices", "kubernetes.io~csi", "pv")
+}
+
+// deviceOf is a volume of a claim that a pod wants as a device.
+func (b *bench) deviceOf(uid types.UID) volume.Request {
+	r := b.claimOf(uid)
+	block := v1.PersistentVolumeBlock
+	r.Dir, r.PV.Spec.VolumeMode = b.link(uid), &block
+	return r
+}
+
+func (b *bench) mapDeviceOf(t *testing.T, uid types.UID) error {
+	t.Helper()
+	if err := b.Attach(t.Context(), b.deviceOf(uid)); err != nil {
+		return err
+	}
+	made, err := b.Setup(t.Context(), b.deviceOf(uid))
+	if err == nil && made.Path != b.link(uid) {
+		t.Errorf("it lies at %q", made.Path)
+	}
+	return err
+}
+
+func (b *bench) unmap(t *testing.T, uid types.UID) {
+	t.Helper()
+	if isLink(b.link(uid)) {
+		if err := b.Unmap(t.Context(), volume.Remains{UID: uid, Name: "pv", Dir: b.link(uid)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Forget(uid)
+}
+
+func TestADeviceLiesWhereAKubeletHasItAndIsStagedOnce(t *testing.T) {
+	b := newStaging(t, nil)
+	for _, uid := range []types.UID{"uid-1", "uid-2", "uid-1"} {
+		if err := b.mapDeviceOf(t, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.called(t, "NodeStageVolume", "NodePublishVolume", "NodePublishVolume")
+	data := `{"attachmentID":"csi-` + sum(handleOf+driverOf+"n1") + `","driverName":"csi.example.com","nodeName":"n1","specVolID":"pv","volumeHandle":"h/1"}` + "\n"
+	if raw, err := os.ReadFile(b.devices("pv/data/vol_data.json")); err != nil || string(raw) != data {
+		t.Errorf("known of it is %q, %v", raw, err)
+	}
+	if to, err := os.Readlink(b.link("uid-1")); err != nil || to != b.devices("publish/pv/uid-1") {
+		t.Errorf("the pod's link leads to %q, %v", to, err)
+	}
+	if got, want := b.mounts.Mounts(), []string{b.devices("pv/dev/uid-1"), b.devices("pv/dev/uid-2")}; !slices.Equal(got, want) {
+		t.Errorf("mounted are %v, want %v", got, want)
+	}
+	s, p := b.driver.Staged()[0], b.driver.Published()[0]
+	if s.GetStagingTargetPath() != b.devices("staging/pv") || p.GetStagingTargetPath() != b.devices("staging/pv") || p.GetTargetPath() != b.devices("publish/pv/uid-1") ||
+		s.GetVolumeCapability().GetBlock() == nil || p.GetVolumeCapability().GetBlock() == nil {
+		t.Errorf("staged as %v, published as %v", s, p)
+	}
+	b.unmap(t, "uid-1")
+	time.Sleep(50 * time.Millisecond)
+	if slices.Contains(b.driver.Calls(), "NodeUnstageVolume") {
+		t.Error("unstaged under a pod")
+	}
+	b.unmap(t, "uid-2")
+	b.nothing(t)
+	if calls := b.driver.Calls(); calls[len(calls)-1] != "NodeUnstageVolume" {
+		t.Errorf("the driver was asked for %v", calls)
+	}
+}
+
+func TestADeviceOfADriverThatDoesNotStageIsPublishedAlone(t *testing.T) {
+	b := newStaging(t, func(c *fakecsi.Config) { c.Can = nil })
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	b.unmap(t, "uid-1")
+	b.nothing(t)
+	b.called(t, "NodePublishVolume", "NodeUnpublishVolume")
+}
+
+func TestWhatADriverSaysOfADeviceIsSaidAndNothingIsLeft(t *testing.T) {
+	for at, want := range map[string]string{
+		"NodeStageVolume":        `MapVolume.SetUpDevice failed for volume "v" : rpc error: code = Internal desc = broken`,
+		"NodePublishVolume":      `MapVolume.MapPodDevice failed for volume "v" : rpc error: code = Internal desc = broken`,
+		"NodePublishVolume done": `MapVolume.MapPodDevice failed for volume "v" : rpc error: code = Internal desc = broken`,
+	} {
+		b := newStaging(t, nil)
+		b.fault(at, func(context.Context) error { return status.Error(codes.Internal, "broken") })
+		err := b.mapDeviceOf(t, "uid-1")
+		if said := (&podstate.VolumeError{Volume: "v", Err: err}).Error(); said != want {
+			t.Errorf("said is %s, want %s", said, want)
+		}
+		b.unmap(t, "uid-1")
+		b.nothing(t)
+	}
+}
+
+// What a SIGKILL leaves at any step of a device's set-up, or of its end.
+func TestWhateverACrashLeavesOfADeviceIsUnstagedOrSetUp(t *testing.T) {
+	data := blockData{"a", driverOf, "n1", "pv", handleOf}
+	steps := []func(b *bench) error{
+		func(b *bench) error { return os.MkdirAll(b.devices("pv/data"), 0o750) },
+		func(b *bench) error { return writeData(b.devices("pv/data"), data) },
+		func(b *bench) error {
+			return errors.Join(os.MkdirAll(b.devices("publish/pv"), 0o750), os.MkdirAll(b.devices("pv/dev"), 0o750), os.MkdirAll(filepath.Dir(b.link("uid-1")), 0o750))
+		},
+		func(b *bench) error { return os.Symlink(b.devices("publish/pv/uid-1"), b.link("uid-1")) },
+		func(b *bench) error { return os.MkdirAll(b.devices("staging/pv"), 0o750) },
+		func(b *bench) error { return os.WriteFile(b.devices("publish/pv/uid-1"), nil, 0o600) },
+		func(b *bench) error { return os.WriteFile(b.devices("pv/dev/uid-1"), nil, 0o600) },
+		func(b *bench) error { return b.mounts.Bind("x", b.devices("pv/dev/uid-1")) },
+	}
+	for n := range len(steps) + 1 {
+		for _, wanted := range []bool{false, true} {
+			b := newStaging(t, nil)
+			for _, step := range steps[:n] {
+				if err := step(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.Volumes = b.restarted(t)
+			b.register(t)
+			if wanted {
+				if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+					t.Fatalf("after %d steps: %v", n, err)
+				}
+			} else if n < 2 {
+				continue // empty directories, which nobody knows of; the next use takes them
+			}
+			b.unmap(t, "uid-1")
+			b.nothing(t)
+			if t.Failed() {
+				t.Fatalf("after %d steps, wanted %v", n, wanted)
+			}
+		}
+	}
+}
+
+func TestADeviceThatARunHasPublishedStands(t *testing.T) {
+	b := newStaging(t, nil)
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	b.Volumes = b.restarted(t)
+	made, err := b.Setup(t.Context(), b.deviceOf("uid-1"))
+	if err == nil || made.Path != b.link("uid-1") {
+		t.Errorf("without its driver: %q, %v", made.Path, err)
+	}
+	b.register(t)
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	b.unmap(t, "uid-1")
+	b.nothing(t)
+}
+
+func TestADeviceOfWhichNothingIsKnownIsTakenFromItsPod(t *testing.T) {
+	b := newStaging(t, nil)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(b.link("uid-1")), 0o750), os.Symlink("/nowhere", b.link("uid-1"))); err != nil {
+		t.Fatal(err)
+	}
+	b.unmap(t, "uid-1")
+	b.nothing(t)
+	b.called(t)
+}
