@@ -79,6 +79,9 @@ func (w *wiring) objectChanged(key objects.Key, holders []types.UID) {
 		w.node.ObjectChanged()
 		return
 	}
+	if key.Kind == objects.CSIDriver {
+		w.csi.DriverChanged(key.Name)
+	}
 	w.volumes.ObjectChanged(holders)
 	w.pods.ObjectsChanged(holders)
 }

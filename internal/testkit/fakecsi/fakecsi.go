@@ -63,6 +63,7 @@ type Driver struct {
 	published []*csi.NodePublishVolumeRequest
 	told      []string
 	busy      map[string]bool // volumes with an operation under way
+	most      int64           // as Config.MaxVolumes
 }
 
 // New makes a Driver; it serves nothing.
@@ -70,7 +71,7 @@ func New(cfg Config) *Driver {
 	if cfg.Fault == nil {
 		cfg.Fault = func(context.Context, string) error { return nil }
 	}
-	return &Driver{cfg: cfg, busy: map[string]bool{}}
+	return &Driver{cfg: cfg, busy: map[string]bool{}, most: cfg.MaxVolumes}
 }
 
 // Serve serves the driver at a socket in dir, and its registration in registry, until
@@ -121,6 +122,13 @@ func (d *Driver) Published() []*csi.NodePublishVolumeRequest {
 	return slices.Clone(d.published)
 }
 
+// SetMaxVolumes changes how many volumes the driver says that the node can have.
+func (d *Driver) SetMaxVolumes(most int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.most = most
+}
+
 // Told is what the node said of the registration, one line for each time.
 func (d *Driver) Told() []string {
 	d.mu.Lock()
@@ -153,7 +161,10 @@ func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 	if err := d.cfg.Fault(ctx, "NodeGetInfo"); err != nil {
 		return nil, err
 	}
-	answer := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes}
+	d.mu.Lock()
+	most := d.most
+	d.mu.Unlock()
+	answer := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: most}
 	if d.cfg.Topology != nil {
 		answer.AccessibleTopology = &csi.Topology{Segments: d.cfg.Topology}
 	}

@@ -31,12 +31,21 @@ const driverOf = "csi.example.com"
 
 // cluster is an apiserver with one CSIDriver and some secrets.
 type cluster struct {
+	mu      sync.Mutex // of driver, where it changes while it is read
 	driver  *storagev1.CSIDriver
 	secrets map[string]map[string][]byte
 	err     error
 }
 
+func (c *cluster) set(driver *storagev1.CSIDriver) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.driver = driver
+}
+
 func (c *cluster) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
 	case c.err != nil:
 		return nil, c.err

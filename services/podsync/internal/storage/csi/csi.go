@@ -60,6 +60,8 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Pods may be nil.
 	Pods Pods
+	// Cluster may be nil: drivers are asked once for how many volumes the node can have.
+	Cluster Cluster
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
 }
@@ -74,6 +76,8 @@ type Volumes struct {
 	life context.Context // ends with Run
 	end  context.CancelFunc
 	work sync.WaitGroup // what keeps volumes published
+
+	rooms rooms
 
 	mu      sync.Mutex
 	volumes map[volumeID]*state
@@ -120,6 +124,7 @@ func (c *Volumes) Run(ctx context.Context) error {
 	<-ctx.Done()
 	c.end()
 	c.work.Wait()
+	c.rooms.close()
 	c.drivers.close()
 	return nil
 }
