@@ -21,6 +21,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // Objects are the API objects that say how a volume is published.
@@ -60,6 +61,8 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Pods may be nil.
 	Pods Pods
+	// Events may be nil.
+	Events ownership.Events
 	// Cluster may be nil: drivers are asked once for how many volumes the node can have.
 	Cluster Cluster
 	// Metrics may be nil.

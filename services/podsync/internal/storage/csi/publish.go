@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	authv1 "k8s.io/api/authentication/v1"
@@ -217,6 +218,10 @@ func (c *Volumes) giveAway(ctx context.Context, r volume.Request, target string)
 		if failed++; first == nil {
 			first = err
 		}
+	}
+	if c.deps.Events != nil {
+		change.Given = &atomic.Int64{}
+		defer ownership.TellSlow(c.deps.Events, r.Pod, target, change.Given.Load)()
 	}
 	err := change.Apply(ctx, target)
 	if failed > 0 {
