@@ -34,6 +34,7 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_GetVolumeUsage_FullMethodName:      {Services: stats.Services, People: true},
 			podsyncv1.PodSyncService_GetRuntime_FullMethodName:          {Services: nodestatus.Services, People: true},
 			podsyncv1.PodSyncService_WatchCSIDrivers_FullMethodName:     {Services: nodestatus.Services, People: true},
+			podsyncv1.PodSyncService_WatchVolumesInUse_FullMethodName:   {Services: nodestatus.Services, People: true},
 			podsyncv1.PodSyncService_ListImages_FullMethodName:          {Services: nodestatus.Services, People: true},
 			podsyncv1.PodSyncService_ReadLogs_FullMethodName:            readers,
 			podsyncv1.PodSyncService_ExplainPod_FullMethodName:          readers,

@@ -81,6 +81,7 @@ type Service struct {
 	// csiNode is nil without an apiserver, and csiDrivers is what it is told by.
 	csiNode    *csinode.Keeper
 	csiDrivers peer.CSIDrivers
+	inUse      peer.VolumesInUse
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
@@ -114,6 +115,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	store := peer.NewStore(peer.Host())
 	s := &Service{
+		inUse:   peer.VolumesInUse{Podsync: deps.Podsync, Store: store},
 		podsync: peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
 		stats:   peer.NewStats(deps.Stats, deps.Health, store, max(cfg.NodeStatusUpdateFrequency, time.Second)),
 		events:  event.New(cfg.NodeName, nil),
@@ -187,6 +189,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("images", s.podsync.RunImages)
 	group.Go("machine", s.stats.RunMachine)
 	group.Go("eviction signals", s.stats.RunSignals)
+	group.Go("volumes in use", s.inUse.Run)
 	group.Go("addresses", s.addresses.Run)
 	group.Go("node", s.keeper.Run)
 	group.Go("events", s.events.Run)

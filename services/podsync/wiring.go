@@ -14,6 +14,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/leftovers"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/gauges"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
@@ -86,6 +87,8 @@ type wiring struct {
 	pulls       *pullrecord.Ledger // nil when nothing is verified
 	allocations *allocation.Store
 	images      *inventory.Images
+	collector   *imagegc.Collector
+	gate        *gate.Gate
 	server      *server.Server
 }
 
@@ -231,7 +234,7 @@ func (w *wiring) work() error {
 	if w.deps.Metrics != nil {
 		counts = worker.NewMetrics(w.deps.Metrics)
 	}
-	admits := admits{gate.New(gate.Config{
+	w.gate = gate.New(gate.Config{
 		Standalone: cfg.Node.Standalone, Deadline: cfg.Admission.Deadline, AllowedUnsafeSysctls: cfg.Admission.AllowedUnsafeSysctls,
 		NoPodLevelResources: !cfg.Admission.PodLevelResources, DeclaredFeatures: cfg.Admission.DeclaredFeatures,
 		Resize: resize.Policies{
@@ -239,7 +242,8 @@ func (w *wiring) work() error {
 			ExclusiveCPUs: cfg.Resize.ExclusiveCPUs, ExclusiveMemory: cfg.Resize.ExclusiveMemory, Swap: cfg.Pods.LimitedSwap,
 			NoPodLevel: !cfg.Resize.PodLevel, NoInitContainers: !cfg.Resize.InitContainers,
 		},
-	}, w.node, w.observer)}
+	}, w.node, w.observer)
+	admits := admits{w.gate}
 	left := leftovers.Finder{LogsDir: cfg.Logs.Dir, Volumes: w.volumes, Cgroups: w.cgroups}
 	if w.nodeCgroups != nil {
 		left.Stand = w.nodeCgroups.Stand
@@ -262,9 +266,10 @@ func (w *wiring) work() error {
 // serve makes what answers RPCs.
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
-		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, Volumes: w.volumes,
+		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
+		Stops: stops{w.pods}, Pressure: w.gate.SetPressure, Reclaim: reclaims{w.pods, w.collector},
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,
 		CheckpointDir: filepath.Join(w.cfg.RootDir, "checkpoints"), FreePercent: w.deps.FreePercent,
 		Logs: logs.New(logs.Config{Root: w.cfg.Logs.Dir}, logs.Deps{Notifier: w.deps.LogNotifier}),

@@ -42,6 +42,9 @@ type Config struct {
 	// Mounted says whether something is mounted there.
 	Mount   func(volume, target string, readOnly bool) error
 	Unmount func(target string) error
+	// Bind mounts what is staged on a directory that is there; only for a driver that
+	// stages (STAGE_UNSTAGE_VOLUME among its abilities).
+	Bind    func(staged, target string, readOnly bool) error
 	Mounted func(target string) (bool, error)
 
 	// Fault is asked before and after each call ("NodePublishVolume",
@@ -61,6 +64,7 @@ type Driver struct {
 	mu        sync.Mutex
 	calls     []string
 	published []*csi.NodePublishVolumeRequest
+	staged    []*csi.NodeStageVolumeRequest
 	told      []string
 	busy      map[string]bool // volumes with an operation under way
 	most      int64           // as Config.MaxVolumes
@@ -127,6 +131,13 @@ func (d *Driver) SetMaxVolumes(most int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.most = most
+}
+
+// Staged are the requests to stage so far.
+func (d *Driver) Staged() []*csi.NodeStageVolumeRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.staged)
 }
 
 // Told is what the node said of the registration, one line for each time.
@@ -201,9 +212,55 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 		if err := os.Mkdir(r.GetTargetPath(), 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 			return err // its parent is the caller's to make
 		}
-		return d.cfg.Mount(r.GetVolumeId(), r.GetTargetPath(), r.GetReadonly())
+		return d.publish(r)
 	})
 	return &csi.NodePublishVolumeResponse{}, err
+}
+
+// publish mounts a volume in a pod's place: what is staged, if it was to be.
+func (d *Driver) publish(r *csi.NodePublishVolumeRequest) error {
+	if r.GetStagingTargetPath() == "" {
+		return d.cfg.Mount(r.GetVolumeId(), r.GetTargetPath(), r.GetReadonly())
+	}
+	if !d.stages() {
+		return status.Error(codes.InvalidArgument, "this driver does not stage")
+	}
+	if staged, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || !staged {
+		return errors.Join(status.Error(codes.FailedPrecondition, "the volume is not staged"), err)
+	}
+	return d.cfg.Bind(r.GetStagingTargetPath(), r.GetTargetPath(), r.GetReadonly())
+}
+
+func (d *Driver) stages() bool {
+	return slices.Contains(d.cfg.Can, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+}
+
+// NodeStageVolume implements CSI.
+func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	d.mu.Lock()
+	d.staged = append(d.staged, r)
+	d.mu.Unlock()
+	err := d.operate(ctx, "NodeStageVolume", r.GetVolumeId(), r.GetStagingTargetPath(), func() error {
+		if !d.stages() || r.GetVolumeCapability() == nil {
+			return status.Error(codes.InvalidArgument, "this driver does not stage, or the volume's capability is missing")
+		}
+		if mounted, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || mounted {
+			return err
+		}
+		return d.cfg.Mount(r.GetVolumeId(), r.GetStagingTargetPath(), false) // the directory is the caller's to make
+	})
+	return &csi.NodeStageVolumeResponse{}, err
+}
+
+// NodeUnstageVolume implements CSI.
+func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	err := d.operate(ctx, "NodeUnstageVolume", r.GetVolumeId(), r.GetStagingTargetPath(), func() error {
+		if mounted, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || !mounted {
+			return err
+		}
+		return d.cfg.Unmount(r.GetStagingTargetPath())
+	})
+	return &csi.NodeUnstageVolumeResponse{}, err
 }
 
 // NodeGetVolumeStats implements CSI: a volume of 100 bytes and 10 inodes, of which 40 and

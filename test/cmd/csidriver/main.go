@@ -46,10 +46,11 @@ func run() error {
 	faults := flag.String("faults", "", "directory of faults")
 	most := flag.Int64("max-volumes", 0, "how many volumes the node may have")
 	topology := flag.String("topology", "", "key=value of where the node is")
+	stage := flag.Bool("stage", false, "volumes are staged for the node, and published from there")
 	stats := flag.Bool("stats", false, "say how full volumes are")
 	flag.Parse()
 	cfg := fakecsi.Config{
-		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Mounted: mounted,
+		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Mounted: mounted,
 		Unmount: func(target string) error { return unix.Unmount(target, unix.UMOUNT_NOFOLLOW) },
 	}
 	var driver *fakecsi.Driver
@@ -59,6 +60,9 @@ func run() error {
 			driver.SetMaxVolumes(most)
 		}
 		return fault(ctx, filepath.Join(*faults, at))
+	}
+	if *stage {
+		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
 	}
 	if key, value, ok := strings.Cut(*topology, "="); ok {
 		cfg.Topology = map[string]string{key: value}
@@ -87,6 +91,17 @@ func mount(volume, target string, readOnly bool) error {
 	}
 	if readOnly {
 		return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	}
+	return nil
+}
+
+// bind mounts what is staged.
+func bind(staged, target string, readOnly bool) error {
+	if err := unix.Mount(staged, target, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if readOnly {
+		return unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 	}
 	return nil
 }

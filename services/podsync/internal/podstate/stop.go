@@ -18,3 +18,12 @@ type Stop struct {
 	// Condition is added to the pod's conditions, usually DisruptionTarget; nil for none.
 	Condition *v1.PodCondition
 }
+
+// Hastened is the stop after another was asked for: the first one's reason stands, and
+// the shorter grace period counts.
+func (s Stop) Hastened(later Stop) Stop {
+	if later.GraceSeconds != nil && (s.GraceSeconds == nil || *later.GraceSeconds < *s.GraceSeconds) {
+		s.GraceSeconds = later.GraceSeconds
+	}
+	return s
+}

@@ -26,6 +26,7 @@ const (
 	PodSyncService_ListRuntimePods_FullMethodName     = "/polylet.podsync.v1.PodSyncService/ListRuntimePods"
 	PodSyncService_WatchContainers_FullMethodName     = "/polylet.podsync.v1.PodSyncService/WatchContainers"
 	PodSyncService_WatchCSIDrivers_FullMethodName     = "/polylet.podsync.v1.PodSyncService/WatchCSIDrivers"
+	PodSyncService_WatchVolumesInUse_FullMethodName   = "/polylet.podsync.v1.PodSyncService/WatchVolumesInUse"
 	PodSyncService_ListFilesystemUsage_FullMethodName = "/polylet.podsync.v1.PodSyncService/ListFilesystemUsage"
 	PodSyncService_GetVolumeUsage_FullMethodName      = "/polylet.podsync.v1.PodSyncService/GetVolumeUsage"
 	PodSyncService_GetRuntime_FullMethodName          = "/polylet.podsync.v1.PodSyncService/GetRuntime"
@@ -65,6 +66,11 @@ type PodSyncServiceClient interface {
 	// changes. nodestatus writes them into the CSINode and the Node.
 	// UNIMPLEMENTED: an older podsync, which has no CSI drivers.
 	WatchCSIDrivers(ctx context.Context, in *WatchCSIDriversRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCSIDriversResponse], error)
+	// WatchVolumesInUse names the volumes that must stay attached to this node: first a full
+	// snapshot, once podsync knows what a previous run has left, then changes. nodestatus
+	// writes them into Node.status.volumesInUse, and podsync uses none before it is there.
+	// UNIMPLEMENTED: an older podsync, which has no volumes that are attached.
+	WatchVolumesInUse(ctx context.Context, in *WatchVolumesInUseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVolumesInUseResponse], error)
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error)
@@ -128,7 +134,10 @@ type PodSyncServiceClient interface {
 	// ended is seen in its status. A pod that is being stopped already keeps the
 	// reason of the first stop, but a shorter grace period counts.
 	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
-	// static or mirror pod of critical priority, which the node never stops itself.
+	// static or mirror pod, or of critical priority, which the node never stops itself;
+	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
+	// disk takes nothing, say: the pod is being stopped all the same, and to call again
+	// is to try once more to keep that.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(ctx context.Context, in *StopPodRequest, opts ...grpc.CallOption) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -137,7 +146,9 @@ type PodSyncServiceClient interface {
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(ctx context.Context, in *SetPressureRequest, opts ...grpc.CallOption) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
-	// ended, then images that no container uses. It answers when that is done.
+	// ended, then images that no container uses. It answers when that is done, however
+	// long it takes; what it has begun goes on when the caller leaves. One goes on at a
+	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(ctx context.Context, in *ReclaimRequest, opts ...grpc.CallOption) (*ReclaimResponse, error)
 }
@@ -208,6 +219,25 @@ func (c *podSyncServiceClient) WatchCSIDrivers(ctx context.Context, in *WatchCSI
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PodSyncService_WatchCSIDriversClient = grpc.ServerStreamingClient[WatchCSIDriversResponse]
 
+func (c *podSyncServiceClient) WatchVolumesInUse(ctx context.Context, in *WatchVolumesInUseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVolumesInUseResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_WatchVolumesInUse_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchVolumesInUseRequest, WatchVolumesInUseResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PodSyncService_WatchVolumesInUseClient = grpc.ServerStreamingClient[WatchVolumesInUseResponse]
+
 func (c *podSyncServiceClient) ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListFilesystemUsageResponse)
@@ -250,7 +280,7 @@ func (c *podSyncServiceClient) ListImages(ctx context.Context, in *ListImagesReq
 
 func (c *podSyncServiceClient) ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_ReadLogs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[3], PodSyncService_ReadLogs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +329,7 @@ func (c *podSyncServiceClient) OpenExec(ctx context.Context, in *OpenExecRequest
 
 func (c *podSyncServiceClient) HoldExec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldExecRequest, HoldExecResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[3], PodSyncService_HoldExec_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[4], PodSyncService_HoldExec_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +372,7 @@ func (c *podSyncServiceClient) CheckpointContainer(ctx context.Context, in *Chec
 
 func (c *podSyncServiceClient) SyncProbes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SyncProbesRequest, SyncProbesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[4], PodSyncService_SyncProbes_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[5], PodSyncService_SyncProbes_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -431,6 +461,11 @@ type PodSyncServiceServer interface {
 	// changes. nodestatus writes them into the CSINode and the Node.
 	// UNIMPLEMENTED: an older podsync, which has no CSI drivers.
 	WatchCSIDrivers(*WatchCSIDriversRequest, grpc.ServerStreamingServer[WatchCSIDriversResponse]) error
+	// WatchVolumesInUse names the volumes that must stay attached to this node: first a full
+	// snapshot, once podsync knows what a previous run has left, then changes. nodestatus
+	// writes them into Node.status.volumesInUse, and podsync uses none before it is there.
+	// UNIMPLEMENTED: an older podsync, which has no volumes that are attached.
+	WatchVolumesInUse(*WatchVolumesInUseRequest, grpc.ServerStreamingServer[WatchVolumesInUseResponse]) error
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error)
@@ -494,7 +529,10 @@ type PodSyncServiceServer interface {
 	// ended is seen in its status. A pod that is being stopped already keeps the
 	// reason of the first stop, but a shorter grace period counts.
 	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
-	// static or mirror pod of critical priority, which the node never stops itself.
+	// static or mirror pod, or of critical priority, which the node never stops itself;
+	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
+	// disk takes nothing, say: the pod is being stopped all the same, and to call again
+	// is to try once more to keep that.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(context.Context, *StopPodRequest) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -503,7 +541,9 @@ type PodSyncServiceServer interface {
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(context.Context, *SetPressureRequest) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
-	// ended, then images that no container uses. It answers when that is done.
+	// ended, then images that no container uses. It answers when that is done, however
+	// long it takes; what it has begun goes on when the caller leaves. One goes on at a
+	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(context.Context, *ReclaimRequest) (*ReclaimResponse, error)
 	mustEmbedUnimplementedPodSyncServiceServer()
@@ -527,6 +567,9 @@ func (UnimplementedPodSyncServiceServer) WatchContainers(*WatchContainersRequest
 }
 func (UnimplementedPodSyncServiceServer) WatchCSIDrivers(*WatchCSIDriversRequest, grpc.ServerStreamingServer[WatchCSIDriversResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchCSIDrivers not implemented")
+}
+func (UnimplementedPodSyncServiceServer) WatchVolumesInUse(*WatchVolumesInUseRequest, grpc.ServerStreamingServer[WatchVolumesInUseResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchVolumesInUse not implemented")
 }
 func (UnimplementedPodSyncServiceServer) ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListFilesystemUsage not implemented")
@@ -663,6 +706,17 @@ func _PodSyncService_WatchCSIDrivers_Handler(srv interface{}, stream grpc.Server
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PodSyncService_WatchCSIDriversServer = grpc.ServerStreamingServer[WatchCSIDriversResponse]
+
+func _PodSyncService_WatchVolumesInUse_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchVolumesInUseRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PodSyncServiceServer).WatchVolumesInUse(m, &grpc.GenericServerStream[WatchVolumesInUseRequest, WatchVolumesInUseResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PodSyncService_WatchVolumesInUseServer = grpc.ServerStreamingServer[WatchVolumesInUseResponse]
 
 func _PodSyncService_ListFilesystemUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListFilesystemUsageRequest)
@@ -1066,6 +1120,11 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchCSIDrivers",
 			Handler:       _PodSyncService_WatchCSIDrivers_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchVolumesInUse",
+			Handler:       _PodSyncService_WatchVolumesInUse_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -6,6 +6,7 @@
 package gate
 
 import (
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,11 +59,28 @@ type Gate struct {
 	runtime Runtime
 	// away is what no victim of a critical pod is blamed for.
 	away outage
+
+	mu       sync.Mutex
+	pressure admission.Pressure
 }
 
 // New returns a Gate.
 func New(cfg Config, node Node, runtime Runtime) *Gate {
 	return &Gate{cfg: cfg, node: node, runtime: runtime}
+}
+
+// SetPressure takes in what the node is short of, in place of what was said before; it
+// counts for a time, and then the Node does.
+func (g *Gate) SetPressure(conditions []v1.NodeConditionType, counts time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pressure = admission.Pressure{Conditions: conditions, Until: time.Now().Add(counts)}
+}
+
+func (g *Gate) said() admission.Pressure {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pressure
 }
 
 // Question is which pod asks, and beside which others.
@@ -89,7 +107,7 @@ func (g *Gate) Admit(q Question) admission.Answer {
 	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: g.cfg.Standalone || q.Static && node == nil, Node: node,
 		Waited: q.Waited, Deadline: g.cfg.Deadline, Active: q.Active, Leaving: q.Leaving, Gone: q.Gone, Host: g.host(q.Pod),
-		NodeOutdated: g.node.Outdated(q.Asked),
+		NodeOutdated: g.node.Outdated(q.Asked), Said: g.said(), Now: time.Now(),
 	}
 	if in.Standalone {
 		in.Allocatable = g.node.Allocatable()
@@ -124,7 +142,7 @@ func (g *Gate) Resize(q Resize) *podstate.ResizePending {
 	}
 	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: g.cfg.Standalone, Node: g.node.Object(), Active: q.Active, Resize: true,
-		Host: g.host(q.Pod),
+		Host: g.host(q.Pod), Said: g.said(), Now: time.Now(),
 	}
 	if in.Standalone {
 		in.Allocatable = g.node.Allocatable()

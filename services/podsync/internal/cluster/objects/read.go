@@ -109,6 +109,8 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		object, err = s.client.CoreV1().PersistentVolumeClaims(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	case PersistentVolume:
 		object, err = s.client.CoreV1().PersistentVolumes().Get(ctx, key.Name, metav1.GetOptions{})
+	case VolumeAttachment:
+		object, err = s.client.StorageV1().VolumeAttachments().Get(ctx, key.Name, metav1.GetOptions{})
 	default:
 		return nil, fmt.Errorf("read %s: this kind is not kept", key)
 	}
@@ -127,7 +129,7 @@ func notFound(key Key) error {
 	switch key.Kind {
 	case RuntimeClass:
 		group = nodev1.GroupName
-	case CSIDriver:
+	case CSIDriver, VolumeAttachment:
 		group = storagev1.GroupName
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Group: group, Resource: string(key.Kind)}, key.Name)

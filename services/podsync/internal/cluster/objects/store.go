@@ -44,6 +44,7 @@ const ClusterTrustBundle Kind = "clustertrustbundle"
 const (
 	PersistentVolumeClaim Kind = "persistentvolumeclaims"
 	PersistentVolume      Kind = "persistentvolumes"
+	VolumeAttachment      Kind = "volumeattachments"
 )
 
 // Key names one object; Namespace is empty for kinds without one.

@@ -3,7 +3,6 @@ package csi
 import (
 	"context"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -83,29 +82,20 @@ func (c *client) abilities(ctx context.Context) (abilities, error) {
 
 // publication is how a volume is published.
 type publication struct {
-	handle, target  string
-	readOnly        bool
-	fsType          string
+	target string
+	// staging is where it is staged; empty for a driver that does not stage.
+	staging         string
 	context, secret map[string]string
-	group           *int64 // nil when it is not the driver's to give the files to it
+	attachment      map[string]string // what its attachment says
+	group           *int64            // nil when it is not the driver's to give the files to it
 	can             abilities
 }
 
-func (c *client) publish(ctx context.Context, p publication) error {
-	mode := csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
-	if p.can[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER] {
-		mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
-	}
-	filesystem := &csi.VolumeCapability_MountVolume{FsType: p.fsType}
-	if p.group != nil {
-		filesystem.VolumeMountGroup = strconv.FormatInt(*p.group, 10)
-	}
+func (c *client) publish(ctx context.Context, w *wanted, p *publication) error {
 	_, err := c.node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-		VolumeId: p.handle, TargetPath: p.target, Readonly: p.readOnly, VolumeContext: p.context, Secrets: p.secret,
-		VolumeCapability: &csi.VolumeCapability{
-			AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
-			AccessType: &csi.VolumeCapability_Mount{Mount: filesystem},
-		},
+		VolumeId: w.data.VolumeHandle, TargetPath: p.target, StagingTargetPath: p.staging, Readonly: w.readOnly,
+		PublishContext: p.attachment, VolumeContext: p.context, Secrets: p.secret,
+		VolumeCapability: w.capability(p.can, p.group),
 	})
 	return err
 }

@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -55,7 +56,7 @@ func (r *rooms) close() {
 // DriverChanged tells that what the cluster says of a driver has changed. It returns at
 // once.
 func (c *Volumes) DriverChanged(name string) {
-	if r, err := c.drivers.now(name); err == nil {
+	if r, err := c.drivers.find(name); err == nil {
 		r.room.changed.Set()
 	}
 }
@@ -66,7 +67,7 @@ func (c *Volumes) called(driver, method string, code codes.Code, took time.Durat
 	if code != codes.ResourceExhausted {
 		return
 	}
-	if r, err := c.drivers.now(driver); err == nil {
+	if r, err := c.drivers.find(driver); err == nil {
 		r.room.exhausted.Set()
 	}
 }
@@ -154,4 +155,25 @@ func (d *drivers) renew(r *registered, info Info) {
 
 func sameInfo(a, b Info) bool {
 	return a.NodeID == b.NodeID && a.MaxVolumes == b.MaxVolumes && maps.Equal(a.Topology, b.Topology)
+}
+
+// noRoomTimeout bounds the look at why a volume is not attached.
+const noRoomTimeout = 10 * time.Second
+
+// noRoom looks whether a volume that was waited for is not attached because the node has
+// no more room for those of its driver.
+func (c *Volumes) noRoom(ctx context.Context, w *wanted) {
+	r, err := c.drivers.find(w.data.DriverName)
+	if err != nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noRoomTimeout)
+	defer cancel()
+	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, w.data.AttachmentID)
+	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil {
+		return
+	}
+	if codes.Code(*a.Status.AttachError.ErrorCode) == codes.ResourceExhausted { //nolint:gosec // A code is small.
+		r.room.exhausted.Set()
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/polylet/polylet/internal/watch"
 )
@@ -103,4 +104,31 @@ func TestAPeriodThatComesLaterHolds(t *testing.T) {
 	b.DriverChanged(driverOf)
 	b.DriverChanged("unknown")
 	wantRoom(t, sub, 3)
+}
+
+func TestADriverWhoseVolumeIsNotAttachedForLackOfRoomIsAskedAtOnce(t *testing.T) {
+	b := newAttaching(t)
+	f := &followed{all: map[string]bool{}}
+	b.deps.Cluster = f
+	period := int64(3600)
+	b.cluster.driver.Spec.NodeAllocatableUpdatePeriodSeconds = &period
+	b.Deregister(b.plugin)
+	b.register(t)
+	sub := b.Subscribe(t.Context())
+	defer sub.Close()
+	if _, err := sub.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.driver.SetMaxVolumes(2)
+	full := int32(codes.ResourceExhausted)
+	b.cluster.attachments["csi-"+sum(handleOf+driverOf+"n1")] = storagev1.VolumeAttachmentStatus{
+		AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: &full},
+	}
+	b.shows(true, false)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := b.Attach(ctx, b.claimOf("uid-1")); err == nil {
+		t.Fatal("it counts as attached")
+	}
+	wantRoom(t, sub, 2)
 }

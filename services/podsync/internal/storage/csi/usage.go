@@ -24,7 +24,7 @@ func (c *Volumes) Usage(ctx context.Context, dir string) (volume.Usage, error) {
 	if err != nil {
 		return volume.Usage{}, err
 	}
-	driver, err := c.drivers.now(data.DriverName)
+	driver, err := c.drivers.find(data.DriverName)
 	if err != nil {
 		return volume.Usage{}, fmt.Errorf("%w: %w", rpcerr.ErrUnavailable, err)
 	}
@@ -44,16 +44,6 @@ func (c *Volumes) Usage(ctx context.Context, dir string) (volume.Usage, error) {
 	usage, err := driver.usage(ctx, data.VolumeHandle, filepath.Join(dir, mountName), can)
 	usage.Driver = data.DriverName
 	return usage, err
-}
-
-// now finds a driver; nobody is told when it comes.
-func (d *drivers) now(name string) (*registered, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if r := d.all[name]; r != nil {
-		return r, nil
-	}
-	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
 // usage asks how full a volume is.
@@ -95,6 +85,6 @@ func (c *Volumes) DriverOf(dir string) string {
 
 // Knows implements volume.Namer.
 func (c *Volumes) Knows(driver string) bool {
-	_, err := c.drivers.now(driver)
+	_, err := c.drivers.find(driver)
 	return err == nil
 }

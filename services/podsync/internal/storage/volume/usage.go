@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
 // ErrNoUsage says that a driver does not say how full its volumes are.
@@ -37,11 +39,8 @@ type Condition struct {
 
 // driven says whether only a driver can measure a volume that is set up.
 func (st *podState) driven(v *v1.Volume) bool {
-	return v.CSI != nil || st.bound[v.Name].Kind == pluginKindCSI
+	return v.CSI != nil || st.bound[v.Name].Kind == claims.CSI
 }
-
-// pluginKindCSI is the field of a PersistentVolume's source.
-const pluginKindCSI = "csi"
 
 // Usage asks the driver of a volume how full it is. The error is ErrNotDriven or
 // ErrNoUsage when nobody can be asked. A volume that is not well is told as an event of
