@@ -80,6 +80,9 @@ func (w *wiring) objectChanged(key objects.Key, holders []types.UID) {
 		w.node.ObjectChanged()
 		return
 	}
+	if key.Kind == objects.PodCertificateRequest && w.certificates != nil {
+		w.certificates.Changed()
+	}
 	if key.Kind == objects.CSIDriver {
 		w.csi.DriverChanged(key.Name)
 	}

@@ -101,6 +101,9 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 	case ClusterTrustBundle:
 		list, _, _ := s.trustBundles()
 		object, err = list(ctx, metav1.ListOptions{})
+	case PodCertificateRequest:
+		list, _, _ := s.certificateRequests()
+		object, err = list(ctx, metav1.ListOptions{})
 	case CSIDriver:
 		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:
