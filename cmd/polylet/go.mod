@@ -101,6 +101,7 @@ require (
 	k8s.io/component-helpers v0.36.6 // indirect
 	k8s.io/cri-api v0.36.6 // indirect
 	k8s.io/cri-streaming v0.36.6 // indirect
+	k8s.io/csi-translation-lib v0.36.6 // indirect
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a // indirect
 	k8s.io/mount-utils v0.36.6 // indirect
 	k8s.io/streaming v0.36.6 // indirect

@@ -76,6 +76,7 @@ func podsOf(config *podsyncservice.Config, loaded *kubeletconfig.Loaded) {
 	out.StopSignals = loaded.FeatureEnabled("ContainerStopSignals")
 	out.ReadyToStart = loaded.FeatureEnabled("PodReadyToStartContainersCondition")
 	out.TrustBundles = loaded.FeatureEnabled("ClusterTrustBundleProjection")
+	out.Certificates = loaded.FeatureEnabled("PodCertificateRequest")
 	out.VolumeHealth = loaded.FeatureEnabled("CSIVolumeHealth")
 	set(&out.SeccompDefault, c.SeccompDefault)
 	out.SingleProcessOOMKill = c.SingleProcessOOMKill

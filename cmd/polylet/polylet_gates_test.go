@@ -52,9 +52,9 @@ func TestWebSocketsAreHandedOnWhenTheirGateIsOff(t *testing.T) {
 }
 
 func TestTheGatesOfProjectedSourcesReachPodsync(t *testing.T) {
-	for gates, want := range map[string]bool{"": false, "ClusterTrustBundle=true,ClusterTrustBundleProjection=true": true} {
-		if c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates)); err != nil || c.Pods.TrustBundles != want {
-			t.Errorf("%q: trust bundles are projected: %v, %v", gates, c.Pods.TrustBundles, err)
+	for gates, want := range map[string]bool{"": false, "ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true": true} {
+		if c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates)); err != nil || c.Pods.TrustBundles != want || c.Pods.Certificates != want {
+			t.Errorf("%q: trust bundles are projected: %v, certificates: %v, %v", gates, c.Pods.TrustBundles, c.Pods.Certificates, err)
 		}
 	}
 }

@@ -158,8 +158,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if api != nil {
 		s.csiNode = csinode.New(csinode.Config{
 			NodeName: cfg.NodeName, Nodes: deps.Client.CoreV1().Nodes(), CSINodes: deps.Client.StorageV1().CSINodes(),
-			NodeUID: s.keeper.UID, Health: deps.Health,
+			NodeUID: s.keeper.UID, Health: deps.Health, Initialized: store.SetCSINode,
 		})
+		store.SetCSINode(csinode.NotInitialized)
 		s.csiDrivers = peer.CSIDrivers{Podsync: deps.Podsync, Tell: s.csiNode.Tell}
 	}
 	s.addresses = peer.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}

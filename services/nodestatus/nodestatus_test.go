@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 	"github.com/polylet/polylet/internal/testkit/grpctest"
 )
 
@@ -120,6 +122,29 @@ func TestANodeIsReadyAsSoonAsTheRuntimeIs(t *testing.T) {
 	})
 }
 
+func TestANodeIsReadyOnlyWithItsCSINode(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var refused atomic.Bool
+		refused.Store(true)
+		w.refuses = func(q fakeapiserver.Request) bool { return q.Resource == "csinodes" && refused.Load() }
+		_, stop := w.start()
+		defer func() { stop() }()
+		time.Sleep(time.Minute)
+		w.wantReady(v1.ConditionFalse, "failed to initialize CSINode: ")
+		refused.Store(false)
+		time.Sleep(90 * time.Second)
+		w.wantReady(v1.ConditionTrue, "kubelet is posting ready status")
+		refused.Store(true)
+		stop()
+		_, stop = w.start()
+		time.Sleep(time.Minute)
+		w.wantReady(v1.ConditionTrue, "kubelet is posting ready status")
+		if n := w.flips(); n != 0 {
+			t.Errorf("Ready turned %d times once it was", n)
+		}
+	})
+}
+
 func TestAQuietNodeIsReportedOnceInAWhileAndTheLeaseRenewed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, stop := w.start()
@@ -141,7 +166,8 @@ func TestAQuietNodeIsReportedOnceInAWhileAndTheLeaseRenewed(t *testing.T) {
 	})
 }
 
-// flips counts changes of the Ready condition's status after the first.
+// flips counts changes of the Ready condition's status after it was first True: a new
+// Node waits for its CSINode.
 func (w *world) flips() int {
 	n, last := 0, v1.ConditionStatus("")
 	for _, write := range w.api.Writes() {
@@ -150,7 +176,7 @@ func (w *world) flips() int {
 			continue
 		}
 		for _, c := range node.Status.Conditions {
-			if c.Type == v1.NodeReady && c.Status != last {
+			if c.Type == v1.NodeReady && c.Status != last && (n > 0 || c.Status == v1.ConditionTrue) {
 				last = c.Status
 				n++
 			}

@@ -80,6 +80,12 @@ func (w *wiring) objectChanged(key objects.Key, holders []types.UID) {
 		w.node.ObjectChanged()
 		return
 	}
+	if key.Kind == objects.PodCertificateRequest && w.certificates != nil {
+		w.certificates.Changed()
+	}
+	if key.Kind == objects.CSIDriver {
+		w.csi.DriverChanged(key.Name)
+	}
 	w.volumes.ObjectChanged(holders)
 	w.pods.ObjectsChanged(holders)
 }

@@ -99,6 +99,8 @@ type PodsConfig struct {
 	EnvFiles, HostnameOverride, StopSignals, ReadyToStart bool
 	// TrustBundles is the gate ClusterTrustBundleProjection.
 	TrustBundles bool
+	// Certificates is the gate PodCertificateRequest.
+	Certificates bool
 	// VolumeHealth is the gate CSIVolumeHealth.
 	VolumeHealth bool
 	// SeccompDefault is RuntimeDefault for pods that say nothing.

@@ -3,6 +3,7 @@ package podsync
 import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/host/firewall"
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
@@ -25,12 +26,18 @@ func (w *wiring) setUpHost() {
 	}})
 	w.csi = csi.New(csi.Config{RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch}, csi.Deps{
 		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
+		Cluster: w.objects, Events: w.events,
 	})
 	w.node.Subscribe(w.csi.NodeChanged)
-	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir, TrustBundles: cfg.Pods.TrustBundles, Health: cfg.Pods.VolumeHealth}, volume.Deps{
+	with := volume.Deps{
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
 		Allocatable: w.node.Allocatable, Pods: w.pods, CSI: w.csi,
-	})
+	}
+	if cfg.Pods.Certificates {
+		w.certificates = podcertificate.New(podcertificate.Deps{Issuer: podcertificate.FromClient(deps.Client), Objects: w.objects, Events: w.events})
+		with.Certificates = w.certificates
+	}
+	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir, TrustBundles: cfg.Pods.TrustBundles, Health: cfg.Pods.VolumeHealth}, with)
 	w.node.SubscribeAllocatable(w.volumes.AllocatableChanged)
 	w.podCIDR = podcidr.New(podcidr.Deps{Runtime: w.runtime, Ready: w.runtimeReady, Wanted: w.node.PodCIDR})
 	w.node.Subscribe(w.podCIDR.Check)

@@ -11,6 +11,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/admission/gate"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/nodeinfo"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
@@ -59,38 +60,40 @@ type wiring struct {
 	// pods is the Registry, for those that it is made of: it is made last.
 	pods *pods
 
-	runtime     *cri.Client
-	sessions    *execreaper.Book
-	objects     *objects.Store
-	node        *nodeinfo.Node
-	events      *event.Recorder
-	idle        *idle.Gate
-	lines       *timeline.Book
-	mirrors     *mirror.Keeper
-	statuses    *status.Writer
-	metrics     *metrics.Metrics // nil without a registry
-	probes      *probestore.Board
-	standing    *conditions.Keeper
-	ends        *stopping.Keeper
-	hosts       HostsGuard
-	shown       *podcache.Pods
-	table       *podcache.Table
-	observer    *observe.Observer
-	notices     notice.Notices
-	sources     *source.Sources
-	tokens      *serviceaccount.Cache
-	users       *userns.Allocator
-	volumes     *volume.Set
-	csi         *csi.Volumes
-	cgroups     cgroup.Manager
-	nodeCgroups *nodecgroups.Cgroups // nil when nobody makes cgroups
-	podCIDR     *podcidr.Teller
-	pulls       *pullrecord.Ledger // nil when nothing is verified
-	allocations *allocation.Store
-	images      *inventory.Images
-	collector   *imagegc.Collector
-	gate        *gate.Gate
-	server      *server.Server
+	runtime  *cri.Client
+	sessions *execreaper.Book
+	objects  *objects.Store
+	node     *nodeinfo.Node
+	events   *event.Recorder
+	// certificates is nil while the gate PodCertificateRequest is off.
+	certificates *podcertificate.Cache
+	idle         *idle.Gate
+	lines        *timeline.Book
+	mirrors      *mirror.Keeper
+	statuses     *status.Writer
+	metrics      *metrics.Metrics // nil without a registry
+	probes       *probestore.Board
+	standing     *conditions.Keeper
+	ends         *stopping.Keeper
+	hosts        HostsGuard
+	shown        *podcache.Pods
+	table        *podcache.Table
+	observer     *observe.Observer
+	notices      notice.Notices
+	sources      *source.Sources
+	tokens       *serviceaccount.Cache
+	users        *userns.Allocator
+	volumes      *volume.Set
+	csi          *csi.Volumes
+	cgroups      cgroup.Manager
+	nodeCgroups  *nodecgroups.Cgroups // nil when nobody makes cgroups
+	podCIDR      *podcidr.Teller
+	pulls        *pullrecord.Ledger // nil when nothing is verified
+	allocations  *allocation.Store
+	images       *inventory.Images
+	collector    *imagegc.Collector
+	gate         *gate.Gate
+	server       *server.Server
 }
 
 // pods is a Registry that is set when it is made.
@@ -163,7 +166,7 @@ func (w *wiring) askRuntime() {
 // followCluster makes what is read of the cluster beside pods.
 func (w *wiring) followCluster() {
 	cfg := w.cfg
-	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name, TrustBundles: cfg.Pods.TrustBundles}, objects.Deps{Client: w.deps.Client})
+	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name, TrustBundles: cfg.Pods.TrustBundles, Certificates: cfg.Pods.Certificates}, objects.Deps{Client: w.deps.Client})
 	w.objects.Subscribe(w.objectChanged)
 	w.node = nodeinfo.New(nodeinfo.Config{
 		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,

@@ -2,6 +2,7 @@ package fakeapiserver
 
 import (
 	certv1 "k8s.io/api/certificates/v1"
+	certv1beta1 "k8s.io/api/certificates/v1beta1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,6 +16,8 @@ func addNodeFields(set fields.Set, obj runtime.Object) {
 	switch o := obj.(type) {
 	case *certv1.CertificateSigningRequest:
 		set["spec.signerName"] = o.Spec.SignerName
+	case *certv1beta1.PodCertificateRequest:
+		set["spec.nodeName"] = string(o.Spec.NodeName)
 	case *resourcev1.ResourceSlice:
 		set["spec.driver"] = o.Spec.Driver
 		set["spec.nodeName"] = ""

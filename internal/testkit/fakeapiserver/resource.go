@@ -57,6 +57,7 @@ resource.k8s.io/v1 resourceclaims+ ResourceClaim
 resource.k8s.io/v1 resourceslices* ResourceSlice
 certificates.k8s.io/v1 certificatesigningrequests CertificateSigningRequest
 certificates.k8s.io/v1beta1 clustertrustbundles ClusterTrustBundle
+certificates.k8s.io/v1beta1 podcertificaterequests+ PodCertificateRequest
 apps/v1 daemonsets+* DaemonSet
 `
 

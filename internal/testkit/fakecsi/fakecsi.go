@@ -71,6 +71,7 @@ type Driver struct {
 	staged    []*csi.NodeStageVolumeRequest
 	told      []string
 	busy      map[string]bool // volumes with an operation under way
+	most      int64           // as Config.MaxVolumes
 }
 
 // New makes a Driver; it serves nothing.
@@ -78,7 +79,7 @@ func New(cfg Config) *Driver {
 	if cfg.Fault == nil {
 		cfg.Fault = func(context.Context, string) error { return nil }
 	}
-	return &Driver{cfg: cfg, busy: map[string]bool{}}
+	return &Driver{cfg: cfg, busy: map[string]bool{}, most: cfg.MaxVolumes}
 }
 
 // Serve serves the driver at a socket in dir, and its registration in registry, until
@@ -129,6 +130,13 @@ func (d *Driver) Published() []*csi.NodePublishVolumeRequest {
 	return slices.Clone(d.published)
 }
 
+// SetMaxVolumes changes how many volumes the driver says that the node can have.
+func (d *Driver) SetMaxVolumes(most int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.most = most
+}
+
 // Staged are the requests to stage so far.
 func (d *Driver) Staged() []*csi.NodeStageVolumeRequest {
 	d.mu.Lock()
@@ -168,7 +176,10 @@ func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 	if err := d.cfg.Fault(ctx, "NodeGetInfo"); err != nil {
 		return nil, err
 	}
-	answer := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes}
+	d.mu.Lock()
+	most := d.most
+	d.mu.Unlock()
+	answer := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: most}
 	if d.cfg.Topology != nil {
 		answer.AccessibleTopology = &csi.Topology{Segments: d.cfg.Topology}
 	}

@@ -4,6 +4,8 @@
 // until the file is gone when it is empty, and else fail with the code and message in it,
 // e.g. "Internal no room".
 //
+// A file "max-volumes" there changes how many volumes it says that the node may have.
+//
 // It keeps nothing: it can be killed at any time, and the next one goes on.
 package main
 
@@ -52,7 +54,14 @@ func run() error {
 		Device:  func(volume, target string) error { return device(*sockets, volume, target) },
 		Free:    func(volume string) error { return free(*sockets, volume) },
 		Unmount: func(target string) error { return unix.Unmount(target, unix.UMOUNT_NOFOLLOW) },
-		Fault:   func(ctx context.Context, at string) error { return fault(ctx, filepath.Join(*faults, at)) },
+	}
+	var driver *fakecsi.Driver
+	cfg.Fault = func(ctx context.Context, at string) error {
+		if raw, err := os.ReadFile(filepath.Join(*faults, "max-volumes")); err == nil && at == "NodeGetInfo" {
+			most, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+			driver.SetMaxVolumes(most)
+		}
+		return fault(ctx, filepath.Join(*faults, at))
 	}
 	if *stage {
 		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
@@ -63,7 +72,8 @@ func run() error {
 	if *stats {
 		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	}
-	stop, err := fakecsi.New(cfg).Serve(*sockets, *registry)
+	driver = fakecsi.New(cfg)
+	stop, err := driver.Serve(*sockets, *registry)
 	if err != nil {
 		return err
 	}

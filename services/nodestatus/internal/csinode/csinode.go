@@ -49,6 +49,9 @@ type Config struct {
 	CSINodes storage.CSINodeInterface
 	// NodeUID returns the Node's UID, the CSINode's owner; empty while it is not known.
 	NodeUID func() types.UID
+	// Initialized is told why the CSINode is not there yet, and once it is, the empty
+	// text; may be nil.
+	Initialized func(why string)
 	// Health is told when they cannot be written.
 	Health health.Reporter
 	// Timeout of each request; zero means 10 s.
@@ -61,7 +64,7 @@ const dependency = "CSI drivers of the node"
 // How soon it is looked whether the Node is registered, and whether it is another by
 // now, whose CSINode is another, too. The apiserver is not asked for that.
 const (
-	noNode    = 200 * time.Millisecond
+	noNode    = 50 * time.Millisecond
 	otherNode = 10 * time.Second
 )
 
@@ -70,9 +73,14 @@ type Keeper struct {
 	cfg  Config
 	wake wake.Signal
 
+	initialized types.UID // the Node whose CSINode is there; Run's own
+
 	mu      sync.Mutex
 	drivers map[string]Driver
 }
+
+// NotInitialized is what a Node says that has no CSINode yet.
+const NotInitialized = "CSINode is not yet initialized"
 
 // New returns a Keeper that knows no driver.
 func New(cfg Config) *Keeper {
@@ -112,6 +120,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 	failing := false
 	for ctx.Err() == nil {
 		uid := k.cfg.NodeUID()
+		if uid != k.initialized {
+			k.tell(NotInitialized)
+		}
 		err := k.write(ctx, uid)
 		if ctx.Err() != nil {
 			break
@@ -123,6 +134,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case err != nil:
 			wait = retry.Next()
 			k.cfg.Health.Set(dependency, false, err.Error())
+			if uid != k.initialized {
+				k.tell(fmt.Sprintf("failed to initialize CSINode: %v", err))
+			}
 		default:
 			retry.Reset()
 			k.cfg.Health.Set(dependency, true, "")
@@ -134,6 +148,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.wait(ctx, wait, uid)
 	}
 	return nil
+}
+
+// tell says why the CSINode is not there.
+func (k *Keeper) tell(why string) {
+	if k.cfg.Initialized != nil {
+		k.cfg.Initialized(why)
+	}
 }
 
 // wait returns when there is news, after a time, and when the Node is another; with no
@@ -174,6 +195,10 @@ func (k *Keeper) write(ctx context.Context, uid types.UID) error {
 	usable, clash, err := k.tellNode(ctx, drivers)
 	if err == nil {
 		err = k.writeCSINode(ctx, uid, usable)
+	}
+	if err == nil && k.initialized != uid {
+		k.initialized = uid
+		k.tell("")
 	}
 	if err == nil {
 		err = k.forgetOnNode(ctx, drivers)

@@ -236,3 +236,39 @@ func TestWhatIsNoAnswerOfAnApiserverEndsNoCSINode(t *testing.T) {
 		})
 	}
 }
+
+func TestANodeLearnsThatItsCSINodeIsThereAndWhyNot(t *testing.T) {
+	var mu sync.Mutex
+	var told []string
+	failing := true
+	cfg := fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if failing && q.Resource == "csinodes" {
+			return fakeapiserver.Fault{Status: 404}
+		}
+		return fakeapiserver.Fault{}
+	}}
+	inBubble(t, cfg, func(b *bench) {
+		b.Keeper.cfg.Initialized = func(why string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, why)
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if len(told) < 2 || told[0] != NotInitialized || !strings.HasPrefix(told[1], "failed to initialize CSINode: create CSINode n1: ") {
+			t.Errorf("told while the apiserver has none: %q", told)
+		}
+		failing, told = false, nil
+		mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		b.Tell([]Driver{{Name: "a", NodeID: "n"}}, true)
+		b.want(`[{"name":"a","nodeID":"n","topologyKeys":null}]`, `{"a":"n"}`)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(told) == 0 || told[len(told)-1] != "" {
+			t.Errorf("told once it is there: %q", told)
+		}
+	})
+}

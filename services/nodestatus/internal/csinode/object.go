@@ -36,11 +36,13 @@ func (k *Keeper) writeCSINode(ctx context.Context, uid types.UID, drivers []Driv
 		return k.createCSINode(ctx, uid, drivers)
 	}
 	// What an entry says cannot be changed: one that is to say something else goes first.
+	// Only how many volumes there may be can.
+	changed := recount(there, drivers)
 	stale := slices.DeleteFunc(slices.Clone(there.Spec.Drivers), func(d storagev1.CSINodeDriver) bool {
 		now := slices.IndexFunc(drivers, func(other Driver) bool { return other.Name == d.Name })
 		return now >= 0 && (drivers[now].Gone || !same(d, entry(drivers[now])))
 	})
-	changed := there.Annotations[v1.MigratedPluginsAnnotationKey] != migrated
+	changed = changed || there.Annotations[v1.MigratedPluginsAnnotationKey] != migrated
 	if len(stale) != len(there.Spec.Drivers) || changed {
 		there.Spec.Drivers = stale
 		metav1.SetMetaDataAnnotation(&there.ObjectMeta, v1.MigratedPluginsAnnotationKey, migrated)
@@ -58,6 +60,29 @@ func (k *Keeper) writeCSINode(ctx context.Context, uid types.UID, drivers []Driv
 		_, err = k.updateCSINode(ctx, there)
 	}
 	return err
+}
+
+// recount changes how many volumes there may be of drivers of which nothing else has
+// changed.
+func recount(there *storagev1.CSINode, drivers []Driver) (changed bool) {
+	for i := range there.Spec.Drivers {
+		is := &there.Spec.Drivers[i]
+		now := slices.IndexFunc(drivers, func(d Driver) bool { return d.Name == is.Name && !d.Gone })
+		if now < 0 || is.Allocatable == nil {
+			continue
+		}
+		wanted := entry(drivers[now])
+		if wanted.Allocatable == nil || same(*is, wanted) {
+			continue
+		}
+		before := is.Allocatable
+		if is.Allocatable = wanted.Allocatable; !same(*is, wanted) {
+			is.Allocatable = before
+			continue
+		}
+		changed = true
+	}
+	return changed
 }
 
 // entry is what a driver has in the CSINode.

@@ -88,6 +88,14 @@ func statusEvent(name, reason string) Event {
 
 func readyCondition(cfg Config, node *v1.Node, facts Facts, old *v1.NodeCondition) v1.NodeCondition {
 	problems, known := judge(facts.Runtime)
+	// Of a Node that is Ready it was looked at before it was: a restart flips nothing.
+	var storage []string
+	if facts.CSINode != "" && (old == nil || old.Status != v1.ConditionTrue) {
+		storage = []string{facts.CSINode}
+	}
+	if known {
+		problems = append(problems, storage...)
+	}
 	if missing := missingCapacity(cfg, node.Status.Capacity); missing != "" {
 		problems, known = append(problems, missing), true
 	}
@@ -98,7 +106,7 @@ func readyCondition(cfg Config, node *v1.Node, facts Facts, old *v1.NodeConditio
 	case !known && old != nil && old.Status != v1.ConditionUnknown:
 		return *old // Within the grace nothing new is said.
 	case !known:
-		problems = []string{notChecked}
+		problems = append([]string{notChecked}, storage...)
 	}
 	if len(problems) == 0 {
 		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}

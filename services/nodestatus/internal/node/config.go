@@ -59,6 +59,9 @@ type Facts struct {
 	Images []Image
 	// Addresses are the node's.
 	Addresses []v1.NodeAddress
+	// CSINode is why the CSINode is not as it should be at the Node's beginning; empty
+	// when it is, or was, and without an apiserver.
+	CSINode string
 	// VolumesInUse must stay attached to the node, sorted; nil is not known.
 	VolumesInUse []string
 	// Pressure says which pressures there are; nil is not known.

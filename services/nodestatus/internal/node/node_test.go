@@ -100,6 +100,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		old     *v1.NodeCondition
 		missing bool
 		down    bool
+		csiNode string
 		status  v1.ConditionStatus
 		message string
 	}{
@@ -157,6 +158,19 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 			cfg: Config{NoLocalStorage: true}, runtime: with(func(r *Runtime) { r.NetworkReady = false }), missing: true,
 			status: "False", message: "[network state unknown, missing node capacity for resources: cpu, memory, pods]",
 		},
+		"no CSINode": {
+			runtime: with(func(*Runtime) {}), csiNode: "CSINode is not yet initialized", status: "False", message: "CSINode is not yet initialized",
+		},
+		"no CSINode and no runtime yet": {
+			csiNode: "CSINode is not yet initialized", status: "False",
+			message: "[container runtime status check may not have completed yet, CSINode is not yet initialized]",
+		},
+		"no CSINode and not Ready before": {
+			runtime: with(func(*Runtime) {}), csiNode: "CSINode is not yet initialized", old: was("False"), status: "False", message: "CSINode is not yet initialized",
+		},
+		"no CSINode for a process that has just started": {
+			runtime: with(func(*Runtime) {}), csiNode: "CSINode is not yet initialized", old: was("True"), status: "True", message: "kubelet is posting ready status",
+		},
 		"two problems": {
 			runtime: with(func(r *Runtime) { r.NetworkReady = false }), missing: true,
 			status: "False", message: "[network state unknown, missing node capacity for resources: cpu, memory, pods, ephemeral-storage]",
@@ -166,7 +180,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		if !test.missing {
 			n.Status.Capacity = list("cpu", "1", "memory", "1", "pods", "1", "ephemeral-storage", "1")
 		}
-		got := readyCondition(test.cfg, n, Facts{Runtime: test.runtime, ShuttingDown: test.down}, test.old)
+		got := readyCondition(test.cfg, n, Facts{Runtime: test.runtime, ShuttingDown: test.down, CSINode: test.csiNode}, test.old)
 		if got.Status != test.status || got.Message != test.message {
 			t.Errorf("%s: %s, %q; want %s, %q", name, got.Status, got.Message, test.status, test.message)
 		}

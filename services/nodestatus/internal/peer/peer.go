@@ -100,6 +100,15 @@ func (s *Store) SetShuttingDown(down bool) {
 	})
 }
 
+// SetCSINode says why the CSINode is not as it should be; empty when it is.
+func (s *Store) SetCSINode(why string) {
+	s.update(func(f *node.Facts) bool {
+		changed := f.CSINode != why
+		f.CSINode = why
+		return changed
+	})
+}
+
 // Host reads the names of the kernel and of the operating system.
 func Host() node.Host {
 	var name unix.Utsname

@@ -107,6 +107,10 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		list, _, _ := s.trustBundles()
 		bundles, err := list(ctx, metav1.ListOptions{})
 		return bundles, unread(key, err)
+	case PodCertificateRequest:
+		list, _, _ := s.certificateRequests()
+		requests, err := list(ctx, metav1.ListOptions{})
+		return requests, unread(key, err)
 	case CSIDriver:
 		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:

@@ -36,6 +36,9 @@ func (s *Store) references(pod *v1.Pod) map[Key]struct{} {
 	if !s.cfg.TrustBundles {
 		delete(keys, Key{Kind: ClusterTrustBundle})
 	}
+	if !s.cfg.Certificates {
+		delete(keys, Key{Kind: PodCertificateRequest})
+	}
 	return keys
 }
 
@@ -68,6 +71,9 @@ func (r *references) volume(v *v1.Volume) {
 			}
 			if s.ClusterTrustBundle != nil {
 				r.keys[Key{Kind: ClusterTrustBundle}] = struct{}{}
+			}
+			if s.PodCertificate != nil {
+				r.keys[Key{Kind: PodCertificateRequest}] = struct{}{}
 			}
 		}
 	}

@@ -39,6 +39,10 @@ const (
 // by their labels; its Key has no name.
 const ClusterTrustBundle Kind = "clustertrustbundle"
 
+// PodCertificateRequest is a kind of which all of this node are kept together; its Key
+// has no name.
+const PodCertificateRequest Kind = "podcertificaterequest"
+
 // The kinds that are read when they are needed, and awaited when they are not yet as
 // they should be: a node may get those of its pods, and neither list nor watch any.
 const (
@@ -56,8 +60,8 @@ type Key struct {
 
 // String is the key for people, e.g. configmap "ns/name".
 func (k Key) String() string {
-	if k.Kind == ClusterTrustBundle {
-		return "clustertrustbundles"
+	if k.Kind == ClusterTrustBundle || k.Kind == PodCertificateRequest {
+		return string(k.Kind) + "s"
 	}
 	if k.Namespace == "" {
 		return fmt.Sprintf("%s %q", k.Kind, k.Name)
@@ -71,6 +75,8 @@ type Config struct {
 	NodeName string
 	// TrustBundles has the trust bundles watched that pods refer to.
 	TrustBundles bool
+	// Certificates has the requests for certificates watched of pods that want any.
+	Certificates bool
 	// ReadTimeout is how long a read waits for the first answer of the
 	// apiserver; zero means 10 s.
 	ReadTimeout time.Duration

@@ -88,7 +88,7 @@ func TestTrustBundlesAreKeptCurrentWhileAPodRefersToThem(t *testing.T) {
 
 func TestAnApiserverWithoutTrustBundlesIsNamedAtOnce(t *testing.T) {
 	inBubble(t, fakeapiserver.Config{Without: []string{"clustertrustbundles"}}, func(t *testing.T, b *bench) {
-		const want = "the apiserver does not serve ClusterTrustBundles"
+		const want = "the apiserver does not serve clustertrustbundles of certificates.k8s.io/v1beta1; start it with --feature-gates=ClusterTrustBundle=true"
 		if got := b.bundles(t); !strings.Contains(got, want) {
 			t.Errorf("read while no pod is held: %s", got)
 		}

@@ -120,6 +120,8 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 		list, follow, example = lists(c.List), c.Watch, &storagev1.CSIDriver{}
 	case ClusterTrustBundle:
 		list, follow, example = s.trustBundles()
+	case PodCertificateRequest:
+		list, follow, example = s.certificateRequests()
 	default:
 		c := core.Nodes()
 		list, follow, example = lists(c.List), c.Watch, &v1.Node{}
@@ -243,8 +245,15 @@ func immutable(object runtime.Object) bool {
 // sinkFor takes what the watch of an entry brings.
 func (s *Store) sinkFor(key Key, e *entry) cache.ReflectorStore {
 	one := &sink{store: s, key: key, entry: e}
-	if key.Kind == ClusterTrustBundle {
-		return &bundleSink{sink: one, all: map[string]*certificatesv1beta1.ClusterTrustBundle{}}
+	switch key.Kind {
+	case ClusterTrustBundle:
+		return &allSink[certificatesv1beta1.ClusterTrustBundle, *certificatesv1beta1.ClusterTrustBundle]{
+			one, map[string]*certificatesv1beta1.ClusterTrustBundle{}, bundleList,
+		}
+	case PodCertificateRequest:
+		return &allSink[certificatesv1beta1.PodCertificateRequest, *certificatesv1beta1.PodCertificateRequest]{
+			one, map[string]*certificatesv1beta1.PodCertificateRequest{}, requestList,
+		}
 	}
 	return one
 }

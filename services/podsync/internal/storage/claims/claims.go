@@ -21,7 +21,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
-// Reference is how a volume of a pod names a claim.
+// Reference is how a volume of a pod names a claim; that of a volume of before CSI names
+// none.
 type Reference struct {
 	Namespace, Name string
 	// ReadOnly: the pod only reads it, whatever its containers' mounts say.
@@ -30,13 +31,15 @@ type Reference struct {
 	Ephemeral bool
 }
 
-// Of is the claim that a volume names; false when it names none.
+// Of is the claim that a volume names; false when it names none and is not InTree.
 func Of(pod *v1.Pod, v *v1.Volume) (Reference, bool) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		return Reference{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName, ReadOnly: v.PersistentVolumeClaim.ReadOnly}, true
 	case v.Ephemeral != nil:
 		return Reference{Namespace: pod.Namespace, Name: ephemeral.VolumeClaimName(pod, v), Ephemeral: true}, true
+	case InTree(v):
+		return Reference{ReadOnly: readOnly(v)}, true
 	}
 	return Reference{}, false
 }

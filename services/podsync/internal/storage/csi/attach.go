@@ -47,6 +47,7 @@ func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			c.noRoom(ctx, &w)
 			return asWaitForAttach(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
 		}
 	}

@@ -32,11 +32,18 @@ const driverOf = "csi.example.com"
 
 // cluster is an apiserver with one CSIDriver and some secrets.
 type cluster struct {
+	mu      sync.Mutex // of driver, where it changes while it is read
 	driver  *storagev1.CSIDriver
 	secrets map[string]map[string][]byte
 	err     error
 	// attachments are those of volumes, by name.
 	attachments map[string]storagev1.VolumeAttachmentStatus
+}
+
+func (c *cluster) set(driver *storagev1.CSIDriver) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.driver = driver
 }
 
 func (c *cluster) VolumeAttachment(_ context.Context, _ types.UID, _, name string) (*storagev1.VolumeAttachment, error) {
@@ -52,6 +59,8 @@ type nodeObject struct{ atomic.Pointer[v1.Node] }
 func (n *nodeObject) Object() *v1.Node { return n.Load() }
 
 func (c *cluster) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
 	case c.err != nil:
 		return nil, c.err

@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-
-	"github.com/polylet/polylet/services/podsync/internal/metrics"
 )
 
 // mostOfAnAnswer is how much of a driver's answer, and of its error, is read, in bytes.
@@ -25,8 +23,9 @@ type client struct {
 	asked chan struct{} // places for questions about volumes
 }
 
-// dial returns a client of the driver at a socket; it connects when it is used.
-func dial(driver, socket string, m *metrics.Metrics) (*client, error) {
+// dial returns a client of the driver at a socket; it connects when it is used. called is
+// told of each call that has ended.
+func dial(socket string, called func(method string, code codes.Code, took time.Duration)) (*client, error) {
 	conn, err := grpc.NewClient("passthrough:///csi",
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -40,7 +39,7 @@ func dial(driver, socket string, m *metrics.Metrics) (*client, error) {
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, do grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			began := time.Now()
 			err := do(ctx, method, req, reply, conn, opts...)
-			m.CSI(driver, method, status.Code(err).String(), time.Since(began))
+			called(method, status.Code(err), time.Since(began))
 			return err
 		}),
 		grpc.WithDisableServiceConfig(),

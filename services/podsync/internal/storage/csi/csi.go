@@ -26,6 +26,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
 
 // Objects are the API objects that say how a volume is published.
@@ -76,6 +77,10 @@ type Deps struct {
 	Mounter mount.Mounter
 	// Pods may be nil.
 	Pods Pods
+	// Events may be nil.
+	Events ownership.Events
+	// Cluster may be nil: drivers are asked once for how many volumes the node can have.
+	Cluster Cluster
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
 }
@@ -92,6 +97,8 @@ type Volumes struct {
 	work sync.WaitGroup // what keeps volumes published, and unstages them
 
 	inUse inUse
+
+	rooms rooms
 
 	mu      sync.Mutex
 	volumes map[volumeID]*state
@@ -147,6 +154,7 @@ func (c *Volumes) Run(ctx context.Context) error {
 	c.end()
 	c.mu.Unlock()
 	c.work.Wait()
+	c.rooms.close()
 	c.drivers.close()
 	return nil
 }

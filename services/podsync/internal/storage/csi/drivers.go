@@ -8,7 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -45,8 +47,15 @@ func (c *Volumes) Subscribe(ctx context.Context) *watch.Subscription[string, Sta
 type registered struct {
 	plugin  plugins.Plugin
 	version *version.Version
-	info    Info
+	said    Info
+	room    room
 	*client
+}
+
+// close ends what is done with a driver.
+func (r *registered) close() {
+	r.room.stop()
+	r.client.close()
 }
 
 // drivers are those that are registered.
@@ -83,33 +92,48 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn, err := dial(p.Name, p.Endpoint, c.deps.Metrics)
+	conn, err := dial(p.Endpoint, func(method string, code codes.Code, took time.Duration) { c.called(p.Name, method, code, took) })
 	if err != nil {
 		return err
 	}
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	info, err := conn.info(limited)
-	if err == nil && info.NodeID == "" {
-		err = errors.New("error adding CSI driver node info: driverNodeID must not be empty")
-	}
-	if err == nil && len(info.NodeID) > mostOfANodeID {
-		err = fmt.Errorf("the driver's name of the node has %d bytes, more than %d", len(info.NodeID), mostOfANodeID)
-	}
 	if err == nil {
-		info.Name = p.Name
-		err = c.drivers.add(&registered{plugin: p, version: highest, info: info, client: conn})
+		err = checkNodeID(info.NodeID)
 	}
 	if err != nil {
 		conn.close()
+		return err
 	}
-	return err
+	info.Name = p.Name
+	r := &registered{plugin: p, version: highest, said: info, room: newRoom(), client: conn}
+	c.followRoom(ctx, r)
+	if err := c.drivers.add(r); err != nil {
+		r.close()
+		return err
+	}
+	return nil
+}
+
+// checkNodeID refuses what the CSI spec does not let a node be called.
+func checkNodeID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("error adding CSI driver node info: driverNodeID must not be empty")
+	case len(id) > mostOfANodeID:
+		return fmt.Errorf("the driver's name of the node has %d bytes, more than %d", len(id), mostOfANodeID)
+	}
+	return nil
 }
 
 // Deregister implements plugins.Handler.
 func (c *Volumes) Deregister(p plugins.Plugin) {
 	if gone := c.drivers.remove(p); gone != nil {
 		gone.close()
+		if c.deps.Cluster != nil {
+			c.deps.Cluster.LeaveDriver(p.Name)
+		}
 	}
 }
 
@@ -151,7 +175,7 @@ func (d *drivers) add(r *registered) error {
 	old := d.all[r.plugin.Name]
 	d.all[r.plugin.Name] = r
 	d.gone = slices.DeleteFunc(d.gone, func(name string) bool { return name == r.plugin.Name })
-	d.told.Set(r.plugin.Name, State{Info: r.info})
+	d.told.Set(r.plugin.Name, State{Info: r.said})
 	var wake []types.UID
 	for uid := range d.waiting[r.plugin.Name] {
 		wake = append(wake, uid)

@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -32,7 +33,7 @@ func (w *wanted) givesAway(object *storagev1.CSIDriver) bool {
 
 // giveAway gives the files to the pod's group. What does not let itself be given stays
 // as it is, as with the kubelet: not every file system knows groups.
-func (w *wanted) giveAway(ctx context.Context, target string) error {
+func (w *wanted) giveAway(ctx context.Context, events ownership.Events, target string) error {
 	change := ownership.Change{Group: ownership.Of(w.pod)}
 	if security := w.pod.Spec.SecurityContext; security != nil && security.FSGroupChangePolicy != nil {
 		change.OnMismatch = *security.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch
@@ -43,6 +44,10 @@ func (w *wanted) giveAway(ctx context.Context, target string) error {
 		if failed++; first == nil {
 			first = err
 		}
+	}
+	if events != nil {
+		change.Given = &atomic.Int64{}
+		defer ownership.TellSlow(events, w.pod, target, change.Given.Load)()
 	}
 	err := change.Apply(ctx, target)
 	if failed > 0 {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,8 @@ type Change struct {
 	// OnMismatch does nothing when the tree's root is as it would become
 	// (fsGroupChangePolicy OnRootMismatch).
 	OnMismatch bool
+	// Given counts the files that were looked at; may be nil.
+	Given *atomic.Int64
 	// Skip is told of what cannot be changed, and the rest is; nil ends with the first.
 	Skip func(err error)
 }
@@ -87,6 +90,9 @@ func (c Change) bits(mode uint32) uint32 {
 func (c Change) give(ctx context.Context, file *os.File, depth int) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if c.Given != nil {
+		c.Given.Add(1)
 	}
 	var st unix.Stat_t
 	err := unix.Fstat(int(file.Fd()), &st)

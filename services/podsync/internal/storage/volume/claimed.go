@@ -31,8 +31,11 @@ type Claims interface {
 // Of others the plugin's own Driver takes what is there down.
 type claimed struct{ set *Set }
 
-// ofClaim says whether a volume is one that a claim is bound to.
-func ofClaim(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+// ofClaim says whether a volume is one that a claim is bound to,
+// or that is made as if it were.
+func ofClaim(v *v1.Volume) bool {
+	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || claims.InTree(v)
+}
 
 // Setup makes one, if a container uses it.
 func (d claimed) Setup(ctx context.Context, r Request) (Made, error) {
@@ -106,6 +109,13 @@ func (s *Set) resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims
 	awaits := func(kind objects.Kind, namespace, name string, seen runtime.Object) {
 		s.deps.Claims.Await(pod.UID, pod.Namespace, objects.Key{Kind: kind, Namespace: namespace, Name: name}, seen)
 	}
+	if claims.InTree(v) {
+		pv, err := claims.Inline(pod.Namespace, v)
+		if err != nil {
+			return nil, err
+		}
+		return pv, s.mayUse(ctx, pod, v, pv)
+	}
 	claim, err := s.deps.Claims.Claim(ctx, pod.UID, ref.Namespace, ref.Name)
 	if err != nil {
 		awaits(objects.PersistentVolumeClaim, ref.Namespace, ref.Name, nil)
@@ -123,6 +133,9 @@ func (s *Set) resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims
 	if err := ref.CheckVolume(claim, pv); err != nil {
 		awaits(objects.PersistentVolume, "", pv.Name, pv)
 		return nil, err
+	}
+	if pv, err = claims.Translate(pv); err != nil {
+		return nil, ref.Failed(err)
 	}
 	return pv, s.mayUse(ctx, pod, v, pv)
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -131,43 +130,10 @@ func (s *Set) giveLocal(ctx context.Context, pod *v1.Pod, ref claims.Reference, 
 		return nil
 	}
 	c.group = int(*group)
-	defer s.tellOfGiving(pod, dir, c)()
-	return c.run(ctx, source)
-}
-
-// People are told of a volume that takes long to give, and again as long as it does.
-const (
-	givingIsSlow = 30 * time.Second
-	givingAgain  = time.Minute
-)
-
-// tellOfGiving tells of a slow giving until the end.
-func (s *Set) tellOfGiving(pod *v1.Pod, dir string, c *chown) (end func()) {
-	shown := dir[strings.LastIndex(dir, string(pod.UID)):]
-	first := true
-	text := func(files int64) string {
-		if !first {
-			return fmt.Sprintf("Setting volume ownership for %s, processed %d files.", shown, files)
-		}
-		first = false
-		return fmt.Sprintf("Setting volume ownership for %s is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods", shown)
+	if s.deps.Events != nil {
+		defer ownership.TellSlow(s.deps.Events, pod, dir, c.files.Load)()
 	}
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		timer := time.NewTimer(givingIsSlow)
-		defer timer.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-timer.C:
-			}
-			s.event(pod, "VolumePermissionChangeInProgress", text(c.files.Load()))
-			timer.Reset(givingAgain)
-		}
-	}()
-	return func() { close(done); <-ended }
+	return c.run(ctx, source)
 }
 
 func (s *Set) event(pod *v1.Pod, reason, message string) {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -118,26 +116,6 @@ func TestWhatIsNoDirectoryIsNoLocalVolume(t *testing.T) {
 	if err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))); err == nil || !strings.Contains(err.Error(), `mount option "data=journal" is none`) {
 		t.Errorf("%v", err)
 	}
-}
-
-func TestPeopleAreToldOfAVolumeThatTakesLongToGive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		c := &chown{}
-		end := f.set.tellOfGiving(podWith(), "/root/pods/uid-1/volumes/x", c)
-		time.Sleep(givingIsSlow - time.Second)
-		if got := f.events.all(); len(got) > 0 {
-			t.Errorf("told early: %q", got)
-		}
-		c.files.Store(9)
-		time.Sleep(givingAgain + 2*time.Second)
-		end()
-		got := f.events.all()
-		if len(got) != 2 || !strings.HasPrefix(got[0], "p: VolumePermissionChangeInProgress: Setting volume ownership for uid-1/volumes/x is taking longer than expected, consider using OnRootMismatch") ||
-			got[1] != "p: VolumePermissionChangeInProgress: Setting volume ownership for uid-1/volumes/x, processed 9 files." {
-			t.Errorf("told %q", got)
-		}
-	})
 }
 
 // TestALinkInAVolumeOfTheHostMayLeadToItsOwnDirectory: whole paths of the host are

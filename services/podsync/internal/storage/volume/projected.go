@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
@@ -24,7 +27,7 @@ const mostFailed = 10
 func (b *builder) projected(ctx context.Context, sources []v1.VolumeProjection) error {
 	var failed []error
 	for i := range sources {
-		err := b.source(ctx, &sources[i])
+		err := b.source(ctx, i, &sources[i])
 		if err == nil {
 			continue
 		}
@@ -48,7 +51,7 @@ func bracketed(errs []error) error {
 	return &failures{text: "[" + strings.Join(texts, ", ") + "]", errs: errs}
 }
 
-func (b *builder) source(ctx context.Context, p *v1.VolumeProjection) error {
+func (b *builder) source(ctx context.Context, i int, p *v1.VolumeProjection) error {
 	switch {
 	case p.ConfigMap != nil:
 		return b.configMap(ctx, p.ConfigMap.Name, p.ConfigMap.Items, p.ConfigMap.Optional)
@@ -61,7 +64,7 @@ func (b *builder) source(ctx context.Context, p *v1.VolumeProjection) error {
 	case p.ClusterTrustBundle != nil:
 		return b.trustBundle(ctx, p.ClusterTrustBundle)
 	case p.PodCertificate != nil:
-		return errors.New("the projected source podCertificate is not supported yet; remove it")
+		return b.certificate(ctx, i, p.PodCertificate)
 	}
 	return errors.New("a projected source names nothing this node knows")
 }
@@ -79,9 +82,7 @@ func (b *builder) token(ctx context.Context, src *v1.ServiceAccountTokenProjecti
 		return fmt.Errorf("service account token for path %q: %w", src.Path, err)
 	}
 	b.own(src.Path, []byte(t.Value))
-	if b.refresh.IsZero() || t.Refresh.Before(b.refresh) {
-		b.refresh = t.Refresh
-	}
+	b.again(t.Refresh)
 	return nil
 }
 
@@ -100,6 +101,35 @@ func (b *builder) trustBundle(ctx context.Context, src *v1.ClusterTrustBundlePro
 	}
 	b.own(src.Path, data)
 	return nil
+}
+
+// certificate shows a key of the pod's with its certificates.
+func (b *builder) certificate(ctx context.Context, i int, src *v1.PodCertificateProjection) error {
+	if b.set.deps.Certificates == nil {
+		return errors.New("the projected source podCertificate is not supported while this node's feature gate PodCertificateRequest is off")
+	}
+	cred, err := b.set.deps.Certificates.Get(ctx, podcertificate.Request{Pod: b.pod, Volume: b.volume, Index: i, Source: src})
+	if err != nil {
+		return err
+	}
+	if src.CredentialBundlePath != "" {
+		b.own(src.CredentialBundlePath, slices.Concat(cred.Key, cred.Chain))
+	}
+	if src.KeyPath != "" {
+		b.own(src.KeyPath, cred.Key)
+	}
+	if src.CertificateChainPath != "" {
+		b.own(src.CertificateChainPath, cred.Chain)
+	}
+	b.again(cred.Refresh)
+	return nil
+}
+
+// again has the files made again at a time.
+func (b *builder) again(at time.Time) {
+	if b.refresh.IsZero() || at.Before(b.refresh) {
+		b.refresh = at
+	}
 }
 
 // own adds a file that is for the pod's user alone, where that is known.

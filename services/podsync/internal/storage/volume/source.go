@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
 // sourceOf says in few words where a volume comes from, for people.
@@ -29,6 +31,8 @@ func sourceOf(v *v1.Volume) string {
 		return "csi " + v.CSI.Driver
 	case v.NFS != nil:
 		return fmt.Sprintf("nfs %s:%s", v.NFS.Server, v.NFS.Path)
+	case claims.InTree(v):
+		return "in-tree volume of a CSI driver"
 	default:
 		return typeName(v)
 	}

@@ -41,6 +41,9 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	hadClaims := err == nil
 	s.deps.Objects.Release(uid)
 	s.deps.Tokens.Forget(uid)
+	if s.deps.Certificates != nil {
+		s.deps.Certificates.Forget(uid)
+	}
 	if err := s.removeAll(ctx, uid); err != nil {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/polylet/polylet/internal/turn"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
@@ -37,6 +38,12 @@ type Objects interface {
 // Tokens gives service-account tokens.
 type Tokens interface {
 	Get(ctx context.Context, r serviceaccount.Request) (serviceaccount.Token, error)
+	Forget(uid types.UID)
+}
+
+// Certificates gives pods keys with certificates; *podcertificate.Cache has it.
+type Certificates interface {
+	Get(ctx context.Context, r podcertificate.Request) (podcertificate.Credential, error)
 	Forget(uid types.UID)
 }
 
@@ -70,7 +77,9 @@ type Deps struct {
 	Objects Objects
 	Claims  Claims
 	Tokens  Tokens
-	Mounter mount.Mounter
+	// Certificates is nil while the gate PodCertificateRequest is off.
+	Certificates Certificates
+	Mounter      mount.Mounter
 	// Events may be nil.
 	Events Events
 	// CSI makes the volumes of CSI drivers; nil when there are none.

@@ -1,0 +1,60 @@
+package claims
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	csitranslation "k8s.io/csi-translation-lib"
+)
+
+// Translate is a volume as its CSI driver has it, if it is of a kind that Kubernetes made
+// itself before there were any (awsElasticBlockStore, azureDisk, azureFile, cinder,
+// gcePersistentDisk, portworxVolume, vsphereVolume); any other is returned as it is. The
+// volume is not changed.
+// Source: KEP-625
+func Translate(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	t := csitranslation.New()
+	if !t.IsPVMigratable(pv) {
+		return pv, nil
+	}
+	translated, err := t.TranslateInTreePVToCSI(logr.Discard(), pv)
+	if err != nil {
+		return nil, fmt.Errorf("failed to translate in-tree pv to CSI: %w", err)
+	}
+	return translated, nil
+}
+
+// InTree says whether a volume in a pod's spec is of such a kind; see Inline.
+func InTree(v *v1.Volume) bool { return csitranslation.New().IsInlineMigratable(v) }
+
+// Inline is what Translate makes of a volume in the spec of a pod of a namespace: one as
+// if a claim were bound to it, whose name is that of a directory.
+func Inline(namespace string, v *v1.Volume) (*v1.PersistentVolume, error) {
+	pv, err := csitranslation.New().TranslateInTreeInlineVolumeToCSI(logr.Discard(), v, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("failed to translate in-tree inline volume to CSI: %w", err)
+	}
+	pv.Name = strings.ReplaceAll(pv.Name, "/", "~") // as Kubernetes spells directories
+	return pv, nil
+}
+
+// readOnly is what a volume of before CSI says of itself in a pod's spec.
+func readOnly(v *v1.Volume) bool {
+	switch {
+	case v.AWSElasticBlockStore != nil:
+		return v.AWSElasticBlockStore.ReadOnly
+	case v.GCEPersistentDisk != nil:
+		return v.GCEPersistentDisk.ReadOnly
+	case v.AzureDisk != nil:
+		return v.AzureDisk.ReadOnly != nil && *v.AzureDisk.ReadOnly
+	case v.AzureFile != nil:
+		return v.AzureFile.ReadOnly
+	case v.Cinder != nil:
+		return v.Cinder.ReadOnly
+	case v.PortworxVolume != nil:
+		return v.PortworxVolume.ReadOnly
+	}
+	return false
+}

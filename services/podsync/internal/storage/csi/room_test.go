@@ -1,0 +1,134 @@
+package csi
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/polylet/polylet/internal/watch"
+)
+
+// followed are the drivers whose objects are followed.
+type followed struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (f *followed) FollowDriver(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all[name] = true
+}
+
+func (f *followed) LeaveDriver(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, name)
+}
+
+func (f *followed) has(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all[name]
+}
+
+// roomy is a node whose driver is asked at a period, in seconds, how many volumes the
+// node can have.
+func roomy(t *testing.T, period int64) (*bench, *watch.Subscription[string, State], *followed) {
+	t.Helper()
+	b := newBench(t, nil)
+	f := &followed{all: map[string]bool{}}
+	b.deps.Cluster = f
+	if period > 0 {
+		b.cluster.driver.Spec.NodeAllocatableUpdatePeriodSeconds = &period
+	}
+	b.register(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	sub := b.Subscribe(ctx)
+	t.Cleanup(sub.Close)
+	if _, err := sub.Next(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return b, sub, f
+}
+
+// wantRoom waits for how many volumes the driver says.
+func wantRoom(t *testing.T, sub *watch.Subscription[string, State], want int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	frame, err := sub.Next(ctx)
+	if err != nil || len(frame.Changed) != 1 || frame.Changed[driverOf].MaxVolumes != want {
+		t.Fatalf("told was %+v, %v; want %d volumes", frame, err, want)
+	}
+}
+
+func TestADriverIsAskedAgainHowManyVolumesTheNodeCanHave(t *testing.T) {
+	b, sub, f := roomy(t, 1)
+	b.driver.SetMaxVolumes(5)
+	wantRoom(t, sub, 5)
+	b.driver.SetMaxVolumes(6)
+	wantRoom(t, sub, 6)
+	if !f.has(driverOf) {
+		t.Error("what the cluster says of it is not followed")
+	}
+	b.Deregister(b.plugin)
+	if f.has(driverOf) {
+		t.Error("what the cluster says of it is followed though it is gone")
+	}
+}
+
+func TestADriverThatHasNoMoreRoomIsAskedAtOnce(t *testing.T) {
+	b, sub, _ := roomy(t, 3600)
+	b.driver.SetMaxVolumes(1)
+	b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") })
+	if _, err := b.Setup(t.Context(), b.request()); err == nil {
+		t.Fatal("set up by a driver that is full")
+	}
+	wantRoom(t, sub, 1)
+}
+
+func TestAPeriodThatComesLaterHolds(t *testing.T) {
+	b, sub, _ := roomy(t, 0)
+	b.driver.SetMaxVolumes(3)
+	period := int64(1)
+	changed := b.cluster.driver.DeepCopy()
+	changed.Spec.NodeAllocatableUpdatePeriodSeconds = &period
+	b.cluster.set(changed)
+	b.DriverChanged(driverOf)
+	b.DriverChanged("unknown")
+	wantRoom(t, sub, 3)
+}
+
+func TestADriverWhoseVolumeIsNotAttachedForLackOfRoomIsAskedAtOnce(t *testing.T) {
+	b := newAttaching(t)
+	f := &followed{all: map[string]bool{}}
+	b.deps.Cluster = f
+	period := int64(3600)
+	b.cluster.driver.Spec.NodeAllocatableUpdatePeriodSeconds = &period
+	b.Deregister(b.plugin)
+	b.register(t)
+	sub := b.Subscribe(t.Context())
+	defer sub.Close()
+	if _, err := sub.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.driver.SetMaxVolumes(2)
+	full := int32(codes.ResourceExhausted)
+	b.cluster.attachments["csi-"+sum(handleOf+driverOf+"n1")] = storagev1.VolumeAttachmentStatus{
+		AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: &full},
+	}
+	b.shows(true, false)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := b.Attach(ctx, b.claimOf("uid-1")); err == nil {
+		t.Fatal("it counts as attached")
+	}
+	wantRoom(t, sub, 2)
+}

@@ -1,0 +1,33 @@
+package volume
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+)
+
+func TestAVolumeOfBeforeCSIIsResolvedToItsDrivers(t *testing.T) {
+	f := newFixture(t)
+	disk := &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1", ReadOnly: true}
+	f.bind("c", "pv", v1.PersistentVolumeSource{AWSElasticBlockStore: disk})
+	for name, v := range map[string]v1.Volume{
+		"of a claim": claimVolume("v", "c"),
+		"in a spec":  {Name: "v", VolumeSource: v1.VolumeSource{AWSElasticBlockStore: disk}},
+	} {
+		pod := podWith(v)
+		ref, is := claims.Of(pod, &v)
+		if !is || !ofClaim(&v) || ref.ReadOnly != (name == "in a spec") {
+			t.Errorf("%s: %+v, %v", name, ref, is)
+		}
+		pv, _ := f.set.resolve(t.Context(), pod, &v, ref)
+		if pv == nil || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != "ebs.csi.aws.com" || pv.Spec.CSI.VolumeHandle != "vol-1" {
+			t.Errorf("%s: %+v", name, pv)
+		}
+	}
+	f.claims.volumes["pv"].Spec.AWSElasticBlockStore.VolumeID = "aws://a/b/c/d"
+	if err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))); err == nil {
+		t.Error("one that cannot be translated was set up")
+	}
+}
