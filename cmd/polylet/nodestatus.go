@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,6 +142,9 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		EvictionHard:                     c.EvictionHard,
 		EvictionSoft:                     c.EvictionSoft,
 		EvictionSoftGracePeriod:          c.EvictionSoftGracePeriod,
+		EvictionMinimumReclaim:           c.EvictionMinimumReclaim,
+		EvictionMaxPodGracePeriod:        time.Duration(c.EvictionMaxPodGracePeriod) * time.Second,
+		PodsEnforced:                     slices.Contains(c.EnforceNodeAllocatable, "pods"),
 		EvictionPressureTransitionPeriod: c.EvictionPressureTransitionPeriod.Duration,
 		NodeStatusUpdateFrequency:        c.NodeStatusUpdateFrequency.Duration,
 		NodeStatusReportFrequency:        c.NodeStatusReportFrequency.Duration,

@@ -215,6 +215,7 @@ func (w *wiring) want() (err error) {
 		AllowAPIReferences: from.APIReferences,
 	}, source.Deps{
 		Client: w.deps.Client, Mirrors: w.mirrors, Events: w.events, Health: w.deps.Health, Notifier: w.deps.Notifier, Restored: w.objects.Restored,
+		Listed: w.statuses.Listed,
 	})
 	w.add("sources", func(ctx context.Context) error { return w.sources.Run(ctx, w.pods) })
 	return err

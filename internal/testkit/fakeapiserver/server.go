@@ -131,6 +131,10 @@ func (s *Server) answer(ctx context.Context, w *recorder, q *request, f Fault) {
 		fail(ctx, w, q, f)
 		return
 	}
+	if f.Nonsense != nil {
+		f.Nonsense.write(w)
+		return
+	}
 	if q.Verb == "watch" {
 		s.serveWatch(ctx, w, q, f)
 		return

@@ -141,12 +141,12 @@ func TestWithoutAFilesystemOfContainersItIsThatOfImages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := newCollector(t, "/proc", tc.usage)
-			signals, err := c.Signals(t.Context())
+			frame, err := c.Signals(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, s := range signals {
+			for _, s := range frame.Signals {
 				if strings.HasPrefix(s.Name, "nodefs") || strings.HasSuffix(s.Name, "inodesFree") {
 					continue
 				}

@@ -503,7 +503,11 @@ func (x *GetMetricsTextResponse) GetData() []byte {
 type WatchSignalsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Longest time between two frames; unset means 10 s; at least 1 s.
-	Period        *durationpb.Duration `protobuf:"bytes,1,opt,name=period,proto3" json:"period,omitempty"`
+	Period *durationpb.Duration `protobuf:"bytes,1,opt,name=period,proto3" json:"period,omitempty"`
+	// Levels that the caller acts upon, 64 at most. The nearer memory comes to one, the
+	// more often it is measured, up to five times a second; while one is crossed, all
+	// is measured at least once a second. Unset: all is measured a few times a period.
+	Marks         []*Mark `protobuf:"bytes,2,rep,name=marks,proto3" json:"marks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,20 +549,96 @@ func (x *WatchSignalsRequest) GetPeriod() *durationpb.Duration {
 	return nil
 }
 
+func (x *WatchSignalsRequest) GetMarks() []*Mark {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+// Mark is a level of a signal.
+type Mark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The signal's name.
+	Signal string `protobuf:"bytes,1,opt,name=signal,proto3" json:"signal,omitempty"`
+	// The level, in the signal's unit.
+	Quantity uint64 `protobuf:"varint,2,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	// The level as a part of the capacity, 0 to 100; when it is not 0 it counts
+	// instead of quantity.
+	Percent       float64 `protobuf:"fixed64,3,opt,name=percent,proto3" json:"percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mark) Reset() {
+	*x = Mark{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mark) ProtoMessage() {}
+
+func (x *Mark) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mark.ProtoReflect.Descriptor instead.
+func (*Mark) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Mark) GetSignal() string {
+	if x != nil {
+		return x.Signal
+	}
+	return ""
+}
+
+func (x *Mark) GetQuantity() uint64 {
+	if x != nil {
+		return x.Quantity
+	}
+	return 0
+}
+
+func (x *Mark) GetPercent() float64 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
 // One frame of signals.
 type WatchSignalsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// stats' epoch, random per start.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// All signals that this node has, in name order.
-	Signals       []*Signal `protobuf:"bytes,2,rep,name=signals,proto3" json:"signals,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Signals []*Signal `protobuf:"bytes,2,rep,name=signals,proto3" json:"signals,omitempty"`
+	// Whether images are on another filesystem than the root directory.
+	ImagesApart bool `protobuf:"varint,3,opt,name=images_apart,json=imagesApart,proto3" json:"images_apart,omitempty"`
+	// Whether containers' writable layers are on another filesystem than images.
+	ContainersApart bool `protobuf:"varint,4,opt,name=containers_apart,json=containersApart,proto3" json:"containers_apart,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *WatchSignalsResponse) Reset() {
 	*x = WatchSignalsResponse{}
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[8]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +650,7 @@ func (x *WatchSignalsResponse) String() string {
 func (*WatchSignalsResponse) ProtoMessage() {}
 
 func (x *WatchSignalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[8]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +663,7 @@ func (x *WatchSignalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSignalsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSignalsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{8}
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchSignalsResponse) GetEpoch() uint64 {
@@ -598,6 +678,20 @@ func (x *WatchSignalsResponse) GetSignals() []*Signal {
 		return x.Signals
 	}
 	return nil
+}
+
+func (x *WatchSignalsResponse) GetImagesApart() bool {
+	if x != nil {
+		return x.ImagesApart
+	}
+	return false
+}
+
+func (x *WatchSignalsResponse) GetContainersApart() bool {
+	if x != nil {
+		return x.ContainersApart
+	}
+	return false
 }
 
 // Signal is one eviction signal.
@@ -618,7 +712,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[9]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +724,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[9]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +737,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{9}
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Signal) GetName() string {
@@ -707,12 +801,19 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\x06accept\x18\x02 \x01(\tR\x06accept\"O\n" +
 	"\x16GetMetricsTextResponse\x12!\n" +
 	"\fcontent_type\x18\x01 \x01(\tR\vcontentType\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"H\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"v\n" +
 	"\x13WatchSignalsRequest\x121\n" +
-	"\x06period\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06period\"`\n" +
+	"\x06period\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12,\n" +
+	"\x05marks\x18\x02 \x03(\v2\x16.polylet.stats.v1.MarkR\x05marks\"T\n" +
+	"\x04Mark\x12\x16\n" +
+	"\x06signal\x18\x01 \x01(\tR\x06signal\x12\x1a\n" +
+	"\bquantity\x18\x02 \x01(\x04R\bquantity\x12\x18\n" +
+	"\apercent\x18\x03 \x01(\x01R\apercent\"\xae\x01\n" +
 	"\x14WatchSignalsResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x122\n" +
-	"\asignals\x18\x02 \x03(\v2\x18.polylet.stats.v1.SignalR\asignals\"\x86\x01\n" +
+	"\asignals\x18\x02 \x03(\v2\x18.polylet.stats.v1.SignalR\asignals\x12!\n" +
+	"\fimages_apart\x18\x03 \x01(\bR\vimagesApart\x12)\n" +
+	"\x10containers_apart\x18\x04 \x01(\bR\x0fcontainersApart\"\x86\x01\n" +
 	"\x06Signal\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tavailable\x18\x02 \x01(\x04R\tavailable\x12\x1a\n" +
@@ -743,7 +844,7 @@ func file_polylet_stats_v1_stats_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_stats_v1_stats_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(MetricsDocument)(0),           // 0: polylet.stats.v1.MetricsDocument
 	(*GetSummaryRequest)(nil),      // 1: polylet.stats.v1.GetSummaryRequest
@@ -754,30 +855,32 @@ var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(*GetMetricsTextRequest)(nil),  // 6: polylet.stats.v1.GetMetricsTextRequest
 	(*GetMetricsTextResponse)(nil), // 7: polylet.stats.v1.GetMetricsTextResponse
 	(*WatchSignalsRequest)(nil),    // 8: polylet.stats.v1.WatchSignalsRequest
-	(*WatchSignalsResponse)(nil),   // 9: polylet.stats.v1.WatchSignalsResponse
-	(*Signal)(nil),                 // 10: polylet.stats.v1.Signal
-	(*durationpb.Duration)(nil),    // 11: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
+	(*Mark)(nil),                   // 9: polylet.stats.v1.Mark
+	(*WatchSignalsResponse)(nil),   // 10: polylet.stats.v1.WatchSignalsResponse
+	(*Signal)(nil),                 // 11: polylet.stats.v1.Signal
+	(*durationpb.Duration)(nil),    // 12: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 13: google.protobuf.Timestamp
 }
 var file_polylet_stats_v1_stats_proto_depIdxs = []int32{
 	5,  // 0: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
 	0,  // 1: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
-	11, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
-	10, // 3: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
-	12, // 4: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
-	1,  // 5: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
-	3,  // 6: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
-	6,  // 7: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
-	8,  // 8: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
-	2,  // 9: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
-	4,  // 10: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
-	7,  // 11: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
-	9,  // 12: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	12, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
+	9,  // 3: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
+	11, // 4: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
+	13, // 5: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
+	1,  // 6: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
+	3,  // 7: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
+	6,  // 8: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
+	8,  // 9: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
+	2,  // 10: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
+	4,  // 11: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
+	7,  // 12: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
+	10, // 13: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_polylet_stats_v1_stats_proto_init() }
@@ -791,7 +894,7 @@ func file_polylet_stats_v1_stats_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_stats_v1_stats_proto_rawDesc), len(file_polylet_stats_v1_stats_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/polylet/polylet/internal/answer"
 )
 
 // errNotServed says that the apiserver has no trust bundles at all.
@@ -34,7 +36,7 @@ func (s *Store) trustBundles() (list func(context.Context, metav1.ListOptions) (
 	c := s.client.CertificatesV1beta1().ClusterTrustBundles()
 	list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		l, err := c.List(ctx, o)
-		return l, s.unserved(ctx, err)
+		return l, s.unserved(ctx, answer.List(l, err))
 	}
 	follow = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		w, err := c.Watch(ctx, o)

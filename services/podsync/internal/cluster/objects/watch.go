@@ -21,9 +21,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/ctxclock"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/pace"
 )
 
 // A broken watch is tried again soon at first, for the object may just not be
@@ -136,7 +138,7 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 			}
 			return l, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: pace.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			release, err := s.asking.Acquire(ctx, key.Namespace)
 			if err != nil {
@@ -148,14 +150,20 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 				failed(err)
 			}
 			return w, newest.Refused(o, err)
-		},
+		}),
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, s.client), example
 }
 
 // lists makes a typed List an untyped one.
-func lists[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+func lists[L interface {
+	runtime.Object
+	metav1.ListInterface
+}](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		l, err := list(ctx, o)
+		return l, answer.List(l, err)
+	}
 }
 
 // failed keeps why a watch broke, and logs the first of a row.
@@ -248,14 +256,40 @@ type sink struct {
 	entry *entry
 }
 
-func (k *sink) Add(o any) error    { return k.Update(o) }
-func (k *sink) Delete(any) error   { k.store.stored(k.key, k.entry, nil); return nil }
-func (k *sink) Resync() error      { return nil }
-func (k *sink) Update(o any) error { k.store.stored(k.key, k.entry, slim(o)); return nil }
+func (k *sink) Add(o any) error { return k.Update(o) }
+func (k *sink) Resync() error   { return nil }
+
+func (k *sink) Delete(o any) error {
+	if err := k.is(o); err != nil {
+		return err
+	}
+	k.store.stored(k.key, k.entry, nil)
+	return nil
+}
+
+func (k *sink) Update(o any) error {
+	if err := k.is(o); err != nil {
+		return err
+	}
+	k.store.stored(k.key, k.entry, slim(o))
+	return nil
+}
+
+// is returns an error when a watch has brought something else.
+func (k *sink) is(o any) error {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return err
+	}
+	return answer.Object(m, k.key.Name, nil)
+}
 
 // Replace takes a list; a field selector of one name gives one or none. The
 // name is compared for servers that do not know the selector.
-func (k *sink) Replace(list []any, _ string) error {
+func (k *sink) Replace(list []any, version string) error {
+	if err := answer.Version(version); err != nil {
+		return err
+	}
 	var found runtime.Object
 	for _, o := range list {
 		if m, err := meta.Accessor(o); err == nil && m.GetName() == k.key.Name {
