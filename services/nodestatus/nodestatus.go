@@ -85,6 +85,7 @@ type Service struct {
 	// csiNode is nil without an apiserver, and csiDrivers is what it is told by.
 	csiNode    *csinode.Keeper
 	csiDrivers peer.CSIDrivers
+	inUse      peer.VolumesInUse
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
@@ -118,6 +119,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	store := peer.NewStore(peer.Host())
 	s := &Service{
+		inUse:   peer.VolumesInUse{Podsync: deps.Podsync, Store: store},
 		podsync: peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
 		stats:   peer.NewStats(deps.Stats, deps.Health, store, signalPeriod(cfg), nodeConfig.Thresholds),
 		events:  event.New(cfg.NodeName, nil),
@@ -216,6 +218,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("images", s.podsync.RunImages)
 	group.Go("machine", s.stats.RunMachine)
 	group.Go("eviction signals", s.stats.RunSignals)
+	group.Go("volumes in use", s.inUse.Run)
 	group.Go("addresses", s.addresses.Run)
 	group.Go("node", s.keeper.Run)
 	group.Go("pressure", s.evictions.RunPressure)

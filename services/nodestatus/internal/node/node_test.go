@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -256,5 +257,19 @@ func TestTheNodeThatIsGivenIsNotChanged(t *testing.T) {
 	Update(Config{Name: "n"}, Facts{Machine: &Machine{Cores: 8}, Runtime: Runtime{Known: true}}, old, now)
 	if q := old.Status.Capacity["cpu"]; q.Value() != 1 || len(old.Status.Conditions) != 0 {
 		t.Errorf("the old Node is now %+v", old.Status)
+	}
+}
+
+func TestVolumesStayInUseUntilItIsKnownWhichAre(t *testing.T) {
+	old := &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"a"}}}
+	for _, c := range []struct {
+		known []string
+		want  []v1.UniqueVolumeName
+	}{
+		{nil, []v1.UniqueVolumeName{"a"}}, {[]string{}, nil}, {[]string{"a", "b"}, []v1.UniqueVolumeName{"a", "b"}},
+	} {
+		if n, _ := Update(Config{}, Facts{VolumesInUse: c.known}, old, time.Now()); !slices.Equal(n.Status.VolumesInUse, c.want) {
+			t.Errorf("of %v the Node says %v", c.known, n.Status.VolumesInUse)
+		}
 	}
 }

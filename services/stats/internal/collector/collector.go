@@ -55,6 +55,7 @@ type Deps struct {
 	Names       *inventory.Table
 	Runtime     *disk.Runtime
 	Directories *disk.Trees
+	Driven      *disk.Drivens
 	Machine     *machine.Machine
 	Proc        process.Proc
 }
@@ -119,6 +120,7 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*sum
 		}
 	}
 	out.Directories = c.deps.Directories.Get(waitCtx, dirs)
+	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
 	return out, nil
 }
 
@@ -164,6 +166,18 @@ func directories(pods []inventory.PresentPod) []disk.Directory {
 		for _, v := range pod.Volumes {
 			if v.HostPath != "" {
 				out = append(out, disk.Directory{Path: v.HostPath, Namespace: whose, FilesystemOnly: v.InMemory || v.PVC != ""})
+			}
+		}
+	}
+	return out
+}
+
+// driven lists the volumes of pods that only their drivers can measure.
+func driven(pods []inventory.PresentPod) (out []disk.Volume) {
+	for _, pod := range pods {
+		for _, v := range pod.Volumes {
+			if v.Driven {
+				out = append(out, disk.Volume{PodUID: pod.Sandbox.Pod.UID, Name: v.Name})
 			}
 		}
 	}
