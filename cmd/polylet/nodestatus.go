@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/nodeshutdown"
 	"github.com/polylet/polylet/internal/tracing"
 	"github.com/polylet/polylet/services/nodestatus"
 )
@@ -31,27 +33,24 @@ func newNodestatusCommand() *cobra.Command {
 }
 
 func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	d, err := daemon.New(daemon.Options{
-		Service:             "nodestatus",
-		NodeName:            loaded.NodeName,
-		SocketDir:           loaded.Flags.SocketDir,
-		SocketGroup:         loaded.Flags.SocketGroup,
-		ConfigJSON:          loaded.ConfigzJSON,
-		ConfigOrigins:       loaded.Origins,
-		ConfigWithoutEffect: withoutEffect(loaded),
-		Tracing:             traced(loaded),
-		Access:              accessTo("nodestatus"),
-		Users:               serviceUsers(loaded),
+	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+		Service:     "nodestatus",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		Tracing:     traced(loaded),
+		Access:      accessTo("nodestatus"),
+		Users:       serviceUsers(loaded),
 		// Its user sees no others' processes where /proc is mounted with hidepid.
 		HiddenCallers: true,
-	})
+	}))
 	if err != nil {
 		return err
 	}
 	if err := clientmetrics.Register(d.Metrics()); err != nil {
 		return err
 	}
-	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health()}
+	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health(), Note: d.Health().Note}
 	if err := nodestatusClients(loaded, d.Tracing(), d.Log(), &deps); err != nil {
 		return err
 	}
@@ -75,7 +74,8 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	service.Register(d.Server())
-	return d.Run(ctx, append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), service.Run)...)
+	parts := append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), service.Run)
+	return d.Run(ctx, append(parts, showsConfiguration(loaded, service, d.Health().Note, d.Log())...)...)
 }
 
 // nodestatusClients makes the clients of the apiserver; none standalone.
@@ -155,6 +155,9 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		RotateCertificates:               c.RotateCertificates,
 		ServerTLSBootstrap:               loaded.WaitsForServing(),
 		DNSOnlyCSR:                       loaded.FeatureEnabled("AllowDNSOnlyNodeCSR"),
+		ShutdownGroups:                   shutdownGroups(loaded),
+		ShutdownSocket:                   nodeshutdown.Socket(f.SocketDir),
+		ShutdownState:                    filepath.Join(f.RootDir, nodeshutdown.StateFile),
 	}
 }
 

@@ -18,20 +18,17 @@ func newStatsCommand() *cobra.Command {
 }
 
 func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	d, err := daemon.New(daemon.Options{
-		Service:             "stats",
-		NodeName:            loaded.NodeName,
-		SocketDir:           loaded.Flags.SocketDir,
-		SocketGroup:         loaded.Flags.SocketGroup,
-		ConfigJSON:          loaded.ConfigzJSON,
-		ConfigOrigins:       loaded.Origins,
-		ConfigWithoutEffect: withoutEffect(loaded),
-		Tracing:             traced(loaded),
-		Access:              accessTo("stats"),
-		Users:               serviceUsers(loaded),
+	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+		Service:     "stats",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		Tracing:     traced(loaded),
+		Access:      accessTo("stats"),
+		Users:       serviceUsers(loaded),
 		// Its user sees no others' processes where /proc is mounted with hidepid.
 		HiddenCallers: true,
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -50,7 +47,7 @@ func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		RuntimeCgroup:  loaded.Flags.RuntimeCgroups,
 		SystemCgroup:   config.SystemCgroups,
 		VolumePeriod:   config.VolumeStatsAggPeriod.Duration,
-	}, stats.Deps{Podsync: podsync, Metrics: d.Metrics(), Health: d.Health(), Epoch: d.Epoch()})
+	}, stats.Deps{Podsync: podsync, Metrics: d.Metrics(), Health: d.Health(), Note: d.Health().Note, Epoch: d.Epoch()})
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package kubeletconfig
 // Parts of the kubelet's work that are to come, as notices name them.
 const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
-	noShutdown     = "a shutdown of the machine ends pods without order until there is a graceful node shutdown"
 	noVolumes      = "only the node's own kinds of volumes are there until CSI comes"
 	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
 	asKubelet      = "the kubelet does not use it either"
@@ -27,8 +26,8 @@ func servingEffects() map[string]Effect {
 		"address":                                    used("gateway"),
 		"port":                                       used("gateway, nodestatus"),
 		"readOnlyPort":                               used("gateway"),
-		"tlsCertFile":                                used("gateway"),
-		"tlsPrivateKeyFile":                          used("gateway"),
+		"tlsCertFile":                                used("gateway, nodestatus"),
+		"tlsPrivateKeyFile":                          used("gateway, nodestatus"),
 		"tlsCipherSuites":                            used("gateway"),
 		"tlsCurvePreferences":                        used("gateway"),
 		"tlsMinVersion":                              used("gateway"),
@@ -174,9 +173,9 @@ func nodeEffects() map[string]Effect {
 		"evictionMinimumReclaim":           used("nodestatus"),
 		"mergeDefaultEvictionSettings":     used("loading"),
 		"kernelMemcgNotification":          ours("with it and without, memory is measured up to five times a second when a threshold is near"),
-		"shutdownGracePeriod":              later(noShutdown),
-		"shutdownGracePeriodCriticalPods":  later(noShutdown),
-		"shutdownGracePeriodByPodPriority": later(noShutdown),
+		"shutdownGracePeriod":              used("nodestatus, polylet run, polylet handout"),
+		"shutdownGracePeriodCriticalPods":  used("nodestatus, polylet run, polylet handout"),
+		"shutdownGracePeriodByPodPriority": used("nodestatus, polylet run, polylet handout"),
 		"kubeAPIQPS":                       used("podsync, nodestatus"),
 		"kubeAPIBurst":                     used("podsync, nodestatus"),
 		"contentType":                      used("podsync, nodestatus"),
