@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/golden"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
+	"github.com/polylet/polylet/services/nodestatus/internal/evict"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
 )
 
@@ -21,6 +22,9 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 	}
 	r.MustRegister(clientTTL(nil))
 	if _, err := newCertificateMetrics(r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := evict.NewMetrics(r); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range shutdownTimes("") {

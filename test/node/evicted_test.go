@@ -49,6 +49,7 @@ func TestPodsAreEvictedInTheKubeletsWords(t *testing.T) {
 	h.waitReady("steady", time.Minute)
 	h.play([]story{
 		{"memory", evictedForMemory},
+		{"nodestatus is killed", evictedWhileNodestatusDies},
 		{"a volume's limit", evictedForAVolume},
 		{"disk", evictedForDisk},
 	})
@@ -88,6 +89,29 @@ func evictedForMemory(h *house) {
 		}
 	}
 	h.eventually(time.Minute, "the node is short of nothing again", func() error { return h.noPressure() })
+}
+
+// A stop that was asked for by a run of nodestatus before is not asked for of another
+// pod by the next one.
+func evictedWhileNodestatusDies(h *house) {
+	if onKubelet() {
+		h.Skip("the kubelet has no nodestatus")
+	}
+	bystander := app("bystander", "sleep")
+	bystander.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
+	h.create(bystander)
+	h.waitReady("bystander", time.Minute)
+	h.create(app("second", "take", fmt.Sprintf("mebibytes=%d", podsMemory-keepFree+30)))
+	for range 8 {
+		h.killService("nodestatus")
+		time.Sleep(400 * time.Millisecond) // A real process: some are killed as they begin, some as they act.
+	}
+	h.wantEvicted("second", `The node was low on resource: memory\. .*`, true)
+	h.wantEvent("second", nil)
+	h.eventually(time.Minute, "the node is short of nothing again", func() error { return h.noPressure() })
+	if p, err := h.pod("bystander"); err != nil || !isReady(p) || restarts(p) > 0 {
+		h.Errorf("the pod that uses what it asked for: %v, %v", err, describe(p))
+	}
 }
 
 func evictedForAVolume(h *house) {

@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime"
 )
+
+// errTaken is how take ends: the kubelet says of a pod that was evicted and whose
+// containers all end well that it has succeeded.
+var errTaken = errors.New("ended while it holds what it took")
 
 // take takes memory, page by page, or disk, and waits.
 func take(ctx context.Context, f flags) error {
@@ -18,7 +23,7 @@ func take(ctx context.Context, f flags) error {
 			return err
 		}
 		<-ctx.Done()
-		return nil
+		return errTaken
 	}
 	var held [][]byte
 	for range n {
@@ -30,5 +35,5 @@ func take(ctx context.Context, f flags) error {
 	}
 	<-ctx.Done()
 	runtime.KeepAlive(held)
-	return nil
+	return errTaken
 }

@@ -119,8 +119,10 @@ type Loop struct {
 	// after is since when the last thing that was done has had its effect: figures
 	// from before say nothing about it.
 	after time.Time
-	// next is when to try again at the earliest; limitsAt when limits are looked at.
-	next, limitsAt time.Time
+	// next is when to try again at the earliest, by signal; limitsAt when limits are
+	// looked at.
+	next     map[string]time.Time
+	limitsAt time.Time
 	// reclaim is under way, or done and not used yet; nil when nothing is.
 	reclaim *reclaim
 	running sync.WaitGroup
@@ -132,6 +134,7 @@ func New(cfg Config, deps Deps) *Loop {
 	return &Loop{
 		cfg: cfg, deps: deps, tell: wake.New(),
 		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
+		next: map[string]time.Time{},
 	}
 }
 
@@ -142,7 +145,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		var reclaimed <-chan struct{}
-		if l.reclaim != nil {
+		if l.reclaim != nil && !l.reclaim.heard {
 			reclaimed = l.reclaim.done
 		}
 		select {
@@ -151,6 +154,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-l.deps.Moved:
 		case <-reclaimed:
+			l.reclaim.heard = true
 		}
 		l.tell.Set()
 		timer.Reset(l.look(ctx))
@@ -169,10 +173,11 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 		l.limitsAt = now.Add(interval)
 		l.enforceLimits(ctx)
 	}
-	if known && len(judgement.Due) > 0 {
-		l.relieve(ctx, eviction.Order(judgement.Due), frame)
-	} else if l.reclaim != nil && l.reclaim.finished() {
+	if known && l.reclaim != nil && l.reclaim.finished() && !short(judgement, pressure.Disk) {
 		l.enough(ctx)
+	}
+	if known {
+		l.relieve(ctx, eviction.Order(judgement.Due), frame)
 	}
 	return l.wait(judgement)
 }
@@ -191,8 +196,10 @@ func (l *Loop) wait(j pressure.Judgement) time.Duration {
 	if len(l.stopping) > 0 {
 		until(now.Add(settlePeriod))
 	}
-	if len(j.Due) > 0 && l.next.After(now) {
-		until(l.next)
+	for _, m := range j.Due {
+		if at := l.next[m.Signal]; at.After(now) {
+			until(at)
+		}
 	}
 	return out
 }

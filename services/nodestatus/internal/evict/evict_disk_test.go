@@ -72,6 +72,41 @@ func TestMemoryIsLookedAfterWhileSomethingIsReclaimed(t *testing.T) {
 	})
 }
 
+func TestAReclaimThatEndsWhileAPodIsWaitedForIsUsedLater(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("disk", 1, 950*mi)
+		w.pod("memory", 100*mi, 0)
+		w.takes["memory"] = time.Hour
+		calls := 0
+		w.reclaims = func() { calls++; time.Sleep(5 * time.Second) }
+		w.pass(2 * time.Second)
+		w.set(func() { w.memory["memory"] = 950 * mi })
+		w.signals()
+		w.wantStops("memory is short, too", "memory")
+		w.pass(20 * time.Second)
+		w.wantStops("the reclaim has ended", "memory")
+		w.set(func() { w.otherMemory = 0; w.memory["memory"] = 1 })
+		w.pass(20 * time.Second)
+		w.wantStops("the pod was waited for", "memory", "disk")
+		if calls != 1 {
+			t.Errorf("reclaimed %d times", calls)
+		}
+	})
+}
+
+func TestThatNobodyCanGoForDiskDelaysNothingAboutMemory(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.otherDisk = 950 * mi
+		w.pass(2 * time.Second)
+		if d := w.last(); d.Outcome != Nobody {
+			t.Errorf("%+v", d)
+		}
+		w.pod("hog", 950*mi, 0)
+		w.signals()
+		w.wantStops("at once", "hog")
+	})
+}
+
 func TestAPodThatUsesMoreLocalStorageThanItMayIsStoppedWithinTenSeconds(t *testing.T) {
 	limit := resource.MustParse("100Mi")
 	limited := func(p *v1.Pod) {

@@ -17,6 +17,8 @@ import (
 type reclaim struct {
 	by   pressure.Met
 	done chan struct{}
+	// heard is whether the loop has heard that it is done.
+	heard bool
 	// what and err are set when done is closed.
 	what Reclaimed
 	err  error

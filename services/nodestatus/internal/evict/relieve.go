@@ -18,14 +18,19 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
-// relieve does the next thing about the first of what is short.
+// relieve does the next thing about the first of what is short that is to be tried
+// now.
 func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.Frame) {
 	now := time.Now()
-	m := due[0]
+	i := slices.IndexFunc(due, func(m pressure.Met) bool { return !now.Before(l.next[m.Signal]) })
+	if i < 0 {
+		return
+	}
+	m := due[i]
 	if m.By.Time.IsZero() {
 		m.By.Time = frame.Heard
 	}
-	if now.Before(l.next) || l.blocked(m) != "" {
+	if l.blocked(m) {
 		return
 	}
 	if old := age(m.By, now).Abs(); old > oldest {
@@ -35,8 +40,8 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 	if l.fromBefore(m.By, now) {
 		return // New ones come.
 	}
-	brief := pressure.KindOf(m.Signal) == pressure.Memory
-	summary, err := l.deps.Stats.Summary(ctx, brief)
+	disk := pressure.KindOf(m.Signal) == pressure.Disk
+	summary, err := l.deps.Stats.Summary(ctx, pressure.KindOf(m.Signal) == pressure.Memory)
 	if err != nil {
 		l.hold(ctx, m, soon, fmt.Sprintf("stats does not say what the pods use: %v", err))
 		return
@@ -44,8 +49,8 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 	m, confirmed := eviction.Confirm(m, eviction.Observe(summary))
 	switch {
 	case l.fromBefore(m.By, now):
-		l.next = now.Add(soon)
-	case !confirmed && l.reclaim != nil && l.reclaim.finished():
+		l.next[m.Signal] = now.Add(settlePeriod)
+	case !confirmed && disk && l.reclaim != nil && l.reclaim.finished():
 		l.enough(ctx)
 	case !confirmed:
 		l.hold(ctx, m, settlePeriod, "a second look, which measures the pods, too, does not find it")
@@ -62,7 +67,7 @@ func (l *Loop) fromBefore(s pressure.Signal, now time.Time) bool {
 
 // hold notes that nothing is done, and when to try again.
 func (l *Loop) hold(ctx context.Context, m pressure.Met, again time.Duration, why string) {
-	l.next = time.Now().Add(again)
+	l.next[m.Signal] = time.Now().Add(again)
 	l.note(ctx, Decision{Shortage: shortage(m), Outcome: Held, Why: why})
 }
 
@@ -79,9 +84,6 @@ func (l *Loop) announce(ctx context.Context, m pressure.Met) {
 // evict has podsync stop the first pod that may be.
 func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, layout threshold.Layout, summary *statsapi.Summary) {
 	d := Decision{Shortage: shortage(m)}
-	if l.reclaim != nil {
-		d.Reclaimed = l.reclaim.result()
-	}
 	pods, err := l.deps.Podsync.Pods(ctx)
 	if err != nil {
 		l.hold(ctx, m, soon, fmt.Sprintf("podsync does not say which pods there are: %v", err))
@@ -97,9 +99,11 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	slices.SortStableFunc(ranked, func(a, b eviction.Candidate) int { return btoi(a.Not != "") - btoi(b.Not != "") })
 	d.consider(ranked)
 	l.announce(ctx, m)
-	l.reclaim = nil
+	if l.reclaim != nil && pressure.KindOf(m.Signal) == pressure.Disk {
+		d.Reclaimed, l.reclaim = l.reclaim.result(), nil
+	}
 	if len(ranked) == 0 || ranked[0].Not != "" {
-		l.next = time.Now().Add(interval)
+		l.next[m.Signal] = time.Now().Add(interval)
 		d.Outcome, d.Why = Nobody, "no pod may be evicted of which it is known what it uses"
 		l.note(ctx, d)
 		return
@@ -159,10 +163,10 @@ func (l *Loop) stop(ctx context.Context, d Decision, stop Stop, m pressure.Met) 
 		l.skip[stop.Pod.UID] = now.Add(unserved)
 		d.Outcome, d.Why = Refused, err.Error()
 	case errors.Is(err, rpcerr.ErrUnimplemented):
-		l.next = now.Add(unserved)
+		l.next[m.Signal] = now.Add(unserved)
 		d.Outcome, d.Why = Refused, "podsync is of an older release, which stops no pod for nodestatus; update it"
 	default:
-		l.next = now.Add(soon)
+		l.next[m.Signal] = now.Add(soon)
 		d.Outcome, d.Why = Refused, err.Error()
 	}
 	l.note(ctx, d)

@@ -2,7 +2,6 @@ package evict
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -94,23 +93,22 @@ func short(j pressure.Judgement, kind pressure.Kind) bool {
 	return false
 }
 
-// blocked says which stop has to have its effect before something is done about m;
-// empty when none has. A hard threshold of memory waits for a pod that frees memory
-// only, and no longer than that pod was given if still less is left then.
-func (l *Loop) blocked(m pressure.Met) string {
+// blocked says whether a stop has to have its effect before something is done about
+// m. A hard threshold of memory waits for a pod that frees memory only, and no longer
+// than that pod was given if still less is left then.
+func (l *Loop) blocked(m pressure.Met) bool {
 	now := time.Now()
 	for _, s := range l.stopping {
-		if m.Hard && pressure.KindOf(m.Signal) == pressure.Memory {
-			if s.kind != pressure.Memory {
-				continue
-			}
-			if given := s.given(); now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available {
-				continue
-			}
+		if !m.Hard || pressure.KindOf(m.Signal) != pressure.Memory {
+			return true
 		}
-		return fmt.Sprintf("%s/%s was stopped %s ago and has not ended", s.pod.Namespace, s.pod.Name, now.Sub(s.at).Round(time.Second))
+		given := s.given()
+		less := now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available
+		if s.kind == pressure.Memory && !less {
+			return true
+		}
 	}
-	return ""
+	return false
 }
 
 // age is how old a signal is. Both times are of this machine's clock.
