@@ -224,7 +224,7 @@ func (s *Service) servingKeeper(cfg Config, deps Deps, facts *peer.Store, metric
 	var last *nodecert.Pair // its one goroutine asks
 	return certificate.New(certificate.ServingConfig(cfg.CertDir), certificate.Deps{
 		Want: func() (*x509.CertificateRequest, string) {
-			known, _ := facts.Get()
+			known := facts.Get()
 			return certificate.ServingRequest(cfg.NodeName, known.Addresses, cfg.DNSOnlyCSR)
 		},
 		Current: func() (*nodecert.Pair, bool) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,9 @@ func New(cfg Config) *Server {
 	close(s.healed)
 	s.base, s.cancel = context.WithCancel(context.Background())
 	for gvr, r := range resources() {
+		if slices.Contains(cfg.Without, gvr.Resource) {
+			continue
+		}
 		s.tables[gvr] = &table{res: r, objects: map[string]*entry{}, watchers: map[*watcher]struct{}{}}
 	}
 	return s

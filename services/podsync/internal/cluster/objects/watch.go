@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -52,7 +53,7 @@ func (s *Store) startWatch(key Key, e *entry) {
 		defer s.watches.Done()
 		defer cancel()
 		lw, example := s.listWatch(key, func(err error) { s.failed(ctx, key, e, err) })
-		reflect(ctx, key.String(), lw, example, &sink{store: s, key: key, entry: e})
+		reflect(ctx, key.String(), lw, example, s.sinkFor(key, e))
 	}()
 }
 
@@ -94,9 +95,12 @@ func reflect(ctx context.Context, name string, lw cache.ListerWatcher, example r
 	}
 }
 
-// listWatch is how one object is listed and watched, by its name.
+// listWatch is how one object is listed and watched, by its name, or all of a kind.
 func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, runtime.Object) {
-	selector := fields.OneTermEqualSelector("metadata.name", key.Name).String()
+	selector := ""
+	if key.Name != "" {
+		selector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
+	}
 	core, node := s.client.CoreV1(), s.client.NodeV1()
 	var list func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	var follow func(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -114,6 +118,8 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 	case CSIDriver:
 		c := s.client.StorageV1().CSIDrivers()
 		list, follow, example = lists(c.List), c.Watch, &storagev1.CSIDriver{}
+	case ClusterTrustBundle:
+		list, follow, example = s.trustBundles()
 	default:
 		c := core.Nodes()
 		list, follow, example = lists(c.List), c.Watch, &v1.Node{}
@@ -181,6 +187,9 @@ func (s *Store) failed(ctx context.Context, key Key, e *entry, err error) {
 // answered says whether an error is the apiserver's own. Of those, some pass
 // within a moment: a right that the node has not got yet.
 func answered(err error) bool {
+	if errors.Is(err, errNotServed) {
+		return false // nor will it be within a moment
+	}
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
@@ -231,7 +240,16 @@ func immutable(object runtime.Object) bool {
 	return false
 }
 
-// sink takes what a reflector brings.
+// sinkFor takes what the watch of an entry brings.
+func (s *Store) sinkFor(key Key, e *entry) cache.ReflectorStore {
+	one := &sink{store: s, key: key, entry: e}
+	if key.Kind == ClusterTrustBundle {
+		return &bundleSink{sink: one, all: map[string]*certificatesv1beta1.ClusterTrustBundle{}}
+	}
+	return one
+}
+
+// sink takes what a reflector brings of one object.
 type sink struct {
 	store *Store
 	key   Key
