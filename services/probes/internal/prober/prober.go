@@ -61,6 +61,8 @@ type entry struct {
 	cancel context.CancelFunc // of the attempt in flight, else nil
 	gone   bool
 	waits  bool // among those of its namespace that wait; see shares
+	// promised says that a place was given to it.
+	promised bool
 
 	lastAttempt time.Time
 	lastOK      bool
@@ -177,6 +179,7 @@ func resultOf(s probestate.State, message string) probe.Result {
 
 func (e *Engine) remove(p *entry) {
 	p.gone = true
+	e.shares.take(p)
 	if p.cancel != nil {
 		p.cancel()
 	}
@@ -189,6 +192,7 @@ func (e *Engine) remove(p *entry) {
 
 // arm puts the probe into the queue at its next attempt, or takes it out.
 func (e *Engine) arm(p *entry) {
+	e.shares.take(p)
 	at, tick, ok := p.state.Next()
 	if !ok || p.cancel != nil {
 		if p.index >= 0 {
@@ -236,6 +240,7 @@ func (e *Engine) launch(ctx context.Context) (wait time.Duration, any bool) {
 		}
 		target, tick := p.state.Target(), p.tick
 		if e.shares.full(p, target) {
+			e.shares.take(p)
 			heap.Pop(&e.queue)
 			continue
 		}
@@ -243,6 +248,7 @@ func (e *Engine) launch(ctx context.Context) (wait time.Duration, any bool) {
 			return wait, true
 		}
 		heap.Pop(&e.queue)
+		e.shares.take(p)
 		attempt, cancel := context.WithCancel(ctx)
 		p.cancel = cancel
 		e.shares.begin(target)

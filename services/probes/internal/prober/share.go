@@ -19,12 +19,16 @@ const (
 // shares count the attempts in flight by namespace, and hold the probes that are due
 // and wait for one of them to end, the first first.
 type shares struct {
-	all     int
-	busy    map[string]int
-	waiting map[string][]*entry
+	all int
+	// promised are places that were given to probes whose attempts have not begun.
+	promised map[string]int
+	busy     map[string]int
+	waiting  map[string][]*entry
 }
 
-func newShares() shares { return shares{busy: map[string]int{}, waiting: map[string][]*entry{}} }
+func newShares() shares {
+	return shares{busy: map[string]int{}, promised: map[string]int{}, waiting: map[string][]*entry{}}
+}
 
 // may says whether an attempt of a namespace may begin.
 func (s *shares) may(namespace string) bool {
@@ -100,7 +104,8 @@ func (s *shares) poorest() (namespace string, any bool) {
 		if !s.may(candidate) {
 			continue
 		}
-		if !any || s.busy[candidate] < s.busy[namespace] || s.busy[candidate] == s.busy[namespace] && candidate < namespace {
+		has, least := s.busy[candidate]+s.promised[candidate], s.busy[namespace]+s.promised[namespace]
+		if !any || has < least || has == least && candidate < namespace {
 			namespace, any = candidate, true
 		}
 	}
@@ -115,8 +120,22 @@ func (e *Engine) fillOf(namespace string, now time.Time) bool {
 	for p := e.shares.next(namespace); p != nil; p = e.shares.next(namespace) {
 		e.arm(p)
 		if p.index >= 0 && !p.due.After(now) {
+			p.promised = true
+			e.shares.promised[namespace]++
 			return true
 		}
 	}
 	return false
+}
+
+// take takes a promise back: the probe's attempt begins, or does not for now.
+func (s *shares) take(p *entry) {
+	if !p.promised {
+		return
+	}
+	p.promised = false
+	namespace := p.state.Target().Namespace
+	if s.promised[namespace]--; s.promised[namespace] == 0 {
+		delete(s.promised, namespace)
+	}
 }

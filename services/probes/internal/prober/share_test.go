@@ -204,7 +204,7 @@ func TestProbesOfAFewNamespacesLeaveTheNodeItsMemoryAndOthersTheirs(t *testing.T
 			gone = append(gone, target.Key)
 		}
 		e.Apply(nil, gone)
-		if got, want := busy(), "map[b:64 c:236 ours:20]"; got != want {
+		if got, want := busy(), "map[b:150 c:150 ours:20]"; got != want {
 			t.Errorf("in flight are %s, want %s", got, want)
 		}
 		close(h.over)
@@ -213,7 +213,7 @@ func TestProbesOfAFewNamespacesLeaveTheNodeItsMemoryAndOthersTheirs(t *testing.T
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if len(e.shares.busy)+len(e.shares.waiting)+e.shares.all != 0 {
+		if len(e.shares.busy)+len(e.shares.waiting)+len(e.shares.promised)+e.shares.all != 0 {
 			t.Errorf("after the end %v count as busy, %d in all", e.shares.busy, e.shares.all)
 		}
 	})
