@@ -74,7 +74,7 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 
 .PHONY: test unit sim node conformance bench vm
 test: ## Everything (CI runs this; root), and at the end how long each part took; about 30 minutes on 2 cores, more on the first run, which builds tools and peers
-	@tools/timed setup build generate-check docs-check lint unit peers real
+	@tools/timed setup build generate-check docs-check lint tests
 	@printf '\nall passed\n'
 unit: ## Unit tests of all modules, with the race detector, shuffled; installs nothing
 	$(call step,unit tests)
@@ -136,9 +136,12 @@ fuzz: ## Every fuzzer, one after the other, for FUZZTIME=60s each
 NETWORKED := services/gateway services/nodestatus/internal/nodelog
 # `make test` gives each fuzzer of what faces the network a minute, all of them
 # at once, and the others a minute between them.
-.PHONY: real fuzz-short
-real:
-	@tools/beside 'sim replay fuzz-short seeds' node
+.PHONY: tests waiting fuzz-short
+# What waits for processes and timers, and beside it what only computes.
+tests:
+	@tools/beside 'sim replay fuzz-short seeds' waiting
+waiting:
+	@tools/timed unit peers node
 fuzz-short:
 	$(call step,fuzzers of what faces the network for 60s each)
 	@FUZZTIME=60s FUZZERS=16 tools/fuzz $(NETWORKED)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,7 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/nodeshutdown"
 	"github.com/polylet/polylet/internal/tracing"
 	"github.com/polylet/polylet/services/nodestatus"
 )
@@ -47,7 +50,7 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err := clientmetrics.Register(d.Metrics()); err != nil {
 		return err
 	}
-	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health()}
+	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health(), Note: d.Health().Note}
 	if err := nodestatusClients(loaded, d.Tracing(), d.Log(), &deps); err != nil {
 		return err
 	}
@@ -139,6 +142,9 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		EvictionHard:                     c.EvictionHard,
 		EvictionSoft:                     c.EvictionSoft,
 		EvictionSoftGracePeriod:          c.EvictionSoftGracePeriod,
+		EvictionMinimumReclaim:           c.EvictionMinimumReclaim,
+		EvictionMaxPodGracePeriod:        time.Duration(c.EvictionMaxPodGracePeriod) * time.Second,
+		PodsEnforced:                     slices.Contains(c.EnforceNodeAllocatable, "pods"),
 		EvictionPressureTransitionPeriod: c.EvictionPressureTransitionPeriod.Duration,
 		NodeStatusUpdateFrequency:        c.NodeStatusUpdateFrequency.Duration,
 		NodeStatusReportFrequency:        c.NodeStatusReportFrequency.Duration,
@@ -149,6 +155,9 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		RotateCertificates:               c.RotateCertificates,
 		ServerTLSBootstrap:               loaded.WaitsForServing(),
 		DNSOnlyCSR:                       loaded.FeatureEnabled("AllowDNSOnlyNodeCSR"),
+		ShutdownGroups:                   shutdownGroups(loaded),
+		ShutdownSocket:                   nodeshutdown.Socket(f.SocketDir),
+		ShutdownState:                    filepath.Join(f.RootDir, nodeshutdown.StateFile),
 	}
 }
 

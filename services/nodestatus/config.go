@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
@@ -39,6 +40,15 @@ type Config struct {
 	KubeReserved, SystemReserved map[string]string
 	// EvictionHard, EvictionSoft and EvictionSoftGracePeriod are thresholds by signal.
 	EvictionHard, EvictionSoft, EvictionSoftGracePeriod map[string]string
+	// EvictionMinimumReclaim is what has to be left beyond a threshold, by signal,
+	// before what was done about it is enough.
+	EvictionMinimumReclaim map[string]string
+	// EvictionMaxPodGracePeriod is how long a pod may take that goes because of a soft
+	// threshold.
+	EvictionMaxPodGracePeriod time.Duration
+	// PodsEnforced is whether enforceNodeAllocatable has pods: the memory of all pods
+	// together has the hard threshold of the node's then, too.
+	PodsEnforced bool
 	// EvictionPressureTransitionPeriod is how long a pressure stays after it was last seen.
 	EvictionPressureTransitionPeriod time.Duration
 	// NodeStatusUpdateFrequency is between two looks, NodeStatusReportFrequency
@@ -56,6 +66,22 @@ type Config struct {
 	// ServerTLSBootstrap has the serving certificate asked for and renewed, where
 	// DNSOnlyCSR is set also for a node that has names and no IP address.
 	RotateCertificates, ServerTLSBootstrap, DNSOnlyCSR bool
+	// ShutdownGroups are how pods end when the machine goes down; none: they end with it.
+	ShutdownGroups []ShutdownGroup
+	// ShutdownSocket is where shutdowns are told of; ShutdownState is the file that says
+	// when the last one was.
+	ShutdownSocket, ShutdownState string
+}
+
+// ShutdownGroup is which pods end together when the machine goes down, by priority, and
+// for how long others wait for them.
+type ShutdownGroup = shutdown.Group
+
+// ShutdownGroups are those of a configuration, lowest priority first: byPriority, else
+// those of shutdownGracePeriod and shutdownGracePeriodCriticalPods. None: a shutdown is
+// not delayed.
+func ShutdownGroups(byPriority []ShutdownGroup, total, critical time.Duration) []ShutdownGroup {
+	return shutdown.Groups(byPriority, total, critical)
 }
 
 // Event is one about the Node; Type is Normal or Warning.
@@ -70,7 +96,9 @@ func (c Config) node() (node.Config, error) {
 		return node.Config{}, fmt.Errorf("nodestatus: nodeStatusUpdateFrequency %s and nodeStatusReportFrequency %s have to be more than 0, nodeLeaseDurationSeconds (%s) at least 1",
 			c.NodeStatusUpdateFrequency, c.NodeStatusReportFrequency, c.NodeLeaseDuration)
 	}
-	thresholds, err := threshold.Parse(c.EvictionHard, c.EvictionSoft, c.EvictionSoftGracePeriod)
+	thresholds, err := threshold.Parse(threshold.Settings{
+		Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGrace: c.EvictionSoftGracePeriod, MinimumReclaim: c.EvictionMinimumReclaim, PodsEnforced: c.PodsEnforced,
+	})
 	if err != nil {
 		return node.Config{}, fmt.Errorf("nodestatus: %w", err)
 	}

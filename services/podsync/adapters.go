@@ -10,6 +10,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/admission/gate"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/objects"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -125,4 +126,34 @@ func (w *wiring) runtimeState() server.RuntimeState {
 		Version: r.Version, Status: r.Status, Err: r.Err, LastOK: r.LastOK, ContainerEvents: r.Events,
 		LastRelist: r.LastRelist, SourcesReady: w.pods.SourcesReady(),
 	}
+}
+
+// stops says of the Registry's stops in the server's words why one is none.
+type stops struct{ *pods }
+
+// Stop implements server.Stopper.
+func (s stops) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, annotations map[string]string) (already bool, err error) {
+	already, err = s.pods.Stop(ctx, uid, stop, annotations)
+	if gone, never := errors.Is(err, worker.ErrNoPod) || errors.Is(err, worker.ErrEnded), errors.Is(err, worker.ErrCritical); gone || never {
+		err = &server.StopError{Err: err, Gone: gone, Never: never}
+	}
+	return already, err
+}
+
+// reclaims frees what the node can do without.
+type reclaims struct {
+	*pods
+	images *imagegc.Collector
+}
+
+// Containers implements server.Reclaimer.
+func (r reclaims) Containers(ctx context.Context) (server.Reclaimed, error) {
+	freed, err := r.Reclaim(ctx)
+	return server.Reclaimed{Count: freed.Removed, Failed: freed.Failed}, err
+}
+
+// Images implements server.Reclaimer.
+func (r reclaims) Images(ctx context.Context) (server.Reclaimed, error) {
+	freed, err := r.images.Reclaim(ctx)
+	return server.Reclaimed{Count: freed.Images, Bytes: freed.Bytes, Failed: freed.Failed}, err
 }

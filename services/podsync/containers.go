@@ -100,12 +100,12 @@ func (w *wiring) housekeeping() {
 		records = w.pulls
 	}
 	w.images = &inventory.Images{Client: w.runtime, Names: w.imageNames, Health: w.deps.Health}
-	collector := imagegc.New(imagegc.Config{
+	w.collector = imagegc.New(imagegc.Config{
 		HighPercent: w.cfg.Images.GCHighPercent, LowPercent: w.cfg.Images.GCLowPercent, MinAge: w.cfg.Images.MinAge, MaxAge: w.cfg.Images.MaxAge,
 	}, imagegc.Deps{
 		Runtime: inventory.Runtime{Client: w.runtime, PodsDir: w.podsDir(), PodLogsDir: rotated.Dir, Images: w.images, Spec: w.spec},
 		Pods:    w.shown, Containers: w.table, Events: w.events, Metrics: w.deps.Metrics, Records: records, Sources: w.pods,
 	})
 	w.add("log rotation", rotator.Run)
-	w.add("image collection", collector.Run)
+	w.add("image collection", w.collector.Run)
 }

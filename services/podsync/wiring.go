@@ -14,6 +14,8 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
+	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/leftovers"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/gauges"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/stopping"
@@ -86,6 +88,8 @@ type wiring struct {
 	pulls       *pullrecord.Ledger // nil when nothing is verified
 	allocations *allocation.Store
 	images      *inventory.Images
+	collector   *imagegc.Collector
+	gate        *gate.Gate
 	server      *server.Server
 }
 
@@ -159,11 +163,12 @@ func (w *wiring) askRuntime() {
 // followCluster makes what is read of the cluster beside pods.
 func (w *wiring) followCluster() {
 	cfg := w.cfg
-	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name}, objects.Deps{Client: w.deps.Client})
+	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name, TrustBundles: cfg.Pods.TrustBundles}, objects.Deps{Client: w.deps.Client})
 	w.objects.Subscribe(w.objectChanged)
 	w.node = nodeinfo.New(nodeinfo.Config{
 		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,
 		ReservedMilliCPU: cfg.Cgroups.ReservedMilliCPU, ReservedMemoryBytes: cfg.Cgroups.ReservedMemoryBytes,
+		BootID: kernel.BootID(),
 	}, nodeinfo.Deps{Client: w.deps.Client, Objects: w.objects, Pods: w.pods, Health: w.deps.Health, HostIPs: w.deps.HostIPs})
 	var requester serviceaccount.Requester
 	if w.deps.Client != nil {
@@ -212,6 +217,7 @@ func (w *wiring) want() (err error) {
 		AllowAPIReferences: from.APIReferences,
 	}, source.Deps{
 		Client: w.deps.Client, Mirrors: w.mirrors, Events: w.events, Health: w.deps.Health, Notifier: w.deps.Notifier, Restored: w.objects.Restored,
+		Listed: w.statuses.Listed,
 	})
 	w.add("sources", func(ctx context.Context) error { return w.sources.Run(ctx, w.pods) })
 	return err
@@ -231,7 +237,7 @@ func (w *wiring) work() error {
 	if w.deps.Metrics != nil {
 		counts = worker.NewMetrics(w.deps.Metrics)
 	}
-	admits := admits{gate.New(gate.Config{
+	w.gate = gate.New(gate.Config{
 		Standalone: cfg.Node.Standalone, Deadline: cfg.Admission.Deadline, AllowedUnsafeSysctls: cfg.Admission.AllowedUnsafeSysctls,
 		NoPodLevelResources: !cfg.Admission.PodLevelResources, DeclaredFeatures: cfg.Admission.DeclaredFeatures,
 		Resize: resize.Policies{
@@ -239,7 +245,8 @@ func (w *wiring) work() error {
 			ExclusiveCPUs: cfg.Resize.ExclusiveCPUs, ExclusiveMemory: cfg.Resize.ExclusiveMemory, Swap: cfg.Pods.LimitedSwap,
 			NoPodLevel: !cfg.Resize.PodLevel, NoInitContainers: !cfg.Resize.InitContainers,
 		},
-	}, w.node, w.observer)}
+	}, w.node, w.observer)
+	admits := admits{w.gate}
 	left := leftovers.Finder{LogsDir: cfg.Logs.Dir, Volumes: w.volumes, Cgroups: w.cgroups}
 	if w.nodeCgroups != nil {
 		left.Stand = w.nodeCgroups.Stand
@@ -262,9 +269,10 @@ func (w *wiring) work() error {
 // serve makes what answers RPCs.
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
-		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi,
+		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
+		Stops: stops{w.pods}, Pressure: w.gate.SetPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.gate.SetShutdown,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,
 		CheckpointDir: filepath.Join(w.cfg.RootDir, "checkpoints"), FreePercent: w.deps.FreePercent,
 		Logs: logs.New(logs.Config{Root: w.cfg.Logs.Dir}, logs.Deps{Notifier: w.deps.LogNotifier}),

@@ -26,6 +26,7 @@ import (
 	"github.com/polylet/polylet/internal/testkit/grpctest"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
+	"github.com/polylet/polylet/services/stats/internal/kernellog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,7 +51,7 @@ func (p *podsync) WatchContainers(_ *podsyncv1.WatchContainersRequest, stream gr
 			Id: containerID, SandboxId: sandboxID, Pod: pod, Name: "web", Image: "registry.local/web:1",
 			State: podsyncv1.ContainerState_CONTAINER_STATE_RUNNING, StartTime: timestamppb.Now(), LogDir: p.logs,
 		}},
-		Volumes: []*podsyncv1.PodVolumes{{Pod: pod, Volumes: []*podsyncv1.Volume{{Name: "scratch", HostPath: p.volume, Ephemeral: true}, {Name: "data", HostPath: "/", PvcName: "claim"}}}},
+		Volumes: []*podsyncv1.PodVolumes{{Pod: pod, Volumes: []*podsyncv1.Volume{{Name: "scratch", HostPath: p.volume, Ephemeral: true}, {Name: "data", HostPath: "/", PvcName: "claim"}, {Name: "driven", PvcName: "other", Driven: true}}}},
 	})
 	if err != nil {
 		return err
@@ -64,6 +65,10 @@ func (p *podsync) ListFilesystemUsage(context.Context, *podsyncv1.ListFilesystem
 		WritableLayers:   []*podsyncv1.WritableLayer{{ContainerId: containerID, Usage: &podsyncv1.FilesystemUsage{UsedBytes: 4096, InodesUsed: 2}}},
 		ImageFilesystems: []*podsyncv1.FilesystemUsage{{Mountpoint: p.volume, UsedBytes: 1 << 20, InodesUsed: 10}},
 	}, nil
+}
+
+func (p *podsync) GetVolumeUsage(context.Context, *podsyncv1.GetVolumeUsageRequest) (*podsyncv1.GetVolumeUsageResponse, error) {
+	return &podsyncv1.GetVolumeUsageResponse{Driver: "csi.example.com", CapacityBytes: 10, UsedBytes: 4, Condition: &podsyncv1.VolumeCondition{}}, nil
 }
 
 // node is a stats service over real cgroups of the test's own.
@@ -203,8 +208,8 @@ func TestTheSummaryShowsARealCgroupUnderItsPodsName(t *testing.T) {
 	if got := *pod.Containers[0].Logs.UsedBytes; got < 8192 {
 		t.Errorf("logs %d bytes; want at least 8192", got)
 	}
-	if len(pod.VolumeStats) != 2 || *pod.VolumeStats[0].UsedBytes < 1<<20 || pod.VolumeStats[1].PVCRef == nil {
-		t.Errorf("volumes %+v; want one of a MiB and a claim", pod.VolumeStats)
+	if len(pod.VolumeStats) != 3 || *pod.VolumeStats[0].UsedBytes < 1<<20 || pod.VolumeStats[1].PVCRef == nil || *pod.VolumeStats[2].UsedBytes != 4 {
+		t.Errorf("volumes %+v; want one of a MiB, a claim and one that its driver measures", pod.VolumeStats)
 	}
 	known := *pod.Containers[0].Rootfs.UsedBytes + *pod.Containers[0].Logs.UsedBytes + *pod.VolumeStats[0].UsedBytes
 	if got := *pod.EphemeralStorage.UsedBytes - known; got < 1<<20+1<<19 || got > 2<<20 {
@@ -312,4 +317,60 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 		t.Fatal(err) // It has the directories measured.
 	}
 	golden.Lines(t, "testdata/metrics.golden", n.metrics.Text())
+}
+
+// limitMemory gives the pod's container a limit that no more than a shell fits into.
+func limitMemory(t *testing.T, h *cgroup.Hierarchy, name string) (procs string) {
+	t.Helper()
+	controller, file := "memory", "memory.limit_in_bytes"
+	if h.Unified() {
+		controller, file = "", "memory.max"
+	}
+	dir := h.Dir(controller, name)
+	if err := os.WriteFile(filepath.Join(dir, file), []byte("16777216"), 0o644); err != nil {
+		t.Skipf("no memory limit can be set here: %v", err)
+	}
+	return filepath.Join(dir, "cgroup.procs")
+}
+
+func TestAKillOfTheRealKernelIsToldWithItsPod(t *testing.T) {
+	n := start(t)
+	hierarchy, err := cgroup.Detect()
+	if err != nil {
+		t.Skip(err)
+	}
+	if log, err := kernellog.Open(); err != nil {
+		t.Skip(err)
+	} else if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	procs := limitMemory(t, hierarchy, fmt.Sprintf("/polylet-stats-test-%d/kubepods/pod1-2/%s", os.Getpid(), containerID))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stream, err := n.client.WatchOOMKills(ctx, &statsv1.WatchOOMKillsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eater := exec.Command("sh", "-c", `echo $$ > "$0" && exec tail /dev/zero`, procs)
+	if err := eater.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := eater.Wait(); err == nil {
+		t.Fatal("a process with more memory than its cgroup's was not killed")
+	}
+	for {
+		frame, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("the kill was not told: %v", err)
+		}
+		for _, k := range frame.GetKills() {
+			if int(k.GetPid()) != eater.Process.Pid || time.Since(k.GetTime().AsTime()) > time.Minute {
+				continue
+			}
+			if k.GetProcess() != "tail" || k.GetSystem() || k.GetPodName() != "web-0" || k.GetContainer() != "web" {
+				t.Errorf("%v", k)
+			}
+			return
+		}
+	}
 }

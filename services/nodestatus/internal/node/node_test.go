@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,13 +54,16 @@ func TestCapacityAndAllocatable(t *testing.T) {
 			cfg: Config{
 				KubeReserved: list("cpu", "100m", "memory", "512Mi"), SystemReserved: list("memory", "512Mi", "ephemeral-storage", "1Gi"),
 				Thresholds: []threshold.Threshold{
-					{Signal: "memory.available", Quantity: 1 << 30, Hard: true}, {Signal: "nodefs.available", Percent: 10, Hard: true}, {Signal: "memory.available", Quantity: 1 << 30},
+					{Signal: "memory.available", Amount: threshold.Amount{Quantity: 1 << 30}, Hard: true},
+					// A tenth as the kubelet reckons it: not quite 10 GiB.
+					{Signal: "nodefs.available", Amount: threshold.Amount{Percent: 10}, Hard: true},
+					{Signal: "memory.available", Amount: threshold.Amount{Quantity: 1 << 30}},
 				},
 			},
-			machine: machine, names: []v1.ResourceName{"cpu", "memory", "ephemeral-storage"}, capacity: "2 4Gi 100Gi", allocatable: "1900m 2Gi 89Gi",
+			machine: machine, names: []v1.ResourceName{"cpu", "memory", "ephemeral-storage"}, capacity: "2 4Gi 100Gi", allocatable: "1900m 2Gi 95563022176",
 		},
 		"local storage may be left out, and goes": {
-			cfg:     Config{MaxPods: 110, NoLocalStorage: true, Thresholds: []threshold.Threshold{{Signal: "nodefs.available", Percent: 10, Hard: true}}},
+			cfg:     Config{MaxPods: 110, NoLocalStorage: true, Thresholds: []threshold.Threshold{{Signal: "nodefs.available", Amount: threshold.Amount{Percent: 10}, Hard: true}}},
 			machine: machine, old: list("ephemeral-storage", "9Gi"), names: []v1.ResourceName{"cpu", "ephemeral-storage"}, capacity: "2 0", allocatable: "2 0",
 		},
 		"huge pages are taken off memory": {
@@ -95,6 +99,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		cfg     Config
 		old     *v1.NodeCondition
 		missing bool
+		down    bool
 		status  v1.ConditionStatus
 		message string
 	}{
@@ -143,6 +148,10 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 			}),
 			status: "False", message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no CNI",
 		},
+		"the machine goes down": {runtime: good, down: true, status: "False", message: "node is shutting down"},
+		"the machine goes down and nothing else is known": {
+			old: was("True"), down: true, status: "False", message: "node is shutting down",
+		},
 		"the network says nothing": {runtime: with(func(r *Runtime) { r.NetworkReady = false }), status: "False", message: "network state unknown"},
 		"no local storage": {
 			cfg: Config{NoLocalStorage: true}, runtime: with(func(r *Runtime) { r.NetworkReady = false }), missing: true,
@@ -157,7 +166,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		if !test.missing {
 			n.Status.Capacity = list("cpu", "1", "memory", "1", "pods", "1", "ephemeral-storage", "1")
 		}
-		got := readyCondition(test.cfg, n, test.runtime, test.old)
+		got := readyCondition(test.cfg, n, Facts{Runtime: test.runtime, ShuttingDown: test.down}, test.old)
 		if got.Status != test.status || got.Message != test.message {
 			t.Errorf("%s: %s, %q; want %s, %q", name, got.Status, got.Message, test.status, test.message)
 		}
@@ -253,5 +262,19 @@ func TestTheNodeThatIsGivenIsNotChanged(t *testing.T) {
 	Update(Config{Name: "n"}, Facts{Machine: &Machine{Cores: 8}, Runtime: Runtime{Known: true}}, old, now)
 	if q := old.Status.Capacity["cpu"]; q.Value() != 1 || len(old.Status.Conditions) != 0 {
 		t.Errorf("the old Node is now %+v", old.Status)
+	}
+}
+
+func TestVolumesStayInUseUntilItIsKnownWhichAre(t *testing.T) {
+	old := &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"a"}}}
+	for _, c := range []struct {
+		known []string
+		want  []v1.UniqueVolumeName
+	}{
+		{nil, []v1.UniqueVolumeName{"a"}}, {[]string{}, nil}, {[]string{"a", "b"}, []v1.UniqueVolumeName{"a", "b"}},
+	} {
+		if n, _ := Update(Config{}, Facts{VolumesInUse: c.known}, old, time.Now()); !slices.Equal(n.Status.VolumesInUse, c.want) {
+			t.Errorf("of %v the Node says %v", c.known, n.Status.VolumesInUse)
+		}
 	}
 }

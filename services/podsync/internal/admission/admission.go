@@ -24,6 +24,10 @@ type Input struct {
 	Standalone bool
 	// Node is this node's object; nil when it is not synced yet, or standalone.
 	Node *v1.Node
+	// Said is what the node is said to be short of, before the Node says it, and Now the
+	// time by which that counts.
+	Said Pressure
+	Now  time.Time
 	// Resize is true for a pod that runs and is to have more or less than it
 	// has: no other has to go for that.
 	Resize bool

@@ -16,19 +16,8 @@ import (
 
 // checkPressure keeps pods from a node that is short of something.
 func checkPressure(in Input) (Answer, bool) {
-	if in.Node == nil || in.Static || podutil.Critical(in.Pod) {
-		return fine()
-	}
-	var pressure []v1.NodeConditionType
-	for _, c := range in.Node.Status.Conditions {
-		switch c.Type {
-		case v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure:
-			if c.Status == v1.ConditionTrue {
-				pressure = append(pressure, c.Type)
-			}
-		}
-	}
-	if len(pressure) == 0 {
+	pressure := in.Said.Holding(in.Node, in.Now)
+	if len(pressure) == 0 || in.Static || podutil.Critical(in.Pod) {
 		return fine()
 	}
 	if len(pressure) == 1 && pressure[0] == v1.NodeMemoryPressure {

@@ -17,4 +17,15 @@ type Stop struct {
 	GraceSeconds *int64
 	// Condition is added to the pod's conditions, usually DisruptionTarget; nil for none.
 	Condition *v1.PodCondition
+	// Shutdown: the machine goes down, and the pod with it whatever it is.
+	Shutdown bool
+}
+
+// Hastened is the stop after another was asked for: the first one's reason stands, and
+// the shorter grace period counts.
+func (s Stop) Hastened(later Stop) Stop {
+	if later.GraceSeconds != nil && (s.GraceSeconds == nil || *later.GraceSeconds < *s.GraceSeconds) {
+		s.GraceSeconds = later.GraceSeconds
+	}
+	return s
 }

@@ -17,6 +17,7 @@ import (
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/turn"
 	"github.com/polylet/polylet/internal/watch"
 	"github.com/polylet/polylet/services/podsync/internal/report/explain"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
@@ -24,6 +25,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // Runtime is what the server asks of the CRI runtime. Errors are gRPC
@@ -75,6 +77,17 @@ type CSIDrivers interface {
 	Subscribe(ctx context.Context) *watch.Subscription[string, csi.State]
 }
 
+// VolumesInUse can be followed; *csi.Volumes has it.
+type VolumesInUse interface {
+	// InUse waits until all are known.
+	InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolumeName, struct{}], error)
+}
+
+// Volumes says how full volumes of drivers are; *volume.Set has it.
+type Volumes interface {
+	Usage(ctx context.Context, uid types.UID, name string) (volume.Usage, error)
+}
+
 // LogPath returns the log file of a container that has run.
 type LogPath func(pod *v1.Pod, container string, restartCount int32) string
 
@@ -106,8 +119,19 @@ type Deps struct {
 	SandboxImage func(context.Context) (string, error)
 	// Mirrors may be nil.
 	Mirrors Mirrors
+	// Stops, Pressure and Reclaim may be nil: StopPod, SetPressure and Reclaim are not
+	// served then. Pressure is told what the node is short of, and for how long that counts.
+	Stops    Stopper
+	Pressure func(conditions []v1.NodeConditionType, counts time.Duration)
+	Reclaim  Reclaimer
+	// Shutdown is told whether the machine goes down; nil: SetShutdown is not served.
+	Shutdown func(active bool)
 	// CSIDrivers are those of this node; nil: WatchCSIDrivers is not served.
 	CSIDrivers CSIDrivers
+	// VolumesInUse are those of this node; nil: WatchVolumesInUse is not served.
+	VolumesInUse VolumesInUse
+	// Volumes may be nil: GetVolumeUsage is not served.
+	Volumes Volumes
 	// CheckpointDir takes the archives of checkpointed containers.
 	CheckpointDir string
 	// FreePercent is how much of a directory's disk is free; statfs(2) when nil.
@@ -120,6 +144,7 @@ type Server struct {
 	deps        Deps
 	checkpoints checkpoints
 	leaving     leaving
+	reclaims    turn.Turns
 }
 
 // New returns a Server. It fails when a dependency is missing.

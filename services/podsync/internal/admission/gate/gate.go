@@ -6,6 +6,7 @@
 package gate
 
 import (
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,11 +59,48 @@ type Gate struct {
 	runtime Runtime
 	// away is what no victim of a critical pod is blamed for.
 	away outage
+
+	mu       sync.Mutex
+	pressure admission.Pressure
+	// goesDown is nil while nobody has said whether the machine does.
+	goesDown *bool
 }
 
 // New returns a Gate.
 func New(cfg Config, node Node, runtime Runtime) *Gate {
 	return &Gate{cfg: cfg, node: node, runtime: runtime}
+}
+
+// SetPressure takes in what the node is short of, in place of what was said before; it
+// counts for a time, and then the Node does.
+func (g *Gate) SetPressure(conditions []v1.NodeConditionType, counts time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pressure = admission.Pressure{Conditions: conditions, Until: time.Now().Add(counts)}
+}
+
+// SetShutdown takes in whether the machine goes down.
+func (g *Gate) SetShutdown(active bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.goesDown = &active
+}
+
+// shuttingDown is what was said; the Node says it to a process that was just started.
+func (g *Gate) shuttingDown() bool {
+	g.mu.Lock()
+	said := g.goesDown
+	g.mu.Unlock()
+	if said != nil {
+		return *said
+	}
+	return g.node.ShuttingDown()
+}
+
+func (g *Gate) said() admission.Pressure {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pressure
 }
 
 // Question is which pod asks, and beside which others.
@@ -89,7 +127,7 @@ func (g *Gate) Admit(q Question) admission.Answer {
 	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: g.cfg.Standalone || q.Static && node == nil, Node: node,
 		Waited: q.Waited, Deadline: g.cfg.Deadline, Active: q.Active, Leaving: q.Leaving, Gone: q.Gone, Host: g.host(q.Pod),
-		NodeOutdated: g.node.Outdated(q.Asked),
+		NodeOutdated: g.node.Outdated(q.Asked), Said: g.said(), Now: time.Now(),
 	}
 	if in.Standalone {
 		in.Allocatable = g.node.Allocatable()
@@ -124,7 +162,7 @@ func (g *Gate) Resize(q Resize) *podstate.ResizePending {
 	}
 	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: g.cfg.Standalone, Node: g.node.Object(), Active: q.Active, Resize: true,
-		Host: g.host(q.Pod),
+		Host: g.host(q.Pod), Said: g.said(), Now: time.Now(),
 	}
 	if in.Standalone {
 		in.Allocatable = g.node.Allocatable()
@@ -139,7 +177,7 @@ func (g *Gate) Resize(q Resize) *podstate.ResizePending {
 func (g *Gate) host(pod *v1.Pod) admission.Host {
 	h := admission.Host{
 		AllowedUnsafeSysctls: g.cfg.AllowedUnsafeSysctls, NoPodLevelResources: g.cfg.NoPodLevelResources,
-		DeclaredFeatures: g.cfg.DeclaredFeatures, Release: buildinfo.KubernetesVersion, ShuttingDown: g.node.ShuttingDown(),
+		DeclaredFeatures: g.cfg.DeclaredFeatures, Release: buildinfo.KubernetesVersion, ShuttingDown: g.shuttingDown(),
 	}
 	if status := g.runtime.Runtime().Status; status != nil {
 		h.NoSupplementalGroupsPolicy = !status.GetFeatures().GetSupplementalGroupsPolicy()

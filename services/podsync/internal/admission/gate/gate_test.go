@@ -2,6 +2,7 @@ package gate
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,12 +19,13 @@ type world struct {
 	object   *v1.Node
 	outdated bool
 	read     int
+	down     bool
 }
 
 func (w *world) Object() *v1.Node             { return w.object }
 func (w *world) Outdated(time.Time) bool      { return w.outdated }
 func (w *world) ReadSoon()                    { w.read++ }
-func (w *world) ShuttingDown() bool           { return false }
+func (w *world) ShuttingDown() bool           { return w.down }
 func (w *world) Runtime() observe.Runtime     { return observe.Runtime{} }
 func (w *world) Allocatable() v1.ResourceList { return room() }
 
@@ -86,6 +88,52 @@ func TestAResizeIsInfeasibleByTheConfigurationAndDeferredByTheNode(t *testing.T)
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %q, want %q", name, c.got, c.want)
+		}
+	}
+}
+
+func TestWhatTheNodeIsShortOfIsSaidBeforeItsObjectSaysIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{object: node(nil)}
+		g := New(Config{}, w, w)
+		ask := func() podstate.Decision { return g.Admit(Question{Pod: pod("1", nil)}).Decision }
+		resize := func() bool {
+			return g.Resize(Resize{Pod: pod("0.9", nil), Allocated: pod("0.5", nil)}) == nil
+		}
+		if ask() != podstate.Admitted || !resize() {
+			t.Fatal("it is short of nothing")
+		}
+		g.SetPressure([]v1.NodeConditionType{v1.NodeDiskPressure}, time.Minute)
+		time.Sleep(59 * time.Second)
+		if ask() != podstate.Rejected || resize() {
+			t.Error("it is said that the disk is full")
+		}
+		time.Sleep(time.Second)
+		if ask() != podstate.Admitted {
+			t.Error("that was said a minute ago")
+		}
+		w.object.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}}
+		if ask() != podstate.Rejected {
+			t.Error("the Node says so")
+		}
+		if g.SetPressure(nil, time.Minute); ask() != podstate.Admitted {
+			t.Error("it is said that there is room again")
+		}
+	})
+}
+
+func TestWhatWasSaidOfTheMachinesEndCountsMoreThanTheNode(t *testing.T) {
+	w := &world{object: node(nil), down: true}
+	g := New(Config{}, w, w)
+	for _, step := range []struct {
+		say  *bool
+		want podstate.Decision
+	}{{nil, podstate.Rejected}, {new(bool), podstate.Admitted}, {&w.down, podstate.Rejected}} {
+		if step.say != nil {
+			g.SetShutdown(*step.say)
+		}
+		if got := g.Admit(Question{Pod: pod("1", nil)}); got.Decision != step.want || got.Decision == podstate.Rejected && got.Reason != "NodeShutdown" {
+			t.Errorf("%+v; want %v", got.Admission, step.want)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/wake"
@@ -34,6 +35,8 @@ type Config struct {
 	// MaxPods, and what is kept from pods, count where there is no Node object.
 	MaxPods                               int64
 	ReservedMilliCPU, ReservedMemoryBytes int64
+	// BootID is the kernel's name for the machine's present start.
+	BootID string
 }
 
 // Objects has the Node as the watch brought it; *objects.Store has it.
@@ -158,7 +161,7 @@ func (n *Node) readOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	object, err := n.deps.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{})
-	if err != nil {
+	if err := answer.Object(object, n.cfg.Name, err); err != nil {
 		return err
 	}
 	n.store(object)

@@ -1,5 +1,5 @@
-// Package imagegc removes images that nothing uses, when they are old or when
-// the disk they lie on fills up.
+// Package imagegc removes images that nothing uses, when they are old, when the
+// disk they lie on fills up, or when somebody asks for the room.
 //
 // It owns which images go and in which order: the one used longest ago first. It
 // must never remove an image that a container has, that a pod of this node
@@ -133,8 +133,17 @@ type request struct {
 }
 
 type answer struct {
-	freed uint64
-	err   error
+	Reclaimed
+	err error
+}
+
+// Reclaimed is what was removed for its room.
+type Reclaimed struct {
+	Images int
+	// Bytes are what the removed images had, as the runtime said.
+	Bytes uint64
+	// Failed says which could not be removed and why.
+	Failed []string
 }
 
 // New returns a Collector; it starts nothing.
@@ -193,28 +202,32 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-ticks:
 			failures = c.report(ctx, p.collect(ctx), failures)
 		case r := <-c.asked:
-			freed, err := p.reclaim(r.ctx)
+			freed, err := p.reclaimWithin(ctx, r.ctx)
 			r.answer <- answer{freed, err}
 		}
 	}
 }
 
-// Reclaim removes all images that nothing uses and that are older than MinAge,
-// and returns about how many bytes that freed. It waits for Run.
-func (c *Collector) Reclaim(ctx context.Context) (freedBytes uint64, err error) {
+// Reclaim removes all images that nothing uses, whatever their age, and goes on when
+// one cannot be removed. It waits for Run.
+// Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
+func (c *Collector) Reclaim(ctx context.Context) (Reclaimed, error) {
 	r := request{ctx, make(chan answer, 1)}
 	select {
 	case c.asked <- r:
 	case <-ctx.Done():
-		return 0, fmt.Errorf("remove unused images: %w", ctx.Err())
+		return Reclaimed{}, fmt.Errorf("remove unused images: %w", ctx.Err())
 	}
 	select {
 	case a := <-r.answer:
-		return a.freed, a.err
+		return a.Reclaimed, a.err
 	case <-ctx.Done():
-		return 0, fmt.Errorf("remove unused images: %w", ctx.Err())
+		return Reclaimed{}, fmt.Errorf("remove unused images: %w", ctx.Err())
 	}
 }
+
+// ErrNotAllKnown: not all pods of the node are known yet, nor which images they want.
+var ErrNotAllKnown = errors.New("not all pods of the node are known yet")
 
 // report says what became of a look; it returns the failures in a row. One
 // failure alone may pass: the runtime may be starting.

@@ -333,18 +333,55 @@ func TestAnImageUnusedForTooLongIsRemovedWhateverTheDisk(t *testing.T) {
 
 func TestReclaimRemovesAllThatIsUnusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, Config{MinAge: time.Minute}, fakecri.Config{}, 4)
-		time.Sleep(2 * time.Minute)
+		r := start(t, Config{MinAge: time.Hour}, fakecri.Config{}, 4)
 		r.wants("a", v1.PodRunning, v1.PodSpec{Containers: []v1.Container{{Image: "i2"}}})
 		freed, err := r.c.Reclaim(t.Context())
-		if got := r.there(); err != nil || freed != 3*size || got != "2" {
-			t.Errorf("freed %d, %v; left %s", freed, err, got)
+		if got := r.there(); err != nil || freed.Images != 3 || freed.Bytes != 3*size || len(freed.Failed) != 0 || got != "2" {
+			t.Errorf("freed %+v, %v; left %s", freed, err, got)
 		}
 		r.ready.Store(false)
 		if _, err := r.c.Reclaim(t.Context()); err == nil {
 			t.Error("reclaimed though not all pods are known")
 		}
 	})
+}
+
+func TestReclaimGoesOnWhenAnImageCannotBeRemovedAndNamesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, Config{}, fakecri.Config{}, 3)
+		r.mu.Lock()
+		r.fail = true
+		r.mu.Unlock()
+		freed, err := r.c.Reclaim(t.Context())
+		if err != nil || freed.Images != 0 || freed.Bytes != 0 || len(freed.Failed) != 3 || !strings.Contains(freed.Failed[0], "remove image ") {
+			t.Errorf("%+v, %v", freed, err)
+		}
+		r.mu.Lock()
+		r.fail = false
+		r.mu.Unlock()
+		if freed, err := r.c.Reclaim(t.Context()); err != nil || freed.Images != 3 {
+			t.Errorf("then %+v, %v", freed, err)
+		}
+	})
+}
+
+func TestReclaimEndsWithRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := &pass{c: New(Config{}, Deps{Runtime: hung{}})}
+		time.AfterFunc(time.Second, cancel)
+		if _, err := p.reclaimWithin(ctx, t.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// hung is a runtime that does not answer.
+type hung struct{ Runtime }
+
+func (hung) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 func TestReclaimWithoutRunEndsWithItsContext(t *testing.T) {

@@ -230,16 +230,36 @@ func (p *pass) bySpace(ctx context.Context, unused []*record) error {
 	return errors.Join(errors.New(message), err)
 }
 
+// reclaimWithin is reclaim until whoever asked has left or life ends.
+func (p *pass) reclaimWithin(life, asked context.Context) (Reclaimed, error) {
+	ctx, cancel := context.WithCancel(asked)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	return p.reclaim(ctx)
+}
+
 // reclaim removes all that is unused.
-func (p *pass) reclaim(ctx context.Context) (freed uint64, err error) {
+func (p *pass) reclaim(ctx context.Context) (freed Reclaimed, err error) {
 	unused, err := p.look(ctx)
 	if err != nil {
-		return 0, err
+		return freed, err
 	}
 	if !p.c.deps.known() {
-		return 0, errors.New("remove unused images: not all pods of the node are known yet; try again")
+		return freed, ErrNotAllKnown
 	}
-	return p.free(ctx, unused, math.MaxUint64, func() uint64 { return 0 })
+	for _, r := range unused {
+		if ctx.Err() != nil {
+			return freed, fmt.Errorf("remove unused images: %w", ctx.Err())
+		}
+		switch gone, failed := p.remove(ctx, r, "space"); {
+		case failed != nil:
+			freed.Failed = append(freed.Failed, failed.Error())
+		case gone:
+			freed.Images++
+			freed.Bytes += r.image.GetSize()
+		}
+	}
+	return freed, nil
 }
 
 // free removes images in their order until want bytes are free. What was freed

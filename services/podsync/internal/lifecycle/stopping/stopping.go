@@ -98,12 +98,21 @@ func (k *Keeper) Of(uid types.UID) *podstate.Stop {
 	if !ok {
 		return nil
 	}
-	return &podstate.Stop{Reason: e.Reason, Message: e.Message, ByContainers: e.ByContainers, GraceSeconds: e.GraceSeconds, Condition: e.Condition}
+	stop := e.stop()
+	return &stop
 }
 
-// Put keeps a decision. When it returns nil, a crash does not lose it.
+func (e *entry) stop() podstate.Stop {
+	return podstate.Stop{Reason: e.Reason, Message: e.Message, ByContainers: e.ByContainers, GraceSeconds: e.GraceSeconds, Condition: e.Condition}
+}
+
+// Put keeps a decision. When it returns nil, a crash does not lose it. Of a pod that is
+// ended already it keeps a shorter grace period alone: the first reason stands.
 func (k *Keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) error {
 	k.mu.Lock()
+	if first, ended := k.pods[uid]; ended {
+		stop = first.stop().Hastened(stop)
+	}
 	k.pods[uid] = entry{stop.Reason, stop.Message, stop.ByContainers, stop.GraceSeconds, stop.Condition}
 	k.changed++
 	mine := k.changed

@@ -79,6 +79,9 @@ func (w *worker) finish(o outcome) {
 	if a.Kind == podstate.PullImage {
 		w.first.pulling = max(w.first.pulling, now.Sub(f.began))
 	}
+	if o.err == nil && len(w.reclaims) > 0 && removes(a.Kind) {
+		w.removed++
+	}
 	noted := w.state.Ended(w.planned(o, now))
 	switch {
 	case noted.Failure.Count > 0:

@@ -134,7 +134,7 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
 		r.deps.Metrics.preempted(p.Signal)
 		other.preempted = true
-		other.stopLocked(p.Stop)
+		other.stopLocked(p.Stop, false)
 	}
 	return answer.Admission, true
 }
@@ -214,33 +214,4 @@ func (r *Registry) accept(uid types.UID, since time.Time) (had resize.Allocation
 	had, generation := w.formerLocked()
 	w.allotLocked(had, generation)
 	return had, true
-}
-
-// Stop asks for a pod's end for a reason of the node's own; false when there is
-// no such pod. It returns at once.
-func (r *Registry) Stop(uid types.UID, stop podstate.Stop) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := r.pods[uid]
-	if w == nil || w.pod == nil {
-		return false
-	}
-	w.stopLocked(stop)
-	return true
-}
-
-// goOnEndingLocked goes on with what a previous run has decided.
-func (h *held) goOnEndingLocked() {
-	if stop := h.reg.deps.Ends.Of(h.uid); stop != nil && !podutil.TerminalPhase(h.pod.Status.Phase) {
-		h.leaving = true
-		h.leavesLocked()
-		h.inbox.tell(func(in *told) { in.stop, in.stopKept = stop, true })
-	}
-}
-
-// stopLocked tells a worker to end its pod.
-func (h *held) stopLocked(stop podstate.Stop) {
-	h.leaving = true
-	h.leavesLocked()
-	h.inbox.tell(func(in *told) { in.stop = &stop })
 }

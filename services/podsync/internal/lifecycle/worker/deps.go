@@ -47,6 +47,8 @@ type Standing interface {
 type Ends interface {
 	// Of is the decision of a previous run; nil when there is none.
 	Of(uid types.UID) *podstate.Stop
+	// Put keeps a decision: when it returns nil, a crash does not lose it.
+	Put(ctx context.Context, uid types.UID, stop podstate.Stop) error
 	Forget(uid types.UID)
 	Prune(exists func(types.UID) bool)
 }
@@ -55,6 +57,8 @@ type Ends interface {
 type Events interface {
 	Pod(pod *v1.Pod, eventType, reason, message string)
 	Container(pod *v1.Pod, container, eventType, reason, message string)
+	// Annotated records an event on a pod, with annotations of its own.
+	Annotated(pod *v1.Pod, annotations map[string]string, eventType, reason, message string)
 	// Node records an event on the node.
 	Node(eventType, reason, message string)
 }

@@ -36,6 +36,7 @@ type told struct {
 	stopKept bool // stop was kept by a previous run
 	objects  bool
 	excess   *map[string]bool
+	reclaims []reclaim
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }

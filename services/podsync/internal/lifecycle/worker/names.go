@@ -84,6 +84,7 @@ func (r *Registry) finished(uid types.UID) {
 	defer r.mu.Unlock()
 	w := r.pods[uid]
 	delete(r.pods, uid)
+	answer(w.inbox.take().reclaims, Reclaimed{})
 	r.deps.Mirrors.Ended(w.uid)
 	r.deps.Timelines.Close(w.uid)
 	if w.pod != nil && !w.gone {

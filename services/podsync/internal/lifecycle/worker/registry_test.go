@@ -458,25 +458,6 @@ func TestAStartedContainerThatCannotBeLookedAtStillGetsItsHook(t *testing.T) {
 	})
 }
 
-func TestAPodThatTheNodeStopsFailsWithItsReasonOnceItHasStopped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": {Runs: []fakecri.Run{{For: -1}}, OnTerm: fakecri.Term{After: 3 * time.Second}}}})
-		r.reg.Ready("api")
-		pod := newPod("p", v1.Container{Image: "app:1"})
-		r.reg.Set(pod, "api")
-		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
-		if !r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "too little memory"}) || r.reg.Stop("other", podstate.Stop{}) {
-			t.Error("Stop found the wrong pods")
-		}
-		if took := r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed }); took < 3*time.Second {
-			t.Errorf("failed after %v, its container ended after 3s", took)
-		}
-		if st := r.status(pod.UID); st.Reason != "Evicted" || st.Message != "too little memory" {
-			t.Errorf("status %+v", st)
-		}
-	})
-}
-
 func TestLabelsThatChangeReachTheVolumesOfARunningPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})

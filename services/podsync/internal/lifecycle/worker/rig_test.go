@@ -59,6 +59,9 @@ func (e *edges) Set(pod *v1.Pod, st v1.PodStatus) {
 func (e *edges) Forget(types.UID) {}
 
 func (e *edges) Pod(_ *v1.Pod, typ, reason, message string) { e.event("", typ, reason, message) }
+func (e *edges) Annotated(_ *v1.Pod, annotations map[string]string, typ, reason, message string) {
+	e.event("", typ, reason, fmt.Sprint(message, " ", annotations))
+}
 func (e *edges) Container(_ *v1.Pod, c, typ, reason, message string) {
 	e.event(c, typ, reason, message)
 }
@@ -110,6 +113,13 @@ func (e *edges) Finish(_ context.Context, p *v1.Pod) error {
 	defer e.mu.Unlock()
 	e.finished[p.UID] = true
 	return nil
+}
+
+// end asks for a pod's end as one that has to make room.
+func (r *rig) end(uid types.UID, stop podstate.Stop) {
+	r.reg.mu.Lock()
+	defer r.reg.mu.Unlock()
+	r.reg.pods[uid].stopLocked(stop, false)
 }
 
 // isFinished says whether the pod's object was deleted.
@@ -251,6 +261,9 @@ func newRig(t *testing.T, cfg fakecri.Config) *rig {
 // keeper keeps the decisions to end pods.
 type keeper struct{ r *rig }
 
+func (k keeper) Of(uid types.UID) *podstate.Stop       { return k.r.ends.Of(uid) }
+func (k keeper) Forget(uid types.UID)                  { k.r.ends.Forget(uid) }
+func (k keeper) Prune(exists func(uid types.UID) bool) { k.r.ends.Prune(exists) }
 func (k keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) error {
 	if k.r.put != nil {
 		if err := k.r.put(); err != nil {
@@ -300,7 +313,7 @@ func (r *rig) start() {
 	r.reg = New(Config{Sources: []string{"api"}}, Deps{
 		Executor: exec, Status: r.e, Probes: probes{r.e}, Events: r.e, Pods: r.pods, Mirrors: r.mirrors,
 		Admit:  func(Question) Answer { return Answer{Admission: podstate.Admission{Decision: podstate.Admitted}} },
-		Resize: r.resize, Allocations: r.store, Ends: r.ends,
+		Resize: r.resize, Allocations: r.store, Ends: keeper{r},
 		InDoubt: r.e.doubted,
 		Unmet: func(old, now *v1.Pod) ([]string, error) {
 			if r.unmet == nil {

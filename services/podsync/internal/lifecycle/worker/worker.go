@@ -38,6 +38,8 @@ type worker struct {
 	overdue   bool    // it was told that the pod's end takes too long
 	cancels   map[podstate.Key]*flight
 	targets   []podstate.Target
+	reclaims  []reclaim // who waits for what the pod can do without to be removed
+	removed   int       // what was, since the first of them waits
 	admitAt   time.Time // when admission was first asked
 	waitSaid  string    // the reason to wait of which an event was recorded
 	line      *timeline.Line
@@ -63,6 +65,7 @@ func newWorker(r *Registry, uid types.UID, seq uint64, in *inbox) *worker {
 // run works until the pod is done or life ends.
 func (w *worker) run(life context.Context) {
 	defer w.cancelAll()
+	defer w.endReclaims()
 	w.life = life
 	w.log = klog.FromContext(life).WithValues("podUID", w.uid)
 	var alarm *time.Timer
@@ -106,6 +109,7 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	w.takeGrant(now)
 	w.state.Begin(now)
 	w.state.Node = w.reg.deps.Node()
+	w.state.Reclaim = len(w.reclaims) > 0
 	out := plan.Plan(w.state)
 	if out.Done && len(w.cancels) == 0 {
 		return time.Time{}, true
@@ -124,6 +128,7 @@ func (w *worker) step() (wakeAt time.Time, done bool) {
 	for _, a := range out.Actions {
 		w.launch(a)
 	}
+	w.reclaimed()
 	w.publish(out)
 	return out.Wake, false
 }
@@ -142,9 +147,8 @@ func (w *worker) takeIn() {
 	if in.returns != nil {
 		w.state.Returns = *in.returns
 	}
-	if in.stop != nil && w.state.Stop == nil {
-		w.line.Note(timeline.Entry{What: "the node ends it", Detail: in.stop.Reason + ": " + in.stop.Message})
-		w.state.Stop, w.state.StopUnkept = in.stop, !in.stopKept
+	if in.stop != nil {
+		w.takeStop(*in.stop, in.stopKept)
 	}
 	if in.observed != nil {
 		w.noteObserved(&w.state.Observed, in.observed)
@@ -153,6 +157,7 @@ func (w *worker) takeIn() {
 	if in.excess != nil {
 		w.state.Excess = *in.excess
 	}
+	w.reclaims = append(w.reclaims, in.reclaims...)
 	for k, v := range in.probes {
 		w.noteProbe(k, v)
 		w.state.Probes[k] = v

@@ -155,7 +155,7 @@ func TestAPodThatTheRuntimeDoesNotKillInTimeIsToldOf(t *testing.T) {
 				r.reg.Ready("api")
 				r.reg.Set(pod, "api")
 				r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
-				r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
+				r.end(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
 				time.Sleep(44 * time.Second)
 				early := r.eventsWith("ExceededGracePeriod")
 				time.Sleep(10 * time.Minute)

@@ -27,7 +27,7 @@ func TestWhatTheNodeEndsDoesNotComeBackWhenPodsyncIsKilled(t *testing.T) {
 				r.reg.Ready("api")
 				r.reg.Set(pod, src)
 				r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
-				r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
+				r.end(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
 				r.until("its end has begun", time.Minute, func() bool { return r.rt.Calls()["StopContainer"] == 1 })
 				r.stop()
 				r.start()
@@ -63,7 +63,9 @@ func TestThatAnEndCannotBeKeptHoldsNothingUp(t *testing.T) {
 		if err := os.WriteFile(filepath.Dir(r.path), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
+		if _, err := r.reg.Stop(t.Context(), pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"}, nil); !errors.Is(err, ErrNotKept) {
+			t.Errorf("it is not said that it could not be kept: %v", err)
+		}
 		if took := r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed }); took > time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -86,7 +88,7 @@ func TestTheEndOfAStaticPodThatIsKeptLateDoesNotOutliveIt(t *testing.T) {
 		r.reg.Ready("api")
 		r.reg.Set(pod, "file")
 		r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
-		r.reg.Stop(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
+		r.end(pod.UID, podstate.Stop{Reason: "Evicted", Message: "low"})
 		r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
 		if puts != 2 {
 			t.Errorf("kept %d times when it ended", puts)

@@ -66,6 +66,7 @@ type Recorder struct {
 type note struct {
 	ref                        *v1.ObjectReference
 	eventType, reason, message string
+	annotations                map[string]string // of the event
 }
 
 // New returns a Recorder that keeps events until Run.
@@ -101,19 +102,26 @@ func (r *Recorder) Run(ctx context.Context) error {
 
 // Pod records an event on a pod. eventType is v1.EventTypeNormal or Warning.
 func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
-	r.record(note{podRef(pod, ""), eventType, reason, message})
+	r.record(note{ref: podRef(pod, ""), eventType: eventType, reason: reason, message: message})
+}
+
+// Annotated is Pod with annotations of the event.
+func (r *Recorder) Annotated(pod *v1.Pod, annotations map[string]string, eventType, reason, message string) {
+	r.record(note{podRef(pod, ""), eventType, reason, message, annotations})
 }
 
 // Container records an event on a container of a pod (fieldPath
 // spec.containers{name}, spec.initContainers{name} or spec.ephemeralContainers{name}).
 func (r *Recorder) Container(pod *v1.Pod, container, eventType, reason, message string) {
-	r.record(note{podRef(pod, fieldPath(pod, container)), eventType, reason, message})
+	r.record(note{ref: podRef(pod, fieldPath(pod, container)), eventType: eventType, reason: reason, message: message})
 }
 
 // Node records an event on this node. Like the kubelet's, it names the node
 // where others have a UID, so that kubectl describe node finds it.
 func (r *Recorder) Node(eventType, reason, message string) {
-	r.record(note{&v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.cfg.NodeName, UID: types.UID(r.cfg.NodeName)}, eventType, reason, message})
+	r.record(note{
+		ref: &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.cfg.NodeName, UID: types.UID(r.cfg.NodeName)}, eventType: eventType, reason: reason, message: message,
+	})
 }
 
 func (r *Recorder) record(n note) {
@@ -139,7 +147,7 @@ func (r *Recorder) send(n note) {
 	r.mu.Unlock()
 	logger.V(2).Info("Event", "object", klog.KRef(n.ref.Namespace, n.ref.Name), "fieldPath", n.ref.FieldPath, "type", n.eventType, "reason", n.reason, "message", n.message)
 	if r.deps.Client != nil {
-		sink.Event(n.ref, n.eventType, n.reason, n.message)
+		sink.AnnotatedEventf(n.ref, n.annotations, n.eventType, n.reason, "%s", n.message)
 	}
 }
 

@@ -1,6 +1,9 @@
 package plan
 
-import "github.com/polylet/polylet/services/podsync/internal/podstate"
+import (
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
+)
 
 // collectGarbage removes dead containers beyond the newest ended ones of each
 // name, and sandboxes that nothing refers to any more.
@@ -17,7 +20,7 @@ func (p *planner) collectGarbage() {
 		if keep[c.ID] || c.State != podstate.StateExited {
 			continue
 		}
-		if old := c.FinishedAt.Add(p.s.Node.DeadContainerTTL); p.s.Node.DeadContainerTTL > 0 && p.s.Now.Before(old) {
+		if old := c.FinishedAt.Add(p.s.Node.DeadContainerTTL); p.s.Node.DeadContainerTTL > 0 && p.s.Now.Before(old) && !p.s.Reclaim {
 			p.wake(old)
 			continue
 		}
@@ -46,6 +49,9 @@ func (p *planner) kept() map[string]bool {
 			keep[c.ID] = true
 		}
 		dead, most := 0, p.s.Node.DeadContainers
+		if p.s.Reclaim {
+			most = 0
+		}
 		for i := range p.s.Observed.Containers {
 			c := &p.s.Observed.Containers[i]
 			if c.Name != v.spec.Name || c.State != podstate.StateExited || p.s.Excess[c.ID] {
@@ -57,4 +63,28 @@ func (p *planner) kept() map[string]bool {
 		}
 	}
 	return keep
+}
+
+// mayForget says whether the runtime need not remember the pod, which has ended: the
+// apiserver has its last status, and gives it to the next podsync. What became of a
+// static pod the runtime alone knows.
+func (p *planner) mayForget() bool {
+	return !p.s.Static && podutil.TerminalPhase(p.s.Pod.Status.Phase) && p.settled()
+}
+
+// removeDead removes the containers of a pod that has ended, and then its sandboxes
+// when they are down.
+func (p *planner) removeDead(down bool) {
+	for i := range p.s.Observed.Containers {
+		c := &p.s.Observed.Containers[i]
+		if !p.running(podstate.KillContainer, c.ID) {
+			p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveContainer, Object: c.ID}, ID: c.ID, Container: c.Name})
+		}
+	}
+	if !down || len(p.s.Observed.Containers) > 0 {
+		return
+	}
+	for i := range p.s.Observed.Sandboxes {
+		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveSandbox, Object: p.s.Observed.Sandboxes[i].ID}, ID: p.s.Observed.Sandboxes[i].ID})
+	}
 }

@@ -110,16 +110,22 @@ func (p *planner) secondsSince(at time.Time) int64 {
 	return int64(p.s.Now.Sub(at) / time.Second)
 }
 
-// graceTotal is the pod's whole grace period in seconds.
+// graceTotal is the pod's whole grace period in seconds, the shortest that it was given.
 func (p *planner) graceTotal() int64 {
+	total := p.askedGrace()
+	for _, b := range p.s.StopPeriods {
+		total = min(total, b.Seconds)
+	}
+	return max(total, 1)
+}
+
+// askedGrace is the pod's own grace period in seconds, or the one that its deletion gives.
+func (p *planner) askedGrace() int64 {
 	total := p.specGrace()
 	if p.s.Pod == nil {
 		total = p.orphanGrace()
 	} else if g := p.s.Pod.DeletionGracePeriodSeconds; g != nil {
 		total = *g
-	}
-	if p.s.Stop != nil && p.s.Stop.GraceSeconds != nil {
-		total = min(total, *p.s.Stop.GraceSeconds)
 	}
 	return max(total, 1)
 }
@@ -138,9 +144,10 @@ func (p *planner) graceLeft(asked time.Time) (left, total int64) {
 		}
 		return p.secondsSince(began)
 	}
-	left = total
+	given := p.askedGrace()
+	left = given
 	if !p.s.EndSince.IsZero() {
-		left = total - since(p.s.EndSince)
+		left = given - since(p.s.EndSince)
 	}
 	if p.s.Pod == nil {
 		return max(left, 0), total
@@ -148,7 +155,7 @@ func (p *planner) graceLeft(asked time.Time) (left, total int64) {
 	if p.s.DeletionSince.After(p.s.EndSince) && !p.s.EndSince.IsZero() {
 		// It was ending already: what the deletion gives counts from the deletion,
 		// and makes nothing longer.
-		left = total - since(p.s.DeletionSince)
+		left = given - since(p.s.DeletionSince)
 		before := p.s.Shortened
 		if len(before) == 0 || before[0].Since.After(p.s.EndSince) {
 			before = append([]Period{{p.s.EndSince, p.specGrace()}}, before...)
@@ -156,6 +163,9 @@ func (p *planner) graceLeft(asked time.Time) (left, total int64) {
 		for _, b := range before {
 			left = min(left, b.Seconds-since(b.Since))
 		}
+	}
+	for _, b := range p.s.StopPeriods { // what the node gives counts from when it gave it
+		left = min(left, max(b.Seconds, 1)-since(b.Since))
 	}
 	return max(left, 0), total
 }
@@ -198,4 +208,19 @@ func (s *State) DeletedAnew(old *v1.Pod, now time.Time) {
 	}
 	before := Period{s.DeletionSince, *old.DeletionGracePeriodSeconds}
 	s.Shortened, s.DeletionSince = append(s.Shortened, before), now
+}
+
+// TakeStop takes in that the node ends the pod for a reason of its own, and says whether
+// that gives it less time than an earlier one. The reason of the first stands.
+func (s *State) TakeStop(stop podstate.Stop, kept bool, now time.Time) (sooner bool) {
+	before := s.Stop
+	if before != nil {
+		stop = before.Hastened(stop)
+	}
+	s.Stop, s.StopUnkept = &stop, !kept
+	if stop.GraceSeconds == nil || before != nil && before.GraceSeconds != nil && *before.GraceSeconds <= *stop.GraceSeconds {
+		return false
+	}
+	s.StopPeriods = append(s.StopPeriods, Period{now, *stop.GraceSeconds})
+	return before != nil
 }

@@ -31,6 +31,9 @@ type State struct {
 	// StopUnkept: Stop would not outlive a crash yet. It is kept before it is
 	// acted upon, unless that fails: the disk may be full, and be the reason.
 	StopUnkept bool
+	// StopPeriods are the grace periods that the node has given for its own reason,
+	// each shorter than the one before, and since when; none: the pod has its own.
+	StopPeriods []Period
 	// Admission is what the admission said; AdmitAgain is how soon it is asked again
 	// while it could not decide, zero when somebody else sees to that.
 	Admission  podstate.Admission
@@ -75,6 +78,8 @@ type State struct {
 	// Excess are dead containers, by id, that are too many for the node as a
 	// whole, however many of their name may stay; nil when none are.
 	Excess map[string]bool
+	// Reclaim: the node needs the room of all that has ended and that nobody needs, at once.
+	Reclaim bool
 	// EndSince is when this process first saw that the pod must end; zero while
 	// it must not. The worker sets it when Output.Terminating first turns true.
 	EndSince time.Time

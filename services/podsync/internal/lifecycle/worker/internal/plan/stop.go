@@ -87,6 +87,7 @@ func (p *planner) stop() {
 	// not returned.
 	if p.anyLive() || p.anyRunning(podstate.StartContainer, podstate.MakeSandbox) {
 		p.overdue()
+		p.waitForStop()
 		p.waitForEnd()
 		return
 	}
@@ -104,6 +105,8 @@ func (p *planner) stop() {
 		p.removeAll(down)
 	case p.s.Pod.DeletionTimestamp != nil && !p.s.Static && p.out.Freed:
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.DeleteObject}})
+	case p.s.Reclaim && p.out.Freed && p.mayForget():
+		p.removeDead(down)
 	}
 }
 
@@ -114,8 +117,11 @@ func (p *planner) overdue() {
 	if p.s.Stop == nil || p.s.EndSince.IsZero() {
 		return
 	}
-	total := p.graceTotal()
-	at := p.s.EndSince.Add(max(10*time.Second, podutil.Seconds(total)+podutil.Seconds(total)/2))
+	total, began := p.graceTotal(), p.s.EndSince
+	if n := len(p.s.StopPeriods); n > 0 && p.s.StopPeriods[n-1].Since.After(began) {
+		began = p.s.StopPeriods[n-1].Since
+	}
+	at := began.Add(max(10*time.Second, podutil.Seconds(total)+podutil.Seconds(total)/2))
 	if p.s.Now.Before(at) {
 		p.wake(at)
 		return
@@ -162,20 +168,9 @@ func (p *planner) removeAll(down bool) {
 		p.out.Done = len(p.s.InFlight) == 0
 		return
 	}
-	for i := range p.s.Observed.Containers {
-		c := &p.s.Observed.Containers[i]
-		if !p.running(podstate.KillContainer, c.ID) {
-			p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveContainer, Object: c.ID}, ID: c.ID, Container: c.Name})
-		}
-	}
-	if !down || len(p.s.Observed.Containers) > 0 {
-		return
-	}
-	for i := range p.s.Observed.Sandboxes {
-		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.RemoveSandbox, Object: p.s.Observed.Sandboxes[i].ID}, ID: p.s.Observed.Sandboxes[i].ID})
-	}
+	p.removeDead(down)
 	c := p.s.Cleaned
-	if len(p.s.Observed.Sandboxes) > 0 || !c.Volumes || !c.Cgroup {
+	if !down || len(p.s.Observed.Containers) > 0 || len(p.s.Observed.Sandboxes) > 0 || !c.Volumes || !c.Cgroup {
 		return
 	}
 	if !c.Directories {

@@ -138,6 +138,14 @@ func (p *planner) doing(a podstate.Action) (reason, advice string) {
 
 const stopSandboxAdvice = "if it does not end, look at the runtime's log and at the CNI plugin"
 
+// waitForStop says that the node ends the pod, and why.
+func (p *planner) waitForStop() {
+	if s := p.s.Stop; s != nil {
+		p.wait("termination", "", "the node ends the pod for a reason of its own, "+s.Reason+": "+s.Message,
+			"it does not come back here; what has made it starts another one where there is room", time.Time{})
+	}
+}
+
 // waitForEnd is for a pod that is ending while nobody stops anything: sidecars
 // that others rely on, or a start that is being cut short.
 func (p *planner) waitForEnd() {

@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+// ErrNotAllKnown: not all pods of the node are known yet.
+var ErrNotAllKnown = errors.New("not all pods of the node are known yet")
+
+// Reclaimed is what was removed for its room.
+type Reclaimed struct {
+	// Removed counts containers and sandboxes.
+	Removed int
+	// Failed says what could not be removed and why.
+	Failed []string
+}
+
+// reclaim is one call of Reclaim: each worker answers once. It has room for all answers.
+type reclaim chan Reclaimed
+
+// answer sends what a worker has to say to all that wait for it.
+func answer(calls []reclaim, with Reclaimed) {
+	for _, call := range calls {
+		call <- with
+	}
+}
+
+// Reclaim removes what has ended and that nobody needs: old instances of containers, and
+// of pods that have ended, as the apiserver knows, all containers and sandboxes. Who is
+// to start again keeps its last end. It returns when that is done; what fails is not
+// tried again.
+// Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
+func (r *Registry) Reclaim(ctx context.Context) (Reclaimed, error) {
+	r.mu.Lock()
+	if !r.sweeping || r.closed {
+		r.mu.Unlock()
+		return Reclaimed{}, ErrNotAllKnown
+	}
+	life, call, asked := r.life, make(reclaim, len(r.pods)), 0
+	for _, w := range r.pods {
+		if w.working {
+			asked++
+			w.inbox.tell(func(in *told) { in.reclaims = append(in.reclaims, call) })
+		}
+	}
+	r.mu.Unlock()
+	var all Reclaimed
+	for range asked {
+		select {
+		case one := <-call:
+			all.Removed += one.Removed
+			all.Failed = append(all.Failed, one.Failed...)
+		case <-ctx.Done():
+			return all, fmt.Errorf("remove what has ended: %w; what was begun goes on", context.Cause(ctx))
+		case <-life.Done():
+			return all, fmt.Errorf("remove what has ended: %w", context.Cause(life))
+		}
+	}
+	slices.Sort(all.Failed)
+	return all, nil
+}
+
+// removes says whether an action is part of a reclaim.
+func removes(k podstate.Kind) bool {
+	return k == podstate.RemoveContainer || k == podstate.RemoveSandbox
+}
+
+// named is the pod in words.
+func (w *worker) named() string {
+	if pod := w.state.Pod; pod != nil {
+		return pod.Namespace + "/" + pod.Name
+	}
+	return string(w.uid)
+}
+
+// reclaimed answers those who wait when nothing is being removed any more.
+func (w *worker) reclaimed() {
+	for key := range w.cancels {
+		if removes(key.Kind) {
+			return
+		}
+	}
+	w.endReclaims()
+}
+
+// endReclaims answers those who wait.
+func (w *worker) endReclaims() {
+	if len(w.reclaims) > 0 {
+		out := Reclaimed{Removed: w.removed}
+		for key, f := range w.state.Failures {
+			if removes(key.Kind) {
+				out.Failed = append(out.Failed, fmt.Sprintf("%s %s of pod %s: %s", key.Kind, key.Object, w.named(), f.Message))
+			}
+		}
+		answer(w.reclaims, out)
+	}
+	w.reclaims, w.removed = nil, 0
+}
