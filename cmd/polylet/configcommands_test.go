@@ -36,10 +36,10 @@ func written(t *testing.T, name, text string) string {
 }
 
 func TestFilesAreValidatedEachByItselfWithTheFlagsOnTop(t *testing.T) {
-	good := written(t, "good.yaml", aConfiguration+"kernelMemcgNotification: true\n")
+	good := written(t, "good.yaml", aConfiguration+"volumePluginDir: /x\n")
 	bad := written(t, "bad.yaml", aConfiguration+"maxPods: -7\n")
 	drops := filepath.Dir(written(t, "10.conf", aConfiguration+"maxPods: 7\n"))
-	if out, err := commanded(t, "config", "validate", good, drops); err != nil || !strings.Contains(out, good+": valid\n  kernelMemcgNotification: true has no effect yet") || !strings.Contains(out, drops+": valid") {
+	if out, err := commanded(t, "config", "validate", good, drops); err != nil || !strings.Contains(out, good+": valid\n  volumePluginDir: \"/x\" has no effect yet") || !strings.Contains(out, drops+": valid") {
 		t.Errorf("%s, %v", out, err)
 	}
 	if out, err := commanded(t, "config", "validate", good, bad, good+".none"); err == nil || !strings.Contains(out, bad+": ") || !strings.Contains(out, "maxPods") || !strings.Contains(err.Error(), bad+", "+good+".none") || strings.Contains(err.Error(), good+",") {
@@ -79,7 +79,7 @@ func TestAFieldIsExplainedWithoutANode(t *testing.T) {
 		"maxPods":       "changes  live; podsync, nodestatus start again",
 		"cgroupDriver":  "changes  not while the node runs: the cgroups",
 		"hairpinMode":   "effect   none: ",
-		"evictionHard":  "effect   a part: ",
+		"syncFrequency": "effect   a part: ",
 		"enableServer":  "default  true",
 		"logging.forma": "",
 	} {

@@ -40,6 +40,11 @@ func TestEveryFieldHasOneListOfOwners(t *testing.T) {
 			t.Errorf("%s is used by %q, which is no service", path, effects[path].Who)
 		}
 	}
+	for path, effect := range effects {
+		if strings.Contains(effect.Who, "polylet run") && Fixed()[path] == "" {
+			t.Errorf("%s is used by polylet run, which is not started again for a change: refuse it in fixed.go", path)
+		}
+	}
 	if _, known := Owners("maxPodz"); known {
 		t.Error("a field that is not there is known")
 	}
