@@ -17,7 +17,7 @@ func TestSettingsWithoutEffectAreInTheConfigurationAndInAnEvent(t *testing.T) {
 	if err := showConfig(&out, &commonv1.GetConfigResponse{KubeletConfigurationJson: loaded.ConfigzJSON(), WithoutEffect: withoutEffect(loaded)()}, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nNot as it says:\n", "  kernelMemcgNotification: true has no effect yet: ", "  --housekeeping-interval: 3s has no effect: containers are measured"} {
+	for _, want := range []string{"\nNot as it says:\n", "  kernelMemcgNotification: true has no effect: ", "  --housekeeping-interval: 3s has no effect: containers are measured"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -33,13 +33,8 @@ func TestDefaultsThatNobodySetAreNoWarningOnEachNode(t *testing.T) {
 	if events := withoutEffectEvent(plain); len(events) > 0 {
 		t.Errorf("a node without a configuration warns: %+v", events)
 	}
-	if lines := withoutEffect(plain)(); !slices.ContainsFunc(lines, func(l string) bool {
-		return strings.HasPrefix(l, "localStorageCapacityIsolation: true (default) ")
-	}) {
-		t.Errorf("polylet config says %q", lines)
-	}
-	events := withoutEffectEvent(loadedWith(t, "--local-storage-capacity-isolation=true", "--eviction-hard=memory.available<1Mi"))
-	if len(events) != 1 || !strings.Contains(events[0].Message, "evictionHard, localStorageCapacityIsolation;") {
+	events := withoutEffectEvent(loadedWith(t, "--kernel-memcg-notification", "--topology-manager-policy=restricted"))
+	if len(events) != 1 || !strings.Contains(events[0].Message, "kernelMemcgNotification, topologyManagerPolicy;") {
 		t.Errorf("what flags set: %+v", events)
 	}
 }

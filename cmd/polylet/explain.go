@@ -31,9 +31,10 @@ func newExplainCommand() *cobra.Command {
 			return showExplanation(cmd.OutOrStdout(), resp, time.Now())
 		})
 	cmd.Long = "Show what a pod waits for: image, sandbox and network, each volume, admission, probe, back-off,\ntermination, apiserver; since when, why, and what to do. Below it what happened to the pod. A pod that is\ngone is known for a quarter of an hour."
-	cmd.Example = "  polylet explain web\n  polylet explain kube-system/dns -o yaml"
+	cmd.Example = "  polylet explain web\n  polylet explain kube-system/dns -o yaml\n  polylet explain node"
 	cmd.ValidArgsFunction = completePods
 	outputFlag(cmd)
+	cmd.AddCommand(newExplainNodeCommand())
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -143,6 +144,9 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		EvictionHard:                     c.EvictionHard,
 		EvictionSoft:                     c.EvictionSoft,
 		EvictionSoftGracePeriod:          c.EvictionSoftGracePeriod,
+		EvictionMinimumReclaim:           c.EvictionMinimumReclaim,
+		EvictionMaxPodGracePeriod:        time.Duration(c.EvictionMaxPodGracePeriod) * time.Second,
+		PodsEnforced:                     slices.Contains(c.EnforceNodeAllocatable, "pods"),
 		EvictionPressureTransitionPeriod: c.EvictionPressureTransitionPeriod.Duration,
 		NodeStatusUpdateFrequency:        c.NodeStatusUpdateFrequency.Duration,
 		NodeStatusReportFrequency:        c.NodeStatusReportFrequency.Duration,

@@ -75,6 +75,8 @@ func podsOf(config *podsyncservice.Config, loaded *kubeletconfig.Loaded) {
 	out.HostnameOverride = loaded.FeatureEnabled("HostnameOverride")
 	out.StopSignals = loaded.FeatureEnabled("ContainerStopSignals")
 	out.ReadyToStart = loaded.FeatureEnabled("PodReadyToStartContainersCondition")
+	out.TrustBundles = loaded.FeatureEnabled("ClusterTrustBundleProjection")
+	out.VolumeHealth = loaded.FeatureEnabled("CSIVolumeHealth")
 	set(&out.SeccompDefault, c.SeccompDefault)
 	out.SingleProcessOOMKill = c.SingleProcessOOMKill
 	out.LimitedSwap = c.MemorySwap.SwapBehavior == "LimitedSwap"

@@ -51,6 +51,22 @@ func TestWebSocketsAreHandedOnWhenTheirGateIsOff(t *testing.T) {
 	}
 }
 
+func TestTheGatesOfProjectedSourcesReachPodsync(t *testing.T) {
+	for gates, want := range map[string]bool{"": false, "ClusterTrustBundle=true,ClusterTrustBundleProjection=true": true} {
+		if c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates)); err != nil || c.Pods.TrustBundles != want {
+			t.Errorf("%q: trust bundles are projected: %v, %v", gates, c.Pods.TrustBundles, err)
+		}
+	}
+}
+
+func TestTheGateOfVolumesHealthReachesPodsync(t *testing.T) {
+	for gates, want := range map[string]bool{"": false, "CSIVolumeHealth=true": true} {
+		if c, err := podsyncConfig(loadedWith(t, "--feature-gates="+gates)); err != nil || c.Pods.VolumeHealth != want {
+			t.Errorf("%q: volumes' health is told: %v, %v", gates, c.Pods.VolumeHealth, err)
+		}
+	}
+}
+
 func TestTheGatesOfAPodsFieldsReachPodsync(t *testing.T) {
 	for gates, want := range map[string][4]bool{ // EnvFiles, HostnameOverride, ContainerStopSignals and the condition
 		"":                          {true, true, false, true}, // the defaults of the release

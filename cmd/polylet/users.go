@@ -128,6 +128,7 @@ func identityOf(loaded *kubeletconfig.Loaded, service string, gid int) (supervis
 		// How to reach the apiserver, for client-go.
 		identity.Environment = []string{
 			"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
+			"DISABLE_HTTP2", "HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS",
 		}
 	}
 	return identity, nil

@@ -102,6 +102,21 @@ func TestOnlyWhatReadsTheHostKeepsACapability(t *testing.T) {
 	}
 }
 
+func TestWhoReachesTheApiserverIsToldHow(t *testing.T) {
+	loaded := load(t, "--hostname-override=n1", "--gateway-user=60901", "--probes-user=60902", "--stats-user=60903", "--nodestatus-user=60904")
+	for service, told := range map[string]bool{"gateway": true, "nodestatus": true, "probes": false, "stats": false} {
+		identity, err := identityOf(loaded, service, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"HTTPS_PROXY", "SSL_CERT_DIR", "DISABLE_HTTP2", "HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
+			if slices.Contains(identity.Environment, name) != told {
+				t.Errorf("%s has %s: %v", service, name, !told)
+			}
+		}
+	}
+}
+
 func TestAPersonSpeaksToNoStrangersServer(t *testing.T) {
 	for uid, want := range map[uint32]bool{firstFreeID: true, lastFreeID: true, lastFreeID + 1: false, 1000: false, 65532: false, 65534: false} {
 		if got := mayServe("podsync", uid); got != want {

@@ -132,11 +132,10 @@ func (l *Loaded) idleGates() []Notice {
 }
 
 // actsAs is a configuration that asks for what the node does in the fields that
-// have no effect: their defaults, with this exception.
+// have no effect: their defaults.
 func actsAs() *kubeletv1beta1.KubeletConfiguration {
 	c := &kubeletv1beta1.KubeletConfiguration{}
 	setDefaults(c)
-	c.LocalStorageCapacityIsolation = ptr(false)
 	return c
 }
 

@@ -3,7 +3,6 @@ package kubeletconfig
 // Parts of the kubelet's work that are to come, as notices name them.
 const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
-	noEviction     = "no running pod is evicted and nothing is reclaimed until there is an eviction manager"
 	noVolumes      = "only the node's own kinds of volumes are there until CSI comes"
 	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
 	asKubelet      = "the kubelet does not use it either"
@@ -147,7 +146,7 @@ func resourceEffects() map[string]Effect {
 		"maxOpenFiles":                  used("all"),
 		"protectKernelDefaults":         used("podsync"),
 		"allowedUnsafeSysctls":          used("podsync"),
-		"localStorageCapacityIsolation": partly("nodestatus", "limits of local storage are not enforced; "+noEviction),
+		"localStorageCapacityIsolation": used("nodestatus"),
 	}
 }
 
@@ -166,14 +165,14 @@ func managerEffects() map[string]Effect {
 
 func nodeEffects() map[string]Effect {
 	return map[string]Effect{
-		"evictionHard":                     partly("nodestatus", "conditions, allocatable and admission follow it; "+noEviction),
-		"evictionSoft":                     partly("nodestatus", "conditions follow it; "+noEviction),
-		"evictionSoftGracePeriod":          partly("nodestatus", "conditions follow it; "+noEviction),
+		"evictionHard":                     used("nodestatus"),
+		"evictionSoft":                     used("nodestatus"),
+		"evictionSoftGracePeriod":          used("nodestatus"),
 		"evictionPressureTransitionPeriod": used("nodestatus"),
-		"evictionMaxPodGracePeriod":        later(noEviction),
-		"evictionMinimumReclaim":           later(noEviction),
+		"evictionMaxPodGracePeriod":        used("nodestatus"),
+		"evictionMinimumReclaim":           used("nodestatus"),
 		"mergeDefaultEvictionSettings":     used("loading"),
-		"kernelMemcgNotification":          later(noEviction),
+		"kernelMemcgNotification":          ours("with it and without, memory is measured up to five times a second when a threshold is near"),
 		"shutdownGracePeriod":              used("nodestatus, polylet run, polylet handout"),
 		"shutdownGracePeriodCriticalPods":  used("nodestatus, polylet run, polylet handout"),
 		"shutdownGracePeriodByPodPriority": used("nodestatus, polylet run, polylet handout"),

@@ -27,7 +27,7 @@ func gateEffectGroups() []gateEffectGroup {
 			InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages KubeletServiceAccountTokenForCredentialProviders
 			HostnameOverride NodeDeclaredFeatures PodLevelResources PodLogsQuerySplitStreams PodReadyToStartContainersCondition PreventStaticPodAPIReferences
-			ReduceDefaultCrashLoopBackOffDecay RestartAllContainersOnContainerExits RotateKubeletServerCertificate AllowDNSOnlyNodeCSR
+			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth RestartAllContainersOnContainerExits RotateKubeletServerCertificate AllowDNSOnlyNodeCSR
 			GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority`},
 		{ours("what it stands for is always on"), `ContextualLogging CustomCPUCFSQuotaPeriod EventedPLEG
 			KubeletSeparateDiskGC PodsAPI ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile`},
@@ -35,7 +35,7 @@ func gateEffectGroups() []gateEffectGroup {
 		{ours("stats reads cgroups itself"), "PodAndContainerStatsFromCRI"},
 		{ours("the behaviour of earlier releases is not offered"), "ChangeContainerStatusOnKubeletRestart KubeletRegistrationGetOnExistsOnly"},
 		{later(noManagers), "CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions DisableCPUQuotaWithExclusiveCPUs PodLevelResourceManagers"},
-		{later(noVolumes), "CSIVolumeHealth SELinuxMount ClusterTrustBundleProjection PodCertificateRequest"},
+		{later(noVolumes), "SELinuxMount PodCertificateRequest"},
 		{later("there is no DRA yet"), "DRANodeAllocatableResources DRAWorkloadResourceClaims DRAConsumableCapacity DRAExtendedResource " +
 			"ResourceHealthStatus ResourceHealthStatusMessage KubeletPodResourcesListUseActivePods"},
 		{later("it is not built"), `CRIListStreaming ImageVolumeWithDigest KubeletInUserNamespace LocalStorageCapacityIsolationFSQuotaMonitoring

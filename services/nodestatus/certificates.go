@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -220,17 +221,20 @@ func nodeClient(client kubernetes.Interface) certificate.Client {
 }
 
 func (s *Service) servingKeeper(cfg Config, deps Deps, facts *peer.Store, metrics certificateMetrics, store *nodecert.Reader) *certificate.Keeper {
+	var last *nodecert.Pair // its one goroutine asks
 	return certificate.New(certificate.ServingConfig(cfg.CertDir), certificate.Deps{
 		Want: func() (*x509.CertificateRequest, string) {
-			known, _ := facts.Get()
+			known := facts.Get()
 			return certificate.ServingRequest(cfg.NodeName, known.Addresses, cfg.DNSOnlyCSR)
 		},
 		Current: func() (*nodecert.Pair, bool) {
-			pair, err := store.Read()
-			if err != nil {
-				return nil, false // the keeper looks what is wrong
+			switch pair, err := store.Read(); {
+			case err == nil:
+				last = pair
+			case errors.Is(err, fs.ErrNotExist), errors.Is(err, nodecert.ErrDamaged):
+				last = nil // the keeper looks what is wrong
 			}
-			return pair, false
+			return last, false // what cannot be read for a moment is what it was
 		},
 		Clients: func(*nodecert.Pair) []certificate.Client { return []certificate.Client{nodeClient(deps.Client)} },
 		Written: func(context.Context) {},

@@ -40,6 +40,15 @@ type Config struct {
 	KubeReserved, SystemReserved map[string]string
 	// EvictionHard, EvictionSoft and EvictionSoftGracePeriod are thresholds by signal.
 	EvictionHard, EvictionSoft, EvictionSoftGracePeriod map[string]string
+	// EvictionMinimumReclaim is what has to be left beyond a threshold, by signal,
+	// before what was done about it is enough.
+	EvictionMinimumReclaim map[string]string
+	// EvictionMaxPodGracePeriod is how long a pod may take that goes because of a soft
+	// threshold.
+	EvictionMaxPodGracePeriod time.Duration
+	// PodsEnforced is whether enforceNodeAllocatable has pods: the memory of all pods
+	// together has the hard threshold of the node's then, too.
+	PodsEnforced bool
 	// EvictionPressureTransitionPeriod is how long a pressure stays after it was last seen.
 	EvictionPressureTransitionPeriod time.Duration
 	// NodeStatusUpdateFrequency is between two looks, NodeStatusReportFrequency
@@ -87,7 +96,9 @@ func (c Config) node() (node.Config, error) {
 		return node.Config{}, fmt.Errorf("nodestatus: nodeStatusUpdateFrequency %s and nodeStatusReportFrequency %s have to be more than 0, nodeLeaseDurationSeconds (%s) at least 1",
 			c.NodeStatusUpdateFrequency, c.NodeStatusReportFrequency, c.NodeLeaseDuration)
 	}
-	thresholds, err := threshold.Parse(c.EvictionHard, c.EvictionSoft, c.EvictionSoftGracePeriod)
+	thresholds, err := threshold.Parse(threshold.Settings{
+		Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGrace: c.EvictionSoftGracePeriod, MinimumReclaim: c.EvictionMinimumReclaim, PodsEnforced: c.PodsEnforced,
+	})
 	if err != nil {
 		return node.Config{}, fmt.Errorf("nodestatus: %w", err)
 	}

@@ -30,6 +30,8 @@ type podsync struct {
 	silent   bool // It has just started and knows nothing.
 	noAnswer bool // The runtime gives none.
 	noLists  bool // It answers, but does not list its containers.
+	stops    []*podsyncv1.StopPodRequest
+	pressure []string
 }
 
 func (p *podsync) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*podsyncv1.GetRuntimeResponse, error) {

@@ -3,9 +3,10 @@
 // them; and with the node's credential it asks the apiserver for the gateway who somebody
 // is and what they may.
 //
-// It owns what the control plane knows of the node. It must never touch pods,
-// the runtime or the host's cgroups: what it says comes from podsync and
-// stats, and while one of them is away it says what it said before.
+// It owns what the control plane knows of the node, and which pod has to go when the
+// node is short of something. It must never touch pods, the runtime or the host's
+// cgroups: what it says comes from podsync and stats, and while one of them is away it
+// says what it said before; a pod that has to go is podsync's to stop.
 package nodestatus
 
 import (
@@ -29,6 +30,8 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/csinode"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
+	"github.com/polylet/polylet/services/nodestatus/internal/evict"
+	"github.com/polylet/polylet/services/nodestatus/internal/judge"
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
@@ -81,10 +84,12 @@ type Service struct {
 	stats     *peer.Stats
 	addresses peer.Addresses
 	keeper    *status.Keeper
+	evictions *evict.Loop
 	lease     *lease.Keeper
 	// csiNode is nil without an apiserver, and csiDrivers is what it is told by.
 	csiNode    *csinode.Keeper
 	csiDrivers peer.CSIDrivers
+	inUse      peer.VolumesInUse
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
@@ -122,19 +127,24 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	store := peer.NewStore(peer.Host())
 	s := &Service{
+		inUse:   peer.VolumesInUse{Podsync: deps.Podsync, Store: store},
 		podsync: peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
-		stats:   peer.NewStats(deps.Stats, deps.Health, store, max(cfg.NodeStatusUpdateFrequency, time.Second)),
+		stats:   peer.NewStats(deps.Stats, deps.Health, store, signalPeriod(cfg), nodeConfig.Thresholds),
 		events:  event.New(cfg.NodeName, nil),
 	}
 	api := access(cfg, deps)
 	if api != nil {
 		s.events = event.New(cfg.NodeName, cmp.Or(deps.Events, deps.Client).CoreV1().Events(metav1.NamespaceAll))
 	}
+	judged := judge.New(judge.Config{Thresholds: nodeConfig.Thresholds, Transition: cfg.EvictionPressureTransitionPeriod}, store.Frame)
 	s.kills = peer.Kills{Stats: deps.Stats, Tell: oomkill.New(s.events, bootID()).Tell}
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
-		ReportFrequency: cfg.NodeStatusReportFrequency, PressureTransition: cfg.EvictionPressureTransitionPeriod, StartEvents: startEvents(cfg),
-	}, status.Deps{API: api, Store: store, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
+		ReportFrequency: cfg.NodeStatusReportFrequency, StartEvents: startEvents(cfg),
+	}, status.Deps{API: api, Store: store, Judge: judged, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
+	if s.evictions, err = s.evicting(cfg, deps, judged, store); err != nil {
+		return nil, err
+	}
 	if api != nil {
 		s.lease = lease.New(lease.Config{
 			NodeName: cfg.NodeName, Duration: cfg.NodeLeaseDuration, Client: deps.Heartbeat.CoordinationV1().Leases(leaseNamespace),
@@ -155,8 +165,24 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err := s.keepCertificates(cfg, deps, store); err != nil {
 		return nil, err
 	}
-	s.server = server.New(s.keeper, s.lease, s.events, nodelog.NewDir(nodelog.Root), review.New(cfg.NodeName, deps.Reviews))
+	s.server = server.New(server.Deps{
+		Keeper: s.keeper, Lease: s.lease, Events: s.events, Evictions: s.evictions, Logs: nodelog.NewDir(nodelog.Root), Reviews: review.New(cfg.NodeName, deps.Reviews),
+	})
 	return s, nil
+}
+
+// evicting is what acts when the node is short of something.
+func (s *Service) evicting(cfg Config, deps Deps, judged *judge.Judge, store *peer.Store) (*evict.Loop, error) {
+	var metrics *evict.Metrics
+	if deps.Metrics != nil {
+		var err error
+		if metrics, err = evict.NewMetrics(deps.Metrics); err != nil {
+			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
+		}
+	}
+	return evict.New(evict.Config{LongestGrace: cfg.EvictionMaxPodGracePeriod, LocalLimits: !cfg.NoLocalStorage}, evict.Deps{
+		Judge: judged, Podsync: peer.NewPods(deps.Podsync), Stats: s.stats, Events: s.events, Moved: store.Moved(), Metrics: metrics,
+	}), nil
 }
 
 func startEvents(cfg Config) []node.Event {
@@ -165,6 +191,12 @@ func startEvents(cfg Config) []node.Event {
 		out = append(out, node.Event{Type: e.Type, Reason: e.Reason, Message: e.Message})
 	}
 	return out
+}
+
+// signalPeriod is the longest time between two frames of signals: no longer than the
+// kubelet leaves between two looks at them.
+func signalPeriod(cfg Config) time.Duration {
+	return min(max(cfg.NodeStatusUpdateFrequency, time.Second), 10*time.Second)
 }
 
 // access is that to the Node; nil without an apiserver.
@@ -198,8 +230,11 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("images", s.podsync.RunImages)
 	group.Go("machine", s.stats.RunMachine)
 	group.Go("eviction signals", s.stats.RunSignals)
+	group.Go("volumes in use", s.inUse.Run)
 	group.Go("addresses", s.addresses.Run)
 	group.Go("node", s.keeper.Run)
+	group.Go("pressure", s.evictions.RunPressure)
+	group.Go("evictions", s.evictions.Run)
 	group.Go("events", s.events.Run)
 	group.Go("the kernel's kills", s.kills.Run)
 	if s.lease != nil {

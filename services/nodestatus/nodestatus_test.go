@@ -53,7 +53,7 @@ func TestANodeIsRegisteredReadyWithAllThatIsKnown(t *testing.T) {
 				t.Errorf("capacity of %s is %s; want %s", name, got.String(), want)
 			}
 		}
-		for name, want := range map[v1.ResourceName]string{"cpu": "3500m", "memory": "6044Mi", "ephemeral-storage": "90Gi"} {
+		for name, want := range map[v1.ResourceName]string{"cpu": "3500m", "memory": "6044Mi", "ephemeral-storage": "96636764k"} {
 			if got := n.Status.Allocatable[name]; got.String() != want {
 				t.Errorf("allocatable %s is %s; want %s", name, got.String(), want)
 			}

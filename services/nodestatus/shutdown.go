@@ -28,7 +28,7 @@ func (s *Service) followShutdowns(cfg Config, deps Deps, store *peer.Store) erro
 		note = func(problem string) { deps.Note("shutdown", problem) }
 	}
 	s.shutdown = shutdown.New(cfg.ShutdownGroups, shutdown.Deps{
-		Line: peer.NewShutdown(cfg.ShutdownSocket, note), Pods: peer.NewPods(deps.Podsync), Events: s.events, SetNode: store.SetShuttingDown,
+		Line: peer.NewShutdown(cfg.ShutdownSocket, note), Pods: peer.NewShutdownPods(deps.Podsync), Events: s.events, SetNode: store.SetShuttingDown,
 	})
 	return nil
 }

@@ -97,6 +97,10 @@ type PodsConfig struct {
 	// EnvFiles, HostnameOverride, StopSignals and ReadyToStart are the gates EnvFiles,
 	// HostnameOverride, ContainerStopSignals and PodReadyToStartContainersCondition.
 	EnvFiles, HostnameOverride, StopSignals, ReadyToStart bool
+	// TrustBundles is the gate ClusterTrustBundleProjection.
+	TrustBundles bool
+	// VolumeHealth is the gate CSIVolumeHealth.
+	VolumeHealth bool
 	// SeccompDefault is RuntimeDefault for pods that say nothing.
 	SeccompDefault bool
 	// SingleProcessOOMKill nil takes the kernel's cgroup version's default.

@@ -23,8 +23,11 @@ func (w *wiring) setUpHost() {
 	w.users = userns.New(userns.Config{RootDir: cfg.RootDir, IDsPerPod: cfg.Pods.UserNamespaceIDs, Host: func() (userns.Range, error) {
 		return userns.HostIDs(cfg.Node.MaxPods, max(cfg.Pods.UserNamespaceIDs, userns.DefaultIDs))
 	}})
-	w.csi = csi.New(csi.Config{NodeName: cfg.Node.Name, Epoch: deps.Epoch}, csi.Deps{Objects: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Pods: w.pods})
-	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir}, volume.Deps{
+	w.csi = csi.New(csi.Config{RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch}, csi.Deps{
+		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
+	})
+	w.node.Subscribe(w.csi.NodeChanged)
+	w.volumes = volume.New(volume.Config{RootDir: cfg.RootDir, TrustBundles: cfg.Pods.TrustBundles, Health: cfg.Pods.VolumeHealth}, volume.Deps{
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
 		Allocatable: w.node.Allocatable, Pods: w.pods, CSI: w.csi,
 	})

@@ -163,7 +163,7 @@ func (w *wiring) askRuntime() {
 // followCluster makes what is read of the cluster beside pods.
 func (w *wiring) followCluster() {
 	cfg := w.cfg
-	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name}, objects.Deps{Client: w.deps.Client})
+	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name, TrustBundles: cfg.Pods.TrustBundles}, objects.Deps{Client: w.deps.Client})
 	w.objects.Subscribe(w.objectChanged)
 	w.node = nodeinfo.New(nodeinfo.Config{
 		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,
@@ -217,6 +217,7 @@ func (w *wiring) want() (err error) {
 		AllowAPIReferences: from.APIReferences,
 	}, source.Deps{
 		Client: w.deps.Client, Mirrors: w.mirrors, Events: w.events, Health: w.deps.Health, Notifier: w.deps.Notifier, Restored: w.objects.Restored,
+		Listed: w.statuses.Listed,
 	})
 	w.add("sources", func(ctx context.Context) error { return w.sources.Run(ctx, w.pods) })
 	return err
@@ -268,7 +269,7 @@ func (w *wiring) work() error {
 // serve makes what answers RPCs.
 func (w *wiring) serve() (err error) {
 	w.server, err = server.New(server.Deps{
-		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi,
+		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
 		Stops: stops{w.pods}, Pressure: w.gate.SetPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.gate.SetShutdown,

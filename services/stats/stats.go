@@ -37,6 +37,7 @@ const (
 	machineMaxAge   = 5 * time.Minute
 	runtimeDeadline = 10 * time.Second
 	walkDeadline    = 30 * time.Second
+	drivenDeadline  = 30 * time.Second
 )
 
 // KernelLog is the file that stats wants to have as its standard input: it has no right
@@ -107,6 +108,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	driven := disk.NewDrivens(disk.DrivenConfig{Period: cfg.VolumePeriod, Deadline: drivenDeadline, Measured: walks.Answered}, s.podsync.VolumeUsage)
 	s.directories = disk.NewTrees(disk.TreesConfig{Period: cfg.VolumePeriod, Deadline: walkDeadline, Forget: 5 * cfg.VolumePeriod, Measured: walks.Took})
 	version := uint64(1)
 	if deps.Cgroups.Unified() {
@@ -117,7 +119,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		NodeName:      cfg.NodeName, RootDir: cfg.RootDir, PodsCgroup: cfg.podsCgroup(), System: system, Pressure: deps.Cgroups.HasPressure(),
 	}, collector.Deps{
 		Meter: s.meter, Names: s.names, Runtime: disk.NewRuntime(runtimeDeadline, s.podsync.FilesystemUsage),
-		Directories: s.directories, Machine: description, Proc: deps.Proc,
+		Directories: s.directories, Driven: driven, Machine: description, Proc: deps.Proc,
 	})
 	if deps.Metrics != nil {
 		if err := deps.Metrics.Register(collector.NewMetrics(collected)); err != nil {

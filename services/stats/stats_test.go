@@ -51,7 +51,7 @@ func (p *podsync) WatchContainers(_ *podsyncv1.WatchContainersRequest, stream gr
 			Id: containerID, SandboxId: sandboxID, Pod: pod, Name: "web", Image: "registry.local/web:1",
 			State: podsyncv1.ContainerState_CONTAINER_STATE_RUNNING, StartTime: timestamppb.Now(), LogDir: p.logs,
 		}},
-		Volumes: []*podsyncv1.PodVolumes{{Pod: pod, Volumes: []*podsyncv1.Volume{{Name: "scratch", HostPath: p.volume, Ephemeral: true}, {Name: "data", HostPath: "/", PvcName: "claim"}}}},
+		Volumes: []*podsyncv1.PodVolumes{{Pod: pod, Volumes: []*podsyncv1.Volume{{Name: "scratch", HostPath: p.volume, Ephemeral: true}, {Name: "data", HostPath: "/", PvcName: "claim"}, {Name: "driven", PvcName: "other", Driven: true}}}},
 	})
 	if err != nil {
 		return err
@@ -65,6 +65,10 @@ func (p *podsync) ListFilesystemUsage(context.Context, *podsyncv1.ListFilesystem
 		WritableLayers:   []*podsyncv1.WritableLayer{{ContainerId: containerID, Usage: &podsyncv1.FilesystemUsage{UsedBytes: 4096, InodesUsed: 2}}},
 		ImageFilesystems: []*podsyncv1.FilesystemUsage{{Mountpoint: p.volume, UsedBytes: 1 << 20, InodesUsed: 10}},
 	}, nil
+}
+
+func (p *podsync) GetVolumeUsage(context.Context, *podsyncv1.GetVolumeUsageRequest) (*podsyncv1.GetVolumeUsageResponse, error) {
+	return &podsyncv1.GetVolumeUsageResponse{Driver: "csi.example.com", CapacityBytes: 10, UsedBytes: 4, Condition: &podsyncv1.VolumeCondition{}}, nil
 }
 
 // node is a stats service over real cgroups of the test's own.
@@ -204,8 +208,8 @@ func TestTheSummaryShowsARealCgroupUnderItsPodsName(t *testing.T) {
 	if got := *pod.Containers[0].Logs.UsedBytes; got < 8192 {
 		t.Errorf("logs %d bytes; want at least 8192", got)
 	}
-	if len(pod.VolumeStats) != 2 || *pod.VolumeStats[0].UsedBytes < 1<<20 || pod.VolumeStats[1].PVCRef == nil {
-		t.Errorf("volumes %+v; want one of a MiB and a claim", pod.VolumeStats)
+	if len(pod.VolumeStats) != 3 || *pod.VolumeStats[0].UsedBytes < 1<<20 || pod.VolumeStats[1].PVCRef == nil || *pod.VolumeStats[2].UsedBytes != 4 {
+		t.Errorf("volumes %+v; want one of a MiB, a claim and one that its driver measures", pod.VolumeStats)
 	}
 	known := *pod.Containers[0].Rootfs.UsedBytes + *pod.Containers[0].Logs.UsedBytes + *pod.VolumeStats[0].UsedBytes
 	if got := *pod.EphemeralStorage.UsedBytes - known; got < 1<<20+1<<19 || got > 2<<20 {

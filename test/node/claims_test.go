@@ -221,13 +221,13 @@ func ephemeralClaim(h *house) {
 }
 
 func unknownKind(h *house) {
-	h.claim("csi")
-	h.volumeFor("csi", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "none.example", VolumeHandle: "h"}})
-	h.bound("csi")
-	h.create(withClaim(webApp("csi"), claimed("csi")))
-	h.eventSays("csi", `PersistentVolume for-csi is of the kind csi, which this node does not support yet`)
-	h.delete("csi")
-	h.waitGone("csi", time.Minute)
+	h.claim("nfs")
+	h.volumeFor("nfs", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}})
+	h.bound("nfs")
+	h.create(withClaim(webApp("nfs"), claimed("nfs")))
+	h.eventSays("nfs", `PersistentVolume for-nfs is of the kind nfs, which this node does not support yet`)
+	h.delete("nfs")
+	h.waitGone("nfs", time.Minute)
 }
 
 func claimOfAPodThatGoes(h *house) {

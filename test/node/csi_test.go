@@ -26,8 +26,17 @@ type csi struct {
 	faults string
 }
 
-// csi starts the driver and makes its object.
+// csi starts the driver of volumes in pods' specs and makes its object.
 func (h *house) csi(flags ...string) *csi {
+	h.Helper()
+	return h.csiWith(storagev1.CSIDriverSpec{
+		AttachRequired: ptr(false), PodInfoOnMount: ptr(true),
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
+	}, flags...)
+}
+
+// csiWith starts the driver and makes its object.
+func (h *house) csiWith(spec storagev1.CSIDriverSpec, flags ...string) *csi {
 	h.Helper()
 	builder, err := programs.New(os.Stderr)
 	h.must(err)
@@ -45,13 +54,7 @@ func (h *house) csi(flags ...string) *csi {
 	})}
 	h.must(d.Launch())
 	h.Cleanup(d.Process.Stop)
-	_, err = h.cluster.Client.StorageV1().CSIDrivers().Create(h.ctx, &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: csiDriver},
-		Spec: storagev1.CSIDriverSpec{
-			AttachRequired: ptr(false), PodInfoOnMount: ptr(true),
-			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
-		},
-	}, metav1.CreateOptions{})
+	_, err = h.cluster.Client.StorageV1().CSIDrivers().Create(h.ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiDriver}, Spec: spec}, metav1.CreateOptions{})
 	h.must(err)
 	return d
 }

@@ -59,6 +59,7 @@ type plan struct {
 	noNode      bool // polylet is configured and not started
 	bootstrap   bool // the node gets its certificates by itself
 	signing     time.Duration
+	gates, apis []string // of the apiserver
 	overrides   map[string]any
 	flags       []string      // further flags of the node
 	prepare     func(*house)  // runs before the node's configuration is read
@@ -75,7 +76,7 @@ func build(t *testing.T, p plan) *house {
 	h.buildRuntime(p)
 	if !p.standalone {
 		h.must(h.stack.StartCluster(h.ctx, cluster.Config{
-			Controllers: p.controllers, Audit: p.audit, SigningDuration: p.signing, VerifyNodes: p.signing > 0,
+			Controllers: p.controllers, Audit: p.audit, SigningDuration: p.signing, VerifyNodes: p.signing > 0, Gates: p.gates, APIs: p.apis,
 		}))
 		h.cluster = h.stack.Cluster
 		t.Cleanup(h.cluster.Stop)

@@ -29,6 +29,8 @@ type Config struct {
 	// returns (PEM). Nil, or no certificate: requests stay pending. An error marks the
 	// request Failed.
 	SignCSR func(*certv1.CertificateSigningRequest) ([]byte, error)
+	// Without are resources that are not served, such as clustertrustbundles.
+	Without []string
 	// NoWatchList answers sendInitialEvents with 422, as an apiserver without the
 	// WatchList feature does; client-go then lists.
 	NoWatchList bool

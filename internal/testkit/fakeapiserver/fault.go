@@ -1,7 +1,9 @@
 package fakeapiserver
 
 import (
+	"cmp"
 	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -20,6 +22,9 @@ type Fault struct {
 	Drop bool
 	// Hang: no answer until the client gives up.
 	Hang bool
+	// Nonsense is answered, with status 200 and instead of doing the request, when it is
+	// not nil.
+	Nonsense *Nonsense
 	// After: the request is done first, then Status, Drop or Hang hits (Drop when none is
 	// set): the response is lost.
 	After bool
@@ -32,6 +37,34 @@ type Fault struct {
 	EventDelay time.Duration
 	// Expire answers a watch with 410 Expired, as after a compaction.
 	Expire bool
+}
+
+// Nonsense is an answer that no apiserver gives.
+type Nonsense struct {
+	// Name says what it is, for a test.
+	Name string
+	// ContentType is JSON's when empty.
+	ContentType, Body string
+}
+
+// AllNonsense is what proxies and broken apiservers were seen to answer with status 200.
+func AllNonsense() []Nonsense {
+	return []Nonsense{
+		{Name: "a list without a version", Body: `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`},
+		{Name: "an empty object", Body: `{}`},
+		{Name: "a page", ContentType: "text/html", Body: "<html><body>Sign in</body></html>"},
+		{Name: "a page that says it is JSON", Body: "<html><body>Sign in</body></html>"},
+		{Name: "a Status", Body: `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}`},
+		{Name: "nothing", Body: ""},
+		{Name: "a list of another kind", Body: `{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`},
+		{Name: "an object of another kind", Body: `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"7"}}`},
+	}
+}
+
+func (n Nonsense) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", cmp.Or(n.ContentType, "application/json"))
+	w.WriteHeader(http.StatusOK)
+	_, _ = io.WriteString(w, n.Body)
 }
 
 // Rates are probabilities between 0 and 1 per request.

@@ -56,6 +56,7 @@ storage.k8s.io/v1 volumeattachments VolumeAttachment
 resource.k8s.io/v1 resourceclaims+ ResourceClaim
 resource.k8s.io/v1 resourceslices* ResourceSlice
 certificates.k8s.io/v1 certificatesigningrequests CertificateSigningRequest
+certificates.k8s.io/v1beta1 clustertrustbundles ClusterTrustBundle
 apps/v1 daemonsets+* DaemonSet
 `
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,9 @@ func New(cfg Config) *Server {
 	close(s.healed)
 	s.base, s.cancel = context.WithCancel(context.Background())
 	for gvr, r := range resources() {
+		if slices.Contains(cfg.Without, gvr.Resource) {
+			continue
+		}
 		s.tables[gvr] = &table{res: r, objects: map[string]*entry{}, watchers: map[*watcher]struct{}{}}
 	}
 	return s
@@ -125,6 +129,10 @@ func (s *Server) answer(ctx context.Context, w *recorder, q *request, f Fault) {
 	faulty := f.Hang || f.Drop || f.Status != 0
 	if faulty && !f.After {
 		fail(ctx, w, q, f)
+		return
+	}
+	if f.Nonsense != nil {
+		f.Nonsense.write(w)
 		return
 	}
 	if q.Verb == "watch" {

@@ -34,10 +34,17 @@ type Config struct {
 	// Can are its abilities.
 	Can []csi.NodeServiceCapability_RPC_Type
 
+	// Condition is what NodeGetVolumeStats says beside, as it goes over the wire; nil for
+	// nothing.
+	Condition []byte
+
 	// Mount mounts a volume on a directory that is there, and Unmount ends that.
 	// Mounted says whether something is mounted there.
 	Mount   func(volume, target string, readOnly bool) error
 	Unmount func(target string) error
+	// Bind mounts what is staged on a directory that is there; only for a driver that
+	// stages (STAGE_UNSTAGE_VOLUME among its abilities).
+	Bind    func(staged, target string, readOnly bool) error
 	Mounted func(target string) (bool, error)
 
 	// Fault is asked before and after each call ("NodePublishVolume",
@@ -57,6 +64,7 @@ type Driver struct {
 	mu        sync.Mutex
 	calls     []string
 	published []*csi.NodePublishVolumeRequest
+	staged    []*csi.NodeStageVolumeRequest
 	told      []string
 	busy      map[string]bool // volumes with an operation under way
 }
@@ -115,6 +123,13 @@ func (d *Driver) Published() []*csi.NodePublishVolumeRequest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.published)
+}
+
+// Staged are the requests to stage so far.
+func (d *Driver) Staged() []*csi.NodeStageVolumeRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.staged)
 }
 
 // Told is what the node said of the registration, one line for each time.
@@ -186,9 +201,73 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 		if err := os.Mkdir(r.GetTargetPath(), 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 			return err // its parent is the caller's to make
 		}
-		return d.cfg.Mount(r.GetVolumeId(), r.GetTargetPath(), r.GetReadonly())
+		return d.publish(r)
 	})
 	return &csi.NodePublishVolumeResponse{}, err
+}
+
+// publish mounts a volume in a pod's place: what is staged, if it was to be.
+func (d *Driver) publish(r *csi.NodePublishVolumeRequest) error {
+	if r.GetStagingTargetPath() == "" {
+		return d.cfg.Mount(r.GetVolumeId(), r.GetTargetPath(), r.GetReadonly())
+	}
+	if !d.stages() {
+		return status.Error(codes.InvalidArgument, "this driver does not stage")
+	}
+	if staged, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || !staged {
+		return errors.Join(status.Error(codes.FailedPrecondition, "the volume is not staged"), err)
+	}
+	return d.cfg.Bind(r.GetStagingTargetPath(), r.GetTargetPath(), r.GetReadonly())
+}
+
+func (d *Driver) stages() bool {
+	return slices.Contains(d.cfg.Can, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+}
+
+// NodeStageVolume implements CSI.
+func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	d.mu.Lock()
+	d.staged = append(d.staged, r)
+	d.mu.Unlock()
+	err := d.operate(ctx, "NodeStageVolume", r.GetVolumeId(), r.GetStagingTargetPath(), func() error {
+		if !d.stages() || r.GetVolumeCapability() == nil {
+			return status.Error(codes.InvalidArgument, "this driver does not stage, or the volume's capability is missing")
+		}
+		if mounted, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || mounted {
+			return err
+		}
+		return d.cfg.Mount(r.GetVolumeId(), r.GetStagingTargetPath(), false) // the directory is the caller's to make
+	})
+	return &csi.NodeStageVolumeResponse{}, err
+}
+
+// NodeUnstageVolume implements CSI.
+func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	err := d.operate(ctx, "NodeUnstageVolume", r.GetVolumeId(), r.GetStagingTargetPath(), func() error {
+		if mounted, err := d.cfg.Mounted(r.GetStagingTargetPath()); err != nil || !mounted {
+			return err
+		}
+		return d.cfg.Unmount(r.GetStagingTargetPath())
+	})
+	return &csi.NodeUnstageVolumeResponse{}, err
+}
+
+// NodeGetVolumeStats implements CSI: a volume of 100 bytes and 10 inodes, of which 40 and
+// 4 are taken.
+func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if err := d.cfg.Fault(ctx, "NodeGetVolumeStats"); err != nil {
+		return nil, err
+	}
+	if there, err := d.cfg.Mounted(r.GetVolumePath()); err != nil || !there {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not at %s", r.GetVolumeId(), r.GetVolumePath())
+	}
+	answer := &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: 100, Used: 40, Available: 60}, {Unit: csi.VolumeUsage_INODES, Total: 10, Used: 4, Available: 6},
+	}}
+	if d.cfg.Condition != nil {
+		answer.ProtoReflect().SetUnknown(d.cfg.Condition)
+	}
+	return answer, nil
 }
 
 // NodeUnpublishVolume implements CSI.

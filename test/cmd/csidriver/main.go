@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -43,14 +44,22 @@ func run() error {
 	faults := flag.String("faults", "", "directory of faults")
 	most := flag.Int64("max-volumes", 0, "how many volumes the node may have")
 	topology := flag.String("topology", "", "key=value of where the node is")
+	stage := flag.Bool("stage", false, "volumes are staged for the node, and published from there")
+	stats := flag.Bool("stats", false, "say how full volumes are")
 	flag.Parse()
 	cfg := fakecsi.Config{
-		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Mounted: mounted,
+		Name: *name, NodeID: *node, MaxVolumes: *most, Mount: mount, Bind: bind, Mounted: mounted,
 		Unmount: func(target string) error { return unix.Unmount(target, unix.UMOUNT_NOFOLLOW) },
 		Fault:   func(ctx context.Context, at string) error { return fault(ctx, filepath.Join(*faults, at)) },
 	}
+	if *stage {
+		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+	}
 	if key, value, ok := strings.Cut(*topology, "="); ok {
 		cfg.Topology = map[string]string{key: value}
+	}
+	if *stats {
+		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	}
 	stop, err := fakecsi.New(cfg).Serve(*sockets, *registry)
 	if err != nil {
@@ -72,6 +81,17 @@ func mount(volume, target string, readOnly bool) error {
 	}
 	if readOnly {
 		return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	}
+	return nil
+}
+
+// bind mounts what is staged.
+func bind(staged, target string, readOnly bool) error {
+	if err := unix.Mount(staged, target, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if readOnly {
+		return unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 	}
 	return nil
 }

@@ -49,6 +49,9 @@ type Config struct {
 	// VerifyNodes has the apiserver ask nodes only whose serving certificate its
 	// authority has signed.
 	VerifyNodes bool
+	// Gates are feature gates of the apiserver that are turned on, and APIs what it serves
+	// beside its own choice, as in --runtime-config.
+	Gates, APIs []string
 	// Progress receives lines about builds and starts.
 	Progress io.Writer
 }

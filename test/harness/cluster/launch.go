@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,7 +86,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, binary, etcdURL string) er
 	}
 	c.APIServer = process.New(process.Config{
 		Name: "kube-apiserver", Path: binary, LogFile: c.path("kube-apiserver.log"),
-		Args: append(append(audit, c.verifyNodes()...),
+		Args: append(append(append(audit, c.verifyNodes()...), c.further()...),
 			"--bind-address="+c.cfg.Address, "--advertise-address="+c.cfg.Address, "--secure-port="+server.Port(),
 			"--etcd-servers="+etcdURL, "--service-cluster-ip-range="+c.cfg.Instance.ServiceCIDR(),
 			"--endpoint-reconciler-type=none", "--allow-privileged=true",
@@ -109,6 +110,17 @@ func (c *Cluster) startAPIServer(ctx context.Context, binary, etcdURL string) er
 		ReadyWithin: 2 * time.Minute, StopWithin: 15 * time.Second,
 	})
 	return c.APIServer.Start(ctx)
+}
+
+// further returns the apiserver's flags for what it does not do by itself.
+func (c *Cluster) further() (flags []string) {
+	if len(c.cfg.Gates) > 0 {
+		flags = append(flags, "--feature-gates="+strings.Join(c.cfg.Gates, "=true,")+"=true")
+	}
+	if len(c.cfg.APIs) > 0 {
+		flags = append(flags, "--runtime-config="+strings.Join(c.cfg.APIs, "=true,")+"=true")
+	}
+	return flags
 }
 
 // auditPolicy has what nodes ask written down once: a watch when it begins and

@@ -57,13 +57,14 @@ func New(cfg Config, reviewer Reviewer, ca dynamiccertificates.CAContentProvider
 		cfg.Begin = func(string, bool) func() { return func() {} }
 	}
 	var client kubernetes.Interface
+	refused := &refusedTokens{}
 	if reviewer != nil {
 		var err error
-		if client, err = clientOf(&placed{Reviewer: reviewer, begin: cfg.Begin}); err != nil {
+		if client, err = clientOf(&placed{Reviewer: reviewer, begin: cfg.Begin, refused: refused}); err != nil {
 			return nil, nil, err
 		}
 	}
-	authn, err := newAuthenticator(cfg, client, ca)
+	authn, err := newAuthenticator(cfg, client, ca, refused)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,7 +72,7 @@ func New(cfg Config, reviewer Reviewer, ca dynamiccertificates.CAContentProvider
 	return authn, authz, err
 }
 
-func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertificates.CAContentProvider) (authenticator.Request, error) {
+func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertificates.CAContentProvider, refused *refusedTokens) (authenticator.Request, error) {
 	tokens := cfg.WebhookAuthentication && client != nil
 	if !tokens && ca == nil && !cfg.Anonymous {
 		return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
@@ -86,7 +87,7 @@ func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertifi
 		parts = append(parts, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion))
 	}
 	if tokens {
-		token, err := newTokens(cfg, client)
+		token, err := newTokens(cfg, client, refused)
 		if err != nil {
 			return nil, err
 		}
@@ -104,14 +105,14 @@ func newAuthenticator(cfg Config, client kubernetes.Interface, ca dynamiccertifi
 }
 
 // newTokens asks about bearer tokens, and keeps the answers.
-func newTokens(cfg Config, client kubernetes.Interface) (authenticator.Token, error) {
+func newTokens(cfg Config, client kubernetes.Interface, refused *refusedTokens) (authenticator.Token, error) {
 	review, err := webhook.NewFromInterface(client.AuthenticationV1(), nil, *webhookBackoff(), tokenTimeout, webhook.AuthenticatorMetrics{
 		RecordRequestTotal: authenticatorfactory.RecordRequestTotal, RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("building the authenticator of bearer tokens: %w", err)
 	}
-	who := newAskers(cfg.Begin)
+	who := newAskers(cfg.Begin, refused)
 	return who.around(cache.New(who.within(review), false, cfg.TokenTTL, cfg.TokenTTL)), nil
 }
 

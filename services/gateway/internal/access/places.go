@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	authnv1 "k8s.io/api/authentication/v1"
 	authzv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -43,6 +44,17 @@ type placed struct {
 	Reviewer
 	begin Begin
 	group singleflight.Group
+	// refused is told of tokens that are nobody's.
+	refused *refusedTokens
+}
+
+// ReviewToken implements Reviewer.
+func (p *placed) ReviewToken(ctx context.Context, question *authnv1.TokenReview) (*authnv1.TokenReview, *metav1.Status, error) {
+	answer, refusal, err := p.Reviewer.ReviewToken(ctx, question)
+	if err == nil && refusal == nil && !answer.Status.Authenticated {
+		p.refused.note(question.Spec.Token)
+	}
+	return answer, refusal, err
 }
 
 // verdict is what a question about access gave.
@@ -84,8 +96,10 @@ var _ Reviewer = (*placed)(nil)
 // request it asks for, as several may wait for one answer: the place is then the
 // first one's.
 type askers struct {
-	begin Begin
-	good  goodTokens
+	begin    Begin
+	good     goodTokens
+	refusals refusals
+	refused  *refusedTokens
 
 	mu      sync.Mutex
 	byToken map[string]*asker
@@ -103,7 +117,9 @@ type asker struct {
 	waiting int
 }
 
-func newAskers(begin Begin) *askers { return &askers{begin: begin, byToken: map[string]*asker{}} }
+func newAskers(begin Begin, refused *refusedTokens) *askers {
+	return &askers{begin: begin, refused: refused, byToken: map[string]*asker{}}
+}
 
 // around is what asks the cache: it notes who does.
 func (a *askers) around(cache authenticator.Token) authenticator.Token {
@@ -148,14 +164,28 @@ func (a *askers) within(review authenticator.Token) authenticator.Token {
 			address = one.address
 		}
 		a.mu.Unlock()
-		end := a.begin(address, a.good.has(token))
+		if a.refused.has(token) {
+			return nil, false, errRefused
+		}
+		good, giveBack := a.good.has(token), func() {}
+		if !good {
+			var few bool
+			if giveBack, few = a.refusals.ask(address); !few {
+				return nil, false, errTooMany
+			}
+		}
+		end := a.begin(address, good)
 		if end == nil {
+			giveBack() // nothing was asked
 			return nil, false, errTooMany
 		}
 		defer end()
 		answer, ok, err := review.AuthenticateToken(ctx, token)
 		if err == nil {
 			a.good.note(token, ok)
+		}
+		if ok && err == nil {
+			giveBack()
 		}
 		return answer, ok, err
 	})

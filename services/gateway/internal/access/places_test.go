@@ -19,7 +19,7 @@ func TestRequestsThatWaitForOneTokenAreCounted(t *testing.T) {
 			<-end
 			return nil, false, nil
 		})
-		a := newAskers(func(string, bool) func() { return func() {} })
+		a := newAskers(func(string, bool) func() { return func() {} }, &refusedTokens{})
 		token := a.around(hung)
 		var group sync.WaitGroup
 		for range mostWaiting {
@@ -54,7 +54,7 @@ func TestStrangersWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
 				return nil
 			}
 			return func() {}
-		})
+		}, &refusedTokens{})
 		token := a.around(a.within(review))
 		if _, ok, err := token.AuthenticateToken(t.Context(), "good"); !ok || err != nil {
 			t.Fatal(ok, err)

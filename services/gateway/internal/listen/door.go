@@ -27,19 +27,21 @@ type door struct {
 	strangers int
 	long      int            // of the strangers, who may send long headers
 	byName    map[string]int // of those, by their certificates' names
+	kept      int            // who have a good certificate and are not authorised yet
+	keptOf    map[string]int // of those, by their certificates' names
 	hosts     map[string]*host
 }
 
 // host is an address, as limit.HostOf counts them, that has connections.
 type host struct {
-	strangers list.List // of *visitor, oldest first
-	known     int
+	strangers   list.List // of *visitor, oldest first
+	known, kept int
 }
 
 func newDoor(sock net.Listener, limits Limits, dropped func()) *door {
 	return &door{
 		Listener: sock, most: limits.Connections, mostStrangers: limits.Strangers, mostKnownOfOne: limits.KnownOfOne,
-		dropped: dropped, hosts: map[string]*host{}, byName: map[string]int{},
+		dropped: dropped, hosts: map[string]*host{}, byName: map[string]int{}, keptOf: map[string]int{},
 	}
 }
 
@@ -50,9 +52,9 @@ type visitor struct {
 	host string
 	// came is its number in the order of all.
 	came uint64
-	// place is nil for those who are known; under the door's lock.
-	place *list.Element
-	left  bool
+	// place is nil for those who are known or kept; under the door's lock.
+	place      *list.Element
+	kept, left bool
 	// certified says that its client's certificate is good, name is in that; under the
 	// door's lock.
 	certified bool
@@ -94,6 +96,41 @@ const (
 	mostOfOneName = 6
 )
 
+// mostKept is how many connections are kept of clients with a good certificate until they
+// are authorised, and mostKeptOfName how many of one name: an apiserver's are no strangers
+// then, which a flood from its own address throws out while it is asked who they are. Who
+// has another certificate of the cluster's may do nothing here, and holds few.
+const (
+	mostKept       = 64
+	mostKeptOfName = 16
+)
+
+// keep takes v from the strangers if there is room. The caller holds the door's lock.
+func (v *visitor) keep() {
+	d := v.door
+	if v.place == nil || d.kept >= mostKept || d.keptOf[v.name] >= mostKeptOfName {
+		return
+	}
+	h := d.hosts[v.host]
+	h.strangers.Remove(v.place)
+	v.place, v.kept = nil, true
+	d.strangers--
+	d.kept++
+	d.keptOf[v.name]++
+	h.kept++
+}
+
+// keepNoMore makes room for another. The caller holds the door's lock.
+func (v *visitor) keepNoMore() {
+	d := v.door
+	v.kept = false
+	d.kept--
+	if d.keptOf[v.name]--; d.keptOf[v.name] == 0 {
+		delete(d.keptOf, v.name)
+	}
+	d.hosts[v.host].kept--
+}
+
 // certify notes that v's client has a good certificate with a name, and says whether it
 // may send long headers.
 func (v *visitor) certify(name string) bool {
@@ -101,6 +138,7 @@ func (v *visitor) certify(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v.certified, v.name = true, name
+	v.keep()
 	if v.left || d.long >= mostLong || d.byName[name] >= mostOfOneName {
 		return false
 	}
@@ -192,14 +230,17 @@ func (d *door) forget(v *visitor) {
 	v.makeRoom()
 	d.open--
 	h := d.hosts[v.host]
-	if v.place != nil {
+	switch {
+	case v.kept:
+		v.keepNoMore()
+	case v.place != nil:
 		h.strangers.Remove(v.place)
 		v.place = nil
 		d.strangers--
-	} else {
+	default:
 		h.known--
 	}
-	if h.strangers.Len() == 0 && h.known == 0 {
+	if h.strangers.Len() == 0 && h.known == 0 && h.kept == 0 {
 		delete(d.hosts, v.host)
 	}
 }
@@ -228,12 +269,16 @@ func (v *visitor) trust() {
 	defer d.mu.Unlock()
 	v.makeRoom()
 	h := d.hosts[v.host]
-	if v.place == nil || h.known >= d.mostKnownOfOne {
+	if v.left || v.place == nil && !v.kept || h.known >= d.mostKnownOfOne {
 		return
 	}
-	h.strangers.Remove(v.place)
-	v.place = nil
-	d.strangers--
+	if v.kept {
+		v.keepNoMore()
+	} else {
+		h.strangers.Remove(v.place)
+		v.place = nil
+		d.strangers--
+	}
 	h.known++
 }
 

@@ -332,6 +332,67 @@ func TestWhoIsAuthorisedTakesNoPlaceForLongHeaders(t *testing.T) {
 	}
 }
 
+// TestWhoHasAGoodCertificateIsNotThrownOutBeforeItIsAuthorised: who floods from the
+// apiserver's own address, as a pod of its host does, threw it out while it was asked
+// whether it may.
+func TestWhoHasAGoodCertificateIsNotThrownOutBeforeItIsAuthorised(t *testing.T) {
+	d := newDoor(nil, Limits{Connections: 1000, Strangers: 4, KnownOfOne: 2}, func() {})
+	var known []*visitor
+	for range 2 { // and others of its address have all places of the known
+		v, _ := comes(d, "10.0.0.1")
+		v.trust()
+		known = append(known, v)
+	}
+	apiserver, conn := comes(d, "10.0.0.1")
+	apiserver.certify("apiserver")
+	flood := func() {
+		for range 100 {
+			comes(d, "10.0.0.1")
+		}
+	}
+	flood()
+	if cutOff(conn) {
+		t.Fatal("it is thrown out before it is authorised")
+	}
+	apiserver.trust()
+	flood()
+	if cutOff(conn) {
+		t.Fatal("it is thrown out for others of its address")
+	}
+	_ = known[0].Close()
+	apiserver.trust()
+	apiserver.trust()
+	if d.kept != 0 || len(d.keptOf) != 0 || d.hosts["10.0.0.1"].known != 2 {
+		t.Errorf("it is known: %d are kept, %v, %d known", d.kept, d.keptOf, d.hosts["10.0.0.1"].known)
+	}
+	_, _ = apiserver.Close(), known[1].Close()
+	apiserver.trust()
+	if d.open != 4 || d.strangers != 4 || d.hosts["10.0.0.1"].known != 0 {
+		t.Errorf("%d open, %d strangers, %d known", d.open, d.strangers, d.hosts["10.0.0.1"].known)
+	}
+}
+
+func TestFewAreKeptForTheirCertificates(t *testing.T) {
+	d := newDoor(nil, Limits{Connections: 1000, Strangers: 4, KnownOfOne: 2}, func() {})
+	var all []*visitor
+	for name := range 10 {
+		for range 2 * mostKeptOfName {
+			v, _ := comes(d, fmt.Sprintf("10.0.0.%d", name))
+			v.certify(fmt.Sprint(name))
+			all = append(all, v)
+		}
+		if want := min((name+1)*mostKeptOfName, mostKept); d.kept != want || d.open > want+4 {
+			t.Fatalf("of %d names %d are kept and %d open", name+1, d.kept, d.open)
+		}
+	}
+	for _, v := range all {
+		_ = v.Close()
+	}
+	if d.open != 0 || d.strangers != 0 || d.kept != 0 || len(d.keptOf) != 0 || len(d.hosts) != 0 {
+		t.Errorf("%d open, %d strangers, %d kept, %v, %v", d.open, d.strangers, d.kept, d.keptOf, d.hosts)
+	}
+}
+
 func TestAGreetingIsShortAndWhatFollowsIsNot(t *testing.T) {
 	d := newDoor(nil, DefaultLimits(), func() {})
 	here, there := net.Pipe()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
 
@@ -38,7 +39,7 @@ func (n Node) Register(parent context.Context, cfg node.Config, fresh *v1.Node) 
 	ctx, cancel := context.WithTimeout(parent, n.Timeout)
 	defer cancel()
 	registered, err = n.Client.Create(ctx, fresh, metav1.CreateOptions{})
-	if err == nil {
+	if err = answer.Object(registered, n.Name, err); err == nil {
 		return trim(registered), true, nil
 	}
 	if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
@@ -46,7 +47,7 @@ func (n Node) Register(parent context.Context, cfg node.Config, fresh *v1.Node) 
 	}
 	createErr := err
 	there, err := n.Client.Get(ctx, n.Name, metav1.GetOptions{})
-	if err != nil {
+	if err := answer.Object(there, n.Name, err); err != nil {
 		return nil, false, fmt.Errorf("create Node %s: %w; read it: %w", n.Name, createErr, err)
 	}
 	wanted, changed := node.Join(cfg, there)
@@ -74,7 +75,7 @@ func (n Node) write(ctx context.Context, there, wanted *v1.Node, changed bool) (
 	ctx, cancel := context.WithTimeout(ctx, n.Timeout)
 	defer cancel()
 	mended, err := n.Client.Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
+	if err := answer.Object(mended, n.Name, err); err != nil {
 		return nil, fmt.Errorf("mend the labels of Node %s: %w", n.Name, err)
 	}
 	return trim(mended), nil
@@ -85,7 +86,7 @@ func (n Node) Get(parent context.Context) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(parent, n.Timeout)
 	defer cancel()
 	there, err := n.Heartbeat.Get(ctx, n.Name, metav1.GetOptions{})
-	if err != nil {
+	if err := answer.Object(there, n.Name, err); err != nil {
 		return nil, fmt.Errorf("read Node %s: %w", n.Name, err)
 	}
 	return trim(there), nil
@@ -100,7 +101,7 @@ func (n Node) PatchStatus(parent context.Context, old, wanted *v1.Node) (*v1.Nod
 	ctx, cancel := context.WithTimeout(parent, n.Timeout)
 	defer cancel()
 	patched, err := n.Heartbeat.PatchStatus(ctx, n.Name, patch)
-	if err != nil {
+	if err := answer.Object(patched, n.Name, err); err != nil {
 		return nil, fmt.Errorf("patch the status of Node %s: %w", n.Name, err)
 	}
 	return trim(patched), nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/backoff"
 )
 
@@ -79,20 +80,25 @@ func (n Node) watchOnce(ctx context.Context, resourceVersion *string, changed fu
 			if !open {
 				return nil
 			}
-			if err := take(event, resourceVersion, changed); err != nil {
+			if err := take(n.Name, event, resourceVersion, changed); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func take(event watch.Event, resourceVersion *string, changed func(*v1.Node)) error {
+func take(name string, event watch.Event, resourceVersion *string, changed func(*v1.Node)) error {
 	if event.Type == watch.Error {
 		return apierrors.FromObject(event.Object)
 	}
 	there, ok := event.Object.(*v1.Node)
 	if !ok {
 		return errors.New("the watch sent something that is no Node")
+	}
+	if event.Type != watch.Bookmark {
+		if err := answer.Object(there, name, nil); err != nil {
+			return err
+		}
 	}
 	*resourceVersion = there.ResourceVersion
 	switch event.Type {

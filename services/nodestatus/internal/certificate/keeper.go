@@ -201,7 +201,7 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 	if k.isUnsettled() {
 		return settled, nil
 	}
-	if err := k.mend(ctx); err != nil {
+	if err := errors.Join(k.mend(ctx), k.unread()); err != nil {
 		return 0, err
 	}
 	want, why := k.deps.Want()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -277,6 +278,74 @@ func TestACertificateThatTheApiserverRefusesIsReplacedOnceInAWhile(t *testing.T)
 		time.Sleep(time.Hour) // and the fault is another one
 		if w.count() < 4 || w.count() > 7 {
 			t.Errorf("%d certificates in an hour", w.count())
+		}
+	})
+}
+
+func TestACertificateThatCannotBeReadIsNotReplacedForThat(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		time.Sleep(time.Minute)
+		w.stop()
+		asked, path := len(w.requests()), w.store.CurrentPath()
+		at, err := os.Readlink(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := func(to string) {
+			if err := errors.Join(os.Remove(path), os.Symlink(to, path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		link(strings.Repeat("n", 256)) // no file has such a name
+		w.start()
+		time.Sleep(10 * time.Minute)
+		if got := w.requests(); len(got) != asked || !slices.Equal(w.seen(), []string{"CertificateNotRead"}) {
+			t.Errorf("%d requests, %d were made before; events %v", len(got), asked, w.seen())
+		}
+		w.wantWaits("file name too long", "no other is asked for")
+		link(at)
+		time.Sleep(10 * time.Minute)
+		if ok, _ := w.health.Ready(); !ok || len(w.requests()) != asked {
+			t.Errorf("when it can be read again: %s, %d requests", w.waits(), len(w.requests()))
+		}
+	})
+}
+
+// A bootstrap token lives for a day, and whoever approves requests may take longer: the
+// operator puts another token there.
+func TestARequestIsLookedAtWithTheCredentialOfNow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.approve(false)
+		token := "first"
+		w.clients = func(w *world) []Client {
+			return []Client{{Name: "the bootstrap kubeconfig", New: func() (kubernetes.Interface, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				cfg := w.api.RESTConfig()
+				cfg.UserAgent = token
+				return kubernetes.NewForConfig(cfg)
+			}}}
+		}
+		w.start()
+		time.Sleep(time.Minute)
+		w.set(func() {
+			w.fault = func(r fakeapiserver.Request) fakeapiserver.Fault {
+				if r.UserAgent == "first" {
+					return fakeapiserver.Fault{Status: http.StatusUnauthorized}
+				}
+				return fakeapiserver.Fault{}
+			}
+		})
+		w.api.DropWatches()
+		time.Sleep(48 * time.Hour)
+		w.set(func() { token = "second" })
+		time.Sleep(time.Minute)
+		w.approve(true)
+		w.answer(certificatesv1.CertificateApproved)
+		time.Sleep(time.Minute)
+		if w.now() == nil || len(w.requests()) != 1 {
+			t.Errorf("there is no certificate, of %d requests: %s", len(w.requests()), w.waits())
 		}
 	})
 }

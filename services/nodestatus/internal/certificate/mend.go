@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -47,6 +48,16 @@ func (k *Keeper) damage() error {
 		return nil
 	}
 	return err
+}
+
+// unread is why nobody knows whether there is a certificate: another is not asked for only
+// since a file cannot be read.
+func (k *Keeper) unread() error {
+	_, err := k.store.Read()
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, nodecert.ErrDamaged) {
+		return nil
+	}
+	return &problem{error: fmt.Errorf("%w: it is not known how long the %s certificate is good, and no other is asked for: let the service read it, or remove it", err, k.cfg.Name), reason: "CertificateNotRead"}
 }
 
 // isUnsettled says whether a certificate may be on its way to the place of a damaged one:

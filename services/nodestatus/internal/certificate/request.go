@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/certificate/csr"
 
+	apianswer "github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/nodecert"
 )
 
@@ -65,8 +66,11 @@ var errChanged = errors.New("another certificate is wanted meanwhile")
 // sent is a request that the apiserver has.
 type sent struct {
 	client kubernetes.Interface
-	name   string
-	uid    types.UID
+	// renew makes the client with the credential of now: it may take days until a request
+	// is answered, and a bootstrap token ends within one.
+	renew func() (kubernetes.Interface, error)
+	name  string
+	uid   types.UID
 }
 
 // ask asks for one certificate and waits until it is issued.
@@ -119,7 +123,7 @@ func (k *Keeper) submit(ctx context.Context, key crypto.Signer, want *x509.Certi
 		found, uid, err := csr.RequestCertificateWithContext(callCtx, client, text, name, k.cfg.Signer, nil, k.cfg.Usages, key)
 		cancel()
 		if err == nil {
-			return &sent{client: client, name: found, uid: uid}, nil
+			return &sent{client: client, renew: c.New, name: found, uid: uid}, nil
 		}
 		if strings.Contains(err.Error(), "is not compatible") {
 			return nil, &problem{error: fmt.Errorf("certificate signing request %s cannot be used any more: %w", name, err), spent: true}
@@ -282,6 +286,9 @@ func (s *sent) follow(ctx context.Context, to chan<- answer) {
 		}
 		if a.state != "" && a.state != approved {
 			send(ctx, to, a)
+			if fresh, err := s.renew(); err == nil {
+				s.client = fresh
+			}
 		}
 		if opened {
 			retry.Reset()
@@ -305,6 +312,7 @@ func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened
 	callCtx, cancel := context.WithTimeout(ctx, callWithin)
 	now, err := api.Get(callCtx, s.name, metav1.GetOptions{})
 	cancel()
+	err = apianswer.Object(now, s.name, err)
 	switch {
 	case apierrors.IsNotFound(err):
 		return answer{err: fmt.Errorf("certificate signing request %s was deleted", s.name)}, false
@@ -330,7 +338,7 @@ func (s *sent) watch(ctx context.Context, to chan<- answer) (last answer, opened
 			return answer{}, true
 		case event, open := <-events.ResultChan():
 			r, ours := event.Object.(*certificatesv1.CertificateSigningRequest)
-			if !open || !ours || event.Type == "DELETED" {
+			if !open || !ours || event.Type == "DELETED" || r.Name != s.name {
 				return answer{}, true // the next look says why
 			}
 			a := judge(r, s.uid)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,5 +199,40 @@ func TestTheFirstWordOfAllReplacesWhatWasKnown(t *testing.T) {
 		}
 	}); len(got) != 1 || got["c"] {
 		t.Errorf("known are %v", got)
+	}
+}
+
+func TestWhatIsNoAnswerOfAnApiserverEndsNoCSINode(t *testing.T) {
+	for _, kind := range fakeapiserver.AllNonsense() {
+		var nonsense atomic.Bool
+		faults := func(q fakeapiserver.Request) fakeapiserver.Fault {
+			if nonsense.Load() && q.Resource == "csinodes" && q.Verb == "get" {
+				return fakeapiserver.Fault{Nonsense: &kind}
+			}
+			return fakeapiserver.Fault{}
+		}
+		inBubble(t, fakeapiserver.Config{Faults: faults}, func(b *bench) {
+			b.Tell([]Driver{{Name: "a", NodeID: "1"}}, true)
+			b.told()
+			is := func() types.UID {
+				csi, err := b.admin.StorageV1().CSINodes().Get(b.t.Context(), nodeName, metav1.GetOptions{})
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				return csi.UID
+			}
+			before := is()
+			nonsense.Store(true)
+			b.Tell([]Driver{{Name: "a", NodeID: "1"}, {Name: "b", NodeID: "1"}}, true)
+			time.Sleep(10 * time.Minute)
+			if is() != before || b.health.last == "ready" {
+				b.t.Errorf("%s: CSINode %s is %s, health %q", kind.Name, before, is(), b.health.last)
+			}
+			nonsense.Store(false)
+			time.Sleep(2 * time.Minute)
+			if is() != before || b.health.last != "ready" {
+				b.t.Errorf("%s: afterwards CSINode %s is %s, health %q", kind.Name, before, is(), b.health.last)
+			}
+		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/answer"
 )
 
 // nodeIDs is the annotation with what each driver calls this node.
@@ -91,7 +93,7 @@ func (k *Keeper) readNode(ctx context.Context) (*v1.Node, map[string]string, err
 	ctx, cancel := k.request(ctx)
 	defer cancel()
 	there, err := k.cfg.Nodes.Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
-	if err != nil {
+	if err := answer.Object(there, k.cfg.NodeName, err); err != nil {
 		return nil, nil, k.failed("read Node", err)
 	}
 	ids := map[string]string{}
@@ -122,7 +124,8 @@ func (k *Keeper) patchNode(ctx context.Context, there *v1.Node, ids, labels map[
 	}
 	ctx, cancel := k.request(ctx)
 	defer cancel()
-	if _, err := k.cfg.Nodes.Patch(ctx, k.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	patched, err := k.cfg.Nodes.Patch(ctx, k.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err := answer.Object(patched, k.cfg.NodeName, err); err != nil {
 		return k.failed("write the CSI drivers' words on Node", err)
 	}
 	return nil

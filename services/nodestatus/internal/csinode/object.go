@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/answer"
 )
 
 // migrated are the volumes for which this node asks CSI drivers instead.
@@ -22,7 +24,7 @@ const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/a
 func (k *Keeper) writeCSINode(ctx context.Context, uid types.UID, drivers []Driver) error {
 	there, err := k.readCSINode(ctx)
 	if there != nil && !ownedBy(there, k.cfg.NodeName, uid) {
-		if err := k.deleteCSINode(ctx); err != nil {
+		if err := k.deleteCSINode(ctx, there.UID); err != nil {
 			return err
 		}
 		there = nil
@@ -94,7 +96,7 @@ func (k *Keeper) readCSINode(ctx context.Context) (*storagev1.CSINode, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if err != nil {
+	if err := answer.Object(there, k.cfg.NodeName, err); err != nil {
 		return nil, k.failed("read CSINode", err)
 	}
 	return there, nil
@@ -115,7 +117,8 @@ func (k *Keeper) createCSINode(ctx context.Context, uid types.UID, drivers []Dri
 	}
 	ctx, cancel := k.request(ctx)
 	defer cancel()
-	if _, err := k.cfg.CSINodes.Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
+	made, err := k.cfg.CSINodes.Create(ctx, fresh, metav1.CreateOptions{})
+	if err := answer.Object(made, k.cfg.NodeName, err); err != nil {
 		return k.failed("create CSINode", err)
 	}
 	return nil
@@ -125,16 +128,18 @@ func (k *Keeper) updateCSINode(ctx context.Context, n *storagev1.CSINode) (*stor
 	ctx, cancel := k.request(ctx)
 	defer cancel()
 	n, err := k.cfg.CSINodes.Update(ctx, n, metav1.UpdateOptions{})
-	if err != nil {
+	if err := answer.Object(n, k.cfg.NodeName, err); err != nil {
 		return nil, k.failed("write CSINode", err)
 	}
 	return n, nil
 }
 
-func (k *Keeper) deleteCSINode(ctx context.Context) error {
+// deleteCSINode deletes the one that was read, and no other.
+func (k *Keeper) deleteCSINode(ctx context.Context, uid types.UID) error {
 	ctx, cancel := k.request(ctx)
 	defer cancel()
-	if err := k.cfg.CSINodes.Delete(ctx, k.cfg.NodeName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	if err := k.cfg.CSINodes.Delete(ctx, k.cfg.NodeName, only); err != nil && !apierrors.IsNotFound(err) {
 		return k.failed("delete CSINode, which is of another Node,", err)
 	}
 	return nil

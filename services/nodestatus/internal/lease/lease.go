@@ -22,6 +22,7 @@ import (
 	client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 )
@@ -186,6 +187,7 @@ func (k *Keeper) renew(parent context.Context, held *coordinationv1.Lease) (*coo
 	defer cancel()
 	if held == nil {
 		there, err := k.cfg.Client.Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
+		err = answer.Object(there, k.cfg.NodeName, err)
 		switch {
 		case apierrors.IsNotFound(err):
 			return k.create(ctx)
@@ -195,7 +197,7 @@ func (k *Keeper) renew(parent context.Context, held *coordinationv1.Lease) (*coo
 		held = there
 	}
 	updated, err := k.cfg.Client.Update(ctx, k.filled(held), metav1.UpdateOptions{})
-	if err != nil {
+	if err := answer.Object(updated, k.cfg.NodeName, err); err != nil {
 		// After a conflict or a deletion the next attempt reads it again; after
 		// a timeout too, for the update may have happened.
 		return nil, fmt.Errorf("renew lease %s/%s: %w", namespace, k.cfg.NodeName, err)
@@ -207,6 +209,7 @@ func (k *Keeper) renew(parent context.Context, held *coordinationv1.Lease) (*coo
 // with it, by way of its owner, and one that is made again would stay for ever.
 func (k *Keeper) create(ctx context.Context) (*coordinationv1.Lease, error) {
 	node, err := k.cfg.Nodes.Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
+	err = answer.Object(node, k.cfg.NodeName, err)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("create lease %s/%s: %w", namespace, k.cfg.NodeName, errNoNode)
@@ -216,7 +219,7 @@ func (k *Keeper) create(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease := k.filled(nil)
 	lease.OwnerReferences = ownedBy(node.Name, node.UID)
 	made, err := k.cfg.Client.Create(ctx, lease, metav1.CreateOptions{})
-	if err != nil {
+	if err := answer.Object(made, k.cfg.NodeName, err); err != nil {
 		return nil, fmt.Errorf("create lease %s/%s: %w", namespace, k.cfg.NodeName, err)
 	}
 	return made, nil

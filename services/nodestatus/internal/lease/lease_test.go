@@ -119,3 +119,50 @@ func TestALeaseThatIsNotRenewedIsToldUntilItIs(t *testing.T) {
 		<-done
 	})
 }
+
+func TestWhatIsNoAnswerOfAnApiserverRenewsNoLease(t *testing.T) {
+	for _, verb := range []string{"get", "create", "update"} {
+		for _, kind := range fakeapiserver.AllNonsense() {
+			synctest.Test(t, func(t *testing.T) { answeredNonsense(t, verb, kind) })
+		}
+	}
+}
+
+// answeredNonsense answers with it whatever is asked with this verb: from the start, and
+// after two minutes without.
+func answeredNonsense(t *testing.T, verb string, kind fakeapiserver.Nonsense) {
+	var nonsense atomic.Bool
+	nonsense.Store(true)
+	api := fakeapiserver.New(fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+		if nonsense.Load() && q.Verb == verb {
+			return fakeapiserver.Fault{Nonsense: &kind}
+		}
+		return fakeapiserver.Fault{}
+	}})
+	defer api.Close()
+	node(t, api)
+	var health said
+	k := New(Config{
+		NodeName: "n1", Duration: 40 * time.Second, Client: api.Client().CoordinationV1().Leases(namespace), Nodes: api.Client().CoreV1().Nodes(),
+		NodeUID: func() types.UID { return "" }, Health: &health,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = k.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	look := func(when string, renewed bool) {
+		t.Helper()
+		time.Sleep(2 * time.Minute)
+		since := time.Since(k.Status().RenewTime)
+		if (since < time.Minute) != renewed || (health.last() == "well") != renewed {
+			t.Errorf("%s, %s: renewed %v ago, health %q", kind.Name, when, since, health.last())
+		}
+	}
+	look("from the start", false)
+	nonsense.Store(false)
+	look("in order", true)
+	nonsense.Store(true)
+	look("later", verb != "update")
+	nonsense.Store(false)
+	look("in order again", true)
+}

@@ -59,6 +59,8 @@ type Facts struct {
 	Images []Image
 	// Addresses are the node's.
 	Addresses []v1.NodeAddress
+	// VolumesInUse must stay attached to the node, sorted; nil is not known.
+	VolumesInUse []string
 	// Pressure says which pressures there are; nil is not known.
 	Pressure map[pressure.Kind]bool
 	// ShuttingDown is whether the machine goes down.

@@ -110,6 +110,12 @@ func Update(cfg Config, facts Facts, old *v1.Node, now time.Time) (*v1.Node, []E
 	if facts.Images != nil {
 		s.Images = images(facts.Images, int(cfg.MaxImages))
 	}
+	if facts.VolumesInUse != nil {
+		s.VolumesInUse = nil
+		for _, name := range facts.VolumesInUse {
+			s.VolumesInUse = append(s.VolumesInUse, v1.UniqueVolumeName(name))
+		}
+	}
 	return node, append(events, setConditions(cfg, node, facts, now)...)
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,13 +54,16 @@ func TestCapacityAndAllocatable(t *testing.T) {
 			cfg: Config{
 				KubeReserved: list("cpu", "100m", "memory", "512Mi"), SystemReserved: list("memory", "512Mi", "ephemeral-storage", "1Gi"),
 				Thresholds: []threshold.Threshold{
-					{Signal: "memory.available", Quantity: 1 << 30, Hard: true}, {Signal: "nodefs.available", Percent: 10, Hard: true}, {Signal: "memory.available", Quantity: 1 << 30},
+					{Signal: "memory.available", Amount: threshold.Amount{Quantity: 1 << 30}, Hard: true},
+					// A tenth as the kubelet reckons it: not quite 10 GiB.
+					{Signal: "nodefs.available", Amount: threshold.Amount{Percent: 10}, Hard: true},
+					{Signal: "memory.available", Amount: threshold.Amount{Quantity: 1 << 30}},
 				},
 			},
-			machine: machine, names: []v1.ResourceName{"cpu", "memory", "ephemeral-storage"}, capacity: "2 4Gi 100Gi", allocatable: "1900m 2Gi 89Gi",
+			machine: machine, names: []v1.ResourceName{"cpu", "memory", "ephemeral-storage"}, capacity: "2 4Gi 100Gi", allocatable: "1900m 2Gi 95563022176",
 		},
 		"local storage may be left out, and goes": {
-			cfg:     Config{MaxPods: 110, NoLocalStorage: true, Thresholds: []threshold.Threshold{{Signal: "nodefs.available", Percent: 10, Hard: true}}},
+			cfg:     Config{MaxPods: 110, NoLocalStorage: true, Thresholds: []threshold.Threshold{{Signal: "nodefs.available", Amount: threshold.Amount{Percent: 10}, Hard: true}}},
 			machine: machine, old: list("ephemeral-storage", "9Gi"), names: []v1.ResourceName{"cpu", "ephemeral-storage"}, capacity: "2 0", allocatable: "2 0",
 		},
 		"huge pages are taken off memory": {
@@ -258,5 +262,19 @@ func TestTheNodeThatIsGivenIsNotChanged(t *testing.T) {
 	Update(Config{Name: "n"}, Facts{Machine: &Machine{Cores: 8}, Runtime: Runtime{Known: true}}, old, now)
 	if q := old.Status.Capacity["cpu"]; q.Value() != 1 || len(old.Status.Conditions) != 0 {
 		t.Errorf("the old Node is now %+v", old.Status)
+	}
+}
+
+func TestVolumesStayInUseUntilItIsKnownWhichAre(t *testing.T) {
+	old := &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"a"}}}
+	for _, c := range []struct {
+		known []string
+		want  []v1.UniqueVolumeName
+	}{
+		{nil, []v1.UniqueVolumeName{"a"}}, {[]string{}, nil}, {[]string{"a", "b"}, []v1.UniqueVolumeName{"a", "b"}},
+	} {
+		if n, _ := Update(Config{}, Facts{VolumesInUse: c.known}, old, time.Now()); !slices.Equal(n.Status.VolumesInUse, c.want) {
+			t.Errorf("of %v the Node says %v", c.known, n.Status.VolumesInUse)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
@@ -24,26 +25,38 @@ import (
 // Store holds the facts. Safe for concurrent use.
 type Store struct {
 	changed chan struct{}
+	// moved is told of signals.
+	moved wake.Signal
 
-	mu      sync.Mutex
-	facts   node.Facts
-	signals []pressure.Signal
+	mu    sync.Mutex
+	facts node.Facts
+	frame pressure.Frame
 }
 
 // NewStore returns a Store that knows nothing but the host.
 func NewStore(host node.Host) *Store {
-	return &Store{changed: make(chan struct{}, 1), facts: node.Facts{Host: host}}
+	return &Store{changed: make(chan struct{}, 1), moved: wake.New(), facts: node.Facts{Host: host}}
 }
 
 // Changed receives after facts changed; several changes may be one.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Get returns the facts and the eviction signals; the latter are nil until
-// stats has sent some.
-func (s *Store) Get() (node.Facts, []pressure.Signal) {
+// Moved receives after eviction signals came; several frames may be one.
+func (s *Store) Moved() <-chan struct{} { return s.moved }
+
+// Get returns the facts.
+func (s *Store) Get() node.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.facts, s.signals
+	return s.facts
+}
+
+// Frame returns the newest eviction signals; there are none until stats has sent
+// some.
+func (s *Store) Frame() pressure.Frame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.frame
 }
 
 // update changes the facts; change returns whether anybody has to know at once.
@@ -63,11 +76,12 @@ func (s *Store) notify() {
 	}
 }
 
-func (s *Store) setSignals(signals []pressure.Signal) {
+func (s *Store) setFrame(frame pressure.Frame) {
 	s.mu.Lock()
-	s.signals = signals
+	s.frame = frame
 	s.mu.Unlock()
 	s.notify()
+	s.moved.Set()
 }
 
 func (s *Store) setAddresses(addresses []v1.NodeAddress) {

@@ -14,6 +14,7 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 // machinePeriod is between two looks at the machine: memory and huge pages may
@@ -25,13 +26,20 @@ type Stats struct {
 	client statsv1.StatsServiceClient
 	health health.Reporter
 	store  *Store
-	// period is the longest time between two frames of signals.
+	// period is the longest time between two frames of signals; marks are what they
+	// are looked at for.
 	period time.Duration
+	marks  []*statsv1.Mark
 }
 
-// NewStats returns a client; period is the longest time between two frames of signals.
-func NewStats(conn grpc.ClientConnInterface, reporter health.Reporter, store *Store, period time.Duration) *Stats {
-	return &Stats{client: statsv1.NewStatsServiceClient(conn), health: reporter, store: store, period: period}
+// NewStats returns a client; period is the longest time between two frames of
+// signals, thresholds are what they are looked at for.
+func NewStats(conn grpc.ClientConnInterface, reporter health.Reporter, store *Store, period time.Duration, thresholds []threshold.Threshold) *Stats {
+	s := &Stats{client: statsv1.NewStatsServiceClient(conn), health: reporter, store: store, period: period}
+	for _, t := range thresholds {
+		s.marks = append(s.marks, &statsv1.Mark{Signal: t.Signal, Quantity: t.Quantity, Percent: t.Percent})
+	}
+	return s
 }
 
 // RunMachine follows the machine's description until ctx is done.
@@ -94,7 +102,7 @@ func (s *Stats) RunSignals(ctx context.Context) error {
 func (s *Stats) follow(parent context.Context, heard func()) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
-	stream, err := s.client.WatchSignals(ctx, &statsv1.WatchSignalsRequest{Period: durationpb.New(s.period)})
+	stream, err := s.client.WatchSignals(ctx, &statsv1.WatchSignalsRequest{Period: durationpb.New(s.period), Marks: s.marks})
 	if err != nil {
 		return err
 	}
@@ -106,8 +114,14 @@ func (s *Stats) follow(parent context.Context, heard func()) error {
 		heard()
 		signals := make([]pressure.Signal, 0, len(frame.GetSignals()))
 		for _, x := range frame.GetSignals() {
-			signals = append(signals, pressure.Signal{Name: x.GetName(), Available: x.GetAvailable(), Capacity: x.GetCapacity()})
+			signal := pressure.Signal{Name: x.GetName(), Available: x.GetAvailable(), Capacity: x.GetCapacity()}
+			if x.GetTime().IsValid() {
+				signal.Time = x.GetTime().AsTime()
+			}
+			signals = append(signals, signal)
 		}
-		s.store.setSignals(signals)
+		s.store.setFrame(pressure.Frame{
+			Signals: signals, Heard: time.Now(), Layout: threshold.Layout{ImagesApart: frame.GetImagesApart(), ContainersApart: frame.GetContainersApart()},
+		})
 	}
 }

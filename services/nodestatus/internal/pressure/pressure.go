@@ -1,10 +1,11 @@
-// Package pressure judges whether the node is under pressure, from the
-// eviction signals and the thresholds. It is pure: a step takes the state, the
-// signals and the time, and returns the new state. It must never read a clock, measure,
-// or write a condition.
+// Package pressure judges whether the node is under pressure, and which
+// thresholds have to be acted upon, from the eviction signals and the thresholds.
+// It is pure: a step takes the state, the signals and the time, and returns the new
+// state. It must never read a clock, measure, or write a condition.
 package pressure
 
 import (
+	"strings"
 	"time"
 
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
@@ -23,12 +24,12 @@ const (
 // Kinds returns all kinds in the order of the node's conditions.
 func Kinds() []Kind { return []Kind{Memory, Disk, PID} }
 
-// kindOf says which pressure a signal means.
-func kindOf(signal string) Kind {
+// KindOf says which pressure a signal means.
+func KindOf(signal string) Kind {
 	switch signal {
-	case "memory.available", "allocatableMemory.available":
+	case threshold.Memory, threshold.AllocatableMemory:
 		return Memory
-	case "pid.available":
+	case threshold.PID:
 		return PID
 	}
 	return Disk
@@ -40,68 +41,137 @@ type Signal struct {
 	Name string
 	// Available of Capacity is left.
 	Available, Capacity uint64
+	// Time is when it was measured; zero is not known.
+	Time time.Time
+}
+
+// Credible says whether it can be true. What cannot is taken for nothing.
+func (s Signal) Credible() bool { return s.Capacity > 0 && s.Available <= s.Capacity }
+
+// Frame is what is left of everything at one time.
+type Frame struct {
+	// Signals are nil before the first.
+	Signals []Signal
+	// Layout is that of the node's filesystems.
+	Layout threshold.Layout
+	// Heard is when the frame came.
+	Heard time.Time
+}
+
+// Met is a threshold that is met.
+type Met struct {
+	threshold.Threshold
+	// By is the signal that says so.
+	By Signal
+	// Since is when it was first.
+	Since time.Time
 }
 
 // State is what a judgement has to remember. The zero value remembers nothing.
 type State struct {
-	// metSince is since when each soft threshold is met, by its index.
-	metSince map[int]time.Time
+	// since is since when each threshold is met.
+	since map[threshold.Threshold]time.Time
+	// due are those that counted at the last step: they are met until what has to be
+	// reclaimed at least is there, too.
+	due map[threshold.Threshold]bool
 	// last is when each pressure was last seen.
 	last map[Kind]time.Time
 }
 
-// Seed returns the state of a node that had these pressures before this
-// process started: they stay for the transition period unless seen again.
-func Seed(present []Kind, now time.Time) State {
-	s := State{last: map[Kind]time.Time{}}
-	for _, kind := range present {
-		s.last[kind] = now
+// Seed returns the state of a node that, according to somebody else, has these
+// pressures: they stay for the transition period unless seen again.
+func (s State) Seed(present []Kind, now time.Time) State {
+	next := State{since: s.since, due: s.due, last: map[Kind]time.Time{}}
+	for kind, at := range s.last {
+		next.last[kind] = at
 	}
-	return s
+	for _, kind := range present {
+		if _, seen := next.last[kind]; !seen {
+			next.last[kind] = now
+		}
+	}
+	return next
 }
 
-// Step judges. A threshold counts once it was met for its grace period; a
-// pressure ends when it was not seen for the transition period. again is when
-// the judgement may change without new signals; zero when it does not.
-func Step(s State, thresholds []threshold.Threshold, signals []Signal, transition time.Duration, now time.Time) (next State, under map[Kind]bool, again time.Time) {
+// Judgement is how the node stands.
+type Judgement struct {
+	// Under has the pressures that there are.
+	Under map[Kind]bool
+	// Due are the thresholds that are met and whose grace period has passed, in the
+	// order of the configuration.
+	Due []Met
+	// Again is when the judgement may change without new signals; zero when it does
+	// not.
+	Again time.Time
+}
+
+// Step judges. A pressure is there as soon as a threshold is met, whatever its
+// grace period, and until none was for the transition period; a threshold is due
+// after its grace period.
+func Step(s State, thresholds []threshold.Threshold, signals []Signal, transition time.Duration, now time.Time) (State, Judgement) {
 	byName := make(map[string]Signal, len(signals))
 	for _, signal := range signals {
 		byName[signal.Name] = signal
 	}
-	next = State{metSince: map[int]time.Time{}, last: map[Kind]time.Time{}}
+	next := State{since: map[threshold.Threshold]time.Time{}, due: map[threshold.Threshold]bool{}, last: map[Kind]time.Time{}}
 	for kind, at := range s.last {
 		next.last[kind] = at
 	}
-	for i, t := range thresholds {
+	out := Judgement{Under: map[Kind]bool{}}
+	for _, t := range thresholds {
 		signal, ok := byName[t.Signal]
-		if !ok || signal.Available >= t.Of(signal.Capacity) {
+		if !ok || !signal.Credible() || !short(t, signal, s.due[t]) {
 			continue
 		}
-		since, before := s.metSince[i]
+		since, before := s.since[t]
 		if !before {
 			since = now
 		}
-		next.metSince[i] = since
-		if due := since.Add(t.Grace); due.After(now) {
-			again = earliest(again, due)
+		next.since[t] = since
+		next.last[KindOf(t.Signal)] = now
+		if end := since.Add(t.Grace); end.After(now) {
+			out.Again = earliest(out.Again, end)
 			continue
 		}
-		next.last[kindOf(t.Signal)] = now
+		next.due[t] = true
+		out.Due = append(out.Due, Met{Threshold: t, By: signal, Since: since})
 	}
-	under = map[Kind]bool{}
 	for kind, at := range next.last {
 		switch end := at.Add(transition); {
 		case at.Equal(now):
-			under[kind] = true
+			out.Under[kind] = true
 		case end.After(now):
-			under[kind] = true
-			again = earliest(again, end)
+			out.Under[kind] = true
+			out.Again = earliest(out.Again, end)
 		default:
 			delete(next.last, kind)
 		}
 	}
-	return next, under, again
+	return next, out
 }
+
+// short says whether a threshold is met; one that was acted upon is until what has
+// to be reclaimed is there, too.
+func short(t threshold.Threshold, s Signal, acted bool) bool {
+	if acted {
+		return s.Available < t.Enough(s.Capacity)
+	}
+	return s.Available < t.Of(s.Capacity)
+}
+
+// Names are the conditions that are true, in their order.
+func (j Judgement) Names() []string {
+	var out []string
+	for _, kind := range Kinds() {
+		if j.Under[kind] {
+			out = append(out, string(kind))
+		}
+	}
+	return out
+}
+
+// String is for logs.
+func (j Judgement) String() string { return strings.Join(j.Names(), ", ") }
 
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {

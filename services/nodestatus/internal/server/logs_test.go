@@ -41,7 +41,7 @@ func logging(t *testing.T) (s *Server, content []byte) {
 	if err := os.WriteFile(filepath.Join(dir, "a.log"), content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return New(nil, nil, nil, nodelog.NewDir(dir), nil), content
+	return New(Deps{Logs: nodelog.NewDir(dir)}), content
 }
 
 func TestALogIsReadFromItsOffsetInPieces(t *testing.T) {

@@ -29,7 +29,7 @@ func reviewing(t *testing.T, fault func(fakeapiserver.Request) fakeapiserver.Fau
 		Authorize: func(s authzv1.SubjectAccessReviewSpec) (bool, string) { return s.User == "alice", "because" },
 		Faults:    fault,
 	})
-	return New(nil, nil, nil, nil, review.New("n1", api.Client())), api
+	return New(Deps{Reviews: review.New("n1", api.Client())}), api
 }
 
 func askToken(ctx context.Context, s *Server, token string) (*authnv1.TokenReview, *metav1.Status, error) {
@@ -132,7 +132,7 @@ func TestAnApiserverThatIsAwayIsNoAnswer(t *testing.T) {
 		if _, _, err := askToken(t.Context(), cut, "known"); !errors.Is(err, rpcerr.ErrUnavailable) {
 			t.Errorf("it cuts connections: %v", err)
 		}
-		alone := New(nil, nil, nil, nil, review.New("n1", nil))
+		alone := New(Deps{Reviews: review.New("n1", nil)})
 		if _, _, err := askToken(t.Context(), alone, "known"); !errors.Is(err, rpcerr.ErrPrecondition) || !strings.Contains(err.Error(), "without an apiserver") {
 			t.Errorf("standalone: %v", err)
 		}

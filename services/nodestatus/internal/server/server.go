@@ -17,22 +17,36 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
 )
 
+// Deps is what a Server shows. What is nil is not asked for, but for Lease and Reviews,
+// which are nil without an apiserver.
+type Deps struct {
+	Keeper    *status.Keeper
+	Lease     *lease.Keeper
+	Events    *event.Sender
+	Evictions Evictions
+	// Logs is where the node's logs are.
+	Logs    *nodelog.Dir
+	Reviews *review.Asker
+}
+
 // Server implements NodeStatusService.
 type Server struct {
 	nodestatusv1.UnimplementedNodeStatusServiceServer
-	keeper *status.Keeper
-	lease  *lease.Keeper
-	events *event.Sender
-	logs   *nodelog.Dir
-	query  *nodelog.Reader
-	// reviews is nil without an apiserver.
-	reviews *review.Asker
+	keeper    *status.Keeper
+	lease     *lease.Keeper
+	events    *event.Sender
+	evictions Evictions
+	logs      *nodelog.Dir
+	query     *nodelog.Reader
+	reviews   *review.Asker
 }
 
-// New returns a Server; lease and reviews are nil without an apiserver. logs is
-// where the node's logs are.
-func New(keeper *status.Keeper, lease *lease.Keeper, events *event.Sender, logs *nodelog.Dir, reviews *review.Asker) *Server {
-	return &Server{keeper: keeper, lease: lease, events: events, logs: logs, query: nodelog.NewReader(logs, nil), reviews: reviews}
+// New returns a Server.
+func New(deps Deps) *Server {
+	return &Server{
+		keeper: deps.Keeper, lease: deps.Lease, events: deps.Events, evictions: deps.Evictions,
+		logs: deps.Logs, query: nodelog.NewReader(deps.Logs, nil), reviews: deps.Reviews,
+	}
 }
 
 // GetNode implements NodeStatusService.

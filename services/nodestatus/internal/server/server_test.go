@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWhatIsNotThereYetIsToldApartFromWhatNeverWillBe(t *testing.T) {
-	s := New(status.New(status.Config{}, status.Deps{}), nil, nil, nil, nil)
+	s := New(Deps{Keeper: status.New(status.Config{}, status.Deps{})})
 	if _, err := s.GetNode(t.Context(), &nodestatusv1.GetNodeRequest{}); !errors.Is(err, rpcerr.ErrUnavailable) {
 		t.Errorf("a Node that is not made yet: %v", err)
 	}
@@ -29,7 +29,7 @@ func TestWhatIsNotThereYetIsToldApartFromWhatNeverWillBe(t *testing.T) {
 func TestRecentEventsAreListedAsTheyWereSent(t *testing.T) {
 	events := event.New("n1", nil)
 	events.Send(t.Context(), node.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
-	res, err := New(nil, nil, events, nil, nil).ListRecentEvents(t.Context(), &nodestatusv1.ListRecentEventsRequest{})
+	res, err := New(Deps{Events: events}).ListRecentEvents(t.Context(), &nodestatusv1.ListRecentEventsRequest{})
 	if err != nil || len(res.GetEvents()) != 1 {
 		t.Fatalf("%v %v", res, err)
 	}

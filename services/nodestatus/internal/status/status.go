@@ -23,6 +23,7 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
+	"github.com/polylet/polylet/services/nodestatus/internal/judge"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
@@ -44,8 +45,6 @@ type Config struct {
 	// UpdateFrequency is between two looks at everything; ReportFrequency
 	// between two reports when nothing changed.
 	UpdateFrequency, ReportFrequency time.Duration
-	// PressureTransition is how long a pressure stays after it was last seen.
-	PressureTransition time.Duration
 	// StartEvents are sent after the one that says that the node starts.
 	StartEvents []node.Event
 }
@@ -56,6 +55,8 @@ type Deps struct {
 	API *apiserver.Node
 	// Store has the facts.
 	Store *peer.Store
+	// Judge says which pressures there are.
+	Judge *judge.Judge
 	// Events takes what happened to the Node.
 	Events *event.Sender
 	// Health is told of the apiserver.
@@ -88,7 +89,6 @@ type Keeper struct {
 
 	// The rest belongs to Run's goroutine.
 	node     *v1.Node
-	pressure pressure.State
 	reportAt time.Time
 	retry    *backoff.Backoff
 	failures int
@@ -142,8 +142,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.deps.Events.Send(ctx, e)
 	}
 	if k.deps.API == nil {
-		known, _ := k.deps.Store.Get()
+		known := k.deps.Store.Get()
 		k.node, _ = node.New(k.cfg.Node, known, time.Now())
+		k.deps.Judge.Seed(nil, time.Now())
 		return k.loop(ctx, nil)
 	}
 	if !k.register(ctx) {
@@ -165,7 +166,7 @@ func (k *Keeper) awaitFacts(ctx context.Context) {
 	timeout := time.NewTimer(factsTimeout)
 	defer timeout.Stop()
 	for {
-		known, _ := k.deps.Store.Get()
+		known := k.deps.Store.Get()
 		if known.Machine != nil && known.Runtime.Known && len(known.Addresses) > 0 {
 			return
 		}
@@ -181,7 +182,7 @@ func (k *Keeper) awaitFacts(ctx context.Context) {
 }
 
 func (k *Keeper) checkReservation() error {
-	known, _ := k.deps.Store.Get()
+	known := k.deps.Store.Get()
 	if known.Machine == nil {
 		return nil
 	}
@@ -194,7 +195,7 @@ func (k *Keeper) register(ctx context.Context) bool {
 	start := time.Now()
 	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 7 * time.Second, Jitter: 0.1})
 	for {
-		known, _ := k.deps.Store.Get()
+		known := k.deps.Store.Get()
 		fresh, events := node.New(k.cfg.Node, known, time.Now())
 		registered, created, err := k.tryRegister(ctx, fresh)
 		if err == nil {
@@ -205,7 +206,7 @@ func (k *Keeper) register(ctx context.Context) bool {
 			}
 			log.Info("Node is registered", "node", k.cfg.Node.Name, "created", created)
 			k.node = registered
-			k.pressure = pressure.Seed(node.Present(registered), time.Now())
+			k.deps.Judge.Seed(node.Present(registered), time.Now())
 			k.deps.Health.Set("apiserver", true, "")
 			k.deps.Metrics.registered(time.Since(start))
 			k.publish(func(v *View) { v.Node, v.Registered, v.LastError = registered, true, "" })
@@ -293,13 +294,12 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 	}
 	k.mend(ctx)
 	now := time.Now()
-	known, signals := k.deps.Store.Get()
+	known := k.deps.Store.Get()
 	wait := time.Duration(float64(k.cfg.UpdateFrequency) * (1 + 0.04*rand.Float64()))
-	if signals != nil {
-		var again time.Time
-		k.pressure, known.Pressure, again = pressure.Step(k.pressure, k.cfg.Node.Thresholds, signals, k.cfg.PressureTransition, now)
-		if !again.IsZero() {
-			wait = min(wait, again.Sub(now)+time.Millisecond)
+	if judgement, _, judged := k.deps.Judge.Judge(now); judged {
+		known.Pressure = judgement.Under
+		if !judgement.Again.IsZero() {
+			wait = min(wait, judgement.Again.Sub(now)+time.Millisecond)
 		}
 	}
 	wanted, events := node.Update(k.cfg.Node, known, k.node, now)
@@ -341,7 +341,7 @@ func (k *Keeper) report(ctx context.Context, wanted *v1.Node, events []node.Even
 		if getErr != nil {
 			break // It is away, or the Node is gone; the next look tries again.
 		}
-		known, _ := k.deps.Store.Get()
+		known := k.deps.Store.Get()
 		known.Pressure = underPressure(wanted)
 		k.node = there
 		wanted, events = node.Update(k.cfg.Node, known, there, now)

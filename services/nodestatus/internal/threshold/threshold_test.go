@@ -8,15 +8,19 @@ import (
 )
 
 func TestThresholdsAreReadFromTheConfiguration(t *testing.T) {
-	got, err := Parse(
-		map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "imagefs.available": "0%", "pid.available": "100%"},
-		map[string]string{"memory.available": "1Gi"}, map[string]string{"memory.available": "1m30s"})
+	got, err := Parse(Settings{
+		Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "imagefs.available": "0%", "pid.available": "100%"},
+		Soft: map[string]string{"memory.available": "1Gi"}, SoftGrace: map[string]string{"memory.available": "1m30s"},
+		MinimumReclaim: map[string]string{"memory.available": "0", "nodefs.available": "5%"}, PodsEnforced: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Threshold{
-		{Signal: "memory.available", Quantity: 100 << 20, Hard: true}, {Signal: "nodefs.available", Percent: 10, Hard: true},
-		{Signal: "memory.available", Quantity: 1 << 30, Grace: 90 * time.Second},
+		{Signal: "memory.available", Amount: Amount{Quantity: 100 << 20}, Text: "100Mi", Hard: true},
+		{Signal: "nodefs.available", Amount: Amount{Percent: 10}, Reclaim: Amount{Percent: 5}, Hard: true},
+		{Signal: "memory.available", Amount: Amount{Quantity: 1 << 30}, Text: "1Gi", Grace: 90 * time.Second},
+		{Signal: "allocatableMemory.available", Amount: Amount{Quantity: 100 << 20}, Text: "100Mi", Hard: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("thresholds (-want +got):\n%s", diff)
@@ -24,15 +28,19 @@ func TestThresholdsAreReadFromTheConfiguration(t *testing.T) {
 	if got := got[1].Of(1000); got != 100 {
 		t.Errorf("10%% of 1000 is %d", got)
 	}
+	if got := got[1].Enough(1000); got != 150 {
+		t.Errorf("with a minimum reclaim of 5%% %d of 1000 is enough", got)
+	}
 }
 
 func TestAThresholdThatMeansNothingIsRefused(t *testing.T) {
-	for name, test := range map[string][3]map[string]string{
+	for name, test := range map[string][4]map[string]string{
 		"unknown signal": {{"memory.free": "1Mi"}}, "no quantity": {{"memory.available": "a lot"}}, "negative": {{"memory.available": "-1"}},
 		"over 100 %": {{"memory.available": "101%"}}, "soft without grace": {nil, {"memory.available": "1Mi"}},
-		"soft with a bad grace": {nil, {"memory.available": "1Mi"}, {"memory.available": "soon"}},
+		"soft with a bad grace": {nil, {"memory.available": "1Mi"}, {"memory.available": "soon"}}, "nothing": {{"memory.available": "0"}},
+		"reclaim of no signal": {nil, nil, nil, {"memory.used": "1Mi"}}, "negative reclaim": {nil, nil, nil, {"memory.available": "-1"}}, "not a number": {{"memory.available": "NaN%"}},
 	} {
-		if got, err := Parse(test[0], test[1], test[2]); err == nil {
+		if got, err := Parse(Settings{Hard: test[0], Soft: test[1], SoftGrace: test[2], MinimumReclaim: test[3]}); err == nil {
 			t.Errorf("%s: %v and no error", name, got)
 		}
 	}
@@ -42,7 +50,7 @@ func FuzzThresholdsOfAnyTextAreReadOrRefused(f *testing.F) {
 	f.Add("memory.available", "10%")
 	f.Add("pid.available", "1e3")
 	f.Fuzz(func(t *testing.T, signal, text string) {
-		got, err := Parse(map[string]string{signal: text}, nil, nil)
+		got, err := Parse(Settings{Hard: map[string]string{signal: text}})
 		if err != nil {
 			return
 		}

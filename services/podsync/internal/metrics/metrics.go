@@ -19,7 +19,7 @@ type Metrics struct {
 	statusSync                    prometheus.Histogram
 	statusRefused                 *prometheus.CounterVec
 	cgroup                        *prometheus.HistogramVec
-	storage, storageTotal         *prometheus.HistogramVec
+	storage, storageTotal, csi    *prometheus.HistogramVec
 	httpFallbacks, sleepsCutShort prometheus.Counter
 	losing                        *prometheus.GaugeVec
 }
@@ -56,6 +56,9 @@ func New(reg prometheus.Registerer) *Metrics {
 		storageTotal: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "volume_operation_total_seconds", Help: "Duration in seconds of an operation on a volume from the first attempt to success.", Buckets: storageBuckets,
 		}, []string{"operation_name", "plugin_name"}),
+		csi: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "csi_operations_seconds", Help: "Container Storage Interface operation duration with gRPC error code status total", Buckets: storageBuckets,
+		}, []string{"driver_name", "grpc_status_code", "method_name", "migrated"}),
 		httpFallbacks:  counter("kubelet_lifecycle_handler_http_fallbacks_total", "The number of times lifecycle handlers successfully fell back to http from https."),
 		sleepsCutShort: counter("kubelet_sleep_action_terminated_early_total", "The number of times lifecycle sleep handler got terminated before it finished"),
 	}
@@ -63,7 +66,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Name: "kubelet_cri_losing_support", Help: "the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.",
 	}, []string{"version"})
 	reg.MustRegister(m.losing, m.relist, m.interval, m.events.connected, m.events.failed, m.events.latency, m.statusSync, m.statusRefused, m.cgroup,
-		m.storage, m.storageTotal, m.httpFallbacks, m.sleepsCutShort)
+		m.storage, m.storageTotal, m.csi, m.httpFallbacks, m.sleepsCutShort)
 	return m
 }
 
@@ -141,6 +144,20 @@ func (m *Metrics) Volume(operation, plugin string, began time.Time, err error) {
 		m.storageTotal.WithLabelValues(operation, plugin).Observe(took)
 	}
 	m.storage.WithLabelValues("false", operation, status, plugin).Observe(took)
+}
+
+// CSI counts one call of a CSI driver; code is the name of its gRPC code.
+func (m *Metrics) CSI(driver, method, code string, took time.Duration) {
+	if m != nil {
+		m.csi.WithLabelValues(driver, code, method, "false").Observe(took.Seconds())
+	}
+}
+
+// ForgetCSI drops what was counted of a driver that is long gone.
+func (m *Metrics) ForgetCSI(driver string) {
+	if m != nil {
+		m.csi.DeletePartialMatch(prometheus.Labels{"driver_name": driver})
+	}
 }
 
 // LosesSupport shows that the kubelet of this release will refuse the runtime.

@@ -77,3 +77,20 @@ func TestWithoutMetricsNothingIsCounted(*testing.T) {
 	m.FellBackToHTTP()
 	m.SleepCutShort()
 }
+
+func TestCallsOfCSIDriversAreCountedUntilADriverIsForgotten(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := New(reg)
+	m.CSI("a", "/csi.v1.Node/NodePublishVolume", "OK", time.Second)
+	m.CSI("a", "/csi.v1.Node/NodePublishVolume", "Internal", time.Second)
+	m.CSI("b", "/csi.v1.Node/NodeGetInfo", "OK", time.Second)
+	if n := testutil.CollectAndCount(m.csi, "csi_operations_seconds"); n != 3 {
+		t.Errorf("%d series", n)
+	}
+	m.ForgetCSI("a")
+	if n := testutil.CollectAndCount(m.csi, "csi_operations_seconds"); n != 1 {
+		t.Errorf("%d series are left of the other driver", n)
+	}
+	(*Metrics)(nil).CSI("a", "x", "OK", 0)
+	(*Metrics)(nil).ForgetCSI("a")
+}

@@ -87,7 +87,11 @@ func stateMessage(s podstate.ContainerState) podsyncv1.ContainerState {
 func volumesMessage(v *podcache.Volumes) *podsyncv1.PodVolumes {
 	m := &podsyncv1.PodVolumes{Pod: refOf(v.UID, v.Namespace, v.Name)}
 	for _, one := range v.Volumes {
-		m.Volumes = append(m.Volumes, &podsyncv1.Volume{Name: one.Name, HostPath: one.HostPath, Ephemeral: one.Ephemeral, InMemory: one.InMemory, PvcName: one.PVC})
+		shown := &podsyncv1.Volume{Name: one.Name, HostPath: one.HostPath, Ephemeral: one.Ephemeral, InMemory: one.InMemory, PvcName: one.PVC, Driven: one.Driven}
+		if one.Driven {
+			shown.HostPath = "" // whoever does not know the field must not touch its mount
+		}
+		m.Volumes = append(m.Volumes, shown)
 	}
 	return m
 }

@@ -36,3 +36,32 @@ func csiDriversFrame(frame watch.Frame[string, csi.State]) *podsyncv1.WatchCSIDr
 	}
 	return resp
 }
+
+// WatchVolumesInUse implements PodSyncService.
+func (s *Server) WatchVolumesInUse(r *podsyncv1.WatchVolumesInUseRequest, stream grpc.ServerStreamingServer[podsyncv1.WatchVolumesInUseResponse]) error {
+	if s.deps.VolumesInUse == nil {
+		return s.UnimplementedPodSyncServiceServer.WatchVolumesInUse(r, stream)
+	}
+	ctx := stream.Context()
+	sub, err := s.deps.VolumesInUse.InUse(ctx)
+	if err != nil {
+		return ctx.Err()
+	}
+	defer sub.Close()
+	for {
+		frame, err := sub.Next(ctx)
+		if err != nil {
+			return ctx.Err()
+		}
+		resp := &podsyncv1.WatchVolumesInUseResponse{Epoch: frame.Epoch, Revision: frame.Revision, Snapshot: frame.Snapshot}
+		for name := range frame.Changed {
+			resp.Names = append(resp.Names, string(name))
+		}
+		for _, name := range frame.Removed {
+			resp.RemovedNames = append(resp.RemovedNames, string(name))
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}

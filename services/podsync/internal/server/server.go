@@ -25,6 +25,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/logs"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // Runtime is what the server asks of the CRI runtime. Errors are gRPC
@@ -76,6 +77,17 @@ type CSIDrivers interface {
 	Subscribe(ctx context.Context) *watch.Subscription[string, csi.State]
 }
 
+// VolumesInUse can be followed; *csi.Volumes has it.
+type VolumesInUse interface {
+	// InUse waits until all are known.
+	InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolumeName, struct{}], error)
+}
+
+// Volumes says how full volumes of drivers are; *volume.Set has it.
+type Volumes interface {
+	Usage(ctx context.Context, uid types.UID, name string) (volume.Usage, error)
+}
+
 // LogPath returns the log file of a container that has run.
 type LogPath func(pod *v1.Pod, container string, restartCount int32) string
 
@@ -116,6 +128,10 @@ type Deps struct {
 	Shutdown func(active bool)
 	// CSIDrivers are those of this node; nil: WatchCSIDrivers is not served.
 	CSIDrivers CSIDrivers
+	// VolumesInUse are those of this node; nil: WatchVolumesInUse is not served.
+	VolumesInUse VolumesInUse
+	// Volumes may be nil: GetVolumeUsage is not served.
+	Volumes Volumes
 	// CheckpointDir takes the archives of checkpointed containers.
 	CheckpointDir string
 	// FreePercent is how much of a directory's disk is free; statfs(2) when nil.

@@ -51,6 +51,8 @@ type rig struct {
 	dir     string
 	// diskUsed is how many percent of every disk are used.
 	diskUsed float64
+	// act is what the node's own acts come to.
+	act acts
 }
 
 type fakeRuntime struct {
@@ -179,7 +181,8 @@ func run(t *testing.T, test func(t *testing.T, r *rig)) {
 			Pods: r.pods, Table: r.table, Probes: r.board, Runtime: r.runtime, Logs: r.logs,
 			State: func() RuntimeState { return r.state }, CheckpointDir: filepath.Join(r.dir, "checkpoints"),
 			FreePercent: func(string) (float64, error) { return 100 - r.diskUsed, nil },
-			LogPath:     func(_ *v1.Pod, c string, n int32) string { return "/logs/" + c + "/" + string('0'+n) },
+			Stops:       &r.act, Pressure: r.act.setPressure, Reclaim: &r.act,
+			LogPath: func(_ *v1.Pod, c string, n int32) string { return "/logs/" + c + "/" + string('0'+n) },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -28,7 +28,9 @@
 // policy rules out, with and without the wish to be restarted for it. Some seeds
 // have a pod whose containers are all restarted when one ends as its rule says, and
 // a few drain a node full of pods at once. Some have claims, which are made, and
-// bound to volumes that are made, at any time.
+// bound to volumes that are made, at any time. In some the node evicts pods, with
+// grace periods of all lengths, once or again with less, while podsync dies before or
+// after its answer, and has room made.
 //
 // # Faults
 //
@@ -53,7 +55,9 @@
 // reason, without being asked first, or before its grace period is over; no stop
 // that gets longer; phases, restart counts, start times, observed generations and the address of a pod that
 // has ended only move one way; an ended phase stands only when nothing runs; an
-// object is deleted last, and its status says how it ended; every mount has an owner, and
+// object is deleted last, and its status says how it ended; a pod whose eviction was
+// answered ends with that reason and message unless it had ended before, nothing of it
+// is made any more, and nobody else is evicted (evict_test.go); every mount has an owner, and
 // that of a claim's volume a claim that is bound; no container starts before what its pod
 // keeps in memory, and the volumes of its claims, are mounted. When it is quiet
 // (quiet_test.go): the outcome that was asked for, statuses and readiness as the

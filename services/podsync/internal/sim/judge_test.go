@@ -63,6 +63,8 @@ type facts struct {
 	change time.Time
 	// reasons to end its containers.
 	reasons []reason
+	// evictions are what podsync was asked to end it for, and has not declined.
+	evictions []*eviction
 	// stopping: its containers are being stopped for good.
 	stopping bool
 	// rounds is how often a container's end has asked for a restart of all, and
@@ -95,6 +97,8 @@ type reason struct {
 	// shared: the whole pod ends, or what it needs does, so that the grace period is
 	// one for all its containers. passing: the pod goes on after it.
 	shared, passing bool
+	// eviction is the call that gave the reason; nil for all others.
+	eviction *eviction
 }
 
 // record is the account of one container name of one pod.

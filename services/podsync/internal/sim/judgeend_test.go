@@ -52,7 +52,7 @@ func (j *judge) killed(tr fakecri.Transition, f *facts) {
 	what := fmt.Sprintf("container %s of pod %s (%s, %s)", tr.Name, tr.Pod, tr.Cause, tr.Signal)
 	// One that podsync made for an earlier round, also after the end that asked for the
 	// next, may be ended for that.
-	if r := j.record(tr.PodUID, tr.Name); !f.unwanted.IsZero() && !f.ofItsOwn(tr) && r.round == f.rounds && r.madeFor >= f.rounds {
+	if r := j.record(tr.PodUID, tr.Name); (!f.unwanted.IsZero() || f.evictedBefore(tr.At)) && !f.ofItsOwn(tr) && r.round == f.rounds && r.madeFor >= f.rounds {
 		f.stopping = true
 	}
 	if tr.Cause != "StopContainer" {

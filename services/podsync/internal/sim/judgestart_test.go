@@ -137,6 +137,7 @@ func (j *judge) started(tr fakecri.Transition, f *facts, r *record, made string,
 	if !f.sub.static && ended(&v1.Pod{Status: v1.PodStatus{Phase: f.phase}}) {
 		j.violationLocked("container %s of pod %s was started though the pod is %s", tr.Name, tr.Pod, f.phase)
 	}
+	j.comesBack(tr, f)
 	j.ordered(tr, f)
 	j.hooked(tr, f)
 	j.hookBegins(tr, f)

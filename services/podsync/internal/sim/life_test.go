@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync"
@@ -40,6 +41,8 @@ type life struct {
 	// stopped is when it was asked to end, in Unix nanoseconds.
 	stopped atomic.Int64
 	late    *time.Timer
+	// server answers its RPCs; nil before it can.
+	server podsyncv1.PodSyncServiceServer
 }
 
 // stop asks it to end, as a signal does.
@@ -294,7 +297,12 @@ func (w *world) live(l *life, n int) error {
 	})
 	w.must(err)
 	var probes sync.WaitGroup
-	service.Register(registrar(func(impl any) { probes.Go(func() { w.prober.follow(ctx, impl) }) }))
+	service.Register(registrar(func(impl any) {
+		w.mu.Lock()
+		l.server = impl.(podsyncv1.PodSyncServiceServer)
+		w.mu.Unlock()
+		probes.Go(func() { w.prober.follow(ctx, impl) })
+	}))
 	err = service.Run(ctx)
 	if stopped, ok := l.stoppedAt(); ok && !l.late.Stop() {
 		w.judge.fail("podsync took %v to end", time.Since(stopped))

@@ -59,6 +59,7 @@ func (j *judge) damaged() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clear(j.failures)
+	j.forgetEvictionsLocked()
 	if j.away {
 		j.unsureLocked()
 	}

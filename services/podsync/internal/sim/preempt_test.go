@@ -117,7 +117,7 @@ func (j *judge) fits(tr fakecri.Transition, f *facts) {
 
 // preemptedLocked checks a status that says that the pod had to make room.
 func (j *judge) preemptedLocked(old, now *v1.Pod) {
-	if !isVictim(now) || isVictim(old) {
+	if !isVictim(now) || isVictim(old) || isEvicted(now) {
 		return
 	}
 	f := j.owners[uidOf(now)]

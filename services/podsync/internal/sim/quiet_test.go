@@ -89,6 +89,9 @@ func inShort(pod *v1.Pod) string {
 
 // missed says what of a pod's outcome has not come.
 func (w *world) missed(sub *subject, pod *v1.Pod, f *facts) string {
+	if evicted, why := f.judged(pod); evicted {
+		return why
+	}
 	want := map[outcome]v1.PodPhase{runs: v1.PodRunning, crashes: v1.PodRunning, succeeds: v1.PodSucceeded, fails: v1.PodFailed, waits: v1.PodPending}[sub.end]
 	if w.judge.touched(uidOf(pod)) && sub.pod.Spec.RestartPolicy != v1.RestartPolicyAlways && ended(pod) {
 		return "" // a process that was killed may end such a pod otherwise than it would have ended

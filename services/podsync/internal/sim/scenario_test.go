@@ -73,6 +73,7 @@ func newScenario(seed int64) *scenario {
 	s.secrecy(seed)
 	s.claims(seed)
 	s.worlds(seed)
+	s.evictions(seed)
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }

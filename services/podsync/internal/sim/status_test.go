@@ -62,6 +62,9 @@ func (j *judge) deleted(pod *v1.Pod, agent string) {
 	if !ended(pod) {
 		j.violationLocked("the object of pod %s was deleted while its status did not say how it ended, but %q", pod.Name, pod.Status.Phase)
 	}
+	if evicted, why := f.judged(pod); evicted && why != "" {
+		j.violationLocked("the object of pod %s was deleted, and its status, %s %q, is not that of one that %s", pod.Name, pod.Status.Phase, pod.Status.Reason, why)
+	}
 	if up := len(j.networks[uidOf(pod)]); up > 0 {
 		j.violationLocked("the object of pod %s was deleted while the network of %d of its sandboxes is up", pod.Name, up)
 	}
@@ -119,6 +122,7 @@ func (j *judge) moved(old, now *v1.Pod) {
 		j.violationLocked("the observed generation of pod %s fell from %d to %d", now.Name, old.Status.ObservedGeneration, now.Status.ObservedGeneration)
 	}
 	j.preemptedLocked(old, now)
+	j.evictedLocked(old, now)
 	before := map[string]v1.ContainerStatus{}
 	for _, st := range statuses(old) {
 		before[st.Name] = st

@@ -167,3 +167,54 @@ func TestAPlaceThatItsProbeNoLongerTakesGoesToAnother(t *testing.T) {
 		})
 	}
 }
+
+// TestProbesOfAFewNamespacesLeaveTheNodeItsMemoryAndOthersTheirs: a tenant may have many
+// namespaces, and the servers of all of them may hang and send much.
+func TestProbesOfAFewNamespacesLeaveTheNodeItsMemoryAndOthersTheirs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{over: make(chan struct{})}
+		e := New(h, h, h)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx) }()
+		of := func(namespace string, n int) []probe.Target {
+			return targets(0, n, func(t *probe.Target) { t.Namespace, t.Key.PodUID = namespace, namespace+t.Key.PodUID })
+		}
+		busy := func() string {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return fmt.Sprint(e.shares.busy)
+		}
+		for _, namespace := range []string{"a", "b", "c"} {
+			e.Apply(of(namespace, 2*mostOfOne), nil)
+			busy()
+		}
+		if got, want := busy(), "map[a:256 b:64 c:16]"; got != want {
+			t.Fatalf("in flight are %s, want %s", got, want)
+		}
+		e.Apply(of("ours", kept+4), nil)
+		if got, want := busy(), "map[a:256 b:64 c:16 ours:16]"; got != want {
+			t.Errorf("in flight are %s, want %s", got, want)
+		}
+		// Those of one go: it wants no places, and those who have fewest get them.
+		var gone []probe.Key
+		for _, target := range of("a", 2*mostOfOne) {
+			gone = append(gone, target.Key)
+		}
+		e.Apply(nil, gone)
+		if got, want := busy(), "map[b:64 c:236 ours:20]"; got != want {
+			t.Errorf("in flight are %s, want %s", got, want)
+		}
+		close(h.over)
+		busy()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if len(e.shares.busy)+len(e.shares.waiting)+e.shares.all != 0 {
+			t.Errorf("after the end %v count as busy, %d in all", e.shares.busy, e.shares.all)
+		}
+	})
+}

@@ -19,7 +19,6 @@ import (
 	"github.com/polylet/polylet/services/stats/internal/machine"
 	"github.com/polylet/polylet/services/stats/internal/process"
 	"github.com/polylet/polylet/services/stats/internal/sampler"
-	"github.com/polylet/polylet/services/stats/internal/signal"
 	"github.com/polylet/polylet/services/stats/internal/summary"
 )
 
@@ -56,6 +55,7 @@ type Deps struct {
 	Names       *inventory.Table
 	Runtime     *disk.Runtime
 	Directories *disk.Trees
+	Driven      *disk.Drivens
 	Machine     *machine.Machine
 	Proc        process.Proc
 }
@@ -120,6 +120,7 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*sum
 		}
 	}
 	out.Directories = c.deps.Directories.Get(waitCtx, dirs)
+	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
 	return out, nil
 }
 
@@ -171,6 +172,18 @@ func directories(pods []inventory.PresentPod) []disk.Directory {
 	return out
 }
 
+// driven lists the volumes of pods that only their drivers can measure.
+func driven(pods []inventory.PresentPod) (out []disk.Volume) {
+	for _, pod := range pods {
+		for _, v := range pod.Volumes {
+			if v.Driven {
+				out = append(out, disk.Volume{PodUID: pod.Sandbox.Pod.UID, Name: v.Name})
+			}
+		}
+	}
+	return out
+}
+
 // Cadvisor returns the /metrics/cadvisor document.
 func (c *Collector) Cadvisor(ctx context.Context) exposition.Document {
 	rows, err := c.deps.Meter.Rows(ctx, sampler.Full)
@@ -194,39 +207,4 @@ func (c *Collector) Resource(ctx context.Context) exposition.Document {
 	}
 	rows, err := c.deps.Meter.Rows(ctx, level)
 	return exposition.Resource(rows, c.deps.Names.View().Pods(), err)
-}
-
-// Signals measures the eviction signals.
-func (c *Collector) Signals(ctx context.Context) ([]signal.Signal, error) {
-	facts := signal.Facts{Time: time.Now()}
-	info, err := c.deps.Machine.Info()
-	if err != nil {
-		return nil, err
-	}
-	node, err := c.deps.Meter.Memory("/")
-	if err != nil {
-		return nil, fmt.Errorf("measure the node's memory: %w", err)
-	}
-	facts.Node = &signal.Memory{Limit: info.MemoryCapacity, WorkingSet: node.WorkingSet, Time: node.Time}
-	if pods, err := c.deps.Meter.Memory(c.podsCgroup()); err == nil && pods.Limit > 0 {
-		facts.Pods = &signal.Memory{Limit: pods.Limit, WorkingSet: pods.WorkingSet, Time: pods.Time}
-	}
-	root, err := disk.Statfs(c.cfg.RootDir)
-	if err != nil {
-		return nil, err
-	}
-	facts.Root = &root
-	if numbers, err := c.deps.Proc.Numbers(); err == nil {
-		facts.Processes = &numbers
-	}
-	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	usage := c.deps.Runtime.Get(waitCtx, mountsFresh)
-	if image := runtimeFilesystem(usage.Images); image != nil {
-		facts.Image, facts.Container = &image.Filesystem, &image.Filesystem
-	}
-	if container := runtimeFilesystem(usage.Containers); container != nil {
-		facts.Container = &container.Filesystem
-	}
-	return signal.Compute(facts), nil
 }

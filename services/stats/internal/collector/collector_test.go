@@ -64,7 +64,11 @@ func newCollector(t *testing.T, proc process.Proc, usage disk.RuntimeUsage) (*Co
 	})
 	return New(Config{NodeName: "n1", RootDir: t.TempDir(), PodsCgroup: "/kubepods", CgroupVersion: 2}, Deps{
 		Meter: meter, Names: names, Proc: proc, Machine: description,
-		Runtime:     disk.NewRuntime(time.Second, func(context.Context) (disk.RuntimeUsage, error) { return usage, nil }),
+		Runtime: disk.NewRuntime(time.Second, func(context.Context) (disk.RuntimeUsage, error) { return usage, nil }),
+		Driven: disk.NewDrivens(disk.DrivenConfig{Period: time.Minute, Deadline: time.Second}, func(_ context.Context, v disk.Volume) (disk.Driven, error) {
+			abnormal := true
+			return disk.Driven{Abnormal: &abnormal, Measured: disk.Measured{Tree: disk.Tree{Bytes: 5, Inodes: 2}, Filesystem: disk.Filesystem{Capacity: 10, Available: 4}}}, nil
+		}),
 		Directories: disk.NewTrees(disk.TreesConfig{Period: time.Minute, Deadline: time.Second, Forget: time.Hour, Measured: func(disk.Directory, time.Duration) {}}),
 	}), names
 }
@@ -137,12 +141,12 @@ func TestWithoutAFilesystemOfContainersItIsThatOfImages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := newCollector(t, "/proc", tc.usage)
-			signals, err := c.Signals(t.Context())
+			frame, err := c.Signals(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, s := range signals {
+			for _, s := range frame.Signals {
 				if strings.HasPrefix(s.Name, "nodefs") || strings.HasSuffix(s.Name, "inodesFree") {
 					continue
 				}

@@ -18,6 +18,7 @@ type Metrics struct {
 	logs                           *prometheus.Desc
 	available, capacity, used      *prometheus.Desc
 	inodes, inodesFree, inodesUsed *prometheus.Desc
+	abnormal                       *prometheus.Desc
 	cgroupVersion, provider        *prometheus.Desc
 }
 
@@ -36,6 +37,7 @@ func NewMetrics(c *Collector) *Metrics {
 		inodes:        claim("inodes", "Inodes of the volume."),
 		inodesFree:    claim("inodes_free", "Inodes that are free in the volume."),
 		inodesUsed:    claim("inodes_used", "Inodes that are taken in the volume."),
+		abnormal:      claim("health_status_abnormal", "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy"),
 		cgroupVersion: prometheus.NewDesc("kubelet_cgroup_version", "[ALPHA] Version of the cgroups of this node, 1 or 2.", nil, nil),
 		provider:      prometheus.NewDesc("kubelet_metrics_provider", "[ALPHA] The source of the statistics of pods and containers. Always 1.", []string{"provider"}, nil),
 	}
@@ -43,7 +45,7 @@ func NewMetrics(c *Collector) *Metrics {
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.logs, m.available, m.capacity, m.used, m.inodes, m.inodesFree, m.inodesUsed, m.cgroupVersion, m.provider} {
+	for _, d := range []*prometheus.Desc{m.logs, m.available, m.capacity, m.used, m.inodes, m.inodesFree, m.inodesUsed, m.abnormal, m.cgroupVersion, m.provider} {
 		ch <- d
 	}
 }
@@ -54,6 +56,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel() // What is not measured yet is not waited for.
 	measured := m.collector.deps.Directories.Get(now, directories(pods))
+	asked := m.collector.deps.Driven.Get(now, driven(pods))
 	show := func(d *prometheus.Desc, value uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
 	}
@@ -70,11 +73,18 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		for _, v := range pod.Volumes {
 			key := [2]string{ref.Namespace, v.PVC}
 			volume, ok := measured[v.HostPath]
+			answer, answered := asked[disk.Volume{PodUID: ref.UID, Name: v.Name}]
+			if v.Driven {
+				volume, ok = answer.Measured, answered
+			}
 			if !ok || v.PVC == "" || seen[key] {
 				continue // Two pods may share a claim; it is one series.
 			}
 			seen[key] = true
 			m.claim(show, volume, ref, v)
+			if answer.Abnormal != nil {
+				show(m.abnormal, map[bool]uint64{true: 1}[*answer.Abnormal], ref.Namespace, v.PVC)
+			}
 		}
 	}
 }

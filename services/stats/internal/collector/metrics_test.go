@@ -45,3 +45,28 @@ func TestAClaimThatTwoPodsShareIsOneSeries(t *testing.T) {
 		<-done
 	})
 }
+
+func TestAClaimThatItsDriverMeasuresIsShownAsTheDriverSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, names := newCollector(t, "/proc", disk.RuntimeUsage{})
+		pod := inventory.Pod{Namespace: "ns", Name: "p", UID: "u"}
+		names.Apply(inventory.Change{
+			Sandboxes: []inventory.Sandbox{{ID: "s", Pod: pod, Ready: true}},
+			Volumes:   []inventory.PodVolumes{{Pod: pod, Volumes: []inventory.Volume{{Name: "data", PVC: "claim", Driven: true}, {Name: "inline", Driven: true}}}},
+		})
+		m := NewMetrics(c)
+		testutil.CollectAndCount(m)
+		synctest.Wait()
+		for series, said := range map[string]string{
+			"used_bytes": "Bytes that are taken in the volume.|5", "capacity_bytes": "Size of the volume in bytes.|10",
+			"health_status_abnormal": "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy|1",
+		} {
+			series = "kubelet_volume_stats_" + series
+			help, value, _ := strings.Cut(said, "|")
+			want := "# HELP " + series + " [ALPHA] " + help + "\n# TYPE " + series + " gauge\n" + series + `{namespace="ns",persistentvolumeclaim="claim"} ` + value + "\n"
+			if err := testutil.CollectAndCompare(m, strings.NewReader(want), series); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

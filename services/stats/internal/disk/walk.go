@@ -23,8 +23,6 @@ const (
 	// batch is how many names are read at once, so that a directory of a
 	// million files takes no memory.
 	batch = 256
-	// maxDepth bounds the open files of one walk.
-	maxDepth = 200
 	// mostLinked bounds how many files with more than one name are remembered: a
 	// container may make millions of them.
 	mostLinked = 1 << 18
@@ -39,6 +37,8 @@ type walk struct {
 	linked map[inode]struct{}
 	// parts is what is counted of files beyond mostLinked and no whole file yet.
 	parts float64
+	// spare are what entries were read into, and are not in use.
+	spare [][]byte
 }
 
 // Walk measures a tree. It stays on the filesystem of dir and follows no link.
@@ -55,7 +55,7 @@ func Walk(ctx context.Context, dir string) (Tree, error) {
 	}
 	w := walk{device: st.Dev, linked: map[inode]struct{}{}}
 	w.count(&st)
-	if err := w.directory(ctx, fd, dir, 0); err != nil {
+	if err := w.below(ctx, fd, &st); err != nil {
 		return w.tree, fmt.Errorf("measure %s: %w", dir, err)
 	}
 	return w.tree, nil
@@ -93,47 +93,6 @@ func Files(path string) (Tree, error) {
 			return w.tree, fmt.Errorf("measure %s: %w", path, err)
 		}
 	}
-}
-
-// directory counts what is in fd, and closes it.
-func (w *walk) directory(ctx context.Context, fd int, name string, depth int) error {
-	f := os.NewFile(uintptr(fd), name) //nolint:gosec // A descriptor is not negative.
-	defer f.Close()                    //nolint:errcheck // It was only read.
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		names, err := f.Readdirnames(batch)
-		for _, entry := range names {
-			if err := w.entry(ctx, fd, entry, depth); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) || len(names) == 0 {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (w *walk) entry(ctx context.Context, parent int, name string, depth int) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(parent, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil //nolint:nilerr // It vanished.
-	}
-	if st.Dev != w.device || !w.count(&st) {
-		return nil
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR || depth >= maxDepth {
-		return nil
-	}
-	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil //nolint:nilerr // It vanished, or may not be read.
-	}
-	return w.directory(ctx, fd, name, depth+1)
 }
 
 // count adds a file; false when it was counted before under another name. When

@@ -62,6 +62,8 @@ type Volume struct {
 	Ephemeral, InMemory bool
 	// PVC is the claim it comes from; empty for others.
 	PVC string
+	// Driven: only its driver can say how full it is; HostPath is empty then.
+	Driven bool
 }
 
 // PodVolumes are the volumes of one pod, in spec order.

@@ -67,6 +67,25 @@ func (p *Podsync) FilesystemUsage(ctx context.Context) (disk.RuntimeUsage, error
 	return out, nil
 }
 
+// VolumeUsage asks for how full a volume is that only its driver can measure.
+func (p *Podsync) VolumeUsage(ctx context.Context, v disk.Volume) (disk.Driven, error) {
+	r, err := p.client.GetVolumeUsage(ctx, &podsyncv1.GetVolumeUsageRequest{PodUid: v.PodUID, Volume: v.Name})
+	if err != nil {
+		return disk.Driven{}, fmt.Errorf("ask podsync for the usage of volume %s of the pod with UID %s: %w", v.Name, v.PodUID, err)
+	}
+	out := disk.Driven{Driver: r.GetDriver(), Measured: disk.Measured{
+		Time: time.Now(), Tree: disk.Tree{Bytes: r.GetUsedBytes(), Inodes: r.GetInodesUsed()},
+		Filesystem: disk.Filesystem{
+			Time: time.Now(), Capacity: r.GetCapacityBytes(), Available: r.GetAvailableBytes(), Inodes: r.GetInodes(), InodesFree: r.GetInodesFree(),
+		},
+	}}
+	if c := r.GetCondition(); c != nil {
+		abnormal := c.GetAbnormal()
+		out.Abnormal = &abnormal
+	}
+	return out, nil
+}
+
 func usages(in []*podsyncv1.FilesystemUsage) []disk.Usage {
 	out := make([]disk.Usage, 0, len(in))
 	for _, u := range in {
@@ -107,7 +126,7 @@ func change(f *podsyncv1.WatchContainersResponse) inventory.Change {
 		for _, volume := range v.GetVolumes() {
 			volumes.Volumes = append(volumes.Volumes, inventory.Volume{
 				Name: volume.GetName(), HostPath: volume.GetHostPath(), Ephemeral: volume.GetEphemeral(),
-				InMemory: volume.GetInMemory(), PVC: volume.GetPvcName(),
+				InMemory: volume.GetInMemory(), PVC: volume.GetPvcName(), Driven: volume.GetDriven(),
 			})
 		}
 		out.Volumes = append(out.Volumes, volumes)

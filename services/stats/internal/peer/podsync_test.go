@@ -38,6 +38,26 @@ func (p *podsync) ListFilesystemUsage(context.Context, *podsyncv1.ListFilesystem
 	return p.usage, nil
 }
 
+func (p *podsync) GetVolumeUsage(_ context.Context, r *podsyncv1.GetVolumeUsageRequest) (*podsyncv1.GetVolumeUsageResponse, error) {
+	resp := &podsyncv1.GetVolumeUsageResponse{Driver: r.GetPodUid() + "/" + r.GetVolume(), AvailableBytes: 1, CapacityBytes: 2, UsedBytes: 3, InodesFree: 4, Inodes: 5, InodesUsed: 6}
+	if r.GetVolume() == "ill" {
+		resp.Condition = &podsyncv1.VolumeCondition{Abnormal: true}
+	}
+	return resp, nil
+}
+
+func TestTheUsageOfADriversVolumeIsTakenAsItIsSaid(t *testing.T) {
+	p := serve(t, &podsync{})
+	got, err := p.VolumeUsage(t.Context(), disk.Volume{PodUID: "u", Name: "v"})
+	if err != nil || got.Driver != "u/v" || got.Filesystem.Available != 1 || got.Filesystem.Capacity != 2 || got.Bytes != 3 ||
+		got.Filesystem.InodesFree != 4 || got.Filesystem.Inodes != 5 || got.Inodes != 6 || got.Abnormal != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err = p.VolumeUsage(t.Context(), disk.Volume{PodUID: "u", Name: "ill"}); err != nil || got.Abnormal == nil || !*got.Abnormal {
+		t.Errorf("of one that is not well: %+v, %v", got, err)
+	}
+}
+
 func serve(t *testing.T, p *podsync) *Podsync {
 	t.Helper()
 	return NewPodsync(grpctest.Serve(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, p) }), health.Discard())
@@ -80,7 +100,7 @@ func TestEachContainerHasItsNamesAndPlaces(t *testing.T) {
 			{Id: "c", SandboxId: "s", Pod: ref, Name: "web", Attempt: 2, Image: "app", State: podsyncv1.ContainerState_CONTAINER_STATE_RUNNING, StartTime: timestamppb.New(at), LogDir: "/logs"},
 			{Id: "d", State: podsyncv1.ContainerState_CONTAINER_STATE_EXITED, StartTime: &timestamppb.Timestamp{}},
 		},
-		Volumes: []*podsyncv1.PodVolumes{{Pod: ref, Volumes: []*podsyncv1.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PvcName: "claim"}}}},
+		Volumes: []*podsyncv1.PodVolumes{{Pod: ref, Volumes: []*podsyncv1.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PvcName: "claim"}, {Name: "d", Driven: true}}}},
 	})
 	want := inventory.Change{
 		RemovedIDs: []string{"gone"}, RemovedVolumes: []string{"w"},
@@ -89,7 +109,7 @@ func TestEachContainerHasItsNamesAndPlaces(t *testing.T) {
 			{ID: "c", SandboxID: "s", Pod: pod, Name: "web", Attempt: 2, Image: "app", Running: true, StartTime: at, LogDir: "/logs"},
 			{ID: "d"}, // It never started: the first second of 1970 is no time.
 		},
-		Volumes: []inventory.PodVolumes{{Pod: pod, Volumes: []inventory.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PVC: "claim"}}}},
+		Volumes: []inventory.PodVolumes{{Pod: pod, Volumes: []inventory.Volume{{Name: "v", HostPath: "/v", Ephemeral: true, InMemory: true, PVC: "claim"}, {Name: "d", Driven: true}}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -28,6 +28,8 @@ type memory struct {
 	sampler.Cgroups
 	mu   sync.Mutex
 	used uint64 // 0: it cannot be read
+	// count is how often the root was read.
+	count int
 }
 
 func (m *memory) use(bytes uint64) {
@@ -42,6 +44,7 @@ func (m *memory) Read(name string, _ cgroup.Part) (*model.ContainerStats, error)
 	if name != "/" || m.used == 0 {
 		return nil, os.ErrNotExist
 	}
+	m.count++
 	return &model.ContainerStats{Timestamp: time.Now(), Memory: &model.MemoryStats{WorkingSet: m.used}}, nil
 }
 

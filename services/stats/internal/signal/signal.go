@@ -43,11 +43,26 @@ type Facts struct {
 	Time      time.Time
 }
 
+// Frame is what is left of everything, and where images and containers' layers are.
+type Frame struct {
+	// Signals are in name order.
+	Signals []Signal
+	// ImagesApart is whether images are on another filesystem than the root
+	// directory, ContainersApart whether layers are on another than images.
+	ImagesApart, ContainersApart bool
+}
+
+// Names of the signals of memory.
+const (
+	nodeMemory = "memory.available"
+	podsMemory = "allocatableMemory.available"
+)
+
 // Compute returns the signals in name order.
 func Compute(f Facts) []Signal {
 	var out []Signal
-	out = append(out, memory("memory.available", f.Node)...)
-	out = append(out, memory("allocatableMemory.available", f.Pods)...)
+	out = append(out, memory(nodeMemory, f.Node)...)
+	out = append(out, memory(podsMemory, f.Pods)...)
 	out = append(out, filesystem("nodefs", f.Root)...)
 	out = append(out, filesystem("imagefs", f.Image)...)
 	out = append(out, filesystem("containerfs", f.Container)...)

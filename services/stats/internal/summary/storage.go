@@ -48,6 +48,19 @@ func (b *builder) directory(path string) *statsapi.FsStats {
 	return shown(d.Filesystem, d.Time, d.Bytes, d.Inodes)
 }
 
+// driven is a volume that its driver has measured; nil when it was not yet.
+func (b *builder) driven(v disk.Volume) (*statsapi.FsStats, *statsapi.VolumeHealthStats) {
+	d, ok := b.Disk.Driven[v]
+	if !ok {
+		return nil, nil
+	}
+	var health *statsapi.VolumeHealthStats
+	if d.Abnormal != nil {
+		health = &statsapi.VolumeHealthStats{Abnormal: *d.Abnormal}
+	}
+	return shown(d.Filesystem, d.Time, d.Bytes, d.Inodes), health
+}
+
 // storage adds a pod's volumes and the sum of its ephemeral storage.
 func (b *builder) storage(p inventory.PresentPod, out *statsapi.PodStats) {
 	var bytes, inodes uint64
@@ -63,10 +76,14 @@ func (b *builder) storage(p inventory.PresentPod, out *statsapi.PodStats) {
 	}
 	for _, v := range p.Volumes {
 		s := b.directory(v.HostPath)
+		var health *statsapi.VolumeHealthStats
+		if v.Driven {
+			s, health = b.driven(disk.Volume{PodUID: p.Sandbox.Pod.UID, Name: v.Name})
+		}
 		if s == nil {
 			continue
 		}
-		volume := statsapi.VolumeStats{Name: v.Name, FsStats: *s}
+		volume := statsapi.VolumeStats{Name: v.Name, FsStats: *s, VolumeHealthStats: health}
 		if v.PVC != "" {
 			volume.PVCRef = &statsapi.PVCReference{Name: v.PVC, Namespace: p.Sandbox.Pod.Namespace}
 		}

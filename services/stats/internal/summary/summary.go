@@ -42,6 +42,8 @@ type Disk struct {
 	Layers map[string]disk.Usage
 	// Directories are log directories, volumes and what pods own, by path.
 	Directories map[string]disk.Measured
+	// Driven are volumes that their drivers have measured.
+	Driven map[disk.Volume]disk.Driven
 	// Own are the paths that count as a pod's ephemeral storage beside its
 	// containers and volumes, by UID: its hosts file and its own log files.
 	Own map[string][]string

@@ -11,6 +11,7 @@ package nodestatusv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -1020,11 +1021,524 @@ func (x *ReviewAccessResponse) GetRefusal() []byte {
 	return nil
 }
 
+// Request of ListEvictionDecisions.
+type ListEvictionDecisionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEvictionDecisionsRequest) Reset() {
+	*x = ListEvictionDecisionsRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEvictionDecisionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEvictionDecisionsRequest) ProtoMessage() {}
+
+func (x *ListEvictionDecisionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEvictionDecisionsRequest.ProtoReflect.Descriptor instead.
+func (*ListEvictionDecisionsRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{18}
+}
+
+// Response of ListEvictionDecisions.
+type ListEvictionDecisionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Node conditions that hold: MemoryPressure, DiskPressure, PIDPressure.
+	Conditions []string `protobuf:"bytes,1,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	// Thresholds that are met and whose grace period has passed, the one that is acted
+	// upon first.
+	Shortages []*Shortage `protobuf:"bytes,2,rep,name=shortages,proto3" json:"shortages,omitempty"`
+	// When the signals were measured last; unset when stats has sent none.
+	SignalsTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=signals_time,json=signalsTime,proto3" json:"signals_time,omitempty"`
+	// Oldest first.
+	Decisions     []*EvictionDecision `protobuf:"bytes,4,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEvictionDecisionsResponse) Reset() {
+	*x = ListEvictionDecisionsResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEvictionDecisionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEvictionDecisionsResponse) ProtoMessage() {}
+
+func (x *ListEvictionDecisionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEvictionDecisionsResponse.ProtoReflect.Descriptor instead.
+func (*ListEvictionDecisionsResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListEvictionDecisionsResponse) GetConditions() []string {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *ListEvictionDecisionsResponse) GetShortages() []*Shortage {
+	if x != nil {
+		return x.Shortages
+	}
+	return nil
+}
+
+func (x *ListEvictionDecisionsResponse) GetSignalsTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SignalsTime
+	}
+	return nil
+}
+
+func (x *ListEvictionDecisionsResponse) GetDecisions() []*EvictionDecision {
+	if x != nil {
+		return x.Decisions
+	}
+	return nil
+}
+
+// Shortage is a threshold that is met.
+type Shortage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The signal, e.g. memory.available, or a limit of local storage, e.g.
+	// emptydirfs.limit.
+	Signal string `protobuf:"bytes,1,opt,name=signal,proto3" json:"signal,omitempty"`
+	// The threshold or limit as users are told, e.g. 100Mi.
+	Threshold string `protobuf:"bytes,2,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	// What is left, or for a limit what is used.
+	Available string `protobuf:"bytes,3,opt,name=available,proto3" json:"available,omitempty"`
+	// Since when it is met; unset for a limit.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Whether it is a hard threshold.
+	Hard          bool `protobuf:"varint,5,opt,name=hard,proto3" json:"hard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Shortage) Reset() {
+	*x = Shortage{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Shortage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Shortage) ProtoMessage() {}
+
+func (x *Shortage) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
+func (*Shortage) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Shortage) GetSignal() string {
+	if x != nil {
+		return x.Signal
+	}
+	return ""
+}
+
+func (x *Shortage) GetThreshold() string {
+	if x != nil {
+		return x.Threshold
+	}
+	return ""
+}
+
+func (x *Shortage) GetAvailable() string {
+	if x != nil {
+		return x.Available
+	}
+	return ""
+}
+
+func (x *Shortage) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Shortage) GetHard() bool {
+	if x != nil {
+		return x.Hard
+	}
+	return false
+}
+
+// EvictionDecision is what nodestatus did about a shortage and why.
+type EvictionDecision struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it was decided last.
+	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// When the same was decided for the first time in a row, and how often, at least 1.
+	FirstTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=first_time,json=firstTime,proto3" json:"first_time,omitempty"`
+	// See first_time.
+	Count uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// What was short.
+	Shortage *Shortage `protobuf:"bytes,4,opt,name=shortage,proto3" json:"shortage,omitempty"`
+	// evicted, reclaimed (that was enough), nobody (can be evicted), held (nothing is
+	// done now), refused (podsync did not stop the pod).
+	Outcome string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Why, in a sentence.
+	Why string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
+	// What was reclaimed before; unset when nothing was tried.
+	Reclaimed *Reclaimed `protobuf:"bytes,7,opt,name=reclaimed,proto3" json:"reclaimed,omitempty"`
+	// Pods that were considered, the first to go first, a bounded number of them.
+	Candidates []*EvictionCandidate `protobuf:"bytes,8,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// How many more were considered.
+	MoreCandidates uint32 `protobuf:"varint,9,opt,name=more_candidates,json=moreCandidates,proto3" json:"more_candidates,omitempty"`
+	// The pod that was chosen, as namespace/name; empty when none was.
+	Chosen string `protobuf:"bytes,10,opt,name=chosen,proto3" json:"chosen,omitempty"`
+	// Its UID.
+	ChosenUid string `protobuf:"bytes,11,opt,name=chosen_uid,json=chosenUid,proto3" json:"chosen_uid,omitempty"`
+	// How long it may take.
+	Grace         *durationpb.Duration `protobuf:"bytes,12,opt,name=grace,proto3" json:"grace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvictionDecision) Reset() {
+	*x = EvictionDecision{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvictionDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvictionDecision) ProtoMessage() {}
+
+func (x *EvictionDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvictionDecision.ProtoReflect.Descriptor instead.
+func (*EvictionDecision) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *EvictionDecision) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *EvictionDecision) GetFirstTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstTime
+	}
+	return nil
+}
+
+func (x *EvictionDecision) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *EvictionDecision) GetShortage() *Shortage {
+	if x != nil {
+		return x.Shortage
+	}
+	return nil
+}
+
+func (x *EvictionDecision) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *EvictionDecision) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *EvictionDecision) GetReclaimed() *Reclaimed {
+	if x != nil {
+		return x.Reclaimed
+	}
+	return nil
+}
+
+func (x *EvictionDecision) GetCandidates() []*EvictionCandidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *EvictionDecision) GetMoreCandidates() uint32 {
+	if x != nil {
+		return x.MoreCandidates
+	}
+	return 0
+}
+
+func (x *EvictionDecision) GetChosen() string {
+	if x != nil {
+		return x.Chosen
+	}
+	return ""
+}
+
+func (x *EvictionDecision) GetChosenUid() string {
+	if x != nil {
+		return x.ChosenUid
+	}
+	return ""
+}
+
+func (x *EvictionDecision) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+// Reclaimed is what podsync freed.
+type Reclaimed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Containers and sandboxes, and images.
+	Containers uint32 `protobuf:"varint,1,opt,name=containers,proto3" json:"containers,omitempty"`
+	// See containers.
+	Images uint32 `protobuf:"varint,2,opt,name=images,proto3" json:"images,omitempty"`
+	// What the images had on the disk, in bytes.
+	ImageBytes uint64 `protobuf:"varint,3,opt,name=image_bytes,json=imageBytes,proto3" json:"image_bytes,omitempty"`
+	// Why it was not done, or not all of it; empty when it was.
+	Error         string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reclaimed) Reset() {
+	*x = Reclaimed{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reclaimed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reclaimed) ProtoMessage() {}
+
+func (x *Reclaimed) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reclaimed.ProtoReflect.Descriptor instead.
+func (*Reclaimed) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Reclaimed) GetContainers() uint32 {
+	if x != nil {
+		return x.Containers
+	}
+	return 0
+}
+
+func (x *Reclaimed) GetImages() uint32 {
+	if x != nil {
+		return x.Images
+	}
+	return 0
+}
+
+func (x *Reclaimed) GetImageBytes() uint64 {
+	if x != nil {
+		return x.ImageBytes
+	}
+	return 0
+}
+
+func (x *Reclaimed) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// EvictionCandidate is a pod as it was ranked.
+type EvictionCandidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name.
+	Pod string `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// Its UID.
+	Uid string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	// What it used, and what it asked for, in the signal's unit.
+	Usage int64 `protobuf:"varint,3,opt,name=usage,proto3" json:"usage,omitempty"`
+	// See usage.
+	Request int64 `protobuf:"varint,4,opt,name=request,proto3" json:"request,omitempty"`
+	// Whether it used more than it asked for.
+	Exceeds bool `protobuf:"varint,5,opt,name=exceeds,proto3" json:"exceeds,omitempty"`
+	// Its priority.
+	Priority int32 `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Why it was not to be evicted whatever its figures; empty when it was.
+	Not           string `protobuf:"bytes,7,opt,name=not,proto3" json:"not,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvictionCandidate) Reset() {
+	*x = EvictionCandidate{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvictionCandidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvictionCandidate) ProtoMessage() {}
+
+func (x *EvictionCandidate) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvictionCandidate.ProtoReflect.Descriptor instead.
+func (*EvictionCandidate) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *EvictionCandidate) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *EvictionCandidate) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *EvictionCandidate) GetUsage() int64 {
+	if x != nil {
+		return x.Usage
+	}
+	return 0
+}
+
+func (x *EvictionCandidate) GetRequest() int64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *EvictionCandidate) GetExceeds() bool {
+	if x != nil {
+		return x.Exceeds
+	}
+	return false
+}
+
+func (x *EvictionCandidate) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *EvictionCandidate) GetNot() string {
+	if x != nil {
+		return x.Not
+	}
+	return ""
+}
+
 var File_polylet_nodestatus_v1_nodestatus_proto protoreflect.FileDescriptor
 
 const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\n" +
-	"&polylet/nodestatus/v1/nodestatus.proto\x12\x15polylet.nodestatus.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
+	"&polylet/nodestatus/v1/nodestatus.proto\x12\x15polylet.nodestatus.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
 	"\x0eGetNodeRequest\"\xa8\x01\n" +
 	"\x0fGetNodeResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\fR\x04node\x12\x1e\n" +
@@ -1089,11 +1603,60 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\x15subject_access_review\x18\x01 \x01(\fR\x13subjectAccessReview\"d\n" +
 	"\x14ReviewAccessResponse\x122\n" +
 	"\x15subject_access_review\x18\x01 \x01(\fR\x13subjectAccessReview\x12\x18\n" +
-	"\arefusal\x18\x02 \x01(\fR\arefusal2\xca\x06\n" +
+	"\arefusal\x18\x02 \x01(\fR\arefusal\"\x1e\n" +
+	"\x1cListEvictionDecisionsRequest\"\x84\x02\n" +
+	"\x1dListEvictionDecisionsResponse\x12\x1e\n" +
+	"\n" +
+	"conditions\x18\x01 \x03(\tR\n" +
+	"conditions\x12=\n" +
+	"\tshortages\x18\x02 \x03(\v2\x1f.polylet.nodestatus.v1.ShortageR\tshortages\x12=\n" +
+	"\fsignals_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\vsignalsTime\x12E\n" +
+	"\tdecisions\x18\x04 \x03(\v2'.polylet.nodestatus.v1.EvictionDecisionR\tdecisions\"\xa4\x01\n" +
+	"\bShortage\x12\x16\n" +
+	"\x06signal\x18\x01 \x01(\tR\x06signal\x12\x1c\n" +
+	"\tthreshold\x18\x02 \x01(\tR\tthreshold\x12\x1c\n" +
+	"\tavailable\x18\x03 \x01(\tR\tavailable\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
+	"\x04hard\x18\x05 \x01(\bR\x04hard\"\x97\x04\n" +
+	"\x10EvictionDecision\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x129\n" +
+	"\n" +
+	"first_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tfirstTime\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12;\n" +
+	"\bshortage\x18\x04 \x01(\v2\x1f.polylet.nodestatus.v1.ShortageR\bshortage\x12\x18\n" +
+	"\aoutcome\x18\x05 \x01(\tR\aoutcome\x12\x10\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\x12>\n" +
+	"\treclaimed\x18\a \x01(\v2 .polylet.nodestatus.v1.ReclaimedR\treclaimed\x12H\n" +
+	"\n" +
+	"candidates\x18\b \x03(\v2(.polylet.nodestatus.v1.EvictionCandidateR\n" +
+	"candidates\x12'\n" +
+	"\x0fmore_candidates\x18\t \x01(\rR\x0emoreCandidates\x12\x16\n" +
+	"\x06chosen\x18\n" +
+	" \x01(\tR\x06chosen\x12\x1d\n" +
+	"\n" +
+	"chosen_uid\x18\v \x01(\tR\tchosenUid\x12/\n" +
+	"\x05grace\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05grace\"z\n" +
+	"\tReclaimed\x12\x1e\n" +
+	"\n" +
+	"containers\x18\x01 \x01(\rR\n" +
+	"containers\x12\x16\n" +
+	"\x06images\x18\x02 \x01(\rR\x06images\x12\x1f\n" +
+	"\vimage_bytes\x18\x03 \x01(\x04R\n" +
+	"imageBytes\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xaf\x01\n" +
+	"\x11EvictionCandidate\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x14\n" +
+	"\x05usage\x18\x03 \x01(\x03R\x05usage\x12\x18\n" +
+	"\arequest\x18\x04 \x01(\x03R\arequest\x12\x18\n" +
+	"\aexceeds\x18\x05 \x01(\bR\aexceeds\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\x05R\bpriority\x12\x10\n" +
+	"\x03not\x18\a \x01(\tR\x03not2\xcf\a\n" +
 	"\x11NodeStatusService\x12X\n" +
 	"\aGetNode\x12%.polylet.nodestatus.v1.GetNodeRequest\x1a&.polylet.nodestatus.v1.GetNodeResponse\x12[\n" +
 	"\bGetLease\x12&.polylet.nodestatus.v1.GetLeaseRequest\x1a'.polylet.nodestatus.v1.GetLeaseResponse\x12s\n" +
-	"\x10ListRecentEvents\x12..polylet.nodestatus.v1.ListRecentEventsRequest\x1a/.polylet.nodestatus.v1.ListRecentEventsResponse\x12d\n" +
+	"\x10ListRecentEvents\x12..polylet.nodestatus.v1.ListRecentEventsRequest\x1a/.polylet.nodestatus.v1.ListRecentEventsResponse\x12\x82\x01\n" +
+	"\x15ListEvictionDecisions\x123.polylet.nodestatus.v1.ListEvictionDecisionsRequest\x1a4.polylet.nodestatus.v1.ListEvictionDecisionsResponse\x12d\n" +
 	"\vStatNodeLog\x12).polylet.nodestatus.v1.StatNodeLogRequest\x1a*.polylet.nodestatus.v1.StatNodeLogResponse\x12f\n" +
 	"\vReadNodeLog\x12).polylet.nodestatus.v1.ReadNodeLogRequest\x1a*.polylet.nodestatus.v1.ReadNodeLogResponse0\x01\x12l\n" +
 	"\rQueryNodeLogs\x12+.polylet.nodestatus.v1.QueryNodeLogsRequest\x1a,.polylet.nodestatus.v1.QueryNodeLogsResponse0\x01\x12d\n" +
@@ -1112,59 +1675,78 @@ func file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP() []byte {
 	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescData
 }
 
-var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_polylet_nodestatus_v1_nodestatus_proto_goTypes = []any{
-	(*GetNodeRequest)(nil),           // 0: polylet.nodestatus.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),          // 1: polylet.nodestatus.v1.GetNodeResponse
-	(*GetLeaseRequest)(nil),          // 2: polylet.nodestatus.v1.GetLeaseRequest
-	(*GetLeaseResponse)(nil),         // 3: polylet.nodestatus.v1.GetLeaseResponse
-	(*StatNodeLogRequest)(nil),       // 4: polylet.nodestatus.v1.StatNodeLogRequest
-	(*StatNodeLogResponse)(nil),      // 5: polylet.nodestatus.v1.StatNodeLogResponse
-	(*NodeLogFile)(nil),              // 6: polylet.nodestatus.v1.NodeLogFile
-	(*ReadNodeLogRequest)(nil),       // 7: polylet.nodestatus.v1.ReadNodeLogRequest
-	(*ReadNodeLogResponse)(nil),      // 8: polylet.nodestatus.v1.ReadNodeLogResponse
-	(*QueryNodeLogsRequest)(nil),     // 9: polylet.nodestatus.v1.QueryNodeLogsRequest
-	(*QueryNodeLogsResponse)(nil),    // 10: polylet.nodestatus.v1.QueryNodeLogsResponse
-	(*ListRecentEventsRequest)(nil),  // 11: polylet.nodestatus.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil), // 12: polylet.nodestatus.v1.ListRecentEventsResponse
-	(*NodeEvent)(nil),                // 13: polylet.nodestatus.v1.NodeEvent
-	(*ReviewTokenRequest)(nil),       // 14: polylet.nodestatus.v1.ReviewTokenRequest
-	(*ReviewTokenResponse)(nil),      // 15: polylet.nodestatus.v1.ReviewTokenResponse
-	(*ReviewAccessRequest)(nil),      // 16: polylet.nodestatus.v1.ReviewAccessRequest
-	(*ReviewAccessResponse)(nil),     // 17: polylet.nodestatus.v1.ReviewAccessResponse
-	(*timestamppb.Timestamp)(nil),    // 18: google.protobuf.Timestamp
+	(*GetNodeRequest)(nil),                // 0: polylet.nodestatus.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),               // 1: polylet.nodestatus.v1.GetNodeResponse
+	(*GetLeaseRequest)(nil),               // 2: polylet.nodestatus.v1.GetLeaseRequest
+	(*GetLeaseResponse)(nil),              // 3: polylet.nodestatus.v1.GetLeaseResponse
+	(*StatNodeLogRequest)(nil),            // 4: polylet.nodestatus.v1.StatNodeLogRequest
+	(*StatNodeLogResponse)(nil),           // 5: polylet.nodestatus.v1.StatNodeLogResponse
+	(*NodeLogFile)(nil),                   // 6: polylet.nodestatus.v1.NodeLogFile
+	(*ReadNodeLogRequest)(nil),            // 7: polylet.nodestatus.v1.ReadNodeLogRequest
+	(*ReadNodeLogResponse)(nil),           // 8: polylet.nodestatus.v1.ReadNodeLogResponse
+	(*QueryNodeLogsRequest)(nil),          // 9: polylet.nodestatus.v1.QueryNodeLogsRequest
+	(*QueryNodeLogsResponse)(nil),         // 10: polylet.nodestatus.v1.QueryNodeLogsResponse
+	(*ListRecentEventsRequest)(nil),       // 11: polylet.nodestatus.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),      // 12: polylet.nodestatus.v1.ListRecentEventsResponse
+	(*NodeEvent)(nil),                     // 13: polylet.nodestatus.v1.NodeEvent
+	(*ReviewTokenRequest)(nil),            // 14: polylet.nodestatus.v1.ReviewTokenRequest
+	(*ReviewTokenResponse)(nil),           // 15: polylet.nodestatus.v1.ReviewTokenResponse
+	(*ReviewAccessRequest)(nil),           // 16: polylet.nodestatus.v1.ReviewAccessRequest
+	(*ReviewAccessResponse)(nil),          // 17: polylet.nodestatus.v1.ReviewAccessResponse
+	(*ListEvictionDecisionsRequest)(nil),  // 18: polylet.nodestatus.v1.ListEvictionDecisionsRequest
+	(*ListEvictionDecisionsResponse)(nil), // 19: polylet.nodestatus.v1.ListEvictionDecisionsResponse
+	(*Shortage)(nil),                      // 20: polylet.nodestatus.v1.Shortage
+	(*EvictionDecision)(nil),              // 21: polylet.nodestatus.v1.EvictionDecision
+	(*Reclaimed)(nil),                     // 22: polylet.nodestatus.v1.Reclaimed
+	(*EvictionCandidate)(nil),             // 23: polylet.nodestatus.v1.EvictionCandidate
+	(*timestamppb.Timestamp)(nil),         // 24: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),           // 25: google.protobuf.Duration
 }
 var file_polylet_nodestatus_v1_nodestatus_proto_depIdxs = []int32{
-	18, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
-	18, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
+	24, // 0: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
+	24, // 1: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
 	6,  // 2: polylet.nodestatus.v1.StatNodeLogResponse.file:type_name -> polylet.nodestatus.v1.NodeLogFile
 	6,  // 3: polylet.nodestatus.v1.StatNodeLogResponse.entries:type_name -> polylet.nodestatus.v1.NodeLogFile
-	18, // 4: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
-	18, // 5: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	18, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
+	24, // 4: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
+	24, // 5: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	24, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
 	13, // 7: polylet.nodestatus.v1.ListRecentEventsResponse.events:type_name -> polylet.nodestatus.v1.NodeEvent
-	18, // 8: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 9: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
-	2,  // 10: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
-	11, // 11: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
-	4,  // 12: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
-	7,  // 13: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
-	9,  // 14: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
-	14, // 15: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
-	16, // 16: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
-	1,  // 17: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
-	3,  // 18: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
-	12, // 19: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
-	5,  // 20: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
-	8,  // 21: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
-	10, // 22: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
-	15, // 23: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
-	17, // 24: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
-	17, // [17:25] is the sub-list for method output_type
-	9,  // [9:17] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	24, // 8: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
+	20, // 9: polylet.nodestatus.v1.ListEvictionDecisionsResponse.shortages:type_name -> polylet.nodestatus.v1.Shortage
+	24, // 10: polylet.nodestatus.v1.ListEvictionDecisionsResponse.signals_time:type_name -> google.protobuf.Timestamp
+	21, // 11: polylet.nodestatus.v1.ListEvictionDecisionsResponse.decisions:type_name -> polylet.nodestatus.v1.EvictionDecision
+	24, // 12: polylet.nodestatus.v1.Shortage.since:type_name -> google.protobuf.Timestamp
+	24, // 13: polylet.nodestatus.v1.EvictionDecision.time:type_name -> google.protobuf.Timestamp
+	24, // 14: polylet.nodestatus.v1.EvictionDecision.first_time:type_name -> google.protobuf.Timestamp
+	20, // 15: polylet.nodestatus.v1.EvictionDecision.shortage:type_name -> polylet.nodestatus.v1.Shortage
+	22, // 16: polylet.nodestatus.v1.EvictionDecision.reclaimed:type_name -> polylet.nodestatus.v1.Reclaimed
+	23, // 17: polylet.nodestatus.v1.EvictionDecision.candidates:type_name -> polylet.nodestatus.v1.EvictionCandidate
+	25, // 18: polylet.nodestatus.v1.EvictionDecision.grace:type_name -> google.protobuf.Duration
+	0,  // 19: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
+	2,  // 20: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
+	11, // 21: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
+	18, // 22: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:input_type -> polylet.nodestatus.v1.ListEvictionDecisionsRequest
+	4,  // 23: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
+	7,  // 24: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
+	9,  // 25: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
+	14, // 26: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
+	16, // 27: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
+	1,  // 28: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
+	3,  // 29: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
+	12, // 30: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
+	19, // 31: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:output_type -> polylet.nodestatus.v1.ListEvictionDecisionsResponse
+	5,  // 32: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
+	8,  // 33: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
+	10, // 34: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
+	15, // 35: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
+	17, // 36: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
+	28, // [28:37] is the sub-list for method output_type
+	19, // [19:28] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_polylet_nodestatus_v1_nodestatus_proto_init() }
@@ -1179,7 +1761,7 @@ func file_polylet_nodestatus_v1_nodestatus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc), len(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

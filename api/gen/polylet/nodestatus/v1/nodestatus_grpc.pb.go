@@ -21,14 +21,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeStatusService_GetNode_FullMethodName          = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
-	NodeStatusService_GetLease_FullMethodName         = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
-	NodeStatusService_ListRecentEvents_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/ListRecentEvents"
-	NodeStatusService_StatNodeLog_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
-	NodeStatusService_ReadNodeLog_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
-	NodeStatusService_QueryNodeLogs_FullMethodName    = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
-	NodeStatusService_ReviewToken_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ReviewToken"
-	NodeStatusService_ReviewAccess_FullMethodName     = "/polylet.nodestatus.v1.NodeStatusService/ReviewAccess"
+	NodeStatusService_GetNode_FullMethodName               = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
+	NodeStatusService_GetLease_FullMethodName              = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
+	NodeStatusService_ListRecentEvents_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ListRecentEvents"
+	NodeStatusService_ListEvictionDecisions_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/ListEvictionDecisions"
+	NodeStatusService_StatNodeLog_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
+	NodeStatusService_ReadNodeLog_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
+	NodeStatusService_QueryNodeLogs_FullMethodName         = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
+	NodeStatusService_ReviewToken_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/ReviewToken"
+	NodeStatusService_ReviewAccess_FullMethodName          = "/polylet.nodestatus.v1.NodeStatusService/ReviewAccess"
 )
 
 // NodeStatusServiceClient is the client API for NodeStatusService service.
@@ -47,6 +48,9 @@ type NodeStatusServiceClient interface {
 	// ListRecentEvents returns the newest events about the Node that nodestatus
 	// sent, a bounded number of them, oldest first. Also without an apiserver.
 	ListRecentEvents(ctx context.Context, in *ListRecentEventsRequest, opts ...grpc.CallOption) (*ListRecentEventsResponse, error)
+	// ListEvictionDecisions returns what the node is short of, and the newest decisions
+	// about it, a bounded number of them, oldest first. Also without an apiserver.
+	ListEvictionDecisions(ctx context.Context, in *ListEvictionDecisionsRequest, opts ...grpc.CallOption) (*ListEvictionDecisionsResponse, error)
 	// StatNodeLog describes a file or directory of the node's log directory.
 	// NOT_FOUND: it is not there, or it is neither a file nor a directory, or a
 	// link leads out of the log directory.
@@ -100,6 +104,16 @@ func (c *nodeStatusServiceClient) ListRecentEvents(ctx context.Context, in *List
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListRecentEventsResponse)
 	err := c.cc.Invoke(ctx, NodeStatusService_ListRecentEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeStatusServiceClient) ListEvictionDecisions(ctx context.Context, in *ListEvictionDecisionsRequest, opts ...grpc.CallOption) (*ListEvictionDecisionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListEvictionDecisionsResponse)
+	err := c.cc.Invoke(ctx, NodeStatusService_ListEvictionDecisions_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +204,9 @@ type NodeStatusServiceServer interface {
 	// ListRecentEvents returns the newest events about the Node that nodestatus
 	// sent, a bounded number of them, oldest first. Also without an apiserver.
 	ListRecentEvents(context.Context, *ListRecentEventsRequest) (*ListRecentEventsResponse, error)
+	// ListEvictionDecisions returns what the node is short of, and the newest decisions
+	// about it, a bounded number of them, oldest first. Also without an apiserver.
+	ListEvictionDecisions(context.Context, *ListEvictionDecisionsRequest) (*ListEvictionDecisionsResponse, error)
 	// StatNodeLog describes a file or directory of the node's log directory.
 	// NOT_FOUND: it is not there, or it is neither a file nor a directory, or a
 	// link leads out of the log directory.
@@ -227,6 +244,9 @@ func (UnimplementedNodeStatusServiceServer) GetLease(context.Context, *GetLeaseR
 }
 func (UnimplementedNodeStatusServiceServer) ListRecentEvents(context.Context, *ListRecentEventsRequest) (*ListRecentEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRecentEvents not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) ListEvictionDecisions(context.Context, *ListEvictionDecisionsRequest) (*ListEvictionDecisionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEvictionDecisions not implemented")
 }
 func (UnimplementedNodeStatusServiceServer) StatNodeLog(context.Context, *StatNodeLogRequest) (*StatNodeLogResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StatNodeLog not implemented")
@@ -314,6 +334,24 @@ func _NodeStatusService_ListRecentEvents_Handler(srv interface{}, ctx context.Co
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(NodeStatusServiceServer).ListRecentEvents(ctx, req.(*ListRecentEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeStatusService_ListEvictionDecisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEvictionDecisionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeStatusServiceServer).ListEvictionDecisions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeStatusService_ListEvictionDecisions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeStatusServiceServer).ListEvictionDecisions(ctx, req.(*ListEvictionDecisionsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -412,6 +450,10 @@ var NodeStatusService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListRecentEvents",
 			Handler:    _NodeStatusService_ListRecentEvents_Handler,
+		},
+		{
+			MethodName: "ListEvictionDecisions",
+			Handler:    _NodeStatusService_ListEvictionDecisions_Handler,
 		},
 		{
 			MethodName: "StatNodeLog",

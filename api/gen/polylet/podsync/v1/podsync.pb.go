@@ -704,6 +704,126 @@ func (x *CSIDriver) GetMaxVolumes() int64 {
 	return 0
 }
 
+// Request of WatchVolumesInUse.
+type WatchVolumesInUseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchVolumesInUseRequest) Reset() {
+	*x = WatchVolumesInUseRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchVolumesInUseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchVolumesInUseRequest) ProtoMessage() {}
+
+func (x *WatchVolumesInUseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchVolumesInUseRequest.ProtoReflect.Descriptor instead.
+func (*WatchVolumesInUseRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{9}
+}
+
+// One frame of WatchVolumesInUse.
+type WatchVolumesInUseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// podsync's epoch, random per start.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Counts frames of this epoch; a gap means the receiver starts over.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// True on the first frame: names holds all that are in use.
+	Snapshot bool `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// Volumes that are in use from now on, as Kubernetes calls them on a node, e.g.
+	// kubernetes.io/csi/csi.example.com^handle.
+	Names []string `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
+	// Volumes that are in use no more.
+	RemovedNames  []string `protobuf:"bytes,5,rep,name=removed_names,json=removedNames,proto3" json:"removed_names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchVolumesInUseResponse) Reset() {
+	*x = WatchVolumesInUseResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchVolumesInUseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchVolumesInUseResponse) ProtoMessage() {}
+
+func (x *WatchVolumesInUseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchVolumesInUseResponse.ProtoReflect.Descriptor instead.
+func (*WatchVolumesInUseResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *WatchVolumesInUseResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *WatchVolumesInUseResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WatchVolumesInUseResponse) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *WatchVolumesInUseResponse) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *WatchVolumesInUseResponse) GetRemovedNames() []string {
+	if x != nil {
+		return x.RemovedNames
+	}
+	return nil
+}
+
 // One frame of WatchContainers.
 type WatchContainersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -733,7 +853,7 @@ type WatchContainersResponse struct {
 
 func (x *WatchContainersResponse) Reset() {
 	*x = WatchContainersResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[9]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +865,7 @@ func (x *WatchContainersResponse) String() string {
 func (*WatchContainersResponse) ProtoMessage() {}
 
 func (x *WatchContainersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[9]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +878,7 @@ func (x *WatchContainersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchContainersResponse.ProtoReflect.Descriptor instead.
 func (*WatchContainersResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{9}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchContainersResponse) GetEpoch() uint64 {
@@ -848,7 +968,7 @@ type Sandbox struct {
 
 func (x *Sandbox) Reset() {
 	*x = Sandbox{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[10]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +980,7 @@ func (x *Sandbox) String() string {
 func (*Sandbox) ProtoMessage() {}
 
 func (x *Sandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[10]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +993,7 @@ func (x *Sandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandbox.ProtoReflect.Descriptor instead.
 func (*Sandbox) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{10}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Sandbox) GetId() string {
@@ -952,7 +1072,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[11]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1084,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[11]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1097,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{11}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Container) GetId() string {
@@ -1056,7 +1176,7 @@ type PodVolumes struct {
 
 func (x *PodVolumes) Reset() {
 	*x = PodVolumes{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[12]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1188,7 @@ func (x *PodVolumes) String() string {
 func (*PodVolumes) ProtoMessage() {}
 
 func (x *PodVolumes) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[12]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1201,7 @@ func (x *PodVolumes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodVolumes.ProtoReflect.Descriptor instead.
 func (*PodVolumes) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{12}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PodVolumes) GetPod() *PodRef {
@@ -1110,14 +1230,16 @@ type Volume struct {
 	// Whether it is memory backed (tmpfs).
 	InMemory bool `protobuf:"varint,4,opt,name=in_memory,json=inMemory,proto3" json:"in_memory,omitempty"`
 	// PersistentVolumeClaim it comes from, empty for others.
-	PvcName       string `protobuf:"bytes,5,opt,name=pvc_name,json=pvcName,proto3" json:"pvc_name,omitempty"`
+	PvcName string `protobuf:"bytes,5,opt,name=pvc_name,json=pvcName,proto3" json:"pvc_name,omitempty"`
+	// Only its driver can say how full it is: see GetVolumeUsage. host_path is empty then.
+	Driven        bool `protobuf:"varint,6,opt,name=driven,proto3" json:"driven,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[13]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1251,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[13]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1264,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{13}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Volume) GetName() string {
@@ -1180,6 +1302,233 @@ func (x *Volume) GetPvcName() string {
 	return ""
 }
 
+func (x *Volume) GetDriven() bool {
+	if x != nil {
+		return x.Driven
+	}
+	return false
+}
+
+// Request of GetVolumeUsage.
+type GetVolumeUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UID of the pod.
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Name of the volume in the pod's spec.
+	Volume        string `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVolumeUsageRequest) Reset() {
+	*x = GetVolumeUsageRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVolumeUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVolumeUsageRequest) ProtoMessage() {}
+
+func (x *GetVolumeUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVolumeUsageRequest.ProtoReflect.Descriptor instead.
+func (*GetVolumeUsageRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetVolumeUsageRequest) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *GetVolumeUsageRequest) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+// Response of GetVolumeUsage. What the driver does not say is 0.
+type GetVolumeUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The driver's name.
+	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
+	// What can still be written, in bytes.
+	AvailableBytes uint64 `protobuf:"varint,2,opt,name=available_bytes,json=availableBytes,proto3" json:"available_bytes,omitempty"`
+	// The volume's size, in bytes.
+	CapacityBytes uint64 `protobuf:"varint,3,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"`
+	// What is taken, in bytes.
+	UsedBytes uint64 `protobuf:"varint,4,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	// Inodes that are free.
+	InodesFree uint64 `protobuf:"varint,5,opt,name=inodes_free,json=inodesFree,proto3" json:"inodes_free,omitempty"`
+	// Inodes that there are.
+	Inodes uint64 `protobuf:"varint,6,opt,name=inodes,proto3" json:"inodes,omitempty"`
+	// Inodes that are taken.
+	InodesUsed uint64 `protobuf:"varint,7,opt,name=inodes_used,json=inodesUsed,proto3" json:"inodes_used,omitempty"`
+	// What the driver says of the volume's health; unset when it says nothing, and while
+	// the gate CSIVolumeHealth is off.
+	Condition     *VolumeCondition `protobuf:"bytes,8,opt,name=condition,proto3" json:"condition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVolumeUsageResponse) Reset() {
+	*x = GetVolumeUsageResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVolumeUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVolumeUsageResponse) ProtoMessage() {}
+
+func (x *GetVolumeUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVolumeUsageResponse.ProtoReflect.Descriptor instead.
+func (*GetVolumeUsageResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetVolumeUsageResponse) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *GetVolumeUsageResponse) GetAvailableBytes() uint64 {
+	if x != nil {
+		return x.AvailableBytes
+	}
+	return 0
+}
+
+func (x *GetVolumeUsageResponse) GetCapacityBytes() uint64 {
+	if x != nil {
+		return x.CapacityBytes
+	}
+	return 0
+}
+
+func (x *GetVolumeUsageResponse) GetUsedBytes() uint64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *GetVolumeUsageResponse) GetInodesFree() uint64 {
+	if x != nil {
+		return x.InodesFree
+	}
+	return 0
+}
+
+func (x *GetVolumeUsageResponse) GetInodes() uint64 {
+	if x != nil {
+		return x.Inodes
+	}
+	return 0
+}
+
+func (x *GetVolumeUsageResponse) GetInodesUsed() uint64 {
+	if x != nil {
+		return x.InodesUsed
+	}
+	return 0
+}
+
+func (x *GetVolumeUsageResponse) GetCondition() *VolumeCondition {
+	if x != nil {
+		return x.Condition
+	}
+	return nil
+}
+
+// VolumeCondition is CSI's.
+type VolumeCondition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The volume is not as it should be.
+	Abnormal bool `protobuf:"varint,1,opt,name=abnormal,proto3" json:"abnormal,omitempty"`
+	// Why, in the driver's words.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeCondition) Reset() {
+	*x = VolumeCondition{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeCondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeCondition) ProtoMessage() {}
+
+func (x *VolumeCondition) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeCondition.ProtoReflect.Descriptor instead.
+func (*VolumeCondition) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *VolumeCondition) GetAbnormal() bool {
+	if x != nil {
+		return x.Abnormal
+	}
+	return false
+}
+
+func (x *VolumeCondition) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // Request of ListFilesystemUsage.
 type ListFilesystemUsageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1189,7 +1538,7 @@ type ListFilesystemUsageRequest struct {
 
 func (x *ListFilesystemUsageRequest) Reset() {
 	*x = ListFilesystemUsageRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[14]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1550,7 @@ func (x *ListFilesystemUsageRequest) String() string {
 func (*ListFilesystemUsageRequest) ProtoMessage() {}
 
 func (x *ListFilesystemUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[14]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1563,7 @@ func (x *ListFilesystemUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesystemUsageRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesystemUsageRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{14}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{19}
 }
 
 // Response of ListFilesystemUsage.
@@ -1235,7 +1584,7 @@ type ListFilesystemUsageResponse struct {
 
 func (x *ListFilesystemUsageResponse) Reset() {
 	*x = ListFilesystemUsageResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[15]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1596,7 @@ func (x *ListFilesystemUsageResponse) String() string {
 func (*ListFilesystemUsageResponse) ProtoMessage() {}
 
 func (x *ListFilesystemUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[15]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1609,7 @@ func (x *ListFilesystemUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesystemUsageResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesystemUsageResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{15}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListFilesystemUsageResponse) GetWritableLayers() []*WritableLayer {
@@ -1304,7 +1653,7 @@ type WritableLayer struct {
 
 func (x *WritableLayer) Reset() {
 	*x = WritableLayer{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[16]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1665,7 @@ func (x *WritableLayer) String() string {
 func (*WritableLayer) ProtoMessage() {}
 
 func (x *WritableLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[16]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1678,7 @@ func (x *WritableLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WritableLayer.ProtoReflect.Descriptor instead.
 func (*WritableLayer) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{16}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WritableLayer) GetContainerId() string {
@@ -1363,7 +1712,7 @@ type FilesystemUsage struct {
 
 func (x *FilesystemUsage) Reset() {
 	*x = FilesystemUsage{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[17]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1724,7 @@ func (x *FilesystemUsage) String() string {
 func (*FilesystemUsage) ProtoMessage() {}
 
 func (x *FilesystemUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[17]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1737,7 @@ func (x *FilesystemUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilesystemUsage.ProtoReflect.Descriptor instead.
 func (*FilesystemUsage) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{17}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FilesystemUsage) GetTime() *timestamppb.Timestamp {
@@ -1428,7 +1777,7 @@ type GetRuntimeRequest struct {
 
 func (x *GetRuntimeRequest) Reset() {
 	*x = GetRuntimeRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[18]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1789,7 @@ func (x *GetRuntimeRequest) String() string {
 func (*GetRuntimeRequest) ProtoMessage() {}
 
 func (x *GetRuntimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[18]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1802,7 @@ func (x *GetRuntimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRuntimeRequest.ProtoReflect.Descriptor instead.
 func (*GetRuntimeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{18}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{23}
 }
 
 // Response of GetRuntime.
@@ -1491,7 +1840,7 @@ type GetRuntimeResponse struct {
 
 func (x *GetRuntimeResponse) Reset() {
 	*x = GetRuntimeResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1852,7 @@ func (x *GetRuntimeResponse) String() string {
 func (*GetRuntimeResponse) ProtoMessage() {}
 
 func (x *GetRuntimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[19]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1865,7 @@ func (x *GetRuntimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRuntimeResponse.ProtoReflect.Descriptor instead.
 func (*GetRuntimeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{19}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetRuntimeResponse) GetName() string {
@@ -1625,7 +1974,7 @@ type RuntimeHandler struct {
 
 func (x *RuntimeHandler) Reset() {
 	*x = RuntimeHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1986,7 @@ func (x *RuntimeHandler) String() string {
 func (*RuntimeHandler) ProtoMessage() {}
 
 func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[20]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1999,7 @@ func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeHandler.ProtoReflect.Descriptor instead.
 func (*RuntimeHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{20}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RuntimeHandler) GetName() string {
@@ -1683,7 +2032,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +2044,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[21]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +2057,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{21}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
 }
 
 // Response of ListImages.
@@ -1722,7 +2071,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +2083,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[22]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +2096,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{22}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListImagesResponse) GetImages() []*Image {
@@ -1776,7 +2125,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2137,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[23]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2150,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{23}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Image) GetId() string {
@@ -1854,7 +2203,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +2215,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[24]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +2228,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{24}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadLogsRequest) GetPod() *PodRef {
@@ -1914,7 +2263,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2275,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2288,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -1968,7 +2317,7 @@ type ExecSyncRequest struct {
 
 func (x *ExecSyncRequest) Reset() {
 	*x = ExecSyncRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2329,7 @@ func (x *ExecSyncRequest) String() string {
 func (*ExecSyncRequest) ProtoMessage() {}
 
 func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2342,7 @@ func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncRequest.ProtoReflect.Descriptor instead.
 func (*ExecSyncRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecSyncRequest) GetPod() *PodRef {
@@ -2046,7 +2395,7 @@ type ExecSyncResponse struct {
 
 func (x *ExecSyncResponse) Reset() {
 	*x = ExecSyncResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2407,7 @@ func (x *ExecSyncResponse) String() string {
 func (*ExecSyncResponse) ProtoMessage() {}
 
 func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2420,7 @@ func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncResponse.ProtoReflect.Descriptor instead.
 func (*ExecSyncResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecSyncResponse) GetStdout() []byte {
@@ -2108,7 +2457,7 @@ type ExecProbeRequest struct {
 
 func (x *ExecProbeRequest) Reset() {
 	*x = ExecProbeRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2469,7 @@ func (x *ExecProbeRequest) String() string {
 func (*ExecProbeRequest) ProtoMessage() {}
 
 func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2482,7 @@ func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeRequest.ProtoReflect.Descriptor instead.
 func (*ExecProbeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecProbeRequest) GetKey() *ProbeKey {
@@ -2163,7 +2512,7 @@ type ExecProbeResponse struct {
 
 func (x *ExecProbeResponse) Reset() {
 	*x = ExecProbeResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2524,7 @@ func (x *ExecProbeResponse) String() string {
 func (*ExecProbeResponse) ProtoMessage() {}
 
 func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2537,7 @@ func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeResponse.ProtoReflect.Descriptor instead.
 func (*ExecProbeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecProbeResponse) GetOutput() []byte {
@@ -2222,7 +2571,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2583,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2596,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *OpenExecRequest) GetPod() *PodRef {
@@ -2295,7 +2644,7 @@ type StreamOptions struct {
 
 func (x *StreamOptions) Reset() {
 	*x = StreamOptions{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2656,7 @@ func (x *StreamOptions) String() string {
 func (*StreamOptions) ProtoMessage() {}
 
 func (x *StreamOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2669,7 @@ func (x *StreamOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOptions.ProtoReflect.Descriptor instead.
 func (*StreamOptions) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StreamOptions) GetStdin() bool {
@@ -2362,7 +2711,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2723,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2736,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OpenExecResponse) GetUrl() string {
@@ -2414,7 +2763,7 @@ type HoldExecRequest struct {
 
 func (x *HoldExecRequest) Reset() {
 	*x = HoldExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2775,7 @@ func (x *HoldExecRequest) String() string {
 func (*HoldExecRequest) ProtoMessage() {}
 
 func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2788,7 @@ func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecRequest.ProtoReflect.Descriptor instead.
 func (*HoldExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HoldExecRequest) GetStep() isHoldExecRequest_Step {
@@ -2518,7 +2867,7 @@ type ResumeExec struct {
 
 func (x *ResumeExec) Reset() {
 	*x = ResumeExec{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2879,7 @@ func (x *ResumeExec) String() string {
 func (*ResumeExec) ProtoMessage() {}
 
 func (x *ResumeExec) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2892,7 @@ func (x *ResumeExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeExec.ProtoReflect.Descriptor instead.
 func (*ResumeExec) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ResumeExec) GetContainerId() string {
@@ -2581,7 +2930,7 @@ type ExecOver struct {
 
 func (x *ExecOver) Reset() {
 	*x = ExecOver{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2942,7 @@ func (x *ExecOver) String() string {
 func (*ExecOver) ProtoMessage() {}
 
 func (x *ExecOver) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2955,7 @@ func (x *ExecOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOver.ProtoReflect.Descriptor instead.
 func (*ExecOver) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExecOver) GetClientLeft() bool {
@@ -2633,7 +2982,7 @@ type HoldExecResponse struct {
 
 func (x *HoldExecResponse) Reset() {
 	*x = HoldExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2994,7 @@ func (x *HoldExecResponse) String() string {
 func (*HoldExecResponse) ProtoMessage() {}
 
 func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +3007,7 @@ func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecResponse.ProtoReflect.Descriptor instead.
 func (*HoldExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HoldExecResponse) GetUrl() string {
@@ -2697,7 +3046,7 @@ type OpenAttachRequest struct {
 
 func (x *OpenAttachRequest) Reset() {
 	*x = OpenAttachRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +3058,7 @@ func (x *OpenAttachRequest) String() string {
 func (*OpenAttachRequest) ProtoMessage() {}
 
 func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +3071,7 @@ func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachRequest.ProtoReflect.Descriptor instead.
 func (*OpenAttachRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OpenAttachRequest) GetPod() *PodRef {
@@ -2757,7 +3106,7 @@ type OpenAttachResponse struct {
 
 func (x *OpenAttachResponse) Reset() {
 	*x = OpenAttachResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3118,7 @@ func (x *OpenAttachResponse) String() string {
 func (*OpenAttachResponse) ProtoMessage() {}
 
 func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3131,7 @@ func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachResponse.ProtoReflect.Descriptor instead.
 func (*OpenAttachResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OpenAttachResponse) GetUrl() string {
@@ -2805,7 +3154,7 @@ type OpenPortForwardRequest struct {
 
 func (x *OpenPortForwardRequest) Reset() {
 	*x = OpenPortForwardRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +3166,7 @@ func (x *OpenPortForwardRequest) String() string {
 func (*OpenPortForwardRequest) ProtoMessage() {}
 
 func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +3179,7 @@ func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardRequest.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *OpenPortForwardRequest) GetPod() *PodRef {
@@ -2858,7 +3207,7 @@ type OpenPortForwardResponse struct {
 
 func (x *OpenPortForwardResponse) Reset() {
 	*x = OpenPortForwardResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +3219,7 @@ func (x *OpenPortForwardResponse) String() string {
 func (*OpenPortForwardResponse) ProtoMessage() {}
 
 func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +3232,7 @@ func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardResponse.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OpenPortForwardResponse) GetUrl() string {
@@ -2908,7 +3257,7 @@ type ProbeKey struct {
 
 func (x *ProbeKey) Reset() {
 	*x = ProbeKey{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +3269,7 @@ func (x *ProbeKey) String() string {
 func (*ProbeKey) ProtoMessage() {}
 
 func (x *ProbeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +3282,7 @@ func (x *ProbeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeKey.ProtoReflect.Descriptor instead.
 func (*ProbeKey) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ProbeKey) GetPodUid() string {
@@ -3006,7 +3355,7 @@ type ProbeTarget struct {
 
 func (x *ProbeTarget) Reset() {
 	*x = ProbeTarget{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3367,7 @@ func (x *ProbeTarget) String() string {
 func (*ProbeTarget) ProtoMessage() {}
 
 func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3380,7 @@ func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTarget.ProtoReflect.Descriptor instead.
 func (*ProbeTarget) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ProbeTarget) GetKey() *ProbeKey {
@@ -3218,7 +3567,7 @@ type ExecHandler struct {
 
 func (x *ExecHandler) Reset() {
 	*x = ExecHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3230,7 +3579,7 @@ func (x *ExecHandler) String() string {
 func (*ExecHandler) ProtoMessage() {}
 
 func (x *ExecHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3243,7 +3592,7 @@ func (x *ExecHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecHandler.ProtoReflect.Descriptor instead.
 func (*ExecHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExecHandler) GetCommand() []string {
@@ -3274,7 +3623,7 @@ type HTTPGetHandler struct {
 
 func (x *HTTPGetHandler) Reset() {
 	*x = HTTPGetHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3286,7 +3635,7 @@ func (x *HTTPGetHandler) String() string {
 func (*HTTPGetHandler) ProtoMessage() {}
 
 func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3299,7 +3648,7 @@ func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGetHandler.ProtoReflect.Descriptor instead.
 func (*HTTPGetHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HTTPGetHandler) GetScheme() string {
@@ -3357,7 +3706,7 @@ type HTTPHeader struct {
 
 func (x *HTTPHeader) Reset() {
 	*x = HTTPHeader{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3369,7 +3718,7 @@ func (x *HTTPHeader) String() string {
 func (*HTTPHeader) ProtoMessage() {}
 
 func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3382,7 +3731,7 @@ func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPHeader.ProtoReflect.Descriptor instead.
 func (*HTTPHeader) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HTTPHeader) GetName() string {
@@ -3414,7 +3763,7 @@ type TCPSocketHandler struct {
 
 func (x *TCPSocketHandler) Reset() {
 	*x = TCPSocketHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3775,7 @@ func (x *TCPSocketHandler) String() string {
 func (*TCPSocketHandler) ProtoMessage() {}
 
 func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3788,7 @@ func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPSocketHandler.ProtoReflect.Descriptor instead.
 func (*TCPSocketHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TCPSocketHandler) GetHost() string {
@@ -3476,7 +3825,7 @@ type GRPCHandler struct {
 
 func (x *GRPCHandler) Reset() {
 	*x = GRPCHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3837,7 @@ func (x *GRPCHandler) String() string {
 func (*GRPCHandler) ProtoMessage() {}
 
 func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3850,7 @@ func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCHandler.ProtoReflect.Descriptor instead.
 func (*GRPCHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GRPCHandler) GetPort() int32 {
@@ -3533,7 +3882,7 @@ type SyncProbesRequest struct {
 
 func (x *SyncProbesRequest) Reset() {
 	*x = SyncProbesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3894,7 @@ func (x *SyncProbesRequest) String() string {
 func (*SyncProbesRequest) ProtoMessage() {}
 
 func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3907,7 @@ func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesRequest.ProtoReflect.Descriptor instead.
 func (*SyncProbesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SyncProbesRequest) GetEpoch() uint64 {
@@ -3607,7 +3956,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3968,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3981,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProbeResult) GetKey() *ProbeKey {
@@ -3701,7 +4050,7 @@ type ProbeEvent struct {
 
 func (x *ProbeEvent) Reset() {
 	*x = ProbeEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +4062,7 @@ func (x *ProbeEvent) String() string {
 func (*ProbeEvent) ProtoMessage() {}
 
 func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +4075,7 @@ func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeEvent.ProtoReflect.Descriptor instead.
 func (*ProbeEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProbeEvent) GetKey() *ProbeKey {
@@ -3776,7 +4125,7 @@ type SyncProbesResponse struct {
 
 func (x *SyncProbesResponse) Reset() {
 	*x = SyncProbesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +4137,7 @@ func (x *SyncProbesResponse) String() string {
 func (*SyncProbesResponse) ProtoMessage() {}
 
 func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +4150,7 @@ func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesResponse.ProtoReflect.Descriptor instead.
 func (*SyncProbesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SyncProbesResponse) GetEpoch() uint64 {
@@ -3850,7 +4199,7 @@ type ExplainPodRequest struct {
 
 func (x *ExplainPodRequest) Reset() {
 	*x = ExplainPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3862,7 +4211,7 @@ func (x *ExplainPodRequest) String() string {
 func (*ExplainPodRequest) ProtoMessage() {}
 
 func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3875,7 +4224,7 @@ func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExplainPodRequest) GetPod() *PodRef {
@@ -3910,7 +4259,7 @@ type ExplainPodResponse struct {
 
 func (x *ExplainPodResponse) Reset() {
 	*x = ExplainPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +4271,7 @@ func (x *ExplainPodResponse) String() string {
 func (*ExplainPodResponse) ProtoMessage() {}
 
 func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4284,7 @@ func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExplainPodResponse) GetPod() *PodRef {
@@ -4003,7 +4352,7 @@ type ListWaitsRequest struct {
 
 func (x *ListWaitsRequest) Reset() {
 	*x = ListWaitsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4364,7 @@ func (x *ListWaitsRequest) String() string {
 func (*ListWaitsRequest) ProtoMessage() {}
 
 func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4377,7 @@ func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
 }
 
 // Response of ListWaits.
@@ -4042,7 +4391,7 @@ type ListWaitsResponse struct {
 
 func (x *ListWaitsResponse) Reset() {
 	*x = ListWaitsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4054,7 +4403,7 @@ func (x *ListWaitsResponse) String() string {
 func (*ListWaitsResponse) ProtoMessage() {}
 
 func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4067,7 +4416,7 @@ func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListWaitsResponse) GetPods() []*PodWaits {
@@ -4090,7 +4439,7 @@ type PodWaits struct {
 
 func (x *PodWaits) Reset() {
 	*x = PodWaits{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4102,7 +4451,7 @@ func (x *PodWaits) String() string {
 func (*PodWaits) ProtoMessage() {}
 
 func (x *PodWaits) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4115,7 +4464,7 @@ func (x *PodWaits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWaits.ProtoReflect.Descriptor instead.
 func (*PodWaits) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PodWaits) GetPod() *PodRef {
@@ -4141,7 +4490,7 @@ type ListRecentEventsRequest struct {
 
 func (x *ListRecentEventsRequest) Reset() {
 	*x = ListRecentEventsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4153,7 +4502,7 @@ func (x *ListRecentEventsRequest) String() string {
 func (*ListRecentEventsRequest) ProtoMessage() {}
 
 func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4166,7 +4515,7 @@ func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
 }
 
 // Response of ListRecentEvents.
@@ -4180,7 +4529,7 @@ type ListRecentEventsResponse struct {
 
 func (x *ListRecentEventsResponse) Reset() {
 	*x = ListRecentEventsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4541,7 @@ func (x *ListRecentEventsResponse) String() string {
 func (*ListRecentEventsResponse) ProtoMessage() {}
 
 func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4554,7 @@ func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListRecentEventsResponse) GetEvents() []*RecentEvent {
@@ -4242,7 +4591,7 @@ type RecentEvent struct {
 
 func (x *RecentEvent) Reset() {
 	*x = RecentEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4254,7 +4603,7 @@ func (x *RecentEvent) String() string {
 func (*RecentEvent) ProtoMessage() {}
 
 func (x *RecentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4267,7 +4616,7 @@ func (x *RecentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecentEvent.ProtoReflect.Descriptor instead.
 func (*RecentEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RecentEvent) GetTime() *timestamppb.Timestamp {
@@ -4355,7 +4704,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4367,7 +4716,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4380,7 +4729,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Wait) GetKind() string {
@@ -4452,7 +4801,7 @@ type TimelineEntry struct {
 
 func (x *TimelineEntry) Reset() {
 	*x = TimelineEntry{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4464,7 +4813,7 @@ func (x *TimelineEntry) String() string {
 func (*TimelineEntry) ProtoMessage() {}
 
 func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4477,7 +4826,7 @@ func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineEntry.ProtoReflect.Descriptor instead.
 func (*TimelineEntry) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TimelineEntry) GetTime() *timestamppb.Timestamp {
@@ -4558,7 +4907,7 @@ type CheckpointContainerRequest struct {
 
 func (x *CheckpointContainerRequest) Reset() {
 	*x = CheckpointContainerRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4570,7 +4919,7 @@ func (x *CheckpointContainerRequest) String() string {
 func (*CheckpointContainerRequest) ProtoMessage() {}
 
 func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4583,7 +4932,7 @@ func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CheckpointContainerRequest) GetPod() *PodRef {
@@ -4618,7 +4967,7 @@ type CheckpointContainerResponse struct {
 
 func (x *CheckpointContainerResponse) Reset() {
 	*x = CheckpointContainerResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4630,7 +4979,7 @@ func (x *CheckpointContainerResponse) String() string {
 func (*CheckpointContainerResponse) ProtoMessage() {}
 
 func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4643,7 +4992,7 @@ func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CheckpointContainerResponse) GetPath() string {
@@ -4683,7 +5032,7 @@ type StopPodRequest struct {
 
 func (x *StopPodRequest) Reset() {
 	*x = StopPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4695,7 +5044,7 @@ func (x *StopPodRequest) String() string {
 func (*StopPodRequest) ProtoMessage() {}
 
 func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4708,7 +5057,7 @@ func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopPodRequest.ProtoReflect.Descriptor instead.
 func (*StopPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StopPodRequest) GetPod() *PodRef {
@@ -4778,7 +5127,7 @@ type StopPodResponse struct {
 
 func (x *StopPodResponse) Reset() {
 	*x = StopPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4790,7 +5139,7 @@ func (x *StopPodResponse) String() string {
 func (*StopPodResponse) ProtoMessage() {}
 
 func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4803,7 +5152,7 @@ func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopPodResponse.ProtoReflect.Descriptor instead.
 func (*StopPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StopPodResponse) GetAlready() bool {
@@ -4827,7 +5176,7 @@ type SetPressureRequest struct {
 
 func (x *SetPressureRequest) Reset() {
 	*x = SetPressureRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4839,7 +5188,7 @@ func (x *SetPressureRequest) String() string {
 func (*SetPressureRequest) ProtoMessage() {}
 
 func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4852,7 +5201,7 @@ func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPressureRequest.ProtoReflect.Descriptor instead.
 func (*SetPressureRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SetPressureRequest) GetConditions() []string {
@@ -4878,7 +5227,7 @@ type SetPressureResponse struct {
 
 func (x *SetPressureResponse) Reset() {
 	*x = SetPressureResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4890,7 +5239,7 @@ func (x *SetPressureResponse) String() string {
 func (*SetPressureResponse) ProtoMessage() {}
 
 func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4903,7 +5252,7 @@ func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPressureResponse.ProtoReflect.Descriptor instead.
 func (*SetPressureResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{72}
 }
 
 // Request of Reclaim.
@@ -4920,7 +5269,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4932,7 +5281,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4945,7 +5294,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ReclaimRequest) GetContainers() bool {
@@ -4979,7 +5328,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4991,7 +5340,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5004,7 +5353,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ReclaimResponse) GetContainers() uint32 {
@@ -5046,7 +5395,7 @@ type SetShutdownRequest struct {
 
 func (x *SetShutdownRequest) Reset() {
 	*x = SetShutdownRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5058,7 +5407,7 @@ func (x *SetShutdownRequest) String() string {
 func (*SetShutdownRequest) ProtoMessage() {}
 
 func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5071,7 +5420,7 @@ func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetShutdownRequest.ProtoReflect.Descriptor instead.
 func (*SetShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SetShutdownRequest) GetActive() bool {
@@ -5093,7 +5442,7 @@ type SetShutdownResponse struct {
 
 func (x *SetShutdownResponse) Reset() {
 	*x = SetShutdownResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5454,7 @@ func (x *SetShutdownResponse) String() string {
 func (*SetShutdownResponse) ProtoMessage() {}
 
 func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5467,7 @@ func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetShutdownResponse.ProtoReflect.Descriptor instead.
 func (*SetShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SetShutdownResponse) GetPodsKnown() bool {
@@ -5165,7 +5514,14 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"maxVolumes\x1a;\n" +
 	"\rTopologyEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1a\n" +
+	"\x18WatchVolumesInUseRequest\"\xa4\x01\n" +
+	"\x19WatchVolumesInUseResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
+	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12\x14\n" +
+	"\x05names\x18\x04 \x03(\tR\x05names\x12#\n" +
+	"\rremoved_names\x18\x05 \x03(\tR\fremovedNames\"\x94\x03\n" +
 	"\x17WatchContainersResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
@@ -5204,13 +5560,32 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\n" +
 	"PodVolumes\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x124\n" +
-	"\avolumes\x18\x02 \x03(\v2\x1a.polylet.podsync.v1.VolumeR\avolumes\"\x8f\x01\n" +
+	"\avolumes\x18\x02 \x03(\v2\x1a.polylet.podsync.v1.VolumeR\avolumes\"\xa7\x01\n" +
 	"\x06Volume\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12\x1c\n" +
 	"\tephemeral\x18\x03 \x01(\bR\tephemeral\x12\x1b\n" +
 	"\tin_memory\x18\x04 \x01(\bR\binMemory\x12\x19\n" +
-	"\bpvc_name\x18\x05 \x01(\tR\apvcName\"\x1c\n" +
+	"\bpvc_name\x18\x05 \x01(\tR\apvcName\x12\x16\n" +
+	"\x06driven\x18\x06 \x01(\bR\x06driven\"H\n" +
+	"\x15GetVolumeUsageRequest\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x16\n" +
+	"\x06volume\x18\x02 \x01(\tR\x06volume\"\xbc\x02\n" +
+	"\x16GetVolumeUsageResponse\x12\x16\n" +
+	"\x06driver\x18\x01 \x01(\tR\x06driver\x12'\n" +
+	"\x0favailable_bytes\x18\x02 \x01(\x04R\x0eavailableBytes\x12%\n" +
+	"\x0ecapacity_bytes\x18\x03 \x01(\x04R\rcapacityBytes\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\x12\x1f\n" +
+	"\vinodes_free\x18\x05 \x01(\x04R\n" +
+	"inodesFree\x12\x16\n" +
+	"\x06inodes\x18\x06 \x01(\x04R\x06inodes\x12\x1f\n" +
+	"\vinodes_used\x18\a \x01(\x04R\n" +
+	"inodesUsed\x12A\n" +
+	"\tcondition\x18\b \x01(\v2#.polylet.podsync.v1.VolumeConditionR\tcondition\"G\n" +
+	"\x0fVolumeCondition\x12\x1a\n" +
+	"\babnormal\x18\x01 \x01(\bR\babnormal\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x1c\n" +
 	"\x1aListFilesystemUsageRequest\"\xba\x02\n" +
 	"\x1bListFilesystemUsageResponse\x12J\n" +
 	"\x0fwritable_layers\x18\x01 \x03(\v2!.polylet.podsync.v1.WritableLayerR\x0ewritableLayers\x12P\n" +
@@ -5502,13 +5877,15 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xe2\x11\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xbf\x13\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
 	"\x0fWatchContainers\x12*.polylet.podsync.v1.WatchContainersRequest\x1a+.polylet.podsync.v1.WatchContainersResponse0\x01\x12l\n" +
-	"\x0fWatchCSIDrivers\x12*.polylet.podsync.v1.WatchCSIDriversRequest\x1a+.polylet.podsync.v1.WatchCSIDriversResponse0\x01\x12v\n" +
-	"\x13ListFilesystemUsage\x12..polylet.podsync.v1.ListFilesystemUsageRequest\x1a/.polylet.podsync.v1.ListFilesystemUsageResponse\x12[\n" +
+	"\x0fWatchCSIDrivers\x12*.polylet.podsync.v1.WatchCSIDriversRequest\x1a+.polylet.podsync.v1.WatchCSIDriversResponse0\x01\x12r\n" +
+	"\x11WatchVolumesInUse\x12,.polylet.podsync.v1.WatchVolumesInUseRequest\x1a-.polylet.podsync.v1.WatchVolumesInUseResponse0\x01\x12v\n" +
+	"\x13ListFilesystemUsage\x12..polylet.podsync.v1.ListFilesystemUsageRequest\x1a/.polylet.podsync.v1.ListFilesystemUsageResponse\x12g\n" +
+	"\x0eGetVolumeUsage\x12).polylet.podsync.v1.GetVolumeUsageRequest\x1a*.polylet.podsync.v1.GetVolumeUsageResponse\x12[\n" +
 	"\n" +
 	"GetRuntime\x12%.polylet.podsync.v1.GetRuntimeRequest\x1a&.polylet.podsync.v1.GetRuntimeResponse\x12[\n" +
 	"\n" +
@@ -5546,7 +5923,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -5560,200 +5937,210 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*WatchCSIDriversRequest)(nil),      // 9: polylet.podsync.v1.WatchCSIDriversRequest
 	(*WatchCSIDriversResponse)(nil),     // 10: polylet.podsync.v1.WatchCSIDriversResponse
 	(*CSIDriver)(nil),                   // 11: polylet.podsync.v1.CSIDriver
-	(*WatchContainersResponse)(nil),     // 12: polylet.podsync.v1.WatchContainersResponse
-	(*Sandbox)(nil),                     // 13: polylet.podsync.v1.Sandbox
-	(*Container)(nil),                   // 14: polylet.podsync.v1.Container
-	(*PodVolumes)(nil),                  // 15: polylet.podsync.v1.PodVolumes
-	(*Volume)(nil),                      // 16: polylet.podsync.v1.Volume
-	(*ListFilesystemUsageRequest)(nil),  // 17: polylet.podsync.v1.ListFilesystemUsageRequest
-	(*ListFilesystemUsageResponse)(nil), // 18: polylet.podsync.v1.ListFilesystemUsageResponse
-	(*WritableLayer)(nil),               // 19: polylet.podsync.v1.WritableLayer
-	(*FilesystemUsage)(nil),             // 20: polylet.podsync.v1.FilesystemUsage
-	(*GetRuntimeRequest)(nil),           // 21: polylet.podsync.v1.GetRuntimeRequest
-	(*GetRuntimeResponse)(nil),          // 22: polylet.podsync.v1.GetRuntimeResponse
-	(*RuntimeHandler)(nil),              // 23: polylet.podsync.v1.RuntimeHandler
-	(*ListImagesRequest)(nil),           // 24: polylet.podsync.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),          // 25: polylet.podsync.v1.ListImagesResponse
-	(*Image)(nil),                       // 26: polylet.podsync.v1.Image
-	(*ReadLogsRequest)(nil),             // 27: polylet.podsync.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),            // 28: polylet.podsync.v1.ReadLogsResponse
-	(*ExecSyncRequest)(nil),             // 29: polylet.podsync.v1.ExecSyncRequest
-	(*ExecSyncResponse)(nil),            // 30: polylet.podsync.v1.ExecSyncResponse
-	(*ExecProbeRequest)(nil),            // 31: polylet.podsync.v1.ExecProbeRequest
-	(*ExecProbeResponse)(nil),           // 32: polylet.podsync.v1.ExecProbeResponse
-	(*OpenExecRequest)(nil),             // 33: polylet.podsync.v1.OpenExecRequest
-	(*StreamOptions)(nil),               // 34: polylet.podsync.v1.StreamOptions
-	(*OpenExecResponse)(nil),            // 35: polylet.podsync.v1.OpenExecResponse
-	(*HoldExecRequest)(nil),             // 36: polylet.podsync.v1.HoldExecRequest
-	(*ResumeExec)(nil),                  // 37: polylet.podsync.v1.ResumeExec
-	(*ExecOver)(nil),                    // 38: polylet.podsync.v1.ExecOver
-	(*HoldExecResponse)(nil),            // 39: polylet.podsync.v1.HoldExecResponse
-	(*OpenAttachRequest)(nil),           // 40: polylet.podsync.v1.OpenAttachRequest
-	(*OpenAttachResponse)(nil),          // 41: polylet.podsync.v1.OpenAttachResponse
-	(*OpenPortForwardRequest)(nil),      // 42: polylet.podsync.v1.OpenPortForwardRequest
-	(*OpenPortForwardResponse)(nil),     // 43: polylet.podsync.v1.OpenPortForwardResponse
-	(*ProbeKey)(nil),                    // 44: polylet.podsync.v1.ProbeKey
-	(*ProbeTarget)(nil),                 // 45: polylet.podsync.v1.ProbeTarget
-	(*ExecHandler)(nil),                 // 46: polylet.podsync.v1.ExecHandler
-	(*HTTPGetHandler)(nil),              // 47: polylet.podsync.v1.HTTPGetHandler
-	(*HTTPHeader)(nil),                  // 48: polylet.podsync.v1.HTTPHeader
-	(*TCPSocketHandler)(nil),            // 49: polylet.podsync.v1.TCPSocketHandler
-	(*GRPCHandler)(nil),                 // 50: polylet.podsync.v1.GRPCHandler
-	(*SyncProbesRequest)(nil),           // 51: polylet.podsync.v1.SyncProbesRequest
-	(*ProbeResult)(nil),                 // 52: polylet.podsync.v1.ProbeResult
-	(*ProbeEvent)(nil),                  // 53: polylet.podsync.v1.ProbeEvent
-	(*SyncProbesResponse)(nil),          // 54: polylet.podsync.v1.SyncProbesResponse
-	(*ExplainPodRequest)(nil),           // 55: polylet.podsync.v1.ExplainPodRequest
-	(*ExplainPodResponse)(nil),          // 56: polylet.podsync.v1.ExplainPodResponse
-	(*ListWaitsRequest)(nil),            // 57: polylet.podsync.v1.ListWaitsRequest
-	(*ListWaitsResponse)(nil),           // 58: polylet.podsync.v1.ListWaitsResponse
-	(*PodWaits)(nil),                    // 59: polylet.podsync.v1.PodWaits
-	(*ListRecentEventsRequest)(nil),     // 60: polylet.podsync.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil),    // 61: polylet.podsync.v1.ListRecentEventsResponse
-	(*RecentEvent)(nil),                 // 62: polylet.podsync.v1.RecentEvent
-	(*Wait)(nil),                        // 63: polylet.podsync.v1.Wait
-	(*TimelineEntry)(nil),               // 64: polylet.podsync.v1.TimelineEntry
-	(*CheckpointContainerRequest)(nil),  // 65: polylet.podsync.v1.CheckpointContainerRequest
-	(*CheckpointContainerResponse)(nil), // 66: polylet.podsync.v1.CheckpointContainerResponse
-	(*StopPodRequest)(nil),              // 67: polylet.podsync.v1.StopPodRequest
-	(*StopPodResponse)(nil),             // 68: polylet.podsync.v1.StopPodResponse
-	(*SetPressureRequest)(nil),          // 69: polylet.podsync.v1.SetPressureRequest
-	(*SetPressureResponse)(nil),         // 70: polylet.podsync.v1.SetPressureResponse
-	(*ReclaimRequest)(nil),              // 71: polylet.podsync.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),             // 72: polylet.podsync.v1.ReclaimResponse
-	(*SetShutdownRequest)(nil),          // 73: polylet.podsync.v1.SetShutdownRequest
-	(*SetShutdownResponse)(nil),         // 74: polylet.podsync.v1.SetShutdownResponse
-	nil,                                 // 75: polylet.podsync.v1.CSIDriver.TopologyEntry
-	nil,                                 // 76: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	(*timestamppb.Timestamp)(nil),       // 77: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 78: google.protobuf.Duration
+	(*WatchVolumesInUseRequest)(nil),    // 12: polylet.podsync.v1.WatchVolumesInUseRequest
+	(*WatchVolumesInUseResponse)(nil),   // 13: polylet.podsync.v1.WatchVolumesInUseResponse
+	(*WatchContainersResponse)(nil),     // 14: polylet.podsync.v1.WatchContainersResponse
+	(*Sandbox)(nil),                     // 15: polylet.podsync.v1.Sandbox
+	(*Container)(nil),                   // 16: polylet.podsync.v1.Container
+	(*PodVolumes)(nil),                  // 17: polylet.podsync.v1.PodVolumes
+	(*Volume)(nil),                      // 18: polylet.podsync.v1.Volume
+	(*GetVolumeUsageRequest)(nil),       // 19: polylet.podsync.v1.GetVolumeUsageRequest
+	(*GetVolumeUsageResponse)(nil),      // 20: polylet.podsync.v1.GetVolumeUsageResponse
+	(*VolumeCondition)(nil),             // 21: polylet.podsync.v1.VolumeCondition
+	(*ListFilesystemUsageRequest)(nil),  // 22: polylet.podsync.v1.ListFilesystemUsageRequest
+	(*ListFilesystemUsageResponse)(nil), // 23: polylet.podsync.v1.ListFilesystemUsageResponse
+	(*WritableLayer)(nil),               // 24: polylet.podsync.v1.WritableLayer
+	(*FilesystemUsage)(nil),             // 25: polylet.podsync.v1.FilesystemUsage
+	(*GetRuntimeRequest)(nil),           // 26: polylet.podsync.v1.GetRuntimeRequest
+	(*GetRuntimeResponse)(nil),          // 27: polylet.podsync.v1.GetRuntimeResponse
+	(*RuntimeHandler)(nil),              // 28: polylet.podsync.v1.RuntimeHandler
+	(*ListImagesRequest)(nil),           // 29: polylet.podsync.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),          // 30: polylet.podsync.v1.ListImagesResponse
+	(*Image)(nil),                       // 31: polylet.podsync.v1.Image
+	(*ReadLogsRequest)(nil),             // 32: polylet.podsync.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),            // 33: polylet.podsync.v1.ReadLogsResponse
+	(*ExecSyncRequest)(nil),             // 34: polylet.podsync.v1.ExecSyncRequest
+	(*ExecSyncResponse)(nil),            // 35: polylet.podsync.v1.ExecSyncResponse
+	(*ExecProbeRequest)(nil),            // 36: polylet.podsync.v1.ExecProbeRequest
+	(*ExecProbeResponse)(nil),           // 37: polylet.podsync.v1.ExecProbeResponse
+	(*OpenExecRequest)(nil),             // 38: polylet.podsync.v1.OpenExecRequest
+	(*StreamOptions)(nil),               // 39: polylet.podsync.v1.StreamOptions
+	(*OpenExecResponse)(nil),            // 40: polylet.podsync.v1.OpenExecResponse
+	(*HoldExecRequest)(nil),             // 41: polylet.podsync.v1.HoldExecRequest
+	(*ResumeExec)(nil),                  // 42: polylet.podsync.v1.ResumeExec
+	(*ExecOver)(nil),                    // 43: polylet.podsync.v1.ExecOver
+	(*HoldExecResponse)(nil),            // 44: polylet.podsync.v1.HoldExecResponse
+	(*OpenAttachRequest)(nil),           // 45: polylet.podsync.v1.OpenAttachRequest
+	(*OpenAttachResponse)(nil),          // 46: polylet.podsync.v1.OpenAttachResponse
+	(*OpenPortForwardRequest)(nil),      // 47: polylet.podsync.v1.OpenPortForwardRequest
+	(*OpenPortForwardResponse)(nil),     // 48: polylet.podsync.v1.OpenPortForwardResponse
+	(*ProbeKey)(nil),                    // 49: polylet.podsync.v1.ProbeKey
+	(*ProbeTarget)(nil),                 // 50: polylet.podsync.v1.ProbeTarget
+	(*ExecHandler)(nil),                 // 51: polylet.podsync.v1.ExecHandler
+	(*HTTPGetHandler)(nil),              // 52: polylet.podsync.v1.HTTPGetHandler
+	(*HTTPHeader)(nil),                  // 53: polylet.podsync.v1.HTTPHeader
+	(*TCPSocketHandler)(nil),            // 54: polylet.podsync.v1.TCPSocketHandler
+	(*GRPCHandler)(nil),                 // 55: polylet.podsync.v1.GRPCHandler
+	(*SyncProbesRequest)(nil),           // 56: polylet.podsync.v1.SyncProbesRequest
+	(*ProbeResult)(nil),                 // 57: polylet.podsync.v1.ProbeResult
+	(*ProbeEvent)(nil),                  // 58: polylet.podsync.v1.ProbeEvent
+	(*SyncProbesResponse)(nil),          // 59: polylet.podsync.v1.SyncProbesResponse
+	(*ExplainPodRequest)(nil),           // 60: polylet.podsync.v1.ExplainPodRequest
+	(*ExplainPodResponse)(nil),          // 61: polylet.podsync.v1.ExplainPodResponse
+	(*ListWaitsRequest)(nil),            // 62: polylet.podsync.v1.ListWaitsRequest
+	(*ListWaitsResponse)(nil),           // 63: polylet.podsync.v1.ListWaitsResponse
+	(*PodWaits)(nil),                    // 64: polylet.podsync.v1.PodWaits
+	(*ListRecentEventsRequest)(nil),     // 65: polylet.podsync.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),    // 66: polylet.podsync.v1.ListRecentEventsResponse
+	(*RecentEvent)(nil),                 // 67: polylet.podsync.v1.RecentEvent
+	(*Wait)(nil),                        // 68: polylet.podsync.v1.Wait
+	(*TimelineEntry)(nil),               // 69: polylet.podsync.v1.TimelineEntry
+	(*CheckpointContainerRequest)(nil),  // 70: polylet.podsync.v1.CheckpointContainerRequest
+	(*CheckpointContainerResponse)(nil), // 71: polylet.podsync.v1.CheckpointContainerResponse
+	(*StopPodRequest)(nil),              // 72: polylet.podsync.v1.StopPodRequest
+	(*StopPodResponse)(nil),             // 73: polylet.podsync.v1.StopPodResponse
+	(*SetPressureRequest)(nil),          // 74: polylet.podsync.v1.SetPressureRequest
+	(*SetPressureResponse)(nil),         // 75: polylet.podsync.v1.SetPressureResponse
+	(*ReclaimRequest)(nil),              // 76: polylet.podsync.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),             // 77: polylet.podsync.v1.ReclaimResponse
+	(*SetShutdownRequest)(nil),          // 78: polylet.podsync.v1.SetShutdownRequest
+	(*SetShutdownResponse)(nil),         // 79: polylet.podsync.v1.SetShutdownResponse
+	nil,                                 // 80: polylet.podsync.v1.CSIDriver.TopologyEntry
+	nil,                                 // 81: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	(*timestamppb.Timestamp)(nil),       // 82: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 83: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
-	11, // 0: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
-	75, // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
-	13, // 2: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
-	14, // 3: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
-	15, // 4: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
-	3,  // 5: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	77, // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
-	3,  // 7: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
-	0,  // 8: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	77, // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
-	3,  // 10: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
-	16, // 11: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
-	19, // 12: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
-	20, // 13: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
-	20, // 14: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
-	20, // 15: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	77, // 16: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	77, // 17: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
-	23, // 18: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	77, // 19: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	77, // 20: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
-	26, // 21: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
-	3,  // 22: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,  // 23: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	78, // 24: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
-	44, // 25: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 26: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	34, // 27: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	33, // 28: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
-	37, // 29: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
-	38, // 30: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
-	3,  // 31: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	34, // 32: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	3,  // 33: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	1,  // 34: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
-	44, // 35: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 36: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	77, // 37: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
-	2,  // 38: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	46, // 39: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
-	47, // 40: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
-	49, // 41: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
-	50, // 42: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
-	48, // 43: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
-	52, // 44: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
-	53, // 45: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
-	44, // 46: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
-	2,  // 47: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	77, // 48: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
-	44, // 49: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 50: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
-	45, // 51: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
-	44, // 52: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 53: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,  // 54: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
-	63, // 55: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
-	64, // 56: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	77, // 57: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
-	59, // 58: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
-	3,  // 59: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
-	63, // 60: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
-	62, // 61: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	77, // 62: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	77, // 63: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	77, // 64: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	77, // 65: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	78, // 66: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	77, // 67: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
-	3,  // 68: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	78, // 69: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	3,  // 70: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	78, // 71: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
-	76, // 72: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	78, // 73: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
-	4,  // 74: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	6,  // 75: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	8,  // 76: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	9,  // 77: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
-	17, // 78: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	21, // 79: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	24, // 80: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	27, // 81: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	29, // 82: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	31, // 83: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
-	33, // 84: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	36, // 85: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
-	40, // 86: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	42, // 87: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	65, // 88: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	51, // 89: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	55, // 90: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	57, // 91: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
-	60, // 92: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
-	67, // 93: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
-	69, // 94: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
-	71, // 95: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
-	73, // 96: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
-	5,  // 97: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,  // 98: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	12, // 99: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	10, // 100: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
-	18, // 101: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	22, // 102: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	25, // 103: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	28, // 104: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	30, // 105: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	32, // 106: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
-	35, // 107: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	39, // 108: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	41, // 109: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	43, // 110: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	66, // 111: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	54, // 112: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	56, // 113: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	58, // 114: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	61, // 115: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	68, // 116: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
-	70, // 117: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
-	72, // 118: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
-	74, // 119: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
-	97, // [97:120] is the sub-list for method output_type
-	74, // [74:97] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	11,  // 0: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
+	80,  // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
+	15,  // 2: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
+	16,  // 3: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
+	17,  // 4: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
+	3,   // 5: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
+	82,  // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	3,   // 7: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
+	0,   // 8: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
+	82,  // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	3,   // 10: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
+	18,  // 11: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
+	21,  // 12: polylet.podsync.v1.GetVolumeUsageResponse.condition:type_name -> polylet.podsync.v1.VolumeCondition
+	24,  // 13: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
+	25,  // 14: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
+	25,  // 15: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
+	25,  // 16: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
+	82,  // 17: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	82,  // 18: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	28,  // 19: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
+	82,  // 20: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	82,  // 21: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	31,  // 22: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
+	3,   // 23: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,   // 24: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	83,  // 25: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	49,  // 26: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 27: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	39,  // 28: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	38,  // 29: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
+	42,  // 30: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
+	43,  // 31: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
+	3,   // 32: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	39,  // 33: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	3,   // 34: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	1,   // 35: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
+	49,  // 36: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 37: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
+	82,  // 38: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	2,   // 39: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	51,  // 40: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
+	52,  // 41: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
+	54,  // 42: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
+	55,  // 43: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
+	53,  // 44: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
+	57,  // 45: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
+	58,  // 46: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
+	49,  // 47: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
+	2,   // 48: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	82,  // 49: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	49,  // 50: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 51: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
+	50,  // 52: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
+	49,  // 53: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 54: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,   // 55: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
+	68,  // 56: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
+	69,  // 57: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
+	82,  // 58: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	64,  // 59: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
+	3,   // 60: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
+	68,  // 61: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
+	67,  // 62: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
+	82,  // 63: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	82,  // 64: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	82,  // 65: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	82,  // 66: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	83,  // 67: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	82,  // 68: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	3,   // 69: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	83,  // 70: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	3,   // 71: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	83,  // 72: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
+	81,  // 73: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	83,  // 74: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
+	4,   // 75: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	6,   // 76: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	8,   // 77: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	9,   // 78: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
+	12,  // 79: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
+	22,  // 80: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	19,  // 81: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
+	26,  // 82: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	29,  // 83: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	32,  // 84: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	34,  // 85: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	36,  // 86: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
+	38,  // 87: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	41,  // 88: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
+	45,  // 89: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	47,  // 90: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	70,  // 91: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	56,  // 92: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	60,  // 93: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	62,  // 94: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	65,  // 95: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	72,  // 96: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
+	74,  // 97: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
+	76,  // 98: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
+	78,  // 99: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
+	5,   // 100: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,   // 101: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	14,  // 102: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	10,  // 103: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
+	13,  // 104: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
+	23,  // 105: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	20,  // 106: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
+	27,  // 107: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	30,  // 108: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	33,  // 109: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	35,  // 110: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	37,  // 111: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	40,  // 112: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	44,  // 113: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	46,  // 114: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	48,  // 115: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	71,  // 116: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	59,  // 117: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	61,  // 118: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	63,  // 119: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	66,  // 120: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	73,  // 121: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
+	75,  // 122: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
+	77,  // 123: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
+	79,  // 124: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
+	100, // [100:125] is the sub-list for method output_type
+	75,  // [75:100] is the sub-list for method input_type
+	75,  // [75:75] is the sub-list for extension type_name
+	75,  // [75:75] is the sub-list for extension extendee
+	0,   // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -5761,12 +6148,12 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 	if File_polylet_podsync_v1_podsync_proto != nil {
 		return
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[33].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[38].OneofWrappers = []any{
 		(*HoldExecRequest_Open)(nil),
 		(*HoldExecRequest_Resume)(nil),
 		(*HoldExecRequest_Over)(nil),
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[42].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[47].OneofWrappers = []any{
 		(*ProbeTarget_Exec)(nil),
 		(*ProbeTarget_HttpGet)(nil),
 		(*ProbeTarget_TcpSocket)(nil),
@@ -5778,7 +6165,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   74,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,7 +26,9 @@ const (
 	PodSyncService_ListRuntimePods_FullMethodName     = "/polylet.podsync.v1.PodSyncService/ListRuntimePods"
 	PodSyncService_WatchContainers_FullMethodName     = "/polylet.podsync.v1.PodSyncService/WatchContainers"
 	PodSyncService_WatchCSIDrivers_FullMethodName     = "/polylet.podsync.v1.PodSyncService/WatchCSIDrivers"
+	PodSyncService_WatchVolumesInUse_FullMethodName   = "/polylet.podsync.v1.PodSyncService/WatchVolumesInUse"
 	PodSyncService_ListFilesystemUsage_FullMethodName = "/polylet.podsync.v1.PodSyncService/ListFilesystemUsage"
+	PodSyncService_GetVolumeUsage_FullMethodName      = "/polylet.podsync.v1.PodSyncService/GetVolumeUsage"
 	PodSyncService_GetRuntime_FullMethodName          = "/polylet.podsync.v1.PodSyncService/GetRuntime"
 	PodSyncService_ListImages_FullMethodName          = "/polylet.podsync.v1.PodSyncService/ListImages"
 	PodSyncService_ReadLogs_FullMethodName            = "/polylet.podsync.v1.PodSyncService/ReadLogs"
@@ -65,9 +67,19 @@ type PodSyncServiceClient interface {
 	// changes. nodestatus writes them into the CSINode and the Node.
 	// UNIMPLEMENTED: an older podsync, which has no CSI drivers.
 	WatchCSIDrivers(ctx context.Context, in *WatchCSIDriversRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCSIDriversResponse], error)
+	// WatchVolumesInUse names the volumes that must stay attached to this node: first a full
+	// snapshot, once podsync knows what a previous run has left, then changes. nodestatus
+	// writes them into Node.status.volumesInUse, and podsync uses none before it is there.
+	// UNIMPLEMENTED: an older podsync, which has no volumes that are attached.
+	WatchVolumesInUse(ctx context.Context, in *WatchVolumesInUseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVolumesInUseResponse], error)
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error)
+	// GetVolumeUsage asks the driver of a volume how full it is. NOT_FOUND: the pod has no
+	// such volume that a driver could be asked about. UNIMPLEMENTED: the driver cannot say,
+	// or podsync is older. One driver that hangs delays the answers about its own volumes
+	// alone.
+	GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(ctx context.Context, in *GetRuntimeRequest, opts ...grpc.CallOption) (*GetRuntimeResponse, error)
 	// ListImages returns the images present, largest first.
@@ -123,7 +135,10 @@ type PodSyncServiceClient interface {
 	// ended is seen in its status. A pod that is being stopped already keeps the
 	// reason of the first stop, but a shorter grace period counts.
 	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
-	// static or mirror pod of critical priority, which the node never stops itself.
+	// static or mirror pod, or of critical priority, which the node never stops itself;
+	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
+	// disk takes nothing, say: the pod is being stopped all the same, and to call again
+	// is to try once more to keep that.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(ctx context.Context, in *StopPodRequest, opts ...grpc.CallOption) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -132,7 +147,9 @@ type PodSyncServiceClient interface {
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(ctx context.Context, in *SetPressureRequest, opts ...grpc.CallOption) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
-	// ended, then images that no container uses. It answers when that is done.
+	// ended, then images that no container uses. It answers when that is done, however
+	// long it takes; what it has begun goes on when the caller leaves. One goes on at a
+	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(ctx context.Context, in *ReclaimRequest, opts ...grpc.CallOption) (*ReclaimResponse, error)
 	// SetShutdown tells whether the machine goes down: no pod is admitted then. It
@@ -208,10 +225,39 @@ func (c *podSyncServiceClient) WatchCSIDrivers(ctx context.Context, in *WatchCSI
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PodSyncService_WatchCSIDriversClient = grpc.ServerStreamingClient[WatchCSIDriversResponse]
 
+func (c *podSyncServiceClient) WatchVolumesInUse(ctx context.Context, in *WatchVolumesInUseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVolumesInUseResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_WatchVolumesInUse_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchVolumesInUseRequest, WatchVolumesInUseResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PodSyncService_WatchVolumesInUseClient = grpc.ServerStreamingClient[WatchVolumesInUseResponse]
+
 func (c *podSyncServiceClient) ListFilesystemUsage(ctx context.Context, in *ListFilesystemUsageRequest, opts ...grpc.CallOption) (*ListFilesystemUsageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListFilesystemUsageResponse)
 	err := c.cc.Invoke(ctx, PodSyncService_ListFilesystemUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *podSyncServiceClient) GetVolumeUsage(ctx context.Context, in *GetVolumeUsageRequest, opts ...grpc.CallOption) (*GetVolumeUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetVolumeUsageResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_GetVolumeUsage_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +286,7 @@ func (c *podSyncServiceClient) ListImages(ctx context.Context, in *ListImagesReq
 
 func (c *podSyncServiceClient) ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[2], PodSyncService_ReadLogs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[3], PodSyncService_ReadLogs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +335,7 @@ func (c *podSyncServiceClient) OpenExec(ctx context.Context, in *OpenExecRequest
 
 func (c *podSyncServiceClient) HoldExec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HoldExecRequest, HoldExecResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[3], PodSyncService_HoldExec_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[4], PodSyncService_HoldExec_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -332,7 +378,7 @@ func (c *podSyncServiceClient) CheckpointContainer(ctx context.Context, in *Chec
 
 func (c *podSyncServiceClient) SyncProbes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SyncProbesRequest, SyncProbesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[4], PodSyncService_SyncProbes_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PodSyncService_ServiceDesc.Streams[5], PodSyncService_SyncProbes_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -431,9 +477,19 @@ type PodSyncServiceServer interface {
 	// changes. nodestatus writes them into the CSINode and the Node.
 	// UNIMPLEMENTED: an older podsync, which has no CSI drivers.
 	WatchCSIDrivers(*WatchCSIDriversRequest, grpc.ServerStreamingServer[WatchCSIDriversResponse]) error
+	// WatchVolumesInUse names the volumes that must stay attached to this node: first a full
+	// snapshot, once podsync knows what a previous run has left, then changes. nodestatus
+	// writes them into Node.status.volumesInUse, and podsync uses none before it is there.
+	// UNIMPLEMENTED: an older podsync, which has no volumes that are attached.
+	WatchVolumesInUse(*WatchVolumesInUseRequest, grpc.ServerStreamingServer[WatchVolumesInUseResponse]) error
 	// ListFilesystemUsage returns the runtime's own account of writable layers
 	// and of the image filesystem.
 	ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error)
+	// GetVolumeUsage asks the driver of a volume how full it is. NOT_FOUND: the pod has no
+	// such volume that a driver could be asked about. UNIMPLEMENTED: the driver cannot say,
+	// or podsync is older. One driver that hangs delays the answers about its own volumes
+	// alone.
+	GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error)
 	// GetRuntime describes the CRI runtime and whether it and its network are ready.
 	GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error)
 	// ListImages returns the images present, largest first.
@@ -489,7 +545,10 @@ type PodSyncServiceServer interface {
 	// ended is seen in its status. A pod that is being stopped already keeps the
 	// reason of the first stop, but a shorter grace period counts.
 	// NOT_FOUND: there is no such pod, or it has ended; FAILED_PRECONDITION: it is a
-	// static or mirror pod of critical priority, which the node never stops itself.
+	// static or mirror pod, or of critical priority, which the node never stops itself;
+	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
+	// disk takes nothing, say: the pod is being stopped all the same, and to call again
+	// is to try once more to keep that.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(context.Context, *StopPodRequest) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -498,7 +557,9 @@ type PodSyncServiceServer interface {
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(context.Context, *SetPressureRequest) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
-	// ended, then images that no container uses. It answers when that is done.
+	// ended, then images that no container uses. It answers when that is done, however
+	// long it takes; what it has begun goes on when the caller leaves. One goes on at a
+	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(context.Context, *ReclaimRequest) (*ReclaimResponse, error)
 	// SetShutdown tells whether the machine goes down: no pod is admitted then. It
@@ -528,8 +589,14 @@ func (UnimplementedPodSyncServiceServer) WatchContainers(*WatchContainersRequest
 func (UnimplementedPodSyncServiceServer) WatchCSIDrivers(*WatchCSIDriversRequest, grpc.ServerStreamingServer[WatchCSIDriversResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchCSIDrivers not implemented")
 }
+func (UnimplementedPodSyncServiceServer) WatchVolumesInUse(*WatchVolumesInUseRequest, grpc.ServerStreamingServer[WatchVolumesInUseResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchVolumesInUse not implemented")
+}
 func (UnimplementedPodSyncServiceServer) ListFilesystemUsage(context.Context, *ListFilesystemUsageRequest) (*ListFilesystemUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListFilesystemUsage not implemented")
+}
+func (UnimplementedPodSyncServiceServer) GetVolumeUsage(context.Context, *GetVolumeUsageRequest) (*GetVolumeUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetVolumeUsage not implemented")
 }
 func (UnimplementedPodSyncServiceServer) GetRuntime(context.Context, *GetRuntimeRequest) (*GetRuntimeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRuntime not implemented")
@@ -664,6 +731,17 @@ func _PodSyncService_WatchCSIDrivers_Handler(srv interface{}, stream grpc.Server
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PodSyncService_WatchCSIDriversServer = grpc.ServerStreamingServer[WatchCSIDriversResponse]
 
+func _PodSyncService_WatchVolumesInUse_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchVolumesInUseRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PodSyncServiceServer).WatchVolumesInUse(m, &grpc.GenericServerStream[WatchVolumesInUseRequest, WatchVolumesInUseResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PodSyncService_WatchVolumesInUseServer = grpc.ServerStreamingServer[WatchVolumesInUseResponse]
+
 func _PodSyncService_ListFilesystemUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListFilesystemUsageRequest)
 	if err := dec(in); err != nil {
@@ -678,6 +756,24 @@ func _PodSyncService_ListFilesystemUsage_Handler(srv interface{}, ctx context.Co
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PodSyncServiceServer).ListFilesystemUsage(ctx, req.(*ListFilesystemUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PodSyncService_GetVolumeUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetVolumeUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).GetVolumeUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_GetVolumeUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).GetVolumeUsage(ctx, req.(*GetVolumeUsageRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -997,6 +1093,10 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _PodSyncService_ListFilesystemUsage_Handler,
 		},
 		{
+			MethodName: "GetVolumeUsage",
+			Handler:    _PodSyncService_GetVolumeUsage_Handler,
+		},
+		{
 			MethodName: "GetRuntime",
 			Handler:    _PodSyncService_GetRuntime_Handler,
 		},
@@ -1066,6 +1166,11 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchCSIDrivers",
 			Handler:       _PodSyncService_WatchCSIDrivers_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchVolumesInUse",
+			Handler:       _PodSyncService_WatchVolumesInUse_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -503,7 +503,11 @@ func (x *GetMetricsTextResponse) GetData() []byte {
 type WatchSignalsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Longest time between two frames; unset means 10 s; at least 1 s.
-	Period        *durationpb.Duration `protobuf:"bytes,1,opt,name=period,proto3" json:"period,omitempty"`
+	Period *durationpb.Duration `protobuf:"bytes,1,opt,name=period,proto3" json:"period,omitempty"`
+	// Levels that the caller acts upon, 64 at most. The nearer memory comes to one, the
+	// more often it is measured, up to five times a second; while one is crossed, all
+	// is measured at least once a second. Unset: all is measured a few times a period.
+	Marks         []*Mark `protobuf:"bytes,2,rep,name=marks,proto3" json:"marks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,20 +549,96 @@ func (x *WatchSignalsRequest) GetPeriod() *durationpb.Duration {
 	return nil
 }
 
+func (x *WatchSignalsRequest) GetMarks() []*Mark {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+// Mark is a level of a signal.
+type Mark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The signal's name.
+	Signal string `protobuf:"bytes,1,opt,name=signal,proto3" json:"signal,omitempty"`
+	// The level, in the signal's unit.
+	Quantity uint64 `protobuf:"varint,2,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	// The level as a part of the capacity, 0 to 100; when it is not 0 it counts
+	// instead of quantity.
+	Percent       float64 `protobuf:"fixed64,3,opt,name=percent,proto3" json:"percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mark) Reset() {
+	*x = Mark{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mark) ProtoMessage() {}
+
+func (x *Mark) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mark.ProtoReflect.Descriptor instead.
+func (*Mark) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Mark) GetSignal() string {
+	if x != nil {
+		return x.Signal
+	}
+	return ""
+}
+
+func (x *Mark) GetQuantity() uint64 {
+	if x != nil {
+		return x.Quantity
+	}
+	return 0
+}
+
+func (x *Mark) GetPercent() float64 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
 // One frame of signals.
 type WatchSignalsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// stats' epoch, random per start.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// All signals that this node has, in name order.
-	Signals       []*Signal `protobuf:"bytes,2,rep,name=signals,proto3" json:"signals,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Signals []*Signal `protobuf:"bytes,2,rep,name=signals,proto3" json:"signals,omitempty"`
+	// Whether images are on another filesystem than the root directory.
+	ImagesApart bool `protobuf:"varint,3,opt,name=images_apart,json=imagesApart,proto3" json:"images_apart,omitempty"`
+	// Whether containers' writable layers are on another filesystem than images.
+	ContainersApart bool `protobuf:"varint,4,opt,name=containers_apart,json=containersApart,proto3" json:"containers_apart,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *WatchSignalsResponse) Reset() {
 	*x = WatchSignalsResponse{}
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[8]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +650,7 @@ func (x *WatchSignalsResponse) String() string {
 func (*WatchSignalsResponse) ProtoMessage() {}
 
 func (x *WatchSignalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[8]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +663,7 @@ func (x *WatchSignalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSignalsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSignalsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{8}
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchSignalsResponse) GetEpoch() uint64 {
@@ -598,6 +678,20 @@ func (x *WatchSignalsResponse) GetSignals() []*Signal {
 		return x.Signals
 	}
 	return nil
+}
+
+func (x *WatchSignalsResponse) GetImagesApart() bool {
+	if x != nil {
+		return x.ImagesApart
+	}
+	return false
+}
+
+func (x *WatchSignalsResponse) GetContainersApart() bool {
+	if x != nil {
+		return x.ContainersApart
+	}
+	return false
 }
 
 // Signal is one eviction signal.
@@ -618,7 +712,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[9]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +724,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[9]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +737,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{9}
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Signal) GetName() string {
@@ -683,7 +777,7 @@ type WatchOOMKillsRequest struct {
 
 func (x *WatchOOMKillsRequest) Reset() {
 	*x = WatchOOMKillsRequest{}
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[10]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +789,7 @@ func (x *WatchOOMKillsRequest) String() string {
 func (*WatchOOMKillsRequest) ProtoMessage() {}
 
 func (x *WatchOOMKillsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[10]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +802,7 @@ func (x *WatchOOMKillsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOOMKillsRequest.ProtoReflect.Descriptor instead.
 func (*WatchOOMKillsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{10}
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{11}
 }
 
 // One frame of kills.
@@ -728,7 +822,7 @@ type WatchOOMKillsResponse struct {
 
 func (x *WatchOOMKillsResponse) Reset() {
 	*x = WatchOOMKillsResponse{}
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[11]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +834,7 @@ func (x *WatchOOMKillsResponse) String() string {
 func (*WatchOOMKillsResponse) ProtoMessage() {}
 
 func (x *WatchOOMKillsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[11]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +847,7 @@ func (x *WatchOOMKillsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOOMKillsResponse.ProtoReflect.Descriptor instead.
 func (*WatchOOMKillsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{11}
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchOOMKillsResponse) GetEpoch() uint64 {
@@ -816,7 +910,7 @@ type OOMKill struct {
 
 func (x *OOMKill) Reset() {
 	*x = OOMKill{}
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[12]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +922,7 @@ func (x *OOMKill) String() string {
 func (*OOMKill) ProtoMessage() {}
 
 func (x *OOMKill) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_stats_v1_stats_proto_msgTypes[12]
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +935,7 @@ func (x *OOMKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOMKill.ProtoReflect.Descriptor instead.
 func (*OOMKill) Descriptor() ([]byte, []int) {
-	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{12}
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OOMKill) GetSequence() uint64 {
@@ -954,12 +1048,19 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\x06accept\x18\x02 \x01(\tR\x06accept\"O\n" +
 	"\x16GetMetricsTextResponse\x12!\n" +
 	"\fcontent_type\x18\x01 \x01(\tR\vcontentType\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"H\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"v\n" +
 	"\x13WatchSignalsRequest\x121\n" +
-	"\x06period\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06period\"`\n" +
+	"\x06period\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12,\n" +
+	"\x05marks\x18\x02 \x03(\v2\x16.polylet.stats.v1.MarkR\x05marks\"T\n" +
+	"\x04Mark\x12\x16\n" +
+	"\x06signal\x18\x01 \x01(\tR\x06signal\x12\x1a\n" +
+	"\bquantity\x18\x02 \x01(\x04R\bquantity\x12\x18\n" +
+	"\apercent\x18\x03 \x01(\x01R\apercent\"\xae\x01\n" +
 	"\x14WatchSignalsResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x122\n" +
-	"\asignals\x18\x02 \x03(\v2\x18.polylet.stats.v1.SignalR\asignals\"\x86\x01\n" +
+	"\asignals\x18\x02 \x03(\v2\x18.polylet.stats.v1.SignalR\asignals\x12!\n" +
+	"\fimages_apart\x18\x03 \x01(\bR\vimagesApart\x12)\n" +
+	"\x10containers_apart\x18\x04 \x01(\bR\x0fcontainersApart\"\x86\x01\n" +
 	"\x06Signal\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tavailable\x18\x02 \x01(\x04R\tavailable\x12\x1a\n" +
@@ -1010,7 +1111,7 @@ func file_polylet_stats_v1_stats_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_stats_v1_stats_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(MetricsDocument)(0),           // 0: polylet.stats.v1.MetricsDocument
 	(*GetSummaryRequest)(nil),      // 1: polylet.stats.v1.GetSummaryRequest
@@ -1021,37 +1122,39 @@ var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(*GetMetricsTextRequest)(nil),  // 6: polylet.stats.v1.GetMetricsTextRequest
 	(*GetMetricsTextResponse)(nil), // 7: polylet.stats.v1.GetMetricsTextResponse
 	(*WatchSignalsRequest)(nil),    // 8: polylet.stats.v1.WatchSignalsRequest
-	(*WatchSignalsResponse)(nil),   // 9: polylet.stats.v1.WatchSignalsResponse
-	(*Signal)(nil),                 // 10: polylet.stats.v1.Signal
-	(*WatchOOMKillsRequest)(nil),   // 11: polylet.stats.v1.WatchOOMKillsRequest
-	(*WatchOOMKillsResponse)(nil),  // 12: polylet.stats.v1.WatchOOMKillsResponse
-	(*OOMKill)(nil),                // 13: polylet.stats.v1.OOMKill
-	(*durationpb.Duration)(nil),    // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 15: google.protobuf.Timestamp
+	(*Mark)(nil),                   // 9: polylet.stats.v1.Mark
+	(*WatchSignalsResponse)(nil),   // 10: polylet.stats.v1.WatchSignalsResponse
+	(*Signal)(nil),                 // 11: polylet.stats.v1.Signal
+	(*WatchOOMKillsRequest)(nil),   // 12: polylet.stats.v1.WatchOOMKillsRequest
+	(*WatchOOMKillsResponse)(nil),  // 13: polylet.stats.v1.WatchOOMKillsResponse
+	(*OOMKill)(nil),                // 14: polylet.stats.v1.OOMKill
+	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
 }
 var file_polylet_stats_v1_stats_proto_depIdxs = []int32{
 	5,  // 0: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
 	0,  // 1: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
-	14, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
-	10, // 3: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
-	15, // 4: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
-	13, // 5: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
-	15, // 6: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
-	1,  // 7: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
-	3,  // 8: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
-	6,  // 9: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
-	8,  // 10: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
-	11, // 11: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
-	2,  // 12: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
-	4,  // 13: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
-	7,  // 14: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
-	9,  // 15: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
-	12, // 16: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	15, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
+	9,  // 3: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
+	11, // 4: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
+	16, // 5: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
+	14, // 6: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
+	16, // 7: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
+	1,  // 8: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
+	3,  // 9: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
+	6,  // 10: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
+	8,  // 11: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
+	12, // 12: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
+	2,  // 13: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
+	4,  // 14: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
+	7,  // 15: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
+	10, // 16: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
+	13, // 17: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_polylet_stats_v1_stats_proto_init() }
@@ -1065,7 +1168,7 @@ func file_polylet_stats_v1_stats_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_stats_v1_stats_proto_rawDesc), len(file_polylet_stats_v1_stats_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,7 +41,8 @@ type StatsServiceClient interface {
 	// GetMetricsText streams one of the large metric documents as text.
 	GetMetricsText(ctx context.Context, in *GetMetricsTextRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetMetricsTextResponse], error)
 	// WatchSignals sends the eviction signals: all at once first, then whenever
-	// one moved by more than the resolution, and at least once a period.
+	// one moved by more than the resolution or crossed a mark, and at least once a
+	// period.
 	WatchSignals(ctx context.Context, in *WatchSignalsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchSignalsResponse], error)
 	// WatchOOMKills sends the processes that the kernel has killed for lack of memory:
 	// first the newest since the machine started, a bounded number, then each as it
@@ -147,7 +148,8 @@ type StatsServiceServer interface {
 	// GetMetricsText streams one of the large metric documents as text.
 	GetMetricsText(*GetMetricsTextRequest, grpc.ServerStreamingServer[GetMetricsTextResponse]) error
 	// WatchSignals sends the eviction signals: all at once first, then whenever
-	// one moved by more than the resolution, and at least once a period.
+	// one moved by more than the resolution or crossed a mark, and at least once a
+	// period.
 	WatchSignals(*WatchSignalsRequest, grpc.ServerStreamingServer[WatchSignalsResponse]) error
 	// WatchOOMKills sends the processes that the kernel has killed for lack of memory:
 	// first the newest since the machine started, a bounded number, then each as it

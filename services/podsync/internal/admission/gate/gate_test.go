@@ -2,6 +2,7 @@ package gate
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -89,6 +90,36 @@ func TestAResizeIsInfeasibleByTheConfigurationAndDeferredByTheNode(t *testing.T)
 			t.Errorf("%s: %q, want %q", name, c.got, c.want)
 		}
 	}
+}
+
+func TestWhatTheNodeIsShortOfIsSaidBeforeItsObjectSaysIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{object: node(nil)}
+		g := New(Config{}, w, w)
+		ask := func() podstate.Decision { return g.Admit(Question{Pod: pod("1", nil)}).Decision }
+		resize := func() bool {
+			return g.Resize(Resize{Pod: pod("0.9", nil), Allocated: pod("0.5", nil)}) == nil
+		}
+		if ask() != podstate.Admitted || !resize() {
+			t.Fatal("it is short of nothing")
+		}
+		g.SetPressure([]v1.NodeConditionType{v1.NodeDiskPressure}, time.Minute)
+		time.Sleep(59 * time.Second)
+		if ask() != podstate.Rejected || resize() {
+			t.Error("it is said that the disk is full")
+		}
+		time.Sleep(time.Second)
+		if ask() != podstate.Admitted {
+			t.Error("that was said a minute ago")
+		}
+		w.object.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}}
+		if ask() != podstate.Rejected {
+			t.Error("the Node says so")
+		}
+		if g.SetPressure(nil, time.Minute); ask() != podstate.Admitted {
+			t.Error("it is said that there is room again")
+		}
+	})
 }
 
 func TestWhatWasSaidOfTheMachinesEndCountsMoreThanTheNode(t *testing.T) {

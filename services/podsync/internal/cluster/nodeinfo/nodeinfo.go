@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/wake"
@@ -160,7 +161,7 @@ func (n *Node) readOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	object, err := n.deps.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{})
-	if err != nil {
+	if err := answer.Object(object, n.cfg.Name, err); err != nil {
 		return err
 	}
 	n.store(object)

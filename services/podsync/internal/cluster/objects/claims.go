@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,11 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, namespace, name string
 // see Claim.
 func (s *Store) PersistentVolume(ctx context.Context, uid types.UID, namespace, name string) (*v1.PersistentVolume, error) {
 	return readNow[*v1.PersistentVolume](ctx, s, uid, namespace, Key{Kind: PersistentVolume, Name: name})
+}
+
+// VolumeAttachment reads how a volume of a pod of this namespace is attached; see Claim.
+func (s *Store) VolumeAttachment(ctx context.Context, uid types.UID, namespace, name string) (*storagev1.VolumeAttachment, error) {
+	return readNow[*storagev1.VolumeAttachment](ctx, s, uid, namespace, Key{Kind: VolumeAttachment, Name: name})
 }
 
 func readNow[T runtime.Object](ctx context.Context, s *Store, uid types.UID, namespace string, key Key) (T, error) {

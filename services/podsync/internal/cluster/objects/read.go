@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/polylet/polylet/internal/answer"
 )
 
 // read gives a held object from memory, waiting for its first answer unless the
@@ -85,7 +87,10 @@ func (s *Store) get(ctx context.Context, key Key) (runtime.Object, error) {
 
 // getFor is get for the pods of a namespace, which need not be the object's.
 func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.Object, error) {
-	var object runtime.Object
+	var object interface {
+		runtime.Object
+		metav1.Object
+	}
 	give, err := s.reading.Acquire(ctx, namespace)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: many reads of its namespace are under way: %w; it is tried again by itself", key, err)
@@ -98,6 +103,10 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		object, err = s.client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	case RuntimeClass:
 		object, err = s.client.NodeV1().RuntimeClasses().Get(ctx, key.Name, metav1.GetOptions{})
+	case ClusterTrustBundle:
+		list, _, _ := s.trustBundles()
+		bundles, err := list(ctx, metav1.ListOptions{})
+		return bundles, unread(key, err)
 	case CSIDriver:
 		object, err = s.client.StorageV1().CSIDrivers().Get(ctx, key.Name, metav1.GetOptions{})
 	case Node:
@@ -106,16 +115,26 @@ func (s *Store) getFor(ctx context.Context, namespace string, key Key) (runtime.
 		object, err = s.client.CoreV1().PersistentVolumeClaims(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	case PersistentVolume:
 		object, err = s.client.CoreV1().PersistentVolumes().Get(ctx, key.Name, metav1.GetOptions{})
+	case VolumeAttachment:
+		object, err = s.client.StorageV1().VolumeAttachments().Get(ctx, key.Name, metav1.GetOptions{})
 	default:
 		return nil, fmt.Errorf("read %s: this kind is not kept", key)
 	}
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, notFound(key)
-	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", key, err)
+	if err = unread(key, answer.Object(object, key.Name, err)); err != nil {
+		return nil, err
 	}
 	return object, nil
+}
+
+// unread is what readers are told of an error.
+func unread(key Key, err error) error {
+	switch {
+	case apierrors.IsNotFound(err) && !errors.Is(err, errNotServed):
+		return notFound(key)
+	case err != nil:
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	return nil
 }
 
 // notFound spells the error as Kubernetes users know it: configmap "x" not found.
@@ -124,7 +143,7 @@ func notFound(key Key) error {
 	switch key.Kind {
 	case RuntimeClass:
 		group = nodev1.GroupName
-	case CSIDriver:
+	case CSIDriver, VolumeAttachment:
 		group = storagev1.GroupName
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Group: group, Resource: string(key.Kind)}, key.Name)
@@ -158,7 +177,7 @@ func (s *Store) listServices(ctx context.Context, namespace string) ([]*v1.Servi
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
 	list, err := s.client.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
+	if err := answer.List(list, err); err != nil {
 		return nil, fmt.Errorf("list the services of namespace %q: %w", namespace, err)
 	}
 	services := make([]*v1.Service, len(list.Items))

@@ -30,6 +30,15 @@ type references struct {
 	keys      map[Key]struct{}
 }
 
+// references are those of a pod that are to be watched.
+func (s *Store) references(pod *v1.Pod) map[Key]struct{} {
+	keys := References(pod)
+	if !s.cfg.TrustBundles {
+		delete(keys, Key{Kind: ClusterTrustBundle})
+	}
+	return keys
+}
+
 func (r *references) add(kind Kind, name string) {
 	if name != "" {
 		r.keys[Key{Kind: kind, Namespace: r.namespace, Name: name}] = struct{}{}
@@ -56,6 +65,9 @@ func (r *references) volume(v *v1.Volume) {
 			}
 			if s.Secret != nil {
 				r.add(Secret, s.Secret.Name)
+			}
+			if s.ClusterTrustBundle != nil {
+				r.keys[Key{Kind: ClusterTrustBundle}] = struct{}{}
 			}
 		}
 	}

@@ -12,7 +12,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/pace"
 )
 
 // serviceList holds all services, cut down to name and spec, by namespace.
@@ -64,14 +66,15 @@ func (s *Store) watchServices(ctx context.Context) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			l, err := c.List(ctx, o)
+			err = answer.List(l, err)
 			s.services.failed(ctx, err)
 			return l, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: pace.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := c.Watch(ctx, o)
 			s.services.failed(ctx, err)
 			return w, newest.Refused(o, err)
-		},
+		}),
 	}
 	reflect(ctx, "services", cache.ToListWatcherWithWatchListSemantics(lw, s.client), &v1.Service{}, s.services)
 }
@@ -145,7 +148,10 @@ func (l *serviceList) Delete(o any) error {
 }
 
 // Replace takes the whole list.
-func (l *serviceList) Replace(list []any, _ string) error {
+func (l *serviceList) Replace(list []any, version string) error {
+	if err := answer.Version(version); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = map[string]map[string]*v1.Service{}

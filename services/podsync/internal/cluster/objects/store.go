@@ -35,11 +35,16 @@ const (
 	CSIDriver    Kind = "csidriver"
 )
 
+// ClusterTrustBundle is a kind of which all are kept together, for a pod may choose them
+// by their labels; its Key has no name.
+const ClusterTrustBundle Kind = "clustertrustbundle"
+
 // The kinds that are read when they are needed, and awaited when they are not yet as
 // they should be: a node may get those of its pods, and neither list nor watch any.
 const (
 	PersistentVolumeClaim Kind = "persistentvolumeclaims"
 	PersistentVolume      Kind = "persistentvolumes"
+	VolumeAttachment      Kind = "volumeattachments"
 )
 
 // Key names one object; Namespace is empty for kinds without one.
@@ -51,6 +56,9 @@ type Key struct {
 
 // String is the key for people, e.g. configmap "ns/name".
 func (k Key) String() string {
+	if k.Kind == ClusterTrustBundle {
+		return "clustertrustbundles"
+	}
 	if k.Namespace == "" {
 		return fmt.Sprintf("%s %q", k.Kind, k.Name)
 	}
@@ -61,6 +69,8 @@ func (k Key) String() string {
 type Config struct {
 	// NodeName is the own node's name; empty when the Node object is not wanted.
 	NodeName string
+	// TrustBundles has the trust bundles watched that pods refer to.
+	TrustBundles bool
 	// ReadTimeout is how long a read waits for the first answer of the
 	// apiserver; zero means 10 s.
 	ReadTimeout time.Duration
@@ -168,7 +178,7 @@ func (s *Store) Hold(pod *v1.Pod) {
 	if s.client == nil {
 		return
 	}
-	wanted := first(References(pod), mostWatched)
+	wanted := first(s.references(pod), mostWatched)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.pods[pod.UID]

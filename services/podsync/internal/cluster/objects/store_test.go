@@ -43,7 +43,7 @@ func inBubble(t *testing.T, cfg fakeapiserver.Config, f func(t *testing.T, b *be
 		server := fakeapiserver.New(cfg)
 		defer server.Close()
 		b := &bench{server: server, admin: server.Admin()}
-		b.store = New(Config{NodeName: "n"}, Deps{Client: server.Client()})
+		b.store = New(Config{NodeName: "n", TrustBundles: true}, Deps{Client: server.Client()})
 		b.store.Subscribe(func(key Key, holders []types.UID) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

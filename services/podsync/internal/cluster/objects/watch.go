@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -20,9 +21,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/ctxclock"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/pace"
 )
 
 // A broken watch is tried again soon at first, for the object may just not be
@@ -50,7 +53,7 @@ func (s *Store) startWatch(key Key, e *entry) {
 		defer s.watches.Done()
 		defer cancel()
 		lw, example := s.listWatch(key, func(err error) { s.failed(ctx, key, e, err) })
-		reflect(ctx, key.String(), lw, example, &sink{store: s, key: key, entry: e})
+		reflect(ctx, key.String(), lw, example, s.sinkFor(key, e))
 	}()
 }
 
@@ -92,9 +95,12 @@ func reflect(ctx context.Context, name string, lw cache.ListerWatcher, example r
 	}
 }
 
-// listWatch is how one object is listed and watched, by its name.
+// listWatch is how one object is listed and watched, by its name, or all of a kind.
 func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, runtime.Object) {
-	selector := fields.OneTermEqualSelector("metadata.name", key.Name).String()
+	selector := ""
+	if key.Name != "" {
+		selector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
+	}
 	core, node := s.client.CoreV1(), s.client.NodeV1()
 	var list func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	var follow func(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -112,6 +118,8 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 	case CSIDriver:
 		c := s.client.StorageV1().CSIDrivers()
 		list, follow, example = lists(c.List), c.Watch, &storagev1.CSIDriver{}
+	case ClusterTrustBundle:
+		list, follow, example = s.trustBundles()
 	default:
 		c := core.Nodes()
 		list, follow, example = lists(c.List), c.Watch, &v1.Node{}
@@ -130,7 +138,7 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 			}
 			return l, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: pace.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			release, err := s.asking.Acquire(ctx, key.Namespace)
 			if err != nil {
@@ -142,14 +150,20 @@ func (s *Store) listWatch(key Key, failed func(error)) (cache.ListerWatcher, run
 				failed(err)
 			}
 			return w, newest.Refused(o, err)
-		},
+		}),
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, s.client), example
 }
 
 // lists makes a typed List an untyped one.
-func lists[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+func lists[L interface {
+	runtime.Object
+	metav1.ListInterface
+}](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		l, err := list(ctx, o)
+		return l, answer.List(l, err)
+	}
 }
 
 // failed keeps why a watch broke, and logs the first of a row.
@@ -173,6 +187,9 @@ func (s *Store) failed(ctx context.Context, key Key, e *entry, err error) {
 // answered says whether an error is the apiserver's own. Of those, some pass
 // within a moment: a right that the node has not got yet.
 func answered(err error) bool {
+	if errors.Is(err, errNotServed) {
+		return false // nor will it be within a moment
+	}
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
@@ -223,21 +240,56 @@ func immutable(object runtime.Object) bool {
 	return false
 }
 
-// sink takes what a reflector brings.
+// sinkFor takes what the watch of an entry brings.
+func (s *Store) sinkFor(key Key, e *entry) cache.ReflectorStore {
+	one := &sink{store: s, key: key, entry: e}
+	if key.Kind == ClusterTrustBundle {
+		return &bundleSink{sink: one, all: map[string]*certificatesv1beta1.ClusterTrustBundle{}}
+	}
+	return one
+}
+
+// sink takes what a reflector brings of one object.
 type sink struct {
 	store *Store
 	key   Key
 	entry *entry
 }
 
-func (k *sink) Add(o any) error    { return k.Update(o) }
-func (k *sink) Delete(any) error   { k.store.stored(k.key, k.entry, nil); return nil }
-func (k *sink) Resync() error      { return nil }
-func (k *sink) Update(o any) error { k.store.stored(k.key, k.entry, slim(o)); return nil }
+func (k *sink) Add(o any) error { return k.Update(o) }
+func (k *sink) Resync() error   { return nil }
+
+func (k *sink) Delete(o any) error {
+	if err := k.is(o); err != nil {
+		return err
+	}
+	k.store.stored(k.key, k.entry, nil)
+	return nil
+}
+
+func (k *sink) Update(o any) error {
+	if err := k.is(o); err != nil {
+		return err
+	}
+	k.store.stored(k.key, k.entry, slim(o))
+	return nil
+}
+
+// is returns an error when a watch has brought something else.
+func (k *sink) is(o any) error {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return err
+	}
+	return answer.Object(m, k.key.Name, nil)
+}
 
 // Replace takes a list; a field selector of one name gives one or none. The
 // name is compared for servers that do not know the selector.
-func (k *sink) Replace(list []any, _ string) error {
+func (k *sink) Replace(list []any, version string) error {
+	if err := answer.Version(version); err != nil {
+		return err
+	}
 	var found runtime.Object
 	for _, o := range list {
 		if m, err := meta.Accessor(o); err == nil && m.GetName() == k.key.Name {

@@ -1,12 +1,14 @@
 package objects
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
 )
@@ -46,4 +48,49 @@ func TestWhatARestoreOfEtcdTookBackIsReadAnew(t *testing.T) {
 			t.Errorf("changed after the restore it is %q", got)
 		}
 	})
+}
+
+// An empty list of an object says that it is gone, and a pod's volume would be without it.
+func TestWhatIsNoAnswerOfAnApiserverTakesNoObjectAway(t *testing.T) {
+	quiet := utilruntime.ErrorHandlers // one of them waits, by the time outside the bubble
+	utilruntime.ErrorHandlers = nil
+	t.Cleanup(func() { utilruntime.ErrorHandlers = quiet })
+	kinds := append(fakeapiserver.AllNonsense(),
+		fakeapiserver.Nonsense{Name: "the end of an object without a name", Body: `{"type":"DELETED","object":{"kind":"ConfigMap","apiVersion":"v1"}}`},
+		fakeapiserver.Nonsense{Name: "an object without a name", Body: `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1"}}`})
+	for _, kind := range kinds {
+		var nonsense atomic.Bool
+		faults := func(fakeapiserver.Request) fakeapiserver.Fault {
+			if nonsense.Load() {
+				return fakeapiserver.Fault{Nonsense: &kind}
+			}
+			return fakeapiserver.Fault{}
+		}
+		inBubble(t, fakeapiserver.Config{Faults: faults}, func(t *testing.T, b *bench) {
+			b.configMap(t, "kept", "1")
+			b.configMap(t, "other", "1")
+			b.store.Hold(podWith("pod", "kept"))
+			synctest.Wait()
+			nonsense.Store(true)
+			b.server.Compact()
+			b.server.DropWatches()
+			time.Sleep(10 * time.Minute)
+			if got := b.value(t, "kept"); got != "1" {
+				t.Errorf("%s: the ConfigMap of a pod is %q", kind.Name, got)
+			}
+			if cm, err := b.store.ConfigMap(t.Context(), "ns", "other"); err == nil {
+				t.Errorf("%s: a ConfigMap that is read is %v", kind.Name, cm)
+			}
+			if seen := b.changes(); len(seen) > 0 {
+				t.Errorf("%s: changed %v", kind.Name, seen)
+			}
+			nonsense.Store(false)
+			time.Sleep(time.Minute)
+			b.configMap(t, "kept", "2")
+			synctest.Wait()
+			if got := b.value(t, "kept"); got != "2" {
+				t.Errorf("%s: afterwards it is %q", kind.Name, got)
+			}
+		})
+	}
 }

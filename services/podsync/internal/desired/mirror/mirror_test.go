@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/testkit/fakeapiserver"
@@ -452,4 +453,27 @@ func TestWithoutAnApiserverNothingIsDone(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+func TestWhatIsNoAnswerOfAnApiserverIsNoMirror(t *testing.T) {
+	quiet := utilruntime.ErrorHandlers // one of them waits, by the time outside the bubble
+	utilruntime.ErrorHandlers = nil
+	t.Cleanup(func() { utilruntime.ErrorHandlers = quiet })
+	for _, kind := range fakeapiserver.AllNonsense() {
+		synctest.Test(t, func(t *testing.T) {
+			b := start(t, nil)
+			b.setFault(func(fakeapiserver.Request) fakeapiserver.Fault { return fakeapiserver.Fault{Nonsense: &kind} })
+			b.k.SetStatic(static("one"))
+			time.Sleep(time.Minute)
+			if ok, _ := b.health.Ready(); ok {
+				t.Errorf("%s: that a mirror cannot be made is not told", kind.Name)
+			}
+			b.setFault(nil)
+			time.Sleep(time.Minute)
+			mirror, known := b.k.Mirror("one")
+			if is := b.mirror(); is == nil || !known || is.UID != mirror.UID {
+				t.Errorf("%s: a minute later the mirror is %v, known %v", kind.Name, is, known)
+			}
+		})
+	}
 }

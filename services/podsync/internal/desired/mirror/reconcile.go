@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
@@ -183,11 +184,11 @@ func (k *Keeper) delete(ctx context.Context, mirror, static *v1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.RequestTimeout)
 	defer cancel()
 	none, uid := int64(0), mirror.UID
-	err := k.deps.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
+	err := answer.Deleted(k.deps.Client.CoreV1().RESTClient().Delete().Namespace(mirror.Namespace).Resource("pods").Name(mirror.Name).Body(&metav1.DeleteOptions{
 		GracePeriodSeconds: &none,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
-	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	}).Do(ctx), uid)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || errors.Is(err, answer.ErrNotSaid) {
 		err = k.stored(ctx, mirror, err)
 	}
 	if err != nil {
@@ -205,7 +206,7 @@ func (k *Keeper) stored(ctx context.Context, mirror *v1.Pod, said error) error {
 	list, err := k.deps.Client.CoreV1().Pods(mirror.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.Set{"spec.nodeName": k.cfg.NodeName, "metadata.name": mirror.Name}.String(),
 	})
-	if err != nil {
+	if err := answer.List(list, err); err != nil {
 		return fmt.Errorf("it may be there though the apiserver says %q: look: %w", said.Error(), err)
 	}
 	if slices.ContainsFunc(list.Items, func(p v1.Pod) bool { return p.UID == mirror.UID }) {
@@ -226,6 +227,7 @@ func (k *Keeper) create(ctx context.Context, static *v1.Pod) (*v1.Pod, error) {
 		return nil, fmt.Errorf("make the mirror of static pod %s: node %s owns it: %w", klog.KObj(static), k.cfg.NodeName, err)
 	}
 	pod, err := k.deps.Client.CoreV1().Pods(static.Namespace).Create(ctx, image(static, node), metav1.CreateOptions{})
+	err = answer.Object(pod, static.Name, err)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil, fmt.Errorf("make the mirror of static pod %s: a pod of this name is in the apiserver; if it is not a mirror that is about to be seen, delete it or rename the static pod: %w", klog.KObj(static), err)

@@ -21,8 +21,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/ctxclock"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/newest"
+	"github.com/polylet/polylet/services/podsync/internal/cluster/pace"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
@@ -53,10 +55,11 @@ func (s *Sources) podsOfNode(data *versions) cache.ListerWatcher {
 			data.saw(o.ResourceVersion)
 			defer s.asked().Stop()
 			list, err := pods.List(ctx, o)
+			err = answer.List(list, err)
 			s.reached(err)
 			return list, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: pace.Of(func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			data.saw(o.ResourceVersion)
 			defer s.asked().Stop()
@@ -67,7 +70,7 @@ func (s *Sources) podsOfNode(data *versions) cache.ListerWatcher {
 			w, err := pods.Watch(ctx, o)
 			s.reached(cmp.Or(err, unanswered(w)))
 			return w, newest.Refused(o, err)
-		},
+		}),
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, s.deps.Client)
 }
@@ -134,6 +137,9 @@ func (a *apiStore) set(obj any) error {
 	if !ok {
 		return fmt.Errorf("take in a pod from the apiserver: got a %T", obj)
 	}
+	if err := a.sources.isOurs(pod); err != nil {
+		return a.refused(err)
+	}
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	if old, known := a.names[name]; known && old.uid != pod.UID {
 		a.remove(name) // its DELETED event was lost
@@ -179,24 +185,37 @@ func (a *apiStore) remove(name types.NamespacedName) {
 }
 
 // Replace implements cache.ReflectorStore: list is all that there is. Those that have
-// begun come first, then the oldest: a pod is admitted beside those before it.
+// begun come first, then the oldest: a pod is admitted beside those before it. What no
+// apiserver would say is refused as a whole, and the pods go on.
 func (a *apiStore) Replace(list []any, version string) error {
-	a.data.listed(version)
-	list = slices.Clone(list)
-	slices.SortStableFunc(list, earlier)
-	present := make(map[types.NamespacedName]bool, len(list))
+	if err := answer.Version(version); err != nil {
+		return a.refused(err)
+	}
+	pods := make([]*v1.Pod, 0, len(list))
 	for _, obj := range list {
-		if pod, ok := obj.(*v1.Pod); ok {
-			present[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
+		pod, ok := obj.(*v1.Pod)
+		if !ok {
+			return a.refused(fmt.Errorf("a list of pods with a %T", obj))
 		}
+		if err := a.sources.isOurs(pod); err != nil {
+			return a.refused(err)
+		}
+		pods = append(pods, pod)
+	}
+	a.data.listed(version)
+	slices.SortStableFunc(pods, earlier)
+	a.sources.deps.Listed(version, pods)
+	present := make(map[types.NamespacedName]bool, len(pods))
+	for _, pod := range pods {
+		present[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
 	}
 	for name := range a.names {
 		if !present[name] {
 			a.remove(name)
 		}
 	}
-	for _, obj := range list {
-		if err := a.set(obj); err != nil {
+	for _, pod := range pods {
+		if err := a.set(pod); err != nil {
 			return err
 		}
 	}
@@ -208,13 +227,25 @@ func (a *apiStore) Replace(list []any, version string) error {
 	return nil
 }
 
-// earlier orders pods by whether they have begun, by when they were created, and by name.
-func earlier(a, b any) int {
-	p, isPod := a.(*v1.Pod)
-	q, isOther := b.(*v1.Pod)
-	if !isPod || !isOther {
-		return 0 // set refuses it
+// isOurs returns an error when a pod is none that was asked for. One of another node is
+// brought by whoever does not look at what is asked: all of the cluster's would run here.
+func (s *Sources) isOurs(pod *v1.Pod) error {
+	if err := answer.Whole(pod); err != nil {
+		return fmt.Errorf("a pod was answered without %w", err)
 	}
+	if pod.Spec.NodeName != s.cfg.NodeName {
+		return fmt.Errorf("pod %s of node %q was answered", klog.KObj(pod), pod.Spec.NodeName)
+	}
+	return nil
+}
+
+func (a *apiStore) refused(err error) error {
+	a.sources.reached(err)
+	return err
+}
+
+// earlier orders pods by whether they have begun, by when they were created, and by name.
+func earlier(p, q *v1.Pod) int {
 	return cmp.Or(begun(q)-begun(p), p.CreationTimestamp.Compare(q.CreationTimestamp.Time), cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
 }
 

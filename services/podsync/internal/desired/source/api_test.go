@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
@@ -375,5 +377,97 @@ func TestPodsOfAListThatHaveBegunComeBeforeThoseThatHaveNot(t *testing.T) {
 	}
 	if got, want := strings.Join(r.log, ", "), "set runs, set waited, ready api"; got != want {
 		t.Errorf("%s; want %s", got, want)
+	}
+}
+
+func TestTheVersionOfAListIsToldBeforeItsPods(t *testing.T) {
+	for _, noWatchList := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			api := fakeapiserver.New(fakeapiserver.Config{NoWatchList: noWatchList})
+			defer api.Close()
+			pod, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), apiPodOf("a", "n", nil), metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, told := newRecorder(), 0
+			s, err := New(Config{NodeName: "n"}, Deps{Client: api.Client(), Listed: func(version string, pods []*v1.Pod) {
+				if told++; version != pod.ResourceVersion || len(pods) != 1 || pods[0].UID != pod.UID || len(r.names()) != 0 {
+					t.Errorf("no watch list %v: a list of version %s with %d pods, of which %v were set", noWatchList, version, len(pods), r.names())
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); _ = s.Run(ctx, r) }()
+			time.Sleep(time.Second)
+			if cancel(); told != 1 {
+				t.Errorf("no watch list %v: told %d times", noWatchList, told)
+			}
+			<-done
+		})
+	}
+}
+
+// A proxy that answers for an apiserver says of no pod that it is not wanted.
+func TestWhatIsNoAnswerOfAnApiserverEndsNoPods(t *testing.T) {
+	quiet := utilruntime.ErrorHandlers // one of them waits, by the time outside the bubble
+	utilruntime.ErrorHandlers = nil
+	t.Cleanup(func() { utilruntime.ErrorHandlers = quiet })
+	kinds := append(fakeapiserver.AllNonsense(),
+		fakeapiserver.Nonsense{Name: "a watch that begins with nothing, of no version", Body: `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}`},
+		fakeapiserver.Nonsense{Name: "a watch of pods without names", Body: `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1"}}`},
+		fakeapiserver.Nonsense{Name: "a list of another node's pods", Body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"p","uid":"u"},"spec":{"nodeName":"m"}}]}`},
+		fakeapiserver.Nonsense{Name: "a watch of another node's pods", Body: `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","uid":"u","resourceVersion":"7"},"spec":{"nodeName":"m"}}}`},
+		fakeapiserver.Nonsense{Name: "a list of pods without names", Body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{}]}`})
+	for _, kind := range kinds {
+		for _, noWatchList := range []bool{false, true} {
+			for _, early := range []bool{false, true} {
+				name := fmt.Sprintf("%s, no watch list %v, from the start %v", kind.Name, noWatchList, early)
+				t.Run(name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { answersNonsense(t, name, kind, noWatchList, early) })
+				})
+			}
+		}
+	}
+}
+
+func answersNonsense(t *testing.T, name string, kind fakeapiserver.Nonsense, noWatchList, early bool) {
+	var nonsense atomic.Bool
+	nonsense.Store(early)
+	api := fakeapiserver.New(fakeapiserver.Config{NoWatchList: noWatchList, Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+		if !nonsense.Load() {
+			return fakeapiserver.Fault{}
+		}
+		return fakeapiserver.Fault{Nonsense: &kind}
+	}})
+	defer api.Close()
+	if _, err := api.Admin().CoreV1().Pods("default").Create(t.Context(), apiPodOf("kept", "n", nil), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r, end := watching(t.Context(), t, api)
+	defer end()
+	time.Sleep(time.Minute)
+	if early {
+		if got := r.names(); len(got) != 0 || len(r.ready) != 0 {
+			t.Errorf("%s: ready %v, with pods %v", name, r.ready, got)
+		}
+	} else {
+		nonsense.Store(true)
+		api.Compact()
+		api.DropWatches()
+		time.Sleep(10 * time.Minute)
+		if got := r.names(); !slices.Equal(got, []string{"kept"}) || slices.Contains(r.log, "remove kept") {
+			t.Errorf("%s: pods %v, log %v", name, got, r.log)
+		}
+	}
+	if r.health["apiserver"] == "" && !strings.Contains(name, "a watch") {
+		t.Errorf("%s: nothing is wrong with the apiserver", name)
+	}
+	nonsense.Store(false)
+	time.Sleep(time.Minute)
+	if got := r.names(); !slices.Equal(got, []string{"kept"}) || len(r.ready) != 1 || r.health["apiserver"] != "" {
+		t.Errorf("%s: a minute after it is over: pods %v, ready %v, apiserver %q", name, got, r.ready, r.health["apiserver"])
 	}
 }

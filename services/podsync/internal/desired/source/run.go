@@ -49,6 +49,9 @@ func New(cfg Config, deps Deps) (*Sources, error) {
 	if deps.Notifier == nil {
 		deps.Notifier = Inotify{}
 	}
+	if deps.Listed == nil {
+		deps.Listed = func(string, []*v1.Pod) {}
+	}
 	if cfg.HTTPCheckFrequency <= 0 {
 		cfg.HTTPCheckFrequency = 20 * time.Second
 	}

@@ -123,6 +123,9 @@ type Deps struct {
 	Notifier Notifier
 	// Restored is called when etcd was found to be restored from an older state; may be nil.
 	Restored func()
+	// Listed is called with the version of each list of the apiserver's pods and with
+	// them, mirrors too, before they are Set; may be nil.
+	Listed func(version string, pods []*v1.Pod)
 	// Transport asks the static pod URL; http.DefaultTransport when nil.
 	Transport http.RoundTripper
 }

@@ -1,5 +1,5 @@
-// Package imagegc removes images that nothing uses, when they are old or when
-// the disk they lie on fills up.
+// Package imagegc removes images that nothing uses, when they are old, when the
+// disk they lie on fills up, or when somebody asks for the room.
 //
 // It owns which images go and in which order: the one used longest ago first. It
 // must never remove an image that a container has, that a pod of this node
@@ -202,7 +202,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		case <-ticks:
 			failures = c.report(ctx, p.collect(ctx), failures)
 		case r := <-c.asked:
-			freed, err := p.reclaim(r.ctx)
+			freed, err := p.reclaimWithin(ctx, r.ctx)
 			r.answer <- answer{freed, err}
 		}
 	}

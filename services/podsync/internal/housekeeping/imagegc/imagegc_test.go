@@ -346,6 +346,44 @@ func TestReclaimRemovesAllThatIsUnusedAtOnce(t *testing.T) {
 	})
 }
 
+func TestReclaimGoesOnWhenAnImageCannotBeRemovedAndNamesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, Config{}, fakecri.Config{}, 3)
+		r.mu.Lock()
+		r.fail = true
+		r.mu.Unlock()
+		freed, err := r.c.Reclaim(t.Context())
+		if err != nil || freed.Images != 0 || freed.Bytes != 0 || len(freed.Failed) != 3 || !strings.Contains(freed.Failed[0], "remove image ") {
+			t.Errorf("%+v, %v", freed, err)
+		}
+		r.mu.Lock()
+		r.fail = false
+		r.mu.Unlock()
+		if freed, err := r.c.Reclaim(t.Context()); err != nil || freed.Images != 3 {
+			t.Errorf("then %+v, %v", freed, err)
+		}
+	})
+}
+
+func TestReclaimEndsWithRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := &pass{c: New(Config{}, Deps{Runtime: hung{}})}
+		time.AfterFunc(time.Second, cancel)
+		if _, err := p.reclaimWithin(ctx, t.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// hung is a runtime that does not answer.
+type hung struct{ Runtime }
+
+func (hung) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 func TestReclaimWithoutRunEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -230,6 +230,14 @@ func (p *pass) bySpace(ctx context.Context, unused []*record) error {
 	return errors.Join(errors.New(message), err)
 }
 
+// reclaimWithin is reclaim until whoever asked has left or life ends.
+func (p *pass) reclaimWithin(life, asked context.Context) (Reclaimed, error) {
+	ctx, cancel := context.WithCancel(asked)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	return p.reclaim(ctx)
+}
+
 // reclaim removes all that is unused.
 func (p *pass) reclaim(ctx context.Context) (freed Reclaimed, err error) {
 	unused, err := p.look(ctx)

@@ -90,3 +90,17 @@ func TestAFileThatCannotBeWrittenIsToldToWhoPuts(t *testing.T) {
 		t.Error("this life does not know it")
 	}
 }
+
+func TestALaterDecisionOnAPodShortensItsTimeAndChangesNothingElse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stops.json")
+	k := loaded(file)
+	long, short := int64(30), int64(3)
+	for _, stop := range []podstate.Stop{{Reason: "Evicted", Message: "low"}, {Reason: "b", GraceSeconds: &short}, {Reason: "c", GraceSeconds: &long}, {Reason: "d"}} {
+		if err := k.Put(t.Context(), "u", stop); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := loaded(file).Of("u"); got == nil || !reflect.DeepEqual(*got, podstate.Stop{Reason: "Evicted", Message: "low", GraceSeconds: &short}) {
+		t.Errorf("%+v", got)
+	}
+}

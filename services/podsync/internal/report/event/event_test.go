@@ -41,6 +41,8 @@ func TestEventsOfBeforeAndAfterRunReachTheApiserver(t *testing.T) {
 		r.Pod(testPod(), v1.EventTypeWarning, "FailedMount", "of the pod")
 		time.Sleep(time.Millisecond)
 		r.Node(v1.EventTypeWarning, "FailedValidation", "of the node")
+		time.Sleep(time.Millisecond)
+		r.Annotated(testPod(), map[string]string{"starved_resource": "memory"}, v1.EventTypeWarning, "Evicted", "100% of it")
 		time.Sleep(time.Minute)
 		list, err := server.Admin().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -50,8 +52,11 @@ func TestEventsOfBeforeAndAfterRunReachTheApiserver(t *testing.T) {
 		for _, e := range list.Items {
 			got[e.Reason] = e
 		}
-		if len(got) != 4 || got["FailedValidation"].InvolvedObject.Kind != "Node" || got["FailedValidation"].InvolvedObject.Name != "n" || got["Pulling"].InvolvedObject.FieldPath != "spec.containers{c}" || got["BackOff"].InvolvedObject.FieldPath != "spec.initContainers{i}" || got["FailedMount"].InvolvedObject.FieldPath != "" {
+		if len(got) != 5 || got["FailedValidation"].InvolvedObject.Kind != "Node" || got["FailedValidation"].InvolvedObject.Name != "n" || got["Pulling"].InvolvedObject.FieldPath != "spec.containers{c}" || got["BackOff"].InvolvedObject.FieldPath != "spec.initContainers{i}" || got["FailedMount"].InvolvedObject.FieldPath != "" {
 			t.Fatalf("events %+v", got)
+		}
+		if e := got["Evicted"]; e.Annotations["starved_resource"] != "memory" || e.Message != "100% of it" || e.InvolvedObject.UID != "u" {
+			t.Fatalf("event %+v", e)
 		}
 		if e := got["Pulling"]; e.Source.Component != "kubelet" || e.Source.Host != "n" || e.InvolvedObject.UID != "u" {
 			t.Fatalf("event %+v", e)

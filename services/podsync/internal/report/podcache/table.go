@@ -29,6 +29,8 @@ type Volume struct {
 	Ephemeral, InMemory bool
 	// PVC is the claim that it comes from; empty for others.
 	PVC string
+	// Driven: only its driver can say how full it is.
+	Driven bool
 }
 
 // Volumes are the volumes of one pod, in spec order.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
@@ -35,11 +36,11 @@ func (w *Writer) Finish(ctx context.Context, pod *v1.Pod) error {
 	}
 	none := int64(0)
 	uid := pod.UID
-	err = w.deps.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+	err = answer.Deleted(w.deps.Client.CoreV1().RESTClient().Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Body(&metav1.DeleteOptions{
 		GracePeriodSeconds: &none,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
-	})
-	if apierrors.IsNotFound(err) {
+	}).Do(ctx), uid)
+	if apierrors.IsNotFound(err) || errors.Is(err, answer.ErrNotSaid) {
 		err = w.stored(ctx, pod, err)
 	} else if err != nil && isGone(err) {
 		err = nil
@@ -75,7 +76,7 @@ func (w *Writer) stored(ctx context.Context, pod *v1.Pod, said error) error {
 	list, err := w.deps.Client.CoreV1().Pods(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.Set{"spec.nodeName": pod.Spec.NodeName, "metadata.name": pod.Name}.String(),
 	})
-	if err != nil {
+	if err := answer.List(list, err); err != nil {
 		return fmt.Errorf("it may be there though the apiserver says %q: look: %w", said.Error(), err)
 	}
 	if slices.ContainsFunc(list.Items, func(p v1.Pod) bool { return p.UID == pod.UID }) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,5 +139,37 @@ func TestAnObjectIsGoneByTheReasonAndNotByItsName(t *testing.T) {
 		if got := isGone(c.err); got != c.gone {
 			t.Errorf("%s: %t (%v)", name, got, c.err)
 		}
+	}
+}
+
+func TestADeletionThatNoApiserverAnsweredIsMadeAgain(t *testing.T) {
+	for _, kind := range fakeapiserver.AllNonsense() {
+		synctest.Test(t, func(t *testing.T) {
+			var nonsense atomic.Bool
+			b := start(t, fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+				if nonsense.Load() && q.Verb == "delete" {
+					return fakeapiserver.Fault{Nonsense: &kind}
+				}
+				return fakeapiserver.Fault{}
+			}}, nil)
+			pod := b.create("a")
+			b.w.Set(pod, running("10.0.0.1"))
+			synctest.Wait()
+			lists := b.api.Calls()["list pods"]
+			nonsense.Store(true)
+			if err := b.w.Finish(t.Context(), pod); err == nil || b.api.Pod("default", "a") == nil {
+				t.Errorf("%s: finished", kind.Name)
+			}
+			if got := b.api.Calls()["list pods"] - lists; got != 1 {
+				t.Errorf("%s: looked %d times", kind.Name, got)
+			}
+			nonsense.Store(false)
+			if err := b.w.Finish(t.Context(), pod); err != nil || b.api.Pod("default", "a") != nil {
+				t.Errorf("%s: %v", kind.Name, err)
+			}
+			if got := b.api.Calls()["list pods"] - lists; got != 1 {
+				t.Errorf("%s: what was answered in order is looked at: %d lists", kind.Name, got)
+			}
+		})
 	}
 }

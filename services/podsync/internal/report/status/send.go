@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/answer"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
@@ -64,31 +65,6 @@ func (w *Writer) learn(e *entry, object *v1.Pod) {
 func (e *entry) knowLocked(object *v1.Pod) {
 	e.known = normalize(object.Status, v1.PodStatus{})
 	e.knownOf, e.rv = object.UID, object.ResourceVersion
-}
-
-// againLocked makes what the apiserver had accepted something that it has not.
-func (e *entry) againLocked() {
-	if e.version > 0 && e.accepted == e.version {
-		e.version++
-		e.since = time.Now()
-	}
-	e.tries = 0
-}
-
-// wentBackLocked takes in that the apiserver's data went back to an earlier state,
-// which found has shown: of the others too, what was written after the newest object
-// that the watch has brought may be lost. To write it again changes nothing if not.
-func (w *Writer) wentBackLocked(found *entry) {
-	for _, e := range w.entries {
-		target, ok := w.target(e)
-		if e == found || !ok || e.knownOf != target.UID || !newer(e.rv, target.ResourceVersion) {
-			continue
-		}
-		e.seenOf, e.seen = target.UID, target.ResourceVersion
-		e.knowLocked(target)
-		e.againLocked()
-		w.lookLocked(e)
-	}
 }
 
 func newer(a, b string) bool {
@@ -338,7 +314,11 @@ func (w *Writer) patch(ctx context.Context, r request) (*v1.Pod, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 	defer cancel()
-	return w.deps.Client.CoreV1().Pods(r.target.Namespace).Patch(ctx, r.target.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	object, err := w.deps.Client.CoreV1().Pods(r.target.Namespace).Patch(ctx, r.target.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	if err = answer.Object(object, r.target.Name, err); err != nil {
+		return nil, err
+	}
+	return object, nil
 }
 
 // withhold takes in the parts of a status that are refused for good, and tells

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -110,4 +111,32 @@ func TestAPodThatIsReallyGoneIsOverAtOnce(t *testing.T) {
 			t.Errorf("%d requests for a pod that is forgotten", n-asked)
 		}
 	})
+}
+
+func TestWhatIsNoAnswerOfAnApiserverIsNoAcceptedStatus(t *testing.T) {
+	for _, kind := range fakeapiserver.AllNonsense() {
+		synctest.Test(t, func(t *testing.T) {
+			var nonsense atomic.Bool
+			b := start(t, fakeapiserver.Config{Faults: func(fakeapiserver.Request) fakeapiserver.Fault {
+				if nonsense.Load() {
+					return fakeapiserver.Fault{Nonsense: &kind}
+				}
+				return fakeapiserver.Fault{}
+			}}, nil)
+			pod := b.create("a")
+			nonsense.Store(true)
+			b.w.Set(pod, running("10.0.0.1"))
+			time.Sleep(time.Minute)
+			within, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := b.w.Finish(within, pod); err == nil {
+				t.Errorf("%s: the pod is finished", kind.Name)
+			}
+			nonsense.Store(false)
+			time.Sleep(time.Minute)
+			if got := b.api.Pod("default", "a"); got == nil || got.Status.Phase != v1.PodRunning {
+				t.Errorf("%s: a minute later its status is not written: %v", kind.Name, got)
+			}
+		})
+	}
 }

@@ -138,3 +138,62 @@ func TestAnOlderObjectOfAWatchThatIsBehindIsNotAnswered(t *testing.T) {
 		}
 	})
 }
+
+// The watch had not brought what was written, and the versions have come to where they
+// were: no object is older than one that was seen.
+func TestWhatAListDoesNotShowThoughItIsNewerIsWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fakeapiserver.Config{}, nil)
+		pod := b.create("a")
+		b.w.Set(pod, pending())
+		time.Sleep(time.Second)
+		seen := b.api.Pod("default", "a")
+		b.w.Set(seen, pending())
+		backup := b.api.Backup()
+		want := running("10.0.0.1")
+		b.w.Set(seen, want)
+		time.Sleep(time.Second)
+		b.api.Restore(backup, false)
+		for _, name := range []string{"b", "c", "d"} {
+			b.create(name)
+		}
+		list, err := b.api.Admin().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := b.patches()
+		is := b.api.Pod("default", "a")
+		b.w.Listed(list.ResourceVersion, []*v1.Pod{is})
+		b.w.Set(is, want)
+		synctest.Wait()
+		if got := b.api.Pod("default", "a").Status.Phase; got != v1.PodRunning {
+			t.Errorf("the apiserver shows %s", got)
+		}
+		time.Sleep(time.Hour)
+		if n := b.patches() - before; n != 1 {
+			t.Errorf("%d requests after the restore, want one", n)
+		}
+	})
+}
+
+// A cache of an apiserver may be behind another's: its list says so by its version.
+func TestAListThatIsOlderThanWhatWasWrittenIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fakeapiserver.Config{}, nil)
+		pod := b.create("a")
+		b.w.Set(pod, pending())
+		time.Sleep(time.Second)
+		behind := b.api.Pod("default", "a")
+		want := running("10.0.0.1")
+		b.w.Set(pod, want)
+		time.Sleep(time.Second)
+		before := b.patches()
+		b.w.Listed(behind.ResourceVersion, []*v1.Pod{behind})
+		b.w.Set(behind, want)
+		b.w.Listed(b.api.Pod("default", "a").ResourceVersion, []*v1.Pod{b.api.Pod("default", "a")})
+		time.Sleep(time.Hour)
+		if n := b.patches() - before; n != 0 {
+			t.Errorf("%d requests, want none", n)
+		}
+	})
+}

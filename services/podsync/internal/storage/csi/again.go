@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
 // publishAgain publishes a volume again and again, as long as it is there. The caller
 // has its turn; of its ctx only the logger lasts.
-func (c *Volumes) publishAgain(ctx context.Context, st *state, r volume.Request, data volumeData) {
+func (c *Volumes) publishAgain(ctx context.Context, st *state, w wanted) {
 	ctx, cancel := context.WithCancel(klog.NewContext(c.life, klog.FromContext(ctx)))
-	st.again = cancel
-	c.work.Go(func() {
+	st.published[w.dir] = cancel
+	c.begin(func() {
 		defer cancel()
 		failing := false
 		for {
@@ -27,13 +25,13 @@ func (c *Volumes) publishAgain(ctx context.Context, st *state, r volume.Request,
 				t.Stop()
 				return
 			}
-			err := c.publishOnce(ctx, r, data)
+			err := c.publishOnce(ctx, w)
 			if ctx.Err() != nil || errors.Is(err, errGone) {
 				return
 			}
 			if (err != nil) != failing {
 				failing = err != nil
-				klog.FromContext(ctx).Info("Publishing a volume again: it stays as it is when that fails, and is tried again", "pod", klog.KObj(r.Pod), "failing", failing, "err", err)
+				klog.FromContext(ctx).Info("Publishing a volume again: it stays as it is when that fails, and is tried again", "pod", klog.KObj(w.pod), "failing", failing, "err", err)
 			}
 		}
 	})
@@ -43,18 +41,18 @@ func (c *Volumes) publishAgain(ctx context.Context, st *state, r volume.Request,
 var errGone = errors.New("the volume is gone")
 
 // publishOnce publishes a volume that is there.
-func (c *Volumes) publishOnce(ctx context.Context, r volume.Request, data volumeData) error {
-	_, leave, err := c.enter(ctx, data.id())
+func (c *Volumes) publishOnce(ctx context.Context, w wanted) error {
+	st, leave, err := c.enter(ctx, w.id())
 	if err != nil {
 		return err
 	}
-	defer leave(false)
+	defer leave()
 	if ctx.Err() != nil {
 		return ctx.Err() // taken down meanwhile
 	}
-	if now, err := readVolumeData(r.Dir); err != nil || now != data {
+	if now, err := readVolumeData(w.dir); err != nil || now != w.data {
 		return errGone
 	}
-	_, err = c.publish(ctx, r, data, true)
+	_, err = c.publish(ctx, st, &w, true)
 	return err
 }

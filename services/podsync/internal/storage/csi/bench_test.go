@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +35,21 @@ type cluster struct {
 	driver  *storagev1.CSIDriver
 	secrets map[string]map[string][]byte
 	err     error
+	// attachments are those of volumes, by name.
+	attachments map[string]storagev1.VolumeAttachmentStatus
 }
+
+func (c *cluster) VolumeAttachment(_ context.Context, _ types.UID, _, name string) (*storagev1.VolumeAttachment, error) {
+	if status, ok := c.attachments[name]; ok {
+		return &storagev1.VolumeAttachment{Status: status}, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Group: storagev1.GroupName, Resource: "volumeattachments"}, name)
+}
+
+// nodeObject is the Node as it is known.
+type nodeObject struct{ atomic.Pointer[v1.Node] }
+
+func (n *nodeObject) Object() *v1.Node { return n.Load() }
 
 func (c *cluster) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
 	switch {
@@ -77,6 +92,7 @@ type bench struct {
 	mounts  *mount.Fake
 	plugin  plugins.Plugin
 	woken   woken
+	node    nodeObject
 
 	mu     sync.Mutex
 	faults map[string]func(ctx context.Context) error
@@ -101,6 +117,7 @@ func newBench(t *testing.T, change func(*fakecsi.Config)) *bench {
 	cfg := fakecsi.Config{
 		Name: driverOf, NodeID: "node-1", Unmount: b.mounts.Unmount, Mounted: b.mounts.Mounted,
 		Mount: func(volume, target string, _ bool) error { return b.mounts.Bind(volume, target) },
+		Bind:  func(staged, target string, _ bool) error { return b.mounts.Bind(staged, target) },
 		Fault: func(ctx context.Context, at string) error {
 			b.mu.Lock()
 			f := b.faults[at]
@@ -133,7 +150,7 @@ func newBench(t *testing.T, change func(*fakecsi.Config)) *bench {
 // restarted is a podsync that knows nothing but what is on the disk.
 func (b *bench) restarted(t *testing.T) *Volumes {
 	t.Helper()
-	c := New(Config{NodeName: "n1", Timeout: 5 * time.Second}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Mounter: b.mounts, Pods: b.woken})
+	c := New(Config{RootDir: b.root, NodeName: "n1", Timeout: 5 * time.Second}, Deps{Objects: b.cluster, Tokens: fixedTokens{}, Node: &b.node, Mounter: b.mounts, Pods: b.woken})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

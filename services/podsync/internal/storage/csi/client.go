@@ -3,7 +3,6 @@ package csi
 import (
 	"context"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -12,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 )
 
 // mostOfAnAnswer is how much of a driver's answer, and of its error, is read, in bytes.
@@ -19,12 +20,13 @@ const mostOfAnAnswer = 64 << 10
 
 // client asks one driver.
 type client struct {
-	conn *grpc.ClientConn
-	node csi.NodeClient
+	conn  *grpc.ClientConn
+	node  csi.NodeClient
+	asked chan struct{} // places for questions about volumes
 }
 
 // dial returns a client of the driver at a socket; it connects when it is used.
-func dial(socket string) (*client, error) {
+func dial(driver, socket string, m *metrics.Metrics) (*client, error) {
 	conn, err := grpc.NewClient("passthrough:///csi",
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -34,6 +36,12 @@ func dial(socket string) (*client, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: time.Second},
 			MinConnectTimeout: 10 * time.Second,
+		}),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, do grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			began := time.Now()
+			err := do(ctx, method, req, reply, conn, opts...)
+			m.CSI(driver, method, status.Code(err).String(), time.Since(began))
+			return err
 		}),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
@@ -48,7 +56,7 @@ func dial(socket string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{conn, csi.NewNodeClient(conn)}, nil
+	return &client{conn, csi.NewNodeClient(conn), make(chan struct{}, mostAsked)}, nil
 }
 
 func (c *client) close() { _ = c.conn.Close() }
@@ -75,29 +83,20 @@ func (c *client) abilities(ctx context.Context) (abilities, error) {
 
 // publication is how a volume is published.
 type publication struct {
-	handle, target  string
-	readOnly        bool
-	fsType          string
+	target string
+	// staging is where it is staged; empty for a driver that does not stage.
+	staging         string
 	context, secret map[string]string
-	group           *int64 // nil when it is not the driver's to give the files to it
+	attachment      map[string]string // what its attachment says
+	group           *int64            // nil when it is not the driver's to give the files to it
 	can             abilities
 }
 
-func (c *client) publish(ctx context.Context, p publication) error {
-	mode := csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
-	if p.can[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER] {
-		mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
-	}
-	filesystem := &csi.VolumeCapability_MountVolume{FsType: p.fsType}
-	if p.group != nil {
-		filesystem.VolumeMountGroup = strconv.FormatInt(*p.group, 10)
-	}
+func (c *client) publish(ctx context.Context, w *wanted, p *publication) error {
 	_, err := c.node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-		VolumeId: p.handle, TargetPath: p.target, Readonly: p.readOnly, VolumeContext: p.context, Secrets: p.secret,
-		VolumeCapability: &csi.VolumeCapability{
-			AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
-			AccessType: &csi.VolumeCapability_Mount{Mount: filesystem},
-		},
+		VolumeId: w.data.VolumeHandle, TargetPath: p.target, StagingTargetPath: p.staging, Readonly: w.readOnly,
+		PublishContext: p.attachment, VolumeContext: p.context, Secrets: p.secret,
+		VolumeCapability: w.capability(p.can, p.group),
 	})
 	return err
 }

@@ -1,10 +1,15 @@
 // Package csi makes the volumes of CSI drivers: it knows which drivers are registered
 // on this node, and asks them to publish and unpublish volumes in pods' directories.
 //
-// It owns what is at and below <root>/pods/<uid>/volumes/kubernetes.io~csi. It must
+// It owns what is at and below <root>/pods/<uid>/volumes/kubernetes.io~csi and
+// <root>/plugins/kubernetes.io/csi. It must
 // never delete what is in a volume, which is its driver's. What was asked for is
 // written beside the volume before it is asked for, so that whoever comes after a crash
 // can take it back. A driver that hangs holds up its own volumes only.
+//
+// A volume of a claim is one for the whole node: one operation with it at a time, staged
+// for its first pod and unstaged after its last. Which pods have it is read from the disk
+// each time.
 // Source: https://github.com/container-storage-interface/spec/blob/master/spec.md and
 // https://kubernetes-csi.github.io/docs/, with the kubelet's words in errors.
 package csi
@@ -19,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -26,6 +32,14 @@ import (
 type Objects interface {
 	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// VolumeAttachment is read for a pod of a namespace.
+	VolumeAttachment(ctx context.Context, uid types.UID, namespace, name string) (*storagev1.VolumeAttachment, error)
+}
+
+// Node is the own Node object; *nodeinfo.Node has it.
+type Node interface {
+	// Object is the newest that is known; nil before any is.
+	Object() *v1.Node
 }
 
 // Tokens gives service-account tokens.
@@ -41,6 +55,8 @@ type Pods interface {
 
 // Config of Volumes.
 type Config struct {
+	// RootDir is the node agent's root, e.g. /var/lib/kubelet.
+	RootDir string
 	// NodeName is the node's, which stands beside each volume.
 	NodeName string
 	// Epoch is this process's, for those who follow the drivers.
@@ -56,9 +72,12 @@ type Config struct {
 type Deps struct {
 	Objects Objects
 	Tokens  Tokens
+	Node    Node
 	Mounter mount.Mounter
 	// Pods may be nil.
 	Pods Pods
+	// Metrics may be nil.
+	Metrics *metrics.Metrics
 }
 
 // Volumes are those of all CSI drivers. It is a volume.Driver, and the plugins.Handler
@@ -70,10 +89,15 @@ type Volumes struct {
 
 	life context.Context // ends with Run
 	end  context.CancelFunc
-	work sync.WaitGroup // what keeps volumes published
+	work sync.WaitGroup // what keeps volumes published, and unstages them
+
+	inUse inUse
 
 	mu      sync.Mutex
 	volumes map[volumeID]*state
+	// settling are the volumes of which somebody looks whether they are to be unstaged,
+	// each with what has it looked at anew.
+	settling map[volumeID]chan struct{}
 }
 
 // volumeID names a volume on the node, whatever pods have it.
@@ -87,10 +111,11 @@ type state struct {
 	// Volumes.mu.
 	users int
 
-	// The rest is for who has the turn. published: by this process, as it should be.
-	published bool
-	// again ends what publishes it again and again; nil when nothing does.
-	again context.CancelFunc
+	// The rest is for who has the turn. staged: by this process.
+	staged bool
+	// published are the places where it is as it should be, by this process; each with
+	// what ends its being published again and again, nil when nothing does.
+	published map[string]context.CancelFunc
 }
 
 // New makes Volumes; it starts nothing.
@@ -101,32 +126,52 @@ func New(cfg Config, deps Deps) *Volumes {
 	if cfg.Again <= 0 {
 		cfg.Again = time.Minute
 	}
-	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}}
-	c.drivers = newDrivers(cfg, func(uids []types.UID) {
-		if deps.Pods != nil {
+	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}, settling: map[volumeID]chan struct{}{}, inUse: newInUse(cfg.Epoch)}
+	c.drivers = newDrivers(cfg, func(driver string, uids []types.UID) {
+		if deps.Pods != nil && len(uids) > 0 {
 			deps.Pods.ObjectsChanged(uids)
 		}
+		c.settleAgain(driver)
 	})
+	c.drivers.forgotten = deps.Metrics.ForgetCSI
 	c.life, c.end = context.WithCancel(context.Background())
 	return c
 }
 
-// Run publishes volumes again whose drivers want that, until ctx is done.
+// Run looks at what is on the disk, publishes volumes again whose drivers want that, and
+// unstages those that no pod has, until ctx is done.
 func (c *Volumes) Run(ctx context.Context) error {
+	c.reconstruct(ctx)
 	<-ctx.Done()
+	c.mu.Lock() // nothing more is begun
 	c.end()
+	c.mu.Unlock()
 	c.work.Wait()
 	c.drivers.close()
 	return nil
 }
 
-// enter waits for a volume's turn and returns its state with what ends the turn: forget
-// drops what is known of the volume.
-func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(forget bool), error) {
+// begin has something done beside, unless Run has ended.
+func (c *Volumes) begin(do func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.beginLocked(do)
+}
+
+func (c *Volumes) beginLocked(do func()) bool {
+	if c.life.Err() != nil {
+		return false
+	}
+	c.work.Go(do)
+	return true
+}
+
+// enter waits for a volume's turn and returns its state with what ends the turn.
+func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(), error) {
 	c.mu.Lock()
 	st := c.volumes[id]
 	if st == nil {
-		st = &state{turn: make(chan struct{}, 1)}
+		st = &state{turn: make(chan struct{}, 1), published: map[string]context.CancelFunc{}}
 		c.volumes[id] = st
 	}
 	st.users++
@@ -134,32 +179,32 @@ func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(forget b
 	select {
 	case st.turn <- struct{}{}:
 	case <-ctx.Done():
-		c.leave(id, st)
+		c.leave(id, st, false)
 		return nil, nil, context.Cause(ctx)
 	}
-	return st, func(forget bool) {
-		if forget {
-			st.published = false
-			st.stopAgain()
-		}
-		<-st.turn
-		c.leave(id, st)
-	}, nil
+	return st, func() { c.leave(id, st, true) }, nil
 }
 
 // leave gives up a hold on a state. One that says nothing is dropped with the last.
-func (c *Volumes) leave(id volumeID, st *state) {
+func (c *Volumes) leave(id volumeID, st *state, turn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st.users--
-	if st.users == 0 && !st.published {
+	if st.users == 0 && !st.staged && len(st.published) == 0 { // nobody else is there who could change it
 		delete(c.volumes, id)
+	}
+	if turn {
+		<-st.turn
 	}
 }
 
-func (st *state) stopAgain() {
-	if st.again != nil {
-		st.again()
-		st.again = nil
+// forget ends what publishes a volume again in one place; whole: it is not there any more.
+func (st *state) forget(dir string, whole bool) {
+	if again := st.published[dir]; again != nil {
+		again()
+		st.published[dir] = nil
+	}
+	if whole {
+		delete(st.published, dir)
 	}
 }

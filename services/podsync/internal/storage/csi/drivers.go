@@ -52,7 +52,9 @@ type registered struct {
 // drivers are those that are registered.
 type drivers struct {
 	cfg  Config
-	wake func(uids []types.UID)
+	wake func(driver string, uids []types.UID)
+	// forgotten is told of drivers of which nobody needs to know any more.
+	forgotten func(name string)
 
 	mu   sync.Mutex
 	all  map[string]*registered
@@ -62,7 +64,7 @@ type drivers struct {
 	waiting map[string]map[types.UID]bool
 }
 
-func newDrivers(cfg Config, wake func([]types.UID)) *drivers {
+func newDrivers(cfg Config, wake func(string, []types.UID)) *drivers {
 	return &drivers{
 		cfg: cfg, wake: wake, all: map[string]*registered{}, waiting: map[string]map[types.UID]bool{},
 		told: watch.NewStore[string, State](cfg.Epoch, nil),
@@ -81,7 +83,7 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn, err := dial(p.Endpoint)
+	conn, err := dial(p.Name, p.Endpoint, c.deps.Metrics)
 	if err != nil {
 		return err
 	}
@@ -159,9 +161,7 @@ func (d *drivers) add(r *registered) error {
 	if old != nil {
 		old.close()
 	}
-	if len(wake) > 0 {
-		d.wake(wake)
-	}
+	d.wake(r.plugin.Name, wake)
 	return nil
 }
 
@@ -177,6 +177,7 @@ func (d *drivers) remove(p plugins.Plugin) *registered {
 	d.told.Set(p.Name, State{Info: Info{Name: p.Name}, Gone: true})
 	if d.gone = append(d.gone, p.Name); len(d.gone) > mostGone {
 		d.told.Delete(d.gone[0])
+		d.forgotten(d.gone[0])
 		d.gone = d.gone[1:]
 	}
 	return r
@@ -186,13 +187,28 @@ func (d *drivers) remove(p plugins.Plugin) *registered {
 func (d *drivers) get(name string, uid types.UID) (*registered, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r := d.all[name]; r != nil {
+	r, err := d.findLocked(name)
+	if err == nil {
 		return r, nil
 	}
 	if d.waiting[name] == nil {
 		d.waiting[name] = map[types.UID]bool{}
 	}
 	d.waiting[name][uid] = true
+	return nil, err
+}
+
+// find finds a driver.
+func (d *drivers) find(name string) (*registered, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.findLocked(name)
+}
+
+func (d *drivers) findLocked(name string) (*registered, error) {
+	if r := d.all[name]; r != nil {
+		return r, nil
+	}
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 

@@ -22,117 +22,130 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
-// Setup implements volume.Driver for volumes in a pod's own spec.
+// Setup implements volume.Driver.
 func (c *Volumes) Setup(ctx context.Context, r volume.Request) (volume.Made, error) {
-	data := ephemeral(r.Pod.UID, r.Volume.Name, r.Volume.CSI.Driver, c.cfg.NodeName)
-	st, leave, err := c.enter(ctx, data.id())
+	w := c.wantedBy(r)
+	st, leave, err := c.enter(ctx, w.id())
 	if err != nil {
 		return volume.Made{}, err
 	}
-	defer func() { leave(false) }()
-	target := filepath.Join(r.Dir, mountName)
+	defer leave()
+	target := filepath.Join(w.dir, mountName)
 	mounted, err := c.deps.Mounter.Mounted(target)
 	if err != nil {
 		return volume.Made{}, err
 	}
 	made := volume.Made{Path: target}
-	if st.published && mounted && st.again == nil {
+	if again, published := st.published[w.dir]; published && mounted && again == nil {
 		return made, nil
 	}
 	before := volume.Made{} // where it stands, whatever comes of it now
 	if mounted {
 		before = made
 	}
-	driver, err := c.publish(ctx, r, data, mounted)
+	object, err := c.publish(ctx, st, &w, mounted)
 	if err != nil {
 		return before, err
 	}
-	st.published = true
-	st.stopAgain()
-	if driver.Spec.RequiresRepublish != nil && *driver.Spec.RequiresRepublish {
-		c.publishAgain(ctx, st, r, data)
+	st.forget(w.dir, false)
+	st.published[w.dir] = nil
+	if isTrue(object.Spec.RequiresRepublish) {
+		c.publishAgain(ctx, st, w)
 	}
 	return made, nil
 }
 
-// publish has a driver publish a volume, and gives its files to the pod's group. stood:
-// something is mounted in its place already.
-func (c *Volumes) publish(ctx context.Context, r volume.Request, data volumeData, stood bool) (*storagev1.CSIDriver, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	driver, err := c.drivers.get(data.DriverName, r.Pod.UID)
+// publish has a driver publish a volume, which is attached and staged before if need be,
+// and gives its files to the pod's group. stood: something is mounted in its place
+// already. The caller has the volume's turn.
+func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool) (*storagev1.CSIDriver, error) {
+	driver, err := c.drivers.get(w.data.DriverName, w.pod.UID)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w", err)
 	}
-	object, err := c.object(ctx, data.DriverName)
+	asking, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	object, err := c.object(asking, w)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: %w", err)
 	}
-	p, err := c.publication(ctx, r, data, driver, object)
+	p, err := c.publication(asking, w, driver, object)
 	if err != nil {
 		return nil, err
 	}
-	if before, readErr := readVolumeData(r.Dir); readErr != nil || before != data {
-		err = data.write(r.Dir)
+	before, err := readVolumeData(w.dir)
+	begun := err == nil
+	if !begun || before != w.data {
+		if err := w.data.write(w.dir); err != nil {
+			return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to save volume info data: %w", err)
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to save volume info data: %w", err)
-	}
-	if err := driver.publish(ctx, p); err != nil {
-		if final(err) && !stood {
-			if cleanErr := c.clean(r.Dir); cleanErr != nil {
-				klog.FromContext(ctx).Info("What a volume was to be published in cannot be removed; it is when the pod is gone", "pod", klog.KObj(r.Pod), "path", r.Dir, "err", cleanErr)
+	if p.staging != "" {
+		if err := c.stage(ctx, st, w, driver, &p); err != nil {
+			if final(err) && !begun && !stood {
+				c.giveUp(ctx, w)
 			}
+			return nil, asMountDevice(err)
+		}
+	}
+	if err := c.publishAt(ctx, driver, w, &p); err != nil {
+		if final(err) && !stood && !w.persists() {
+			c.giveUp(ctx, w) // a persistent one is its pod's still: what is staged is unstaged after that
 		}
 		return nil, err
 	}
-	if p.group == nil && givesAway(r, object) {
-		if err := c.giveAway(ctx, r, p.target); err != nil {
-			return nil, fmt.Errorf("applyFSGroup failed for vol %s: %w", data.VolumeHandle, err)
+	if p.group == nil && w.givesAway(object) {
+		if err := w.giveAway(ctx, p.target); err != nil {
+			return nil, fmt.Errorf("applyFSGroup failed for vol %s: %w", w.data.VolumeHandle, err)
 		}
 	}
 	return object, nil
 }
 
-// object is what the cluster says of a driver, if that lets pods' specs have volumes.
-func (c *Volumes) object(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+// publishAt has the driver publish it.
+func (c *Volumes) publishAt(ctx context.Context, driver *registered, w *wanted, p *publication) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	return driver.publish(ctx, w, p)
+}
+
+// giveUp removes what a volume was to be published in.
+func (c *Volumes) giveUp(ctx context.Context, w *wanted) {
+	if err := c.clean(w.dir); err != nil {
+		klog.FromContext(ctx).Info("What a volume was to be published in cannot be removed; it is when the pod is gone", "pod", klog.KObj(w.pod), "path", w.dir, "err", err)
+	}
+}
+
+// object is what the cluster says of a driver, if that lets it have such volumes. Of
+// persistent ones nothing need be said.
+func (c *Volumes) object(ctx context.Context, w *wanted) (*storagev1.CSIDriver, error) {
+	name := w.data.DriverName
 	object, err := c.deps.Objects.CSIDriver(ctx, name)
-	switch mode := storagev1.VolumeLifecycleEphemeral; {
+	switch mode := storagev1.VolumeLifecycleMode(w.data.VolumeLifecycleMode); {
+	case apierrors.IsNotFound(err) && w.persists():
+		return &storagev1.CSIDriver{}, nil
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("volume mode %q not supported by driver %s (no CSIDriver object)", mode, name)
 	case err != nil:
 		return nil, err
-	case !slices.Contains(object.Spec.VolumeLifecycleModes, mode):
+	case !slices.Contains(object.Spec.VolumeLifecycleModes, mode) && (len(object.Spec.VolumeLifecycleModes) > 0 || !w.persists()):
 		return nil, fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, object.Spec.VolumeLifecycleModes)
 	}
 	return object, nil
 }
 
 // publication is what the driver is asked for.
-func (c *Volumes) publication(ctx context.Context, r volume.Request, data volumeData, driver *registered, object *storagev1.CSIDriver) (publication, error) {
-	source := r.Volume.CSI
-	p := publication{
-		handle: data.VolumeHandle, target: filepath.Join(r.Dir, mountName), readOnly: isTrue(source.ReadOnly),
-		context: map[string]string{}, secret: map[string]string{},
-	}
-	if source.FSType != nil {
-		p.fsType = *source.FSType
-	}
-	maps.Copy(p.context, source.VolumeAttributes)
-	if ref := source.NodePublishSecretRef; ref != nil {
-		secret, err := c.deps.Objects.Secret(ctx, r.Pod.Namespace, ref.Name)
-		if err != nil {
-			return p, fmt.Errorf("fetching NodePublishSecretRef %s/%s failed: kubernetes.io/csi: failed to find the secret %s in the namespace %s with error: %w", r.Pod.Namespace, ref.Name, ref.Name, r.Pod.Namespace, err)
-		}
-		for key, value := range secret.Data {
-			p.secret[key] = string(value)
-		}
+func (c *Volumes) publication(ctx context.Context, w *wanted, driver *registered, object *storagev1.CSIDriver) (p publication, err error) {
+	p = publication{target: filepath.Join(w.dir, mountName), context: map[string]string{}}
+	maps.Copy(p.context, w.attributes)
+	if p.secret, err = c.secret(ctx, "NodePublishSecretRef", w.publishSecret); err != nil {
+		return p, err
 	}
 	if isTrue(object.Spec.PodInfoOnMount) {
-		maps.Copy(p.context, podInfo(r.Pod))
+		maps.Copy(p.context, podInfo(w))
 	}
 	if len(object.Spec.TokenRequests) > 0 {
-		tokens, err := c.tokens(ctx, r.Pod, object.Spec.TokenRequests)
+		tokens, err := c.tokens(ctx, w.pod, object.Spec.TokenRequests)
 		if err != nil {
 			return p, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: %w", err)
 		}
@@ -142,24 +155,47 @@ func (c *Volumes) publication(ctx context.Context, r volume.Request, data volume
 		}
 		into["csi.storage.k8s.io/serviceAccount.tokens"] = tokens
 	}
-	var err error
 	if p.can, err = driver.abilities(ctx); err != nil {
 		return p, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to determine if the node service has VOLUME_MOUNT_GROUP capability: %w", err)
 	}
 	if p.can[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
-		p.group = ownership.Of(r.Pod)
+		p.group = ownership.Of(w.pod)
 	}
-	return p, nil
+	if !w.persists() {
+		return p, nil
+	}
+	if p.can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		p.staging = filepath.Join(c.stagingDir(w.id()), globalMount)
+	}
+	p.attachment, err = c.attachment(ctx, w, object)
+	return p, err
+}
+
+// secret is what a driver is given of a secret; what names it.
+func (c *Volumes) secret(ctx context.Context, what string, ref *v1.SecretReference) (map[string]string, error) {
+	data := map[string]string{}
+	if ref == nil {
+		return data, nil
+	}
+	secret, err := c.deps.Objects.Secret(ctx, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, fmt.Errorf("fetching %s %s/%s failed: kubernetes.io/csi: failed to find the secret %s in the namespace %s with error: %w", what, ref.Namespace, ref.Name, ref.Name, ref.Namespace, err)
+	}
+	for key, value := range secret.Data {
+		data[key] = string(value)
+	}
+	return data, nil
 }
 
 // podInfo is what a driver is told of a pod.
-func podInfo(pod *v1.Pod) map[string]string {
+func podInfo(w *wanted) map[string]string {
+	pod := w.pod
 	return map[string]string{
 		"csi.storage.k8s.io/pod.name":            pod.Name,
 		"csi.storage.k8s.io/pod.namespace":       pod.Namespace,
 		"csi.storage.k8s.io/pod.uid":             string(pod.UID),
 		"csi.storage.k8s.io/serviceAccount.name": pod.Spec.ServiceAccountName,
-		"csi.storage.k8s.io/ephemeral":           strconv.FormatBool(true),
+		"csi.storage.k8s.io/ephemeral":           strconv.FormatBool(!w.persists()),
 	}
 }
 
@@ -182,47 +218,6 @@ func (c *Volumes) tokens(ctx context.Context, pod *v1.Pod, wanted []storagev1.To
 	}
 	raw, err := json.Marshal(all)
 	return string(raw), err
-}
-
-// givesAway says whether the files are given to the pod's group here.
-// Source: https://kubernetes-csi.github.io/docs/support-fsgroup.html; a volume in a
-// pod's spec counts as ReadWriteOnce.
-func givesAway(r volume.Request, object *storagev1.CSIDriver) bool {
-	if isTrue(r.Volume.CSI.ReadOnly) {
-		return false
-	}
-	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
-	if object.Spec.FSGroupPolicy != nil {
-		policy = *object.Spec.FSGroupPolicy
-	}
-	switch policy {
-	case storagev1.FileFSGroupPolicy:
-		return true
-	case storagev1.NoneFSGroupPolicy:
-		return false
-	}
-	return r.Volume.CSI.FSType != nil && *r.Volume.CSI.FSType != ""
-}
-
-// giveAway gives the files to the pod's group. What does not let itself be given stays
-// as it is, as with the kubelet: not every file system knows groups.
-func (c *Volumes) giveAway(ctx context.Context, r volume.Request, target string) error {
-	change := ownership.Change{Group: ownership.Of(r.Pod)}
-	if security := r.Pod.Spec.SecurityContext; security != nil && security.FSGroupChangePolicy != nil {
-		change.OnMismatch = *security.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch
-	}
-	failed := 0
-	var first error
-	change.Skip = func(err error) {
-		if failed++; first == nil {
-			first = err
-		}
-	}
-	err := change.Apply(ctx, target)
-	if failed > 0 {
-		klog.FromContext(ctx).Info("Some files of a volume cannot be given to the pod's group", "pod", klog.KObj(r.Pod), "failures", failed, "err", first)
-	}
-	return err
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

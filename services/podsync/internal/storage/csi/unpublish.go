@@ -24,7 +24,9 @@ func (c *Volumes) Teardown(ctx context.Context, v volume.Remains) error {
 		return c.abandon(v)
 	case errors.Is(err, errDamaged):
 		klog.FromContext(ctx).Info("Nobody knows whose a volume is; it is unmounted, and its driver not asked", "podUID", v.UID, "path", v.Dir, "err", err)
-		return c.abandon(v)
+		err := c.abandon(v)
+		c.settleStaged(ctx) // it may have been the last one to have a volume
+		return err
 	case err != nil:
 		return err
 	}
@@ -32,9 +34,14 @@ func (c *Volumes) Teardown(ctx context.Context, v volume.Remains) error {
 	if err != nil {
 		return err
 	}
-	st.stopAgain()
-	err = c.unpublish(ctx, v, data)
-	leave(err == nil)
+	st.forget(v.Dir, false)
+	if err = c.unpublish(ctx, v, data); err == nil {
+		st.forget(v.Dir, true)
+	}
+	leave()
+	if err == nil && data.persists() {
+		c.settleSoon(data.id())
+	}
 	return err
 }
 
@@ -63,7 +70,12 @@ func (c *Volumes) unpublish(ctx context.Context, v volume.Remains, data volumeDa
 }
 
 // Forget implements volume.Forgetter.
-func (c *Volumes) Forget(uid types.UID) { c.drivers.forget(uid) }
+func (c *Volumes) Forget(uid types.UID) {
+	c.drivers.forget(uid)
+	for _, id := range c.inUse.forget(uid) {
+		c.settleSoon(id)
+	}
+}
 
 // abandon ends what nobody knows the driver of.
 func (c *Volumes) abandon(v volume.Remains) error {
@@ -73,11 +85,13 @@ func (c *Volumes) abandon(v volume.Remains) error {
 	return c.clean(v.Dir)
 }
 
-// clean removes what lies around a volume, unless that is mounted. The data beside it
-// goes last but one: while it is there, the driver is asked again. Nothing is removed
-// that is in a volume.
-func (c *Volumes) clean(dir string) error {
-	target := filepath.Join(dir, mountName)
+// clean removes what lies around a pod's volume, unless that is mounted.
+func (c *Volumes) clean(dir string) error { return c.removeAround(dir, filepath.Join(dir, mountName)) }
+
+// removeAround removes a directory with a volume's place in it, unless that is mounted.
+// The data beside it goes last but one: while it is there, the driver is asked again.
+// Nothing is removed that is in a volume.
+func (c *Volumes) removeAround(dir, target string) error {
 	mounted, err := c.deps.Mounter.Mounted(target)
 	if err != nil {
 		return err

@@ -35,19 +35,27 @@ type volumeData struct {
 
 func (d volumeData) id() volumeID { return volumeID{d.DriverName, d.VolumeHandle} }
 
+// persists says whether the volume outlives its pods.
+func (d volumeData) persists() bool {
+	return d.VolumeLifecycleMode == string(storagev1.VolumeLifecyclePersistent)
+}
+
 // ephemeral is that of a volume in a pod's own spec.
 func ephemeral(uid types.UID, volume, driver, node string) volumeData {
 	handle := fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(uid)+volume)))
 	return volumeData{
 		SpecVolID: volume, VolumeHandle: handle, DriverName: driver, NodeName: node,
-		AttachmentID:        fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node))),
+		AttachmentID:        attachmentID(handle, driver, node),
 		VolumeLifecycleMode: string(storagev1.VolumeLifecycleEphemeral),
 	}
 }
 
 // write puts it beside the volume, which may not be there yet.
-func (d volumeData) write(dir string) error {
-	raw, err := json.Marshal(d)
+func (d volumeData) write(dir string) error { return writeData(dir, d) }
+
+// writeData writes what is to be known of a volume beside it.
+func writeData(dir string, data any) error {
+	raw, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,11 @@ package volume
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +28,7 @@ type Claims interface {
 }
 
 // claimed are the volumes of claims; on the disk are those that are bound to local ones.
+// Of others the plugin's own Driver takes what is there down.
 type claimed struct{ set *Set }
 
 // ofClaim says whether a volume is one that a claim is bound to.
@@ -36,7 +40,7 @@ func (d claimed) Setup(ctx context.Context, r Request) (Made, error) {
 	if !claims.Used(r.Pod, r.Volume.Name) {
 		return Made{}, nil
 	}
-	path, err := d.set.claimed(ctx, r.Pod, r.Volume, ref)
+	path, err := d.set.claimed(ctx, r, ref)
 	return Made{Path: path}, err
 }
 
@@ -47,7 +51,8 @@ func (d claimed) Teardown(ctx context.Context, v Remains) error {
 
 // claimed makes a volume that comes of a claim. Beside an error its path is that of what
 // a previous run has set up.
-func (s *Set) claimed(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims.Reference) (string, error) {
+func (s *Set) claimed(ctx context.Context, r Request, ref claims.Reference) (string, error) {
+	pod, v := r.Pod, r.Volume
 	before, known := s.boundOf(pod.UID, v.Name)
 	if before.fresh {
 		return before.Path, nil // what becomes of the claim changes nothing for who uses it
@@ -59,17 +64,37 @@ func (s *Set) claimed(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims
 	if err == nil && known && before.PV != pv.Name {
 		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", pv.Name, before.PV))
 	}
-	if err != nil {
-		return s.standing(pod.UID, v.Name, before, known), err
+	if err == nil {
+		r.PV, r.ReadOnly = pv, ref.ReadOnly
+		err = s.attach(ctx, &r)
 	}
-	err = s.work(ctx, pod.UID, v.Name+" "+pv.Name, func(ctx context.Context, c *chown) error {
-		return s.mountBound(ctx, pod, v, ref, pv, c)
-	})
+	if err == nil {
+		err = s.work(ctx, pod.UID, v.Name+" "+pv.Name, func(ctx context.Context, c *chown) error {
+			return s.mountBound(ctx, r, ref, c)
+		})
+	}
 	if err != nil {
-		return s.standing(pod.UID, v.Name, before, known), err
+		if path := s.standing(pod.UID, v.Name, before, known); path != "" {
+			return path, err
+		}
+		now, _ := s.boundOf(pod.UID, v.Name)
+		return now.Path, err
 	}
 	now, _ := s.boundOf(pod.UID, v.Name)
 	return now.Path, nil
+}
+
+// attach waits until a volume is attached to the node, if it is one that has to be, and
+// says where it lies.
+func (s *Set) attach(ctx context.Context, r *Request) error {
+	if claims.Kind(r.PV) != claims.CSI {
+		return nil
+	}
+	r.Dir = s.volumeDir(r.Pod.UID, pluginCSI, r.PV.Name)
+	if d, may := s.deps.CSI.(Attacher); may {
+		return d.Attach(ctx, *r)
+	}
+	return errors.New("this node has no CSI drivers")
 }
 
 // resolve finds the volume that a claim is bound to. What may come right by itself is
@@ -120,13 +145,16 @@ func (s *Set) mayUse(ctx context.Context, pod *v1.Pod, v *v1.Volume, pv *v1.Pers
 	return claims.CheckNode(pv, node.Labels)
 }
 
-// mountBound sets a volume up for a pod, as the only one that works on it.
-func (s *Set) mountBound(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims.Reference, pv *v1.PersistentVolume, c *chown) error {
+// mountBound sets a volume up for a pod, as the only one that works on it; of CSI drivers'
+// volumes those see to that themselves.
+func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c *chown) error {
+	pod, v, pv := r.Pod, r.Volume, r.PV
 	done, err := s.handles.TakeWithin(ctx, pv.Name)
 	if err != nil {
 		return err
 	}
-	defer done()
+	end := sync.OnceFunc(done)
+	defer end()
 	if claims.ForOnePod(pv) {
 		if used, err := s.usedElsewhere(pv.Name, pod.UID); used || err != nil {
 			return cmp.Or(err, claims.ErrInUse)
@@ -137,10 +165,16 @@ func (s *Set) mountBound(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref cla
 	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
 		return err
 	}
-	if b.Kind == claims.Local {
+	switch b.Kind {
+	case claims.Local:
 		err = s.local(ctx, pod, ref, pv, b.Path, c)
-	} else if err = claims.CheckNoOptions(pv); err == nil {
-		err = checkHostPath(pv.Spec.HostPath)
+	case claims.CSI:
+		end()
+		_, err = s.deps.CSI.Setup(ctx, r)
+	default:
+		if err = claims.CheckNoOptions(pv); err == nil {
+			err = checkHostPath(pv.Spec.HostPath)
+		}
 	}
 	if err == nil {
 		s.setBound(pod.UID, v.Name, b)
@@ -156,10 +190,16 @@ func (s *Set) boundAs(pod *v1.Pod, ref claims.Reference, pv *v1.PersistentVolume
 	if group, has := claims.Group(pv); has {
 		b.Group = &group
 	}
-	if b.Kind == claims.HostPath {
+	switch b.Kind {
+	case claims.HostPath:
 		b.Path = pv.Spec.HostPath.Path
-	} else {
+	case claims.CSI:
+		b.Path = filepath.Join(s.volumeDir(pod.UID, pluginCSI, pv.Name), csiMount)
+	default:
 		b.Path = s.volumeDir(pod.UID, pluginLocal, pv.Name)
 	}
 	return b
 }
+
+// csiMount is where in its directory a CSI driver's volume is.
+const csiMount = "mount"

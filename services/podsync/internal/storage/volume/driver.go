@@ -30,6 +30,33 @@ type Refresher interface {
 	Refresh(ctx context.Context, r Request) (Made, error)
 }
 
+// Attacher is a Driver of volumes that may have to be attached to the node first.
+type Attacher interface {
+	Driver
+	// Attach waits until a volume of a claim is attached. It changes nothing that
+	// Teardown would have to undo; Forget ends what it has begun.
+	Attach(ctx context.Context, r Request) error
+}
+
+// Meter is a Driver whose volumes it alone can measure.
+type Meter interface {
+	Driver
+	// Usage says how full the volume is that lies in a directory as Setup was given it.
+	// The error is ErrNoUsage when it cannot say that of any.
+	Usage(ctx context.Context, dir string) (Usage, error)
+}
+
+// Namer is a Driver that stands for several, each with a name. Those that it does not
+// know have none: there may be any number in specs.
+type Namer interface {
+	Driver
+	// DriverOf is the one that has made the volume in a directory as Setup was given it;
+	// empty when it is not known.
+	DriverOf(dir string) string
+	// Knows says whether there is a driver of this name. It returns at once.
+	Knows(driver string) bool
+}
+
 // Forgetter is a Driver that knows something of pods.
 type Forgetter interface {
 	Driver
@@ -44,6 +71,10 @@ type Request struct {
 	// Dir is the volume's place below the pod's directory; whether it exists is the
 	// Driver's.
 	Dir string
+	// PV is what the volume's claim is bound to, and ReadOnly what the pod says of the
+	// claim; nil for a volume that is in the pod's own spec.
+	PV       *v1.PersistentVolume
+	ReadOnly bool
 
 	mounts func() *mountIndex // the pod's
 }
@@ -80,7 +111,7 @@ func (s *Set) driver(v *v1.Volume) (Driver, error) {
 	if d := s.drivers[plugin(v)]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected, csi, or a claim that is bound to a hostPath or local volume", typeName(v))
+	return nil, fmt.Errorf("volumes of type %s are not supported yet; use emptyDir, hostPath, configMap, secret, downwardAPI, projected, csi, or a claim that is bound to a hostPath, local or csi volume", typeName(v))
 }
 
 // request is a volume of a pod for its driver.

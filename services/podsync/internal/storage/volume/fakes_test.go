@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,7 @@ type fakeObjects struct {
 	maps    map[string]*v1.ConfigMap
 	secrets map[string]*v1.Secret
 	held    map[types.UID]int
+	bundles []certificatesv1beta1.ClusterTrustBundle
 	slow    map[string]chan struct{} // by namespace: reads of it wait
 }
 
@@ -66,6 +68,12 @@ func (o *fakeObjects) Secret(_ context.Context, ns, name string) (*v1.Secret, er
 		return s, nil
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secret"}, name)
+}
+
+func (o *fakeObjects) TrustBundles(context.Context) ([]certificatesv1beta1.ClusterTrustBundle, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bundles, nil
 }
 
 // slowDown has reads of a namespace wait until end is called.
@@ -123,7 +131,7 @@ func newFixture(t *testing.T) *fixture {
 
 // restarted is the Set after a restart: the same disk, nothing in memory.
 func (f *fixture) restarted() *Set {
-	return New(Config{RootDir: f.root}, Deps{
+	return New(Config{RootDir: f.root, TrustBundles: true}, Deps{
 		Objects: f.objects, Claims: f.claims, Events: f.events, Tokens: f.tokens, Mounter: f.mounts,
 		Pods: waiting(f.changed),
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/atomicwriter"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
+	"github.com/polylet/polylet/services/podsync/internal/storage/trustbundle"
 )
 
 // mostFailed is how many sources of a volume are named that fail: there may be
@@ -58,10 +59,7 @@ func (b *builder) source(ctx context.Context, p *v1.VolumeProjection) error {
 	case p.ServiceAccountToken != nil:
 		return b.token(ctx, p.ServiceAccountToken)
 	case p.ClusterTrustBundle != nil:
-		if isOptional(p.ClusterTrustBundle.Optional) {
-			return nil
-		}
-		return errors.New("the projected source clusterTrustBundle is not supported yet; mark it optional or remove it")
+		return b.trustBundle(ctx, p.ClusterTrustBundle)
 	case p.PodCertificate != nil:
 		return errors.New("the projected source podCertificate is not supported yet; remove it")
 	}
@@ -80,15 +78,37 @@ func (b *builder) token(ctx context.Context, src *v1.ServiceAccountTokenProjecti
 	if err != nil {
 		return fmt.Errorf("service account token for path %q: %w", src.Path, err)
 	}
-	file := atomicwriter.File{Data: []byte(t.Value), Mode: uint32(b.mode), UID: commonUser(b.pod)}
-	if file.UID != nil || ownership.Of(b.pod) != nil {
-		file.Mode = 0o600
-	}
-	b.add(src.Path, file)
+	b.own(src.Path, []byte(t.Value))
 	if b.refresh.IsZero() || t.Refresh.Before(b.refresh) {
 		b.refresh = t.Refresh
 	}
 	return nil
+}
+
+// trustBundle shows the trust anchors of the cluster's bundles that a source names.
+func (b *builder) trustBundle(ctx context.Context, src *v1.ClusterTrustBundleProjection) error {
+	if !b.set.cfg.TrustBundles {
+		return errors.New("ClusterTrustBundle projection is not supported in static kubelet mode, nor while this node's feature gate ClusterTrustBundleProjection is off")
+	}
+	all, err := b.set.deps.Objects.TrustBundles(ctx)
+	if err != nil {
+		return err
+	}
+	data, err := trustbundle.File(all, src)
+	if err != nil {
+		return err
+	}
+	b.own(src.Path, data)
+	return nil
+}
+
+// own adds a file that is for the pod's user alone, where that is known.
+func (b *builder) own(path string, data []byte) {
+	file := atomicwriter.File{Data: data, Mode: uint32(b.mode), UID: commonUser(b.pod)}
+	if file.UID != nil || ownership.Of(b.pod) != nil {
+		file.Mode = 0o600
+	}
+	b.add(path, file)
 }
 
 // commonUser is the user that all containers of the pod run as; nil when they

@@ -67,7 +67,7 @@ func (s *Set) each(ctx context.Context, pod *v1.Pod, chosen func(*v1.Volume) boo
 			ended := timeline.Start(ctx, timeline.Volume, v.Name, sourceOf(v))
 			made, err := do(ctx, s.request(pod, v, mounts))
 			ended(err)
-			s.deps.Metrics.Volume("volume_mount", s.shownPlugin(pod.UID, v), began, err)
+			s.deps.Metrics.Volume("volume_mount", s.shownMount(pod.UID, v, made.Path), began, err)
 			mu.Lock()
 			defer mu.Unlock()
 			results[v.Name] = result{made, err}

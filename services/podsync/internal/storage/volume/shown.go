@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"path/filepath"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -11,6 +13,37 @@ import (
 func (s *Set) shownPlugin(uid types.UID, v *v1.Volume) string {
 	b, _ := s.boundOf(uid, v.Name)
 	return shownPlugin(v, b.Kind)
+}
+
+// shownMount is the same with the driver's name, of a volume that lies at a path, or of
+// which nothing is there.
+func (s *Set) shownMount(uid types.UID, v *v1.Volume, path string) string {
+	name := s.shownPlugin(uid, v)
+	if v.CSI != nil {
+		return s.shownInline(name, v)
+	}
+	if path == "" {
+		return name
+	}
+	return s.shownDriver(name, filepath.Dir(path))
+}
+
+// shownInline adds the driver's name to the plugin's, of a volume in a pod's spec.
+func (s *Set) shownInline(plugin string, v *v1.Volume) string {
+	if d, has := s.deps.CSI.(Namer); has && v.CSI != nil && d.Knows(v.CSI.Driver) {
+		return plugin + ":" + v.CSI.Driver
+	}
+	return plugin
+}
+
+// shownDriver adds the driver's name to the plugin's, of a volume in a directory.
+func (s *Set) shownDriver(plugin, dir string) string {
+	if d, has := s.deps.CSI.(Namer); has && plugin == shownName(pluginCSI) {
+		if name := d.DriverOf(dir); name != "" {
+			return plugin + ":" + name
+		}
+	}
+	return plugin
 }
 
 // shownPlugin is the same; kind is that of what a claim is bound to, if it is known.
@@ -46,7 +79,7 @@ func (s *Set) count(present bool) map[string]int {
 		for i := range st.pod.Spec.Volumes {
 			v := &st.pod.Spec.Volumes[i]
 			if _, stands := st.paths[v.Name]; stands || !present {
-				out[shownPlugin(v, st.bound[v.Name].Kind)]++
+				out[s.shownInline(shownPlugin(v, st.bound[v.Name].Kind), v)]++
 			}
 		}
 	}

@@ -107,8 +107,10 @@ func (s *Set) removePlugin(ctx context.Context, uid types.UID, dir, plugin strin
 	}
 	for _, name := range volumes {
 		began := time.Now()
-		err := driver.Teardown(ctx, Remains{UID: uid, Name: name, Dir: filepath.Join(dir, name)})
-		s.deps.Metrics.Volume("volume_unmount", shownName(plugin), began, err)
+		v := Remains{UID: uid, Name: name, Dir: filepath.Join(dir, name)}
+		shown := s.shownDriver(shownName(plugin), v.Dir)
+		err := driver.Teardown(ctx, v)
+		s.deps.Metrics.Volume("volume_unmount", shown, began, err)
 		failed = append(failed, err)
 	}
 	if err := errors.Join(failed...); err != nil {

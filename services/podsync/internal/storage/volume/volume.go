@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -30,6 +31,7 @@ type Objects interface {
 	Release(uid types.UID)
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	TrustBundles(ctx context.Context) ([]certificatesv1beta1.ClusterTrustBundle, error)
 }
 
 // Tokens gives service-account tokens.
@@ -44,6 +46,10 @@ type Config struct {
 	RootDir string
 	// Workers is how many pods are refreshed at once; zero means 4.
 	Workers int
+	// TrustBundles is the gate ClusterTrustBundleProjection.
+	TrustBundles bool
+	// Health is the gate CSIVolumeHealth.
+	Health bool
 }
 
 // Pods are worked on anew; *worker.Registry has it.
@@ -84,6 +90,8 @@ type Info struct {
 	Ephemeral bool
 	InMemory  bool
 	PVCName   string
+	// Driven: only its driver can say how full it is; see Usage.
+	Driven bool
 }
 
 // Set is the volumes of all pods; safe for concurrent use.
@@ -233,8 +241,7 @@ func (s *Set) HostPath(uid types.UID, volumeName string) (string, bool) {
 }
 
 // Volumes lists a pod's volumes that are set up, in spec order. A hostPath is
-// not listed, be it a claim's: it is the host's, not the pod's; nor one of a CSI driver,
-// which alone can say how full it is.
+// not listed, be it a claim's: it is the host's, not the pod's.
 func (s *Set) Volumes(uid types.UID) []Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,8 +253,11 @@ func (s *Set) Volumes(uid types.UID) []Info {
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
 		path, ok := st.paths[v.Name]
-		if b, is := st.bound[v.Name]; ok && is && b.Kind != claims.HostPath {
+		if b, is := st.bound[v.Name]; ok && is && b.Kind == claims.Local {
 			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: b.Claim})
+		}
+		if ok && st.driven(v) {
+			list = append(list, Info{Name: v.Name, HostPath: path, PVCName: st.bound[v.Name].Claim, Driven: true})
 		}
 		if !ok || !measured(v) {
 			continue

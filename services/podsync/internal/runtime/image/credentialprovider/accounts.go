@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/polylet/polylet/internal/answer"
 )
 
 // accountTimeout bounds the read of a service account.
@@ -21,5 +23,9 @@ type accounts struct{ client kubernetes.Interface }
 func (a accounts) ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
 	defer cancel()
-	return a.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+	account, err := a.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err = answer.Object(account, name, err); err != nil {
+		return nil, err
+	}
+	return account, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -89,5 +90,60 @@ func TestASandboxIsNotRemovedWhileAContainerIsBeingStartedInIt(t *testing.T) {
 	w.s.InFlight = nil
 	if !removes() {
 		t.Error("the sandbox stays when the start is over")
+	}
+}
+
+func TestANodeThatNeedsRoomKeepsOnlyWhatADecisionNeeds(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.s.Node.DeadContainers, w.s.Node.DeadContainerTTL = -1, 24*time.Hour
+	w.exits["a"] = []int32{1, 2, 3}
+	w.settle(time.Hour)
+	w.s.Reclaim = true
+	w.settle(time.Minute)
+	if n := len(w.s.Observed.Containers); n != 2 || w.newest("a").State != podstate.StateRunning {
+		t.Errorf("%d containers are left, want the running one and the last dead: %+v", n, w.s.Observed.Containers)
+	}
+	if got := w.out.Status.ContainerStatuses[0]; got.RestartCount != 3 || got.LastTerminationState.Terminated.ExitCode != 3 {
+		t.Errorf("status %+v", got)
+	}
+}
+
+func TestAPodThatHasEndedKeepsNothingWhenTheNodeNeedsRoomAndTheApiserverKnows(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		static  bool
+		known   bool
+		reclaim bool
+		want    int
+	}{
+		{"nobody needs room", false, true, false, 1},
+		{"it is known", false, true, true, 0},
+		{"the apiserver does not know", false, false, true, 1},
+		{"a static pod", true, true, true, 1},
+	} {
+		w := newWorld(testPod(v1.RestartPolicyNever, "a"))
+		w.exits["a"] = []int32{4}
+		w.s.Static = tc.static
+		w.settle(time.Hour)
+		before := w.out.Status
+		if tc.known {
+			w.s.Pod = w.s.Pod.DeepCopy()
+			w.s.Pod.Status = *before.DeepCopy()
+		}
+		w.s.Reclaim = tc.reclaim
+		w.settle(time.Hour)
+		if c, s := len(w.s.Observed.Containers), len(w.s.Observed.Sandboxes); c != tc.want || s != tc.want {
+			t.Errorf("%s: %d containers and %d sandboxes are left, want %d", tc.name, c, s, tc.want)
+		}
+		if got := w.out.Status; !equality.Semantic.DeepEqual(got.ContainerStatuses, before.ContainerStatuses) || got.Phase != v1.PodFailed || w.count("start container a") != 1 {
+			t.Errorf("%s: status %+v, before %+v", tc.name, got, before)
+		}
+		// The next podsync knows what the apiserver does, and nothing of its own.
+		if tc.want == 0 {
+			w.s.Reported, w.s.EndSince, w.s.Cleaned, w.s.Volumes, w.s.Reclaim = w.s.Pod.Status, time.Time{}, Cleaned{}, Volumes{}, false
+			if w.settle(time.Hour); w.count("start container a") != 1 || w.out.Status.Phase != v1.PodFailed || w.out.Status.ContainerStatuses[0].State.Terminated.ExitCode != 4 {
+				t.Errorf("%s: then %+v", tc.name, w.out.Status)
+			}
+		}
 	}
 }

@@ -2,6 +2,10 @@ package plan
 
 import (
 	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -14,6 +18,80 @@ func TestAnOrphanHasTheGracePeriodThatItsContainersWereMadeWith(t *testing.T) {
 		out := Plan(s)
 		if len(out.Actions) != 1 || out.Actions[0].Kind != podstate.KillContainer || out.Actions[0].GraceSeconds != tc.want {
 			t.Errorf("annotated %d: %+v", tc.annotated, out.Actions)
+		}
+	}
+}
+
+func TestWhatTheNodeGivesCountsFromWhenItGaveItAndMakesNothingLonger(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		own  int64
+		// deleted is the period of a deletion at the beginning; below zero for none.
+		deleted int64
+		// stops are the periods that the node gives, each 10 s after the one before;
+		// below zero for none of its own.
+		stops       []int64
+		left, total int64
+	}{
+		{"the pod's own", 30, -1, []int64{-1}, 30, 30},
+		{"less", 30, -1, []int64{7}, 7, 7},
+		{"more than the pod's own", 30, -1, []int64{90}, 30, 30},
+		{"none", 30, -1, []int64{0}, 1, 1},
+		{"less, then still less", 60, -1, []int64{40, 20}, 20, 20},
+		{"less, of which as much is left, then more than that", 60, -1, []int64{15, 14}, 5, 14},
+		{"less, then more", 60, -1, []int64{30, 50}, 20, 30},
+		{"its own, then less", 60, -1, []int64{-1, 20}, 20, 20},
+		{"its own, then nearly all", 60, -1, []int64{-1, 55}, 50, 55},
+		{"a deletion, then less", 30, 600, []int64{20}, 20, 20},
+		{"a deletion that gives less than the node", 30, 5, []int64{20}, 5, 5},
+	} {
+		pod := testPod(v1.RestartPolicyAlways, "a")
+		pod.Spec.TerminationGracePeriodSeconds = &tc.own
+		if tc.deleted >= 0 {
+			pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: start}, &tc.deleted
+		}
+		s := NewState("u")
+		s.Pod = pod
+		now := start
+		for i, seconds := range tc.stops {
+			if i > 0 {
+				now = now.Add(10 * time.Second)
+			}
+			stop := podstate.Stop{Reason: "Evicted"}
+			if seconds >= 0 {
+				stop.GraceSeconds = &seconds
+			}
+			s.TakeStop(stop, true, now)
+			if i == 0 {
+				s.Begin(now)
+				s.EndSince = now
+			}
+		}
+		s.Begin(now)
+		p := planner{s: &s}
+		if left, total := p.graceLeft(start); left != tc.left || total != tc.total {
+			t.Errorf("%s: %d s of %d are left, want %d of %d", tc.name, left, total, tc.left, tc.total)
+		}
+	}
+}
+
+func TestASecondReasonToEndAPodOnlyHastensIt(t *testing.T) {
+	five, nine := int64(5), int64(9)
+	s := NewState("u")
+	for i, tc := range []struct {
+		stop   podstate.Stop
+		kept   bool
+		sooner bool
+		grace  *int64
+	}{
+		{podstate.Stop{Reason: "Evicted"}, true, false, nil},
+		{podstate.Stop{Reason: "Other", GraceSeconds: &nine}, false, true, &nine},
+		{podstate.Stop{Reason: "Other", GraceSeconds: &five}, true, true, &five},
+		{podstate.Stop{Reason: "Other", GraceSeconds: &nine}, true, false, &five},
+		{podstate.Stop{Reason: "Other"}, true, false, &five},
+	} {
+		if sooner := s.TakeStop(tc.stop, tc.kept, start); sooner != tc.sooner || s.StopUnkept == tc.kept || s.Stop.Reason != "Evicted" || s.Stop.GraceSeconds != tc.grace {
+			t.Errorf("%d: sooner %v, unkept %v, %+v", i, sooner, s.StopUnkept, s.Stop)
 		}
 	}
 }

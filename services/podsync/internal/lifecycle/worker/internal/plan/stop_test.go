@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -85,6 +86,52 @@ func TestAPodThatTheNodeEndsMayTakeHalfAsLongAgain(t *testing.T) {
 		w.s.Now = w.s.Now.Add(tc.want)
 		if !Plan(w.s).Overdue {
 			t.Errorf("grace %d: not overdue after %v", tc.grace, tc.want)
+		}
+	}
+}
+
+func TestTheTimeThatAPodMayTakeBeginsAnewWithAShorterPeriod(t *testing.T) {
+	w := newWorld(testPod(v1.RestartPolicyAlways, "a"))
+	w.settle(time.Minute)
+	w.s.EndSince = w.s.Now
+	w.s.TakeStop(podstate.Stop{Reason: "Evicted"}, true, w.s.Now)
+	w.s.Now = w.s.Now.Add(25 * time.Second)
+	none := int64(0)
+	w.s.TakeStop(podstate.Stop{GraceSeconds: &none}, true, w.s.Now)
+	key := podstate.Key{Kind: podstate.KillContainer, Object: w.newest("a").ID}
+	w.s.InFlight[key] = podstate.Action{Key: key}
+	if out := Plan(w.s); out.Overdue || !out.Wake.Equal(w.s.Now.Add(10*time.Second)) {
+		t.Errorf("overdue %v, wakes after %v", out.Overdue, out.Wake.Sub(w.s.Now))
+	}
+}
+
+// What the status of an evicted pod says of each container, however far that has come.
+func TestAnEvictedPodSaysOfEachContainerHowItEnded(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		pod  *v1.Pod
+		play func(w *world)
+		want string // state of the container a
+	}{
+		{"it ran", testPod(v1.RestartPolicyAlways, "a"), func(w *world) { w.settle(time.Minute) }, "Error 137"},
+		{"it took the signal well", testPod(v1.RestartPolicyAlways, "a"), func(w *world) { w.killCode = 0; w.settle(time.Minute) }, "Completed 0"},
+		{"it was in back-off", testPod(v1.RestartPolicyAlways, "a"), func(w *world) { w.exits["a"] = []int32{3, 3, 3, 3, 3, 3}; w.settle(20 * time.Second) }, "Error 3"},
+		{"it never started", testPod(v1.RestartPolicyAlways, "a"), func(*world) {}, "ContainerStatusUnknown 137"},
+	} {
+		w := newWorld(tc.pod)
+		tc.play(w)
+		w.s.TakeStop(podstate.Stop{Reason: "Evicted", Message: "low", Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet", Message: "low"}}, true, w.s.Now)
+		w.settle(time.Minute)
+		st := w.out.Status
+		if st.Phase != v1.PodFailed || st.Reason != "Evicted" || st.Message != "low" || reasonFor(st, v1.DisruptionTarget) != "TerminationByKubelet" || condition(st, v1.PodReady) != v1.ConditionFalse {
+			t.Errorf("%s: status %+v", tc.name, st)
+		}
+		if end := st.ContainerStatuses[0].State.Terminated; end == nil || fmt.Sprint(end.Reason, " ", end.ExitCode) != tc.want {
+			t.Errorf("%s: state %+v, want %s", tc.name, st.ContainerStatuses[0].State, tc.want)
+		}
+		before := w.count("start container a")
+		if w.settle(24 * time.Hour); w.count("start container a") != before {
+			t.Errorf("%s: it was started again", tc.name)
 		}
 	}
 }

@@ -21,15 +21,15 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
 )
 
-// Pods ends podsync's pods when the machine goes down. It has shutdown.Pods.
-type Pods struct {
+// ShutdownPods ends podsync's pods when the machine goes down. It has shutdown.Pods.
+type ShutdownPods struct {
 	client podsyncv1.PodSyncServiceClient
 	pods   podsapi.PodsClient
 }
 
-// NewPods returns Pods of a connection to podsync.
-func NewPods(conn grpc.ClientConnInterface) *Pods {
-	return &Pods{client: podsyncv1.NewPodSyncServiceClient(conn), pods: podsapi.NewPodsClient(conn)}
+// NewShutdownPods returns ShutdownPods of a connection to podsync.
+func NewShutdownPods(conn grpc.ClientConnInterface) *ShutdownPods {
+	return &ShutdownPods{client: podsyncv1.NewPodSyncServiceClient(conn), pods: podsapi.NewPodsClient(conn)}
 }
 
 // askAgain is how long after it a podsync that has not seen all pods is asked again.
@@ -37,7 +37,7 @@ const askAgain = 250 * time.Millisecond
 
 // Close has no pod admitted any more, and saw called with the pods at first and after
 // each change, until ctx is done.
-func (p *Pods) Close(ctx context.Context, saw func(pods []shutdown.Pod, fresh, whole bool)) error {
+func (p *ShutdownPods) Close(ctx context.Context, saw func(pods []shutdown.Pod, fresh, whole bool)) error {
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: 0.2})
 	for {
 		known, err := p.setShutdown(ctx, true)
@@ -54,7 +54,7 @@ func (p *Pods) Close(ctx context.Context, saw func(pods []shutdown.Pod, fresh, w
 }
 
 // awaitKnown waits until podsync knows all pods, or its end.
-func (p *Pods) awaitKnown(ctx context.Context) {
+func (p *ShutdownPods) awaitKnown(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -69,7 +69,7 @@ func (p *Pods) awaitKnown(ctx context.Context) {
 
 // watch follows the pods on one stream, until that ends; where podsync did not know all
 // before it was opened, until it does.
-func (p *Pods) watch(parent context.Context, known bool, saw func(pods []shutdown.Pod, fresh bool)) error {
+func (p *ShutdownPods) watch(parent context.Context, known bool, saw func(pods []shutdown.Pod, fresh bool)) error {
 	ctx, cancel := context.WithCancel(parent)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -83,7 +83,7 @@ func (p *Pods) watch(parent context.Context, known bool, saw func(pods []shutdow
 	return p.follow(ctx, saw)
 }
 
-func (p *Pods) follow(ctx context.Context, saw func(pods []shutdown.Pod, fresh bool)) error {
+func (p *ShutdownPods) follow(ctx context.Context, saw func(pods []shutdown.Pod, fresh bool)) error {
 	stream, err := p.pods.WatchPods(ctx, &podsapi.WatchPodsRequest{})
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func ended(pod *v1.Pod) bool {
 }
 
 // Stop has a pod ended within a time, or its own where that is shorter.
-func (p *Pods) Stop(parent context.Context, pod shutdown.Pod, grace time.Duration) (stops bool, err error) {
+func (p *ShutdownPods) Stop(parent context.Context, pod shutdown.Pod, grace time.Duration) (stops bool, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
 	_, err = p.client.StopPod(ctx, &podsyncv1.StopPodRequest{
@@ -144,13 +144,13 @@ func (p *Pods) Stop(parent context.Context, pod shutdown.Pod, grace time.Duratio
 }
 
 // Open has pods admitted again.
-func (p *Pods) Open(ctx context.Context) error {
+func (p *ShutdownPods) Open(ctx context.Context) error {
 	_, err := p.setShutdown(ctx, false)
 	return err
 }
 
 // setShutdown says whether pods are admitted. known: podsync knows all pods.
-func (p *Pods) setShutdown(parent context.Context, active bool) (known bool, err error) {
+func (p *ShutdownPods) setShutdown(parent context.Context, active bool) (known bool, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
 	r, err := p.client.SetShutdown(ctx, &podsyncv1.SetShutdownRequest{Active: active})
@@ -166,7 +166,7 @@ func (p *Pods) setShutdown(parent context.Context, active bool) (known bool, err
 // Untold are how many pods' ends the apiserver has not heard of: those that have ended
 // here and whose objects, as podsync has them from there, have not. A static pod's
 // mirror is none of them.
-func (p *Pods) Untold(parent context.Context) (int, error) {
+func (p *ShutdownPods) Untold(parent context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
 	here, err := p.pods.ListPods(ctx, &podsapi.ListPodsRequest{})

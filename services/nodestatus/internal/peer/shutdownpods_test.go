@@ -96,7 +96,7 @@ func (p *podsync) StopPod(_ context.Context, r *podsyncv1.StopPodRequest) (*pods
 }
 
 // asking runs do with a client of it.
-func asking(t *testing.T, do func(t *testing.T, p *podsync, pods *Pods)) {
+func asking(t *testing.T, do func(t *testing.T, p *podsync, pods *ShutdownPods)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &podsync{changed: make(chan struct{}, 1), here: v1.PodRunning, there: v1.PodRunning}
@@ -110,12 +110,12 @@ func asking(t *testing.T, do func(t *testing.T, p *podsync, pods *Pods)) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		do(t, p, NewPods(conn))
+		do(t, p, NewShutdownPods(conn))
 	})
 }
 
 func TestAPodIsStoppedInTheKubeletsWordsAndItsEndIsSeen(t *testing.T) {
-	asking(t, func(t *testing.T, p *podsync, pods *Pods) {
+	asking(t, func(t *testing.T, p *podsync, pods *ShutdownPods) {
 		ctx, cancel := context.WithCancel(t.Context())
 		seen, done := make(chan []shutdown.Pod, 8), make(chan struct{})
 		go func() {
@@ -154,7 +154,7 @@ func TestAPodIsStoppedInTheKubeletsWordsAndItsEndIsSeen(t *testing.T) {
 }
 
 func TestAPodThatPodsyncNeverStopsIsToldFromOneThatItDoesNotStopNow(t *testing.T) {
-	asking(t, func(t *testing.T, p *podsync, pods *Pods) {
+	asking(t, func(t *testing.T, p *podsync, pods *ShutdownPods) {
 		for code, never := range map[codes.Code]bool{codes.NotFound: true, codes.FailedPrecondition: true, codes.Unimplemented: true, codes.Unavailable: false, codes.Internal: false} {
 			p.refuse = status.Error(code, "no")
 			stops, err := pods.Stop(t.Context(), shutdown.Pod{UID: "u"}, time.Second)
@@ -166,7 +166,7 @@ func TestAPodThatPodsyncNeverStopsIsToldFromOneThatItDoesNotStopNow(t *testing.T
 }
 
 func TestAPodsyncThatKnowsNoShutdownGoesByTheNode(t *testing.T) {
-	asking(t, func(t *testing.T, p *podsync, pods *Pods) {
+	asking(t, func(t *testing.T, p *podsync, pods *ShutdownPods) {
 		p.old = true
 		if known, err := pods.setShutdown(t.Context(), true); err != nil || !known {
 			t.Error(known, err)
@@ -175,7 +175,7 @@ func TestAPodsyncThatKnowsNoShutdownGoesByTheNode(t *testing.T) {
 }
 
 func TestAPodsyncThatWasJustStartedIsAskedUntilItKnowsItsPods(t *testing.T) {
-	asking(t, func(t *testing.T, p *podsync, pods *Pods) {
+	asking(t, func(t *testing.T, p *podsync, pods *ShutdownPods) {
 		p.starting = true
 		ctx, cancel := context.WithCancel(t.Context())
 		wholes, done := make(chan bool, 8), make(chan struct{})

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+)
+
+// newExplainNodeCommand is `polylet explain node`.
+func newExplainNodeCommand() *cobra.Command {
+	cmd := inspectCommand("node", "Show what the node is short of, since when, what was reclaimed, which pods were considered and evicted, and why", cobra.NoArgs,
+		func(cmd *cobra.Command, dir string, _ []string) error {
+			conn, err := dial(dir, "nodestatus")
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), answerWithin)
+			defer cancel()
+			resp, err := nodestatusv1.NewNodeStatusServiceClient(conn).ListEvictionDecisions(ctx, &nodestatusv1.ListEvictionDecisionsRequest{})
+			if err != nil {
+				return fmt.Errorf("ask nodestatus what the node is short of: %w", err)
+			}
+			if done, err := structured(cmd, message(resp)); done {
+				return err
+			}
+			return showShortages(cmd.OutOrStdout(), resp, time.Now())
+		})
+	cmd.Long = "Show what the node is short of and since when, and the newest decisions about it, the newest last: what was\nreclaimed, which pods were considered with which figures, which one was evicted, and why. A pod that is called\nnode is explained by polylet explain default/node."
+	outputFlag(cmd)
+	return cmd
+}
+
+func showShortages(out io.Writer, resp *nodestatusv1.ListEvictionDecisionsResponse, now time.Time) error {
+	switch {
+	case resp.GetSignalsTime() == nil:
+		fmt.Fprintln(out, "It is not known what the node is short of: stats has measured nothing yet (polylet status says why).")
+	case len(resp.GetShortages()) == 0:
+		fmt.Fprintln(out, "The node is short of nothing.")
+	}
+	for _, s := range resp.GetShortages() {
+		fmt.Fprintf(out, "short of %s, since %s\n", shortageText(s), age(stamp(s.GetSince()), now))
+	}
+	if len(resp.GetConditions()) > 0 {
+		fmt.Fprintf(out, "It has %s; a condition stays for a while after the shortage.\n", strings.Join(resp.GetConditions(), ", "))
+	}
+	for _, d := range resp.GetDecisions() {
+		if err := showDecision(out, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func shortageText(s *nodestatusv1.Shortage) string {
+	kind := "soft"
+	if s.GetHard() {
+		kind = "hard"
+	}
+	if strings.HasSuffix(s.GetSignal(), ".limit") {
+		return fmt.Sprintf("%s: %s allowed, %s used", s.GetSignal(), s.GetThreshold(), s.GetAvailable())
+	}
+	return fmt.Sprintf("%s: %s left, the %s threshold is %s", s.GetSignal(), s.GetAvailable(), kind, s.GetThreshold())
+}
+
+func showDecision(out io.Writer, d *nodestatusv1.EvictionDecision) error {
+	fmt.Fprintf(out, "\n%s  %s\n", stamp(d.GetTime()).Local().Format("2006-01-02 15:04:05.000"), shortageText(d.GetShortage()))
+	if d.GetCount() > 1 {
+		fmt.Fprintf(out, "  decided %d times since %s\n", d.GetCount(), stamp(d.GetFirstTime()).Local().Format("15:04:05"))
+	}
+	if r := d.GetReclaimed(); r != nil {
+		fmt.Fprintf(out, "  reclaimed: %d containers, %d images (%s)\n", r.GetContainers(), r.GetImages(), bytesText(int64(min(r.GetImageBytes(), 1<<62)))) //nolint:gosec // Bounded.
+		if r.GetError() != "" {
+			fmt.Fprintf(out, "    not all of it: %s\n", oneLine(r.GetError()))
+		}
+	}
+	fmt.Fprintf(out, "  %s\n", outcomeText(d))
+	if len(d.GetCandidates()) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 2, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "  CONSIDERED\tUSES\tASKED FOR\tEXCEEDS\tPRIORITY\tNOT EVICTED BECAUSE")
+	for _, c := range d.GetCandidates() {
+		exceeds := "no"
+		if c.GetExceeds() {
+			exceeds = "yes"
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%d\t%s\n", c.GetPod(), figure(d, c.GetUsage()), figure(d, c.GetRequest()), exceeds, c.GetPriority(), orDash(c.GetNot()))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if n := d.GetMoreCandidates(); n > 0 {
+		fmt.Fprintf(out, "  and %d more\n", n)
+	}
+	return nil
+}
+
+// outcomeText says what was done and why.
+func outcomeText(d *nodestatusv1.EvictionDecision) string {
+	why := oneLine(d.GetWhy())
+	switch d.GetOutcome() {
+	case "evicted":
+		return fmt.Sprintf("evicted %s (it has %s to end): %s", d.GetChosen(), d.GetGrace().AsDuration(), why)
+	case "reclaimed":
+		return "evicted nobody: " + why
+	case "nobody":
+		return "could evict nobody: " + why
+	case "refused":
+		return fmt.Sprintf("would have evicted %s: %s", d.GetChosen(), why)
+	}
+	return "did nothing: " + why
+}
+
+// figure is an amount of what is short.
+func figure(d *nodestatusv1.EvictionDecision, n int64) string {
+	if s := d.GetShortage().GetSignal(); s == "pid.available" || strings.HasSuffix(s, ".inodesFree") {
+		return fmt.Sprint(n)
+	}
+	return bytesText(n)
+}
+
+func bytesText(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	nodestatusv1 "github.com/polylet/polylet/api/gen/polylet/nodestatus/v1"
+)
+
+func TestWhatTheNodeIsShortOfIsExplainedWithWhoWasConsidered(t *testing.T) {
+	now := time.Now()
+	since := timestamppb.New(now.Add(-90 * time.Second))
+	short := &nodestatusv1.Shortage{Signal: "memory.available", Threshold: "100Mi", Available: "50Mi", Since: since, Hard: true}
+	disk := &nodestatusv1.Shortage{Signal: "nodefs.inodesFree", Threshold: "1k", Available: "7", Since: since}
+	resp := &nodestatusv1.ListEvictionDecisionsResponse{
+		Conditions: []string{"MemoryPressure"}, SignalsTime: since, Shortages: []*nodestatusv1.Shortage{short},
+		Decisions: []*nodestatusv1.EvictionDecision{
+			{
+				Time: since, FirstTime: since, Count: 3, Shortage: disk, Outcome: "nobody", Why: "no pod may be evicted",
+				Reclaimed:  &nodestatusv1.Reclaimed{Containers: 2, Images: 1, ImageBytes: 5 << 20, Error: "image x: in use"},
+				Candidates: []*nodestatusv1.EvictionCandidate{{Pod: "kube-system/dns", Usage: 12, Priority: 2000000000, Not: "of critical priority"}}, MoreCandidates: 4,
+			},
+			{
+				Time: since, FirstTime: since, Count: 1, Shortage: short, Outcome: "evicted", Why: "it uses most", Chosen: "a/hog", Grace: durationpb.New(time.Second),
+				Candidates: []*nodestatusv1.EvictionCandidate{{Pod: "a/hog", Usage: 150 << 20, Request: 50 << 20, Exceeds: true}},
+			},
+			{Time: since, Shortage: &nodestatusv1.Shortage{Signal: "emptydirfs.limit", Threshold: "1Mi", Available: "2Mi"}, Outcome: "refused", Chosen: "a/b", Why: "no"},
+		},
+	}
+	var out bytes.Buffer
+	if err := showShortages(&out, resp, now); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"short of memory.available: 50Mi left, the hard threshold is 100Mi, since ", "It has MemoryPressure", "decided 3 times since", "nodefs.inodesFree: 7 left, the soft threshold is 1k",
+		"reclaimed: 2 containers, 1 images (5Mi)", "not all of it: image x: in use", "could evict nobody: no pod may be evicted", "kube-system/dns", "of critical priority", "and 4 more",
+		"evicted a/hog (it has 1s to end): it uses most", "150Mi", "50Mi", "yes", "emptydirfs.limit: 1Mi allowed, 2Mi used", "would have evicted a/b: no",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestANodeThatIsShortOfNothingSaysSo(t *testing.T) {
+	for want, resp := range map[string]*nodestatusv1.ListEvictionDecisionsResponse{
+		"short of nothing": {SignalsTime: timestamppb.Now()}, "has measured nothing yet": {},
+	} {
+		var out bytes.Buffer
+		if err := showShortages(&out, resp, time.Now()); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%v: %s", err, out.String())
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package evict
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+func TestTheNewestDecisionsAreKeptAndTheSameOnceMoreIsCounted(t *testing.T) {
+	l := newWorld(t, threshold.Settings{}, Config{}).loop
+	for i := range 2 * kept {
+		for range 3 {
+			l.note(context.Background(), Decision{Shortage: Shortage{Signal: fmt.Sprint(i)}, Outcome: Held, Why: strings.Repeat("x", 2*longWhy)})
+		}
+	}
+	got := l.View().Decisions
+	if len(got) != kept || got[0].Shortage.Signal != fmt.Sprint(kept) || got[kept-1].Count != 3 || len(got[0].Why) > longWhy+8 {
+		t.Errorf("%d, the first of %s, the last %d times", len(got), got[0].Shortage.Signal, got[kept-1].Count)
+	}
+}
+
+func TestNotMoreCandidatesAreListedThanAnybodyReads(t *testing.T) {
+	var d Decision
+	d.consider(make30())
+	if len(d.Candidates) != considered || d.More != 30-considered {
+		t.Errorf("%d and %d more", len(d.Candidates), d.More)
+	}
+}
+
+func make30() []eviction.Candidate {
+	out := make([]eviction.Candidate, 30)
+	for i := range out {
+		out[i].Pod = &v1.Pod{}
+	}
+	return out
+}
+
+func TestWhatIsShortIsShownFirstToBeActedUponFirst(t *testing.T) {
+	in(t, threshold.Settings{Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}}, Config{}, func(w *world) {
+		w.otherMemory, w.otherDisk = 950*mi, 950*mi
+		w.signals()
+		got := w.loop.View()
+		if len(got.Conditions) != 2 || len(got.Shortages) != 2 || got.Shortages[0].Signal != "memory.available" || got.Shortages[0].Available != "50Mi" || got.Signals.IsZero() || time.Since(got.Shortages[0].Since) > time.Second {
+			t.Errorf("%+v", got)
+		}
+	})
+}

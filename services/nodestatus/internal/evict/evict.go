@@ -1,0 +1,198 @@
+// Package evict acts when the node is short of something: it tells podsync at once,
+// has it reclaim what nobody needs, and has it stop one pod at a time until enough is
+// there; and it ends pods that use more local storage than they may.
+//
+// It owns which stops are under way and why each decision was made. It must never
+// judge by old figures, and never choose a pod by itself: package eviction does.
+package evict
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/internal/wake"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+)
+
+const (
+	// interval is between two looks at limits of local storage, and between two
+	// attempts when nobody can be evicted.
+	interval = 10 * time.Second
+	// oldest is how old figures may be that are acted upon.
+	oldest = 15 * time.Second
+	// soon is when to look again after figures were not to be had.
+	soon = time.Second
+	// unserved is when to ask a podsync again that does not know a call.
+	unserved = time.Minute
+)
+
+// Config says how evictions go.
+type Config struct {
+	// LongestGrace is evictionMaxPodGracePeriod.
+	LongestGrace time.Duration
+	// LocalLimits is whether limits of local storage are enforced.
+	LocalLimits bool
+}
+
+// Judge says how the node stands.
+type Judge interface {
+	// Judge judges the newest signals; known is false while there are none.
+	Judge(now time.Time) (judgement pressure.Judgement, frame pressure.Frame, known bool)
+	// Seeded says whether what the Node said before is part of the judgement.
+	Seeded() bool
+}
+
+// Stop is what podsync is told of a pod that has to go.
+type Stop struct {
+	Pod     *v1.Pod
+	Message string
+	// Grace is how long it may take.
+	Grace time.Duration
+	// Disruption is whether its condition DisruptionTarget says so, too.
+	Disruption bool
+	// Annotations are those of the event.
+	Annotations map[string]string
+}
+
+// Reclaimed is what was freed.
+type Reclaimed struct {
+	Containers, Images uint32
+	ImageBytes         uint64
+	// Failed is what could not be.
+	Failed []string
+}
+
+// Podsync does it. Errors wrap a class of rpcerr.
+type Podsync interface {
+	// Pods are those of the node; they must not be changed.
+	Pods(ctx context.Context) ([]*v1.Pod, error)
+	// StopPod returns when the stop is taken; already is whether it was before.
+	StopPod(ctx context.Context, stop Stop) (already bool, err error)
+	// Reclaim returns when what can be is freed.
+	Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, error)
+	// SetPressure tells which conditions hold, for so long.
+	SetPressure(ctx context.Context, conditions []string, ttl time.Duration) error
+}
+
+// Stats has the figures. brief leaves out all but CPU and memory.
+type Stats interface {
+	Summary(ctx context.Context, brief bool) (*statsapi.Summary, error)
+}
+
+// Events takes what happened to the Node.
+type Events interface {
+	Send(ctx context.Context, e node.Event)
+}
+
+// Deps is what a Loop is given.
+type Deps struct {
+	Judge   Judge
+	Podsync Podsync
+	Stats   Stats
+	Events  Events
+	// Moved receives after signals came.
+	Moved <-chan struct{}
+	// Metrics may be nil.
+	Metrics *Metrics
+}
+
+// Loop evicts. Safe for concurrent use; Run runs once.
+type Loop struct {
+	cfg  Config
+	deps Deps
+	tell wake.Signal
+	kept records
+
+	// The rest belongs to Run's goroutine.
+
+	// stopping are the pods that were stopped and may not have ended.
+	stopping map[types.UID]*stopping
+	// skip are pods that podsync would not stop, and until when they are left alone.
+	skip map[types.UID]time.Time
+	// after is since when the last thing that was done has had its effect: figures
+	// from before say nothing about it.
+	after time.Time
+	// next is when to try again at the earliest; limitsAt when limits are looked at.
+	next, limitsAt time.Time
+	// reclaim is under way, or done and not used yet; nil when nothing is.
+	reclaim *reclaim
+	running sync.WaitGroup
+	told    map[v1.ResourceName]time.Time
+}
+
+// New returns a Loop; it starts nothing.
+func New(cfg Config, deps Deps) *Loop {
+	return &Loop{
+		cfg: cfg, deps: deps, tell: wake.New(),
+		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
+	}
+}
+
+// Run acts until ctx is done.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.running.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var reclaimed <-chan struct{}
+		if l.reclaim != nil {
+			reclaimed = l.reclaim.done
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-l.deps.Moved:
+		case <-reclaimed:
+		}
+		l.tell.Set()
+		timer.Reset(l.look(ctx))
+	}
+}
+
+// look does what is to be done now, and returns when to look again though nothing
+// is heard.
+func (l *Loop) look(ctx context.Context) time.Duration {
+	now := time.Now()
+	judgement, frame, known := l.deps.Judge.Judge(now)
+	if len(l.stopping) > 0 {
+		l.settle(ctx, judgement)
+	}
+	if l.cfg.LocalLimits && !now.Before(l.limitsAt) {
+		l.limitsAt = now.Add(interval)
+		l.enforceLimits(ctx)
+	}
+	if known && len(judgement.Due) > 0 {
+		l.relieve(ctx, eviction.Order(judgement.Due), frame)
+	} else if l.reclaim != nil && l.reclaim.finished() {
+		l.enough(ctx)
+	}
+	return l.wait(judgement)
+}
+
+// wait is how long nothing has to be looked at unless something is heard.
+func (l *Loop) wait(j pressure.Judgement) time.Duration {
+	now := time.Now()
+	out := interval
+	until := func(at time.Time) { out = min(out, max(at.Sub(now), time.Millisecond)) }
+	if l.cfg.LocalLimits {
+		until(l.limitsAt)
+	}
+	if !j.Again.IsZero() {
+		until(j.Again.Add(time.Millisecond))
+	}
+	if len(l.stopping) > 0 {
+		until(now.Add(settlePeriod))
+	}
+	if len(j.Due) > 0 && l.next.After(now) {
+		until(l.next)
+	}
+	return out
+}

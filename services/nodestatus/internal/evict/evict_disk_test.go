@@ -1,0 +1,103 @@
+package evict
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+func hardDisk() threshold.Settings {
+	return threshold.Settings{
+		Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}, MinimumReclaim: map[string]string{"nodefs.available": "50Mi"},
+	}
+}
+
+func TestWhatNobodyNeedsIsReclaimedBeforeAPodGoes(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.otherDisk = 420 * mi
+		w.reclaims = func() { w.set(func() { w.otherDisk = 300 * mi }) }
+		w.pass(10 * time.Second)
+		w.wantStops("enough was reclaimed")
+		if d := w.last(); d.Outcome != Enough || d.Reclaimed == nil || d.Reclaimed.Images != 2 {
+			t.Errorf("%+v", d)
+		}
+	})
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.pod("other", 1, 100*mi)
+		w.otherDisk = 320 * mi
+		// More than the threshold is left then, but not as much more as has to be.
+		w.reclaims = func() { w.set(func() { w.otherDisk = 280 * mi }) }
+		w.pass(10 * time.Second)
+		w.wantStops("not enough was", "hog")
+		if d := w.last(); d.Outcome != Evicted || d.Reclaimed == nil || d.Shortage.Signal != "nodefs.available" {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestVolumesOfAPodThatHasEndedHaveTimeToGoBeforeAnotherPodHasTo(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.pod("other", 1, 450*mi)
+		w.takes["hog"] = time.Second
+		w.signals()
+		w.wantStops("at first", "hog")
+		w.set(func() { w.otherDisk = 500 * mi }) // Its volumes are still there.
+		w.pass(8 * time.Second)
+		w.wantStops("while they go", "hog")
+		w.set(func() { w.otherDisk = 0 })
+		w.pass(20 * time.Second)
+		w.wantStops("when they are gone", "hog")
+	})
+}
+
+func TestMemoryIsLookedAfterWhileSomethingIsReclaimed(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("disk", 1, 950*mi)
+		w.pod("memory", 100*mi, 0)
+		w.reclaims = func() { time.Sleep(time.Minute) }
+		w.pass(5 * time.Second)
+		w.wantStops("while it is reclaimed")
+		w.set(func() { w.memory["memory"] = 950 * mi })
+		w.signals()
+		w.wantStops("memory is short, too", "memory")
+		w.pass(90 * time.Second)
+		w.wantStops("after it", "memory", "disk")
+	})
+}
+
+func TestAPodThatUsesMoreLocalStorageThanItMayIsStoppedWithinTenSeconds(t *testing.T) {
+	limit := resource.MustParse("100Mi")
+	limited := func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+	}
+	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+		w.pod("greedy", 1, 50*mi, limited)
+		w.pod("modest", 1, 50*mi, limited)
+		time.Sleep(30 * time.Second)
+		w.wantStops("within the limit")
+		w.set(func() { w.disk["greedy"] = 101 * mi })
+		time.Sleep(10 * time.Second)
+		w.wantStops("beyond it", "greedy")
+		stop := w.stops[0]
+		if stop.Message != `Usage of EmptyDir volume "scratch" exceeds the limit "100Mi". ` || stop.Grace != time.Second || stop.Disruption || len(stop.Annotations) > 0 {
+			t.Errorf("%+v", stop)
+		}
+		if d := w.last(); d.Outcome != Evicted || d.Shortage.Signal != "emptydirfs.limit" || d.Shortage.Available != "101Mi" || w.metric("kubelet_evictions", "emptydirfs.limit") != 1 {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(time.Minute)
+		w.wantStops("later", "greedy")
+	})
+	in(t, threshold.Settings{}, Config{}, func(w *world) {
+		w.pod("greedy", 1, 500*mi, limited)
+		time.Sleep(time.Minute)
+		w.wantStops("localStorageCapacityIsolation is off")
+	})
+}

@@ -1,0 +1,279 @@
+package evict
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/internal/wake"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+	"github.com/polylet/polylet/services/nodestatus/internal/judge"
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+const (
+	mi       = 1 << 20
+	capacity = 1000 * mi
+)
+
+// world is a node with pods that use memory and disk, with podsync and stats in one.
+type world struct {
+	t     *testing.T
+	moved wake.Signal
+	judge *judge.Judge
+	loop  *Loop
+
+	mu    sync.Mutex
+	frame pressure.Frame
+	pods  []*v1.Pod
+	// memory and disk are what pods use, by name; other what the rest does.
+	memory, disk           map[string]uint64
+	otherMemory, otherDisk uint64
+	// takes is how long a pod takes to end, by name; 0 is at once.
+	takes map[string]time.Duration
+	// stopErr answers StopPod, alreadyStopped are pods that are being stopped.
+	stopErr        error
+	alreadyStopped map[string]bool
+	statsErr       error
+	reclaims       func() // may be nil; what a reclaim does
+	stops          []Stop
+	told           []string // what podsync was told of pressure
+	events         []string
+	registry       *prometheus.Registry
+}
+
+func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
+	t.Helper()
+	thresholds, err := threshold.Parse(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, moved: wake.New(), memory: map[string]uint64{}, disk: map[string]uint64{}, takes: map[string]time.Duration{},
+		alreadyStopped: map[string]bool{}, registry: prometheus.NewRegistry(),
+	}
+	w.judge = judge.New(judge.Config{Thresholds: thresholds, Transition: 5 * time.Minute}, func() pressure.Frame {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.frame
+	})
+	metrics, err := NewMetrics(w.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.loop = New(cfg, Deps{Judge: w.judge, Podsync: w, Stats: w, Events: w, Moved: w.moved, Metrics: metrics})
+	return w
+}
+
+// in runs test beside the loop, in a bubble.
+func in(t *testing.T, settings threshold.Settings, cfg Config, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, settings, cfg)
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		var running sync.WaitGroup
+		running.Go(func() { _ = w.loop.Run(ctx) })
+		running.Go(func() { _ = w.loop.RunPressure(ctx) })
+		test(w)
+		cancel()
+		running.Wait()
+	})
+}
+
+// pod adds a pod.
+func (w *world) pod(name string, memory, disk uint64, change ...func(*v1.Pod)) {
+	grace := int64(30)
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+		Spec:       v1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []v1.Container{{Name: "c"}}},
+	}
+	for _, f := range change {
+		f(p)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods = append(w.pods, p)
+	w.memory[name], w.disk[name] = memory, disk
+}
+
+func asks(memory string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
+	}
+}
+
+func priority(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
+
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+func (w *world) leftLocked() (memory, disk uint64) {
+	memory, disk = capacity-w.otherMemory, capacity-w.otherDisk
+	for name := range w.memory {
+		memory, disk = memory-min(memory, w.memory[name]), disk-min(disk, w.disk[name])
+	}
+	return memory, disk
+}
+
+// signals sends a frame of what is.
+func (w *world) signals() { w.signalsAt(0) }
+
+// signalsAt sends one that was measured some time ago.
+func (w *world) signalsAt(old time.Duration) {
+	time.Sleep(time.Millisecond) // Virtual: no two measurements are of one instant.
+	w.set(func() {
+		memory, disk := w.leftLocked()
+		now := time.Now()
+		w.frame = pressure.Frame{Heard: now, Signals: []pressure.Signal{
+			{Name: "memory.available", Available: memory, Capacity: capacity, Time: now.Add(-old)},
+			{Name: "nodefs.available", Available: disk, Capacity: capacity, Time: now.Add(-old)},
+		}}
+	})
+	w.moved.Set()
+	synctest.Wait()
+}
+
+// pass lets time pass with a frame each half second.
+func (w *world) pass(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(min(500*time.Millisecond, time.Until(end)))
+		w.signals()
+	}
+}
+
+func (w *world) Pods(context.Context) ([]*v1.Pod, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.pods), nil
+}
+
+func (w *world) StopPod(_ context.Context, stop Stop) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stops = append(w.stops, stop)
+	if w.stopErr != nil {
+		return false, w.stopErr
+	}
+	name := stop.Pod.Name
+	time.AfterFunc(w.takes[name], func() { w.end(name) })
+	return w.alreadyStopped[name], nil
+}
+
+// end takes a pod away.
+func (w *world) end(name string) {
+	w.set(func() {
+		w.pods = slices.DeleteFunc(w.pods, func(p *v1.Pod) bool { return p.Name == name })
+		delete(w.memory, name)
+		delete(w.disk, name)
+	})
+}
+
+func (w *world) Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, error) {
+	w.mu.Lock()
+	do := w.reclaims
+	w.mu.Unlock()
+	if do != nil {
+		do()
+	}
+	return Reclaimed{Containers: 1, Images: 2, ImageBytes: 3}, ctx.Err()
+}
+
+func (w *world) SetPressure(_ context.Context, conditions []string, ttl time.Duration) error {
+	w.set(func() { w.told = append(w.told, fmt.Sprint(conditions, ttl)) })
+	return nil
+}
+
+func (w *world) Send(_ context.Context, e node.Event) {
+	w.set(func() { w.events = append(w.events, e.Type+" "+e.Reason+": "+e.Message) })
+}
+
+func (w *world) Summary(_ context.Context, brief bool) (*statsapi.Summary, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.statsErr != nil {
+		return nil, w.statsErr
+	}
+	memory, disk := w.leftLocked()
+	used, whole, now := uint64(capacity-memory), uint64(capacity), metav1.Now()
+	out := &statsapi.Summary{Node: statsapi.NodeStats{
+		Memory: &statsapi.MemoryStats{Time: now, AvailableBytes: &memory, WorkingSetBytes: &used},
+	}}
+	if !brief {
+		out.Node.Fs = &statsapi.FsStats{Time: now, AvailableBytes: &disk, CapacityBytes: &whole}
+	}
+	for _, p := range w.pods {
+		memory, known := w.memory[p.Name]
+		if !known {
+			continue
+		}
+		s := statsapi.PodStats{PodRef: statsapi.PodReference{UID: string(p.UID)}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}}
+		s.Containers = []statsapi.ContainerStats{{Name: "c", Memory: s.Memory}}
+		if disk := w.disk[p.Name]; !brief {
+			s.Containers[0].Logs = &statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}
+			s.VolumeStats = []statsapi.VolumeStats{{Name: "scratch", FsStats: statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}}}
+		}
+		out.Pods = append(out.Pods, s)
+	}
+	return out, nil
+}
+
+// wantStops compares the pods that were stopped.
+func (w *world) wantStops(when string, want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var got []string
+	for _, s := range w.stops {
+		got = append(got, s.Pod.Name)
+	}
+	if !slices.Equal(got, want) {
+		w.t.Errorf("%s: stopped %v, want %v", when, got, want)
+	}
+}
+
+// last is the newest decision.
+func (w *world) last() Decision {
+	w.t.Helper()
+	synctest.Wait()
+	all := w.loop.View().Decisions
+	if len(all) == 0 {
+		w.t.Fatal("nothing was decided")
+	}
+	return all[len(all)-1]
+}
+
+// metric is the sum of a series.
+func (w *world) metric(name, signal string) float64 {
+	w.t.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && strings.Contains(m.String(), signal) {
+				return m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,71 @@
+package evict
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+// reclaim is podsync freeing what nobody needs, which may take long; memory is
+// looked after meanwhile.
+type reclaim struct {
+	by   pressure.Met
+	done chan struct{}
+	// what and err are set when done is closed.
+	what Reclaimed
+	err  error
+}
+
+func (r *reclaim) finished() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// result is what came of it; nil when podsync cannot do it.
+func (r *reclaim) result() *ReclaimResult {
+	if !r.finished() || errors.Is(r.err, rpcerr.ErrUnimplemented) {
+		return nil
+	}
+	out := &ReclaimResult{Containers: r.what.Containers, Images: r.what.Images, ImageBytes: r.what.ImageBytes, Error: strings.Join(r.what.Failed, "; ")}
+	if r.err != nil {
+		out.Error = r.err.Error()
+	}
+	return out
+}
+
+// reclaimed says whether all was freed for a threshold that there is beside pods;
+// if not, it has that begun.
+func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.Layout) bool {
+	what := eviction.Reclaimable(m.Signal, layout)
+	if what == (eviction.Reclaim{}) {
+		return true
+	}
+	if l.reclaim != nil {
+		return l.reclaim.finished()
+	}
+	l.announce(ctx, m)
+	r := &reclaim{by: m, done: make(chan struct{})}
+	l.reclaim = r
+	l.running.Go(func() {
+		r.what, r.err = l.deps.Podsync.Reclaim(ctx, what)
+		close(r.done)
+	})
+	return false
+}
+
+// enough notes that what was reclaimed was.
+func (l *Loop) enough(ctx context.Context) {
+	d := Decision{Shortage: shortage(l.reclaim.by), Outcome: Enough, Reclaimed: l.reclaim.result(), Why: "after that enough is left, and no pod has to go"}
+	l.reclaim, l.after = nil, time.Now()
+	l.note(ctx, d)
+}

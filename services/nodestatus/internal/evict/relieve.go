@@ -1,0 +1,210 @@
+package evict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+// relieve does the next thing about the first of what is short.
+func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.Frame) {
+	now := time.Now()
+	m := due[0]
+	if m.By.Time.IsZero() {
+		m.By.Time = frame.Heard
+	}
+	if now.Before(l.next) || l.blocked(m) != "" {
+		return
+	}
+	if old := age(m.By, now).Abs(); old > oldest {
+		l.hold(ctx, m, soon, fmt.Sprintf("the newest figures are %s old: nobody knows whether it is still so", old.Round(time.Second)))
+		return
+	}
+	if l.fromBefore(m.By, now) {
+		return // New ones come.
+	}
+	brief := pressure.KindOf(m.Signal) == pressure.Memory
+	summary, err := l.deps.Stats.Summary(ctx, brief)
+	if err != nil {
+		l.hold(ctx, m, soon, fmt.Sprintf("stats does not say what the pods use: %v", err))
+		return
+	}
+	m, confirmed := eviction.Confirm(m, eviction.Observe(summary))
+	switch {
+	case l.fromBefore(m.By, now):
+		l.next = now.Add(soon)
+	case !confirmed && l.reclaim != nil && l.reclaim.finished():
+		l.enough(ctx)
+	case !confirmed:
+		l.hold(ctx, m, settlePeriod, "a second look, which measures the pods, too, does not find it")
+	case l.reclaimed(ctx, m, frame.Layout):
+		l.evict(ctx, m, due, frame.Layout, summary)
+	}
+}
+
+// fromBefore says whether a signal was measured before the last thing that was done
+// had its effect.
+func (l *Loop) fromBefore(s pressure.Signal, now time.Time) bool {
+	return !l.after.IsZero() && !s.Time.IsZero() && age(s, now) >= now.Sub(l.after)
+}
+
+// hold notes that nothing is done, and when to try again.
+func (l *Loop) hold(ctx context.Context, m pressure.Met, again time.Duration, why string) {
+	l.next = time.Now().Add(again)
+	l.note(ctx, Decision{Shortage: shortage(m), Outcome: Held, Why: why})
+}
+
+// announce says on the Node that something is done, once per interval.
+func (l *Loop) announce(ctx context.Context, m pressure.Met) {
+	name := eviction.ResourceOf(m.Signal)
+	if at, told := l.told[name]; told && time.Since(at) < interval {
+		return
+	}
+	l.told[name] = time.Now()
+	l.deps.Events.Send(ctx, node.Event{Type: v1.EventTypeWarning, Reason: "EvictionThresholdMet", Message: fmt.Sprintf("Attempting to reclaim %s", name)})
+}
+
+// evict has podsync stop the first pod that may be.
+func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, layout threshold.Layout, summary *statsapi.Summary) {
+	d := Decision{Shortage: shortage(m)}
+	if l.reclaim != nil {
+		d.Reclaimed = l.reclaim.result()
+	}
+	pods, err := l.deps.Podsync.Pods(ctx)
+	if err != nil {
+		l.hold(ctx, m, soon, fmt.Sprintf("podsync does not say which pods there are: %v", err))
+		return
+	}
+	figures := eviction.FiguresOf(summary)
+	ranked := eviction.Rank(m.By, layout, pods, figures)
+	for i := range ranked {
+		if ranked[i].Not == "" {
+			ranked[i].Not = l.leftAlone(ranked[i].Pod)
+		}
+	}
+	slices.SortStableFunc(ranked, func(a, b eviction.Candidate) int { return btoi(a.Not != "") - btoi(b.Not != "") })
+	d.consider(ranked)
+	l.announce(ctx, m)
+	l.reclaim = nil
+	if len(ranked) == 0 || ranked[0].Not != "" {
+		l.next = time.Now().Add(interval)
+		d.Outcome, d.Why = Nobody, "no pod may be evicted of which it is known what it uses"
+		l.note(ctx, d)
+		return
+	}
+	chosen := ranked[0]
+	stop := Stop{Pod: chosen.Pod, Grace: eviction.Grace(m.Threshold, chosen.Pod, l.cfg.LongestGrace), Disruption: true}
+	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, figures[string(chosen.Pod.UID)])
+	d.Chosen, d.Grace, d.Why = ref(chosen.Pod), stop.Grace, why(m.Signal, chosen)
+	l.deps.Metrics.acted(due)
+	l.stop(ctx, d, stop, m)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// leftAlone says why a pod that may be evicted is not now.
+func (l *Loop) leftAlone(pod *v1.Pod) string {
+	if l.stopping[pod.UID] != nil {
+		return "it is being stopped"
+	}
+	if until, ok := l.skip[pod.UID]; ok {
+		if time.Now().Before(until) {
+			return "it has ended, or podsync does not stop it"
+		}
+		delete(l.skip, pod.UID)
+	}
+	return ""
+}
+
+// stop has podsync stop a pod and notes what came of it.
+func (l *Loop) stop(ctx context.Context, d Decision, stop Stop, m pressure.Met) {
+	now := time.Now()
+	already, err := l.deps.Podsync.StopPod(ctx, stop)
+	if ctx.Err() != nil {
+		return
+	}
+	switch {
+	case err == nil:
+		d.Outcome = Evicted
+		if already {
+			d.Why = "it was being stopped already, and is waited for"
+		} else {
+			l.deps.Metrics.evicted(m.Signal)
+		}
+		l.stopping[stop.Pod.UID] = &stopping{
+			pod: stop.Pod, kind: pressure.KindOf(m.Signal), available: m.By.Available, at: now, grace: stop.Grace,
+		}
+	case errors.Is(err, rpcerr.ErrNotFound):
+		// It has just ended, and what it used comes free.
+		l.skip[stop.Pod.UID], l.after = now.Add(lateness), time.Now()
+		d.Outcome, d.Why = Held, "the pod that would have gone has ended by itself"
+	case errors.Is(err, rpcerr.ErrPrecondition):
+		l.skip[stop.Pod.UID] = now.Add(unserved)
+		d.Outcome, d.Why = Refused, err.Error()
+	case errors.Is(err, rpcerr.ErrUnimplemented):
+		l.next = now.Add(unserved)
+		d.Outcome, d.Why = Refused, "podsync is of an older release, which stops no pod for nodestatus; update it"
+	default:
+		l.next = now.Add(soon)
+		d.Outcome, d.Why = Refused, err.Error()
+	}
+	l.note(ctx, d)
+}
+
+func why(signal string, c eviction.Candidate) string {
+	used := eviction.Amount(signal, uint64(max(c.Usage, 0)))
+	switch {
+	case signal == threshold.PID:
+		return fmt.Sprintf("of the pods of the lowest priority, %d, it has the most processes: %s", c.Priority, used)
+	case c.Exceeds:
+		return fmt.Sprintf("of the pods that use more than they asked for, and of these of those of the lowest priority, %d, it exceeds its request the most: it uses %s and asked for %s",
+			c.Priority, used, eviction.Amount(signal, uint64(max(c.Request, 0))))
+	}
+	return fmt.Sprintf("no pod uses more than it asked for, and of those of the lowest priority, %d, it comes nearest: it uses %s and asked for %s",
+		c.Priority, used, eviction.Amount(signal, uint64(max(c.Request, 0))))
+}
+
+// enforceLimits has podsync stop the pods that use more local storage than they may.
+func (l *Loop) enforceLimits(ctx context.Context) {
+	pods, err := l.deps.Podsync.Pods(ctx)
+	if err != nil {
+		return // Health says that podsync is away.
+	}
+	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+		return eviction.Ended(pod) || l.stopping[pod.UID] != nil || !eviction.Limited(pod) || l.leftAlone(pod) != ""
+	})
+	if len(pods) == 0 {
+		return
+	}
+	summary, err := l.deps.Stats.Summary(ctx, false)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Limits of local storage are not looked at, stats does not answer", "err", err)
+		return
+	}
+	_, frame, _ := l.deps.Judge.Judge(time.Now())
+	for _, b := range eviction.Breaches(pods, eviction.FiguresOf(summary), frame.Layout) {
+		d := Decision{
+			Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
+			Why: "it uses more local storage than it may: " + b.Message,
+		}
+		stop := Stop{Pod: b.Pod, Message: b.Message, Grace: eviction.Immediate}
+		l.stop(ctx, d, stop, pressure.Met{Threshold: threshold.Threshold{Signal: b.Signal, Hard: true}})
+	}
+}

@@ -1,0 +1,117 @@
+package evict
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+)
+
+const (
+	// settlePeriod is between two looks at a pod that was stopped: podsync answers
+	// that nothing changed, which costs next to nothing.
+	settlePeriod = 200 * time.Millisecond
+	// lateness is how long beyond its grace period a pod is waited for.
+	lateness = 30 * time.Second
+	// least is what the runtime gives a pod at least, and a little.
+	least = 2500 * time.Millisecond
+	// emptying is how long after a pod's end its volumes may take to go.
+	emptying = 10 * time.Second
+)
+
+// stopping is a pod that was stopped and may not have ended.
+type stopping struct {
+	pod *v1.Pod
+	// kind is of what was short, available what was left then.
+	kind      pressure.Kind
+	available uint64
+	// at is when it was stopped, grace how long it may take.
+	at    time.Time
+	grace time.Duration
+	// ended is when it was seen to have ended; measured when figures were asked for.
+	ended, measured time.Time
+}
+
+// given is until when the pod may use its grace period.
+func (s *stopping) given() time.Time { return s.at.Add(max(s.grace, least)) }
+
+// settle looks which pods have ended, or were waited for long enough.
+func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
+	log := klog.FromContext(ctx)
+	pods, err := l.deps.Podsync.Pods(ctx)
+	byUID := make(map[types.UID]*v1.Pod, len(pods))
+	for _, pod := range pods {
+		byUID[pod.UID] = pod
+	}
+	for uid, s := range l.stopping {
+		now := time.Now()
+		if s.ended.IsZero() && err == nil && (byUID[uid] == nil || eviction.Ended(byUID[uid])) {
+			s.ended = now
+		}
+		if s.ended.IsZero() && now.After(s.given()) && now.Sub(s.measured) >= soon {
+			s.measured = now
+			if l.unseen(ctx, uid) {
+				s.ended = now
+			}
+		}
+		switch {
+		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying):
+			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
+		case now.Sub(s.at) >= s.grace+lateness:
+			log.Info("Pod that was evicted has not ended in its time, going on without it", "pod", klog.KObj(s.pod), "after", now.Sub(s.at).Round(time.Second))
+			l.skip[uid] = now.Add(unserved)
+		default:
+			continue
+		}
+		delete(l.stopping, uid)
+		l.after = now
+	}
+}
+
+// unseen says whether stats sees nothing of a pod any more: without the apiserver
+// podsync's list keeps the status that a pod had.
+func (l *Loop) unseen(ctx context.Context, uid types.UID) bool {
+	summary, err := l.deps.Stats.Summary(ctx, true)
+	if err != nil {
+		return false
+	}
+	s := eviction.FiguresOf(summary)[string(uid)]
+	return s == nil || s.Memory == nil || s.Memory.WorkingSetBytes == nil || *s.Memory.WorkingSetBytes == 0
+}
+
+func short(j pressure.Judgement, kind pressure.Kind) bool {
+	for _, m := range j.Due {
+		if pressure.KindOf(m.Signal) == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// blocked says which stop has to have its effect before something is done about m;
+// empty when none has. A hard threshold of memory waits for a pod that frees memory
+// only, and no longer than that pod was given if still less is left then.
+func (l *Loop) blocked(m pressure.Met) string {
+	now := time.Now()
+	for _, s := range l.stopping {
+		if m.Hard && pressure.KindOf(m.Signal) == pressure.Memory {
+			if s.kind != pressure.Memory {
+				continue
+			}
+			if given := s.given(); now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available {
+				continue
+			}
+		}
+		return fmt.Sprintf("%s/%s was stopped %s ago and has not ended", s.pod.Namespace, s.pod.Name, now.Sub(s.at).Round(time.Second))
+	}
+	return ""
+}
+
+// age is how old a signal is. Both times are of this machine's clock.
+func age(s pressure.Signal, now time.Time) time.Duration { return now.Sub(s.Time) }

@@ -1,0 +1,69 @@
+package evict
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/rpcerr"
+)
+
+const (
+	// ttl is how long podsync goes by what it was told; renewal is after how long it
+	// is told again while there is pressure: it may have been restarted.
+	ttl     = time.Minute
+	renewal = 20 * time.Second
+)
+
+// RunPressure tells podsync what the node is short of until ctx is done: at once
+// when that changed, and again and again while it is short of something.
+func (l *Loop) RunPressure(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.2})
+	var last []string
+	var at time.Time
+	failed := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.tell:
+		case <-timer.C:
+		}
+		judgement, _, known := l.deps.Judge.Judge(time.Now())
+		names := judgement.Names()
+		wait := renewal
+		if !judgement.Again.IsZero() {
+			wait = min(wait, time.Until(judgement.Again)+time.Millisecond)
+		}
+		// What a run before this one said stands until it is known what that was.
+		if known && (len(names) > 0 || l.deps.Judge.Seeded()) && (at.IsZero() || !slices.Equal(names, last) || len(names) > 0 && time.Since(at) >= renewal) {
+			err := l.deps.Podsync.SetPressure(ctx, names, ttl)
+			switch {
+			case err == nil:
+				if !slices.Equal(names, last) {
+					log.Info("Pressure changed, podsync knows", "conditions", names)
+				}
+				last, at, failed = names, time.Now(), false
+				retry.Reset()
+			case ctx.Err() != nil:
+				return nil
+			case errors.Is(err, rpcerr.ErrUnimplemented):
+				wait = unserved // It goes by the Node's conditions.
+			default:
+				wait = retry.Next()
+				if !failed {
+					log.Error(err, "podsync was not told about pressure, trying again")
+				}
+				failed = true
+			}
+		}
+		timer.Reset(wait)
+	}
+}

@@ -1,0 +1,127 @@
+package eviction
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helpers "k8s.io/component-helpers/resource"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+// Names of the limits in metrics.
+const (
+	emptyDirLimit  = "emptydirfs.limit"
+	podLimit       = "ephemeralpodfs.limit"
+	containerLimit = "ephemeralcontainerfs.limit"
+)
+
+// Breach is a pod that uses more local storage than it may.
+type Breach struct {
+	Pod *v1.Pod
+	// Signal names the limit, as metrics have it; Message is what is said of it.
+	Signal, Message string
+	// Used is what was measured, Limit what is allowed.
+	Used, Limit string
+}
+
+// Limited says whether a pod has a limit of local storage at all.
+func Limited(pod *v1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if e := pod.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
+			return true
+		}
+	}
+	_, ok := helpers.PodLimits(pod, helpers.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
+	return ok
+}
+
+// Breaches returns the pods that use more local storage than they may, at most one
+// breach of each: of a volume, of the pod as a whole, of a container.
+func Breaches(pods []*v1.Pod, figures Figures, layout threshold.Layout) []Breach {
+	var out []Breach
+	for _, pod := range pods {
+		stats := figures[string(pod.UID)]
+		if stats == nil || Ended(pod) || Spared(pod) != "" {
+			continue
+		}
+		for _, of := range []func(*v1.Pod, *statsapi.PodStats, threshold.Layout) (Breach, bool){emptyDirBreach, podBreach, containerBreach} {
+			if b, found := of(pod, stats, layout); found {
+				b.Pod = pod
+				out = append(out, b)
+				break
+			}
+		}
+	}
+	return out
+}
+
+func emptyDirBreach(pod *v1.Pod, s *statsapi.PodStats, _ threshold.Layout) (Breach, bool) {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
+			continue
+		}
+		limit := v.EmptyDir.SizeLimit
+		if amount := bytes(used(v1.ResourceEphemeralStorage, volume(s, v.Name))); amount.Cmp(*limit) > 0 {
+			return Breach{
+				Signal: emptyDirLimit, Used: amount.String(), Limit: limit.String(),
+				Message: fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String()),
+			}, true
+		}
+	}
+	return Breach{}, false
+}
+
+func podBreach(pod *v1.Pod, s *statsapi.PodStats, layout threshold.Layout) (Breach, bool) {
+	limit, ok := helpers.PodLimits(pod, helpers.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
+	if !ok || s.EphemeralStorage == nil {
+		return Breach{}, false
+	}
+	all := *s.EphemeralStorage
+	if layout.ImagesApart {
+		all.CapacityBytes = nil // It lies on two filesystems.
+	}
+	amount := bytes(used(v1.ResourceEphemeralStorage, &all))
+	if amount.Cmp(limit) <= 0 {
+		return Breach{}, false
+	}
+	return Breach{
+		Signal: podLimit, Used: amount.String(), Limit: limit.String(),
+		Message: fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()),
+	}, true
+}
+
+// containerBreach counts the logs, and the layer where it is on the node's
+// filesystem.
+func containerBreach(pod *v1.Pod, s *statsapi.PodStats, layout threshold.Layout) (Breach, bool) {
+	limits := map[string]*resource.Quantity{}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if limit := c.Resources.Limits.StorageEphemeral(); !limit.IsZero() {
+			limits[c.Name] = limit
+		}
+	}
+	for i := range s.Containers {
+		c := &s.Containers[i]
+		limit := limits[c.Name]
+		if limit == nil {
+			continue
+		}
+		n := used(v1.ResourceEphemeralStorage, c.Logs)
+		if !layout.ImagesApart {
+			n += used(v1.ResourceEphemeralStorage, c.Rootfs)
+		}
+		if amount := bytes(n); amount.Cmp(*limit) > 0 {
+			return Breach{
+				Signal: containerLimit, Used: amount.String(), Limit: limit.String(),
+				Message: fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String()),
+			}, true
+		}
+	}
+	return Breach{}, false
+}
+
+func bytes(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }

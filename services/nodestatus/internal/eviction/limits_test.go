@@ -1,0 +1,72 @@
+package eviction
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+func TestAPodThatExceedsALimitOfLocalStorageIsNamedWithTheKubeletsWords(t *testing.T) {
+	limited := func(limit string) *v1.Pod {
+		p := pod("p", 0, nil)
+		if limit != "" {
+			p.Spec.Containers[0].Resources.Limits = asks("ephemeral-storage", limit)
+		}
+		return p
+	}
+	with := func(p *v1.Pod, volumes ...v1.Volume) *v1.Pod {
+		p.Spec.Volumes = volumes
+		return p
+	}
+	critical := with(limited(""), emptyDir("cache", "1Mi", ""))
+	*critical.Spec.Priority = 2_000_000_000
+	ended := with(limited(""), emptyDir("cache", "1Mi", ""))
+	ended.Status.Phase = v1.PodSucceeded
+	// Two containers may have more together than one of them.
+	two := limited("1Mi")
+	two.Spec.Containers = append(two.Spec.Containers, *two.Spec.Containers[0].DeepCopy())
+	two.Spec.Containers[1].Name, two.Spec.Containers[1].Resources.Limits = "d", asks("ephemeral-storage", "100Mi")
+	apart := threshold.Layout{ImagesApart: true}
+	absurd := stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 1 << 50})
+	for name, test := range map[string]struct {
+		pod     *v1.Pod
+		stats   *statsapi.PodStats
+		layout  threshold.Layout
+		signal  string
+		message string
+	}{
+		"a volume":               {with(limited(""), emptyDir("a", "", ""), emptyDir("cache", "1Mi", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"a": 9 * mi, "cache": 2 * mi}), threshold.Layout{}, emptyDirLimit, `Usage of EmptyDir volume "cache" exceeds the limit "1Mi". `},
+		"one in memory":          {with(limited(""), emptyDir("m", "1Mi", v1.StorageMediumMemory)), stats("p", 0, 0, 0, 0, map[string]uint64{"m": 2 * mi}), threshold.Layout{}, emptyDirLimit, `Usage of EmptyDir volume "m" exceeds the limit "1Mi". `},
+		"the limit is allowed":   {with(limited(""), emptyDir("cache", "2Mi", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
+		"a limit of nothing":     {with(limited(""), emptyDir("cache", "0", "")), stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
+		"the pod":                {with(limited("5Mi"), emptyDir("a", "", "")), stats("p", 0, 0, 1*mi, 1*mi, map[string]uint64{"a": 4 * mi}), threshold.Layout{}, podLimit, "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. "},
+		"a container":            {two, stats("p", 0, 0, 1*mi, 1, nil), threshold.Layout{}, containerLimit, `Container c exceeded its local ephemeral storage limit "1Mi". `},
+		"its layer is elsewhere": {two, stats("p", 0, 0, 9*mi, 1, nil), apart, "", ""},
+		"its log is not":         {two, stats("p", 0, 0, 0, 2*mi, nil), apart, containerLimit, `Container c exceeded its local ephemeral storage limit "1Mi". `},
+		"a critical pod":         {critical, stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
+		"a pod that has ended":   {ended, stats("p", 0, 0, 0, 0, map[string]uint64{"cache": 2 * mi}), threshold.Layout{}, "", ""},
+		"a figure that is wrong": {with(limited(""), emptyDir("cache", "1Mi", "")), absurd, threshold.Layout{}, "", ""},
+		"no figures":             {with(limited(""), emptyDir("cache", "1Mi", "")), &statsapi.PodStats{PodRef: statsapi.PodReference{UID: "other"}}, threshold.Layout{}, "", ""},
+	} {
+		got := Breaches([]*v1.Pod{test.pod}, figures(test.stats), test.layout)
+		switch {
+		case test.signal == "" && len(got) > 0, test.signal != "" && len(got) != 1:
+			t.Errorf("%s: %+v", name, got)
+		case test.signal != "" && (got[0].Signal != test.signal || got[0].Message != test.message || got[0].Pod != test.pod):
+			t.Errorf("%s: %s, %q", name, got[0].Signal, got[0].Message)
+		}
+	}
+}
+
+func TestOnlyPodsWithALimitHaveToBeMeasuredForIt(t *testing.T) {
+	plain, volume, container := pod("p", 0, nil), pod("p", 0, nil), pod("p", 0, nil)
+	plain.Spec.Volumes = []v1.Volume{emptyDir("a", "", "")}
+	volume.Spec.Volumes = []v1.Volume{emptyDir("a", "1Mi", "")}
+	container.Spec.Containers[0].Resources.Limits = asks("ephemeral-storage", "1Mi")
+	if Limited(plain) || !Limited(volume) || !Limited(container) {
+		t.Errorf("%t, %t, %t", Limited(plain), Limited(volume), Limited(container))
+	}
+}

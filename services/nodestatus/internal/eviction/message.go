@@ -1,0 +1,119 @@
+package eviction
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helpers "k8s.io/component-helpers/resource"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+)
+
+// Annotations of the event of an eviction.
+const (
+	offendingContainers      = "offending_containers"
+	offendingContainersUsage = "offending_containers_usage"
+	offendingPod             = "offending_pod"
+	offendingPodUsage        = "offending_pod_usage"
+	starvedResource          = "starved_resource"
+)
+
+// Text is the threshold and what is left, as users are told.
+func Text(m pressure.Met) (limit, available string) {
+	limit = m.Text
+	if m.Percent > 0 {
+		limit = resource.NewQuantity(whole(m.Of(m.By.Capacity)), resource.BinarySI).String()
+	}
+	return limit, Amount(m.Signal, m.By.Available)
+}
+
+// Amount is an amount of what a signal is about, as users are told.
+func Amount(signal string, amount uint64) string {
+	format := resource.BinarySI
+	if name := ResourceOf(signal); name == inodes || name == pids {
+		format = resource.DecimalSI
+	}
+	return resource.NewQuantity(whole(amount), format).String()
+}
+
+// Message says why a pod has to go for a threshold, and which annotations the event
+// has that says so. stats may be nil.
+func Message(m pressure.Met, pod *v1.Pod, stats *statsapi.PodStats) (message string, annotations map[string]string) {
+	name := ResourceOf(m.Signal)
+	annotations = map[string]string{}
+	limit, available := Text(m)
+	var out strings.Builder
+	fmt.Fprintf(&out, "The node was low on resource: %s. ", name)
+	fmt.Fprintf(&out, "Threshold quantity: %s, available: %s. ", limit, available)
+	if stats == nil {
+		return out.String(), annotations
+	}
+	if asked, ok := podRequest(pod, name); ok && stats.Memory != nil {
+		usage := memory(stats.Memory)
+		fmt.Fprintf(&out, "Pod %s was using %s, request is %s, has larger consumption of %s. ", pod.Name, usage.String(), asked.String(), name)
+		annotations[offendingPod], annotations[offendingPodUsage] = pod.Name, usage.String()
+	}
+	var names, usages []string
+	for i := range stats.Containers {
+		s := &stats.Containers[i]
+		asked, there := containerRequest(pod, s.Name, name)
+		usage := containerUsage(s, name)
+		if !there || usage == nil || usage.Cmp(asked) <= 0 {
+			continue
+		}
+		fmt.Fprintf(&out, "Container %s was using %s, request is %s, has larger consumption of %s. ", s.Name, usage.String(), asked.String(), name)
+		names, usages = append(names, s.Name), append(usages, usage.String())
+	}
+	annotations[offendingContainers] = strings.Join(names, ",")
+	annotations[offendingContainersUsage] = strings.Join(usages, ",")
+	annotations[starvedResource] = string(name)
+	return out.String(), annotations
+}
+
+// podRequest is what a pod as a whole asked for.
+func podRequest(pod *v1.Pod, name v1.ResourceName) (resource.Quantity, bool) {
+	if name != v1.ResourceMemory || !helpers.IsPodLevelResourcesSet(pod) {
+		return resource.Quantity{}, false
+	}
+	asked, ok := pod.Spec.Resources.Requests[name]
+	return asked, ok
+}
+
+// containerRequest is what a container asked for. Ephemeral containers cannot ask,
+// and are not blamed for that.
+func containerRequest(pod *v1.Pod, container string, name v1.ResourceName) (asked resource.Quantity, there bool) {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == container {
+				return list[i].Resources.Requests[name], true
+			}
+		}
+	}
+	return resource.Quantity{}, false
+}
+
+// containerUsage is what a container uses of a resource; nil when that is not told.
+func containerUsage(s *statsapi.ContainerStats, name v1.ResourceName) *resource.Quantity {
+	switch name {
+	case v1.ResourceEphemeralStorage:
+		if s.Rootfs != nil && s.Rootfs.UsedBytes != nil && s.Logs != nil && s.Logs.UsedBytes != nil {
+			return resource.NewQuantity(whole(*s.Rootfs.UsedBytes+*s.Logs.UsedBytes), resource.BinarySI)
+		}
+	case v1.ResourceMemory:
+		if s.Memory != nil && s.Memory.WorkingSetBytes != nil {
+			return memory(s.Memory)
+		}
+	}
+	return nil
+}
+
+func memory(m *statsapi.MemoryStats) *resource.Quantity {
+	var n uint64
+	if m.WorkingSetBytes != nil {
+		n = *m.WorkingSetBytes
+	}
+	return resource.NewQuantity(whole(n), resource.BinarySI)
+}

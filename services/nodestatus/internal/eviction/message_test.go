@@ -1,0 +1,73 @@
+package eviction
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+)
+
+func TestAnEvictionIsExplainedInTheKubeletsWords(t *testing.T) {
+	greedy := pod("greedy", 0, asks("memory", "50Mi"))
+	greedy.Spec.InitContainers = []v1.Container{{Name: "side"}}
+	of := stats("greedy", 150*mi, 7, 30*mi, 2*mi, nil)
+	side := uint64(5000)
+	of.Containers = append(of.Containers, statsapi.ContainerStats{Name: "side", Memory: &statsapi.MemoryStats{WorkingSetBytes: &side}},
+		statsapi.ContainerStats{Name: "debug", Memory: &statsapi.MemoryStats{WorkingSetBytes: &side}})
+	whole := pod("whole", 0, nil)
+	whole.Spec.Resources = &v1.ResourceRequirements{Requests: asks("memory", "1Mi")}
+	for name, test := range map[string]struct {
+		met         pressure.Met
+		pod         *v1.Pod
+		stats       *statsapi.PodStats
+		message     string
+		annotations map[string]string
+	}{
+		"memory": {
+			met("memory.available", "100Mi", 0, 50*mi, 8<<30), greedy, of,
+			"The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container c was using 150Mi, request is 50Mi, has larger consumption of memory. " +
+				"Container side was using 5000, request is 0, has larger consumption of memory. ",
+			map[string]string{"offending_containers": "c,side", "offending_containers_usage": "150Mi,5000", "starved_resource": "memory"},
+		},
+		"memory of a pod with a request as a whole": {
+			met("allocatableMemory.available", "1024Mi", 0, 51199*1024, 8<<30), whole, stats("whole", 2*mi, 0, 0, 0, nil),
+			"The node was low on resource: memory. Threshold quantity: 1Gi, available: 51199Ki. Pod whole was using 2Mi, request is 1Mi, has larger consumption of memory. " +
+				"Container c was using 2Mi, request is 0, has larger consumption of memory. ",
+			map[string]string{
+				"offending_pod": "whole", "offending_pod_usage": "2Mi", "offending_containers": "c", "offending_containers_usage": "2Mi", "starved_resource": "memory",
+			},
+		},
+		"disk": {
+			met("nodefs.available", "", 10, 50*mi, 1<<30), greedy, of,
+			"The node was low on resource: ephemeral-storage. Threshold quantity: 107374184, available: 50Mi. Container c was using 32Mi, request is 0, has larger consumption of ephemeral-storage. ",
+			map[string]string{"offending_containers": "c", "offending_containers_usage": "32Mi", "starved_resource": "ephemeral-storage"},
+		},
+		"inodes": {
+			met("nodefs.inodesFree", "1k", 0, 500, 100000), greedy, of, "The node was low on resource: inodes. Threshold quantity: 1k, available: 500. ",
+			map[string]string{"offending_containers": "", "offending_containers_usage": "", "starved_resource": "inodes"},
+		},
+		"processes": {
+			met("pid.available", "2000", 0, 1000, 32768), greedy, of, "The node was low on resource: pids. Threshold quantity: 2k, available: 1k. ",
+			map[string]string{"offending_containers": "", "offending_containers_usage": "", "starved_resource": "pids"},
+		},
+		"without figures": {
+			met("memory.available", "100Mi", 0, 50*mi, 8<<30), greedy, nil, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. ", map[string]string{},
+		},
+	} {
+		if q := test.met.Text; q == "1024Mi" {
+			test.met.Text = "1Gi" // As the configuration is read.
+		} else if q == "2000" {
+			test.met.Text = "2k"
+		}
+		message, annotations := Message(test.met, test.pod, test.stats)
+		if diff := cmp.Diff(test.message, message); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(test.annotations, annotations); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

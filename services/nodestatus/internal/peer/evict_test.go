@@ -1,0 +1,112 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/internal/testkit/grpctest"
+	"github.com/polylet/polylet/services/nodestatus/internal/evict"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
+)
+
+// fakePodsync has one pod, in epoch 7 and revision 3.
+type fakePodsync struct {
+	podsyncv1.UnimplementedPodSyncServiceServer
+	lists int // in full
+	stop  *podsyncv1.StopPodRequest
+	told  *podsyncv1.SetPressureRequest
+}
+
+func (f *fakePodsync) ListDesiredPods(_ context.Context, r *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
+	out := &podsyncv1.ListDesiredPodsResponse{Epoch: 7, Revision: 3}
+	if r.GetKnownEpoch() == 7 && r.GetKnownRevision() == 3 {
+		out.Unchanged = true
+		return out, nil
+	}
+	f.lists++
+	data, err := (&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}).Marshal()
+	out.Pods = [][]byte{data}
+	return out, err
+}
+
+func (f *fakePodsync) StopPod(_ context.Context, r *podsyncv1.StopPodRequest) (*podsyncv1.StopPodResponse, error) {
+	f.stop = r
+	return &podsyncv1.StopPodResponse{Already: true}, nil
+}
+
+func (f *fakePodsync) SetPressure(_ context.Context, r *podsyncv1.SetPressureRequest) (*podsyncv1.SetPressureResponse, error) {
+	f.told = r
+	return &podsyncv1.SetPressureResponse{}, nil
+}
+
+type fakeStats struct {
+	statsv1.UnimplementedStatsServiceServer
+}
+
+func (fakeStats) GetSummary(_ context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+	if r.GetOnlyCpuAndMemory() {
+		return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"nodeName":"n"},"pods":[]}`)}, nil
+	}
+	return &statsv1.GetSummaryResponse{SummaryJson: []byte("{")}, nil
+}
+
+func dial(t *testing.T, register func(*grpc.Server)) *grpc.ClientConn {
+	t.Helper()
+	srv := grpctest.New(register)
+	conn, err := srv.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(); srv.Close() })
+	return conn
+}
+
+func TestPodsAreFetchedOnceAndStoppedWithAllThatIsSaidOfThem(t *testing.T) {
+	podsync := &fakePodsync{}
+	pods := NewPods(dial(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, podsync) }))
+	for range 3 {
+		if all, err := pods.Pods(t.Context()); err != nil || len(all) != 1 || all[0].Name != "p" {
+			t.Fatalf("%v, %v", all, err)
+		}
+	}
+	if podsync.lists != 1 {
+		t.Errorf("they were sent %d times", podsync.lists)
+	}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u"}}
+	already, err := pods.StopPod(t.Context(), evict.Stop{Pod: pod, Message: "m", Grace: time.Second, Disruption: true, Annotations: map[string]string{"k": "v"}})
+	s := podsync.stop
+	if err != nil || !already || s.GetPod().GetUid() != "u" || s.GetReason() != "Evicted" || s.GetMessage() != "m" || s.GetGrace().AsDuration() != time.Second ||
+		s.GetDisruptionReason() != "TerminationByKubelet" || s.GetDisruptionMessage() != "m" || s.GetEventAnnotations()["k"] != "v" {
+		t.Errorf("%v, %v", s, err)
+	}
+	if _, err := pods.StopPod(t.Context(), evict.Stop{Pod: pod}); err != nil || podsync.stop.GetDisruptionReason() != "" || podsync.stop.GetGrace() == nil {
+		t.Errorf("%v, %v", podsync.stop, err)
+	}
+	if err := pods.SetPressure(t.Context(), []string{"DiskPressure"}, time.Minute); err != nil || !slices.Equal(podsync.told.GetConditions(), []string{"DiskPressure"}) {
+		t.Errorf("%v, %v", podsync.told, err)
+	}
+	if _, err := pods.Reclaim(t.Context(), eviction.Reclaim{Images: true}); !errors.Is(err, rpcerr.ErrUnimplemented) {
+		t.Errorf("an older podsync: %v", err)
+	}
+}
+
+func TestASummaryIsReadOrRefused(t *testing.T) {
+	stats := NewStats(dial(t, func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, fakeStats{}) }), health.Discard(), NewStore(Host()), time.Second, nil)
+	if s, err := stats.Summary(t.Context(), true); err != nil || s.Node.NodeName != "n" {
+		t.Errorf("%v, %v", s, err)
+	}
+	if _, err := stats.Summary(t.Context(), false); err == nil {
+		t.Error("half a document was read")
+	}
+}

@@ -1,0 +1,51 @@
+package admission
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+func TestWhatIsSaidOfThePressureCountsForItsTimeAndThenTheNode(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	said := func(left time.Duration, conditions ...v1.NodeConditionType) Pressure {
+		return Pressure{Conditions: conditions, Until: now.Add(left)}
+	}
+	short := node(pressed(v1.NodeDiskPressure))
+	for _, tc := range []struct {
+		name string
+		said Pressure
+		node *v1.Node
+		want []v1.NodeConditionType
+	}{
+		{"nobody has said anything", Pressure{}, short, []v1.NodeConditionType{v1.NodeDiskPressure}},
+		{"nobody has, and the node is well", Pressure{}, node(), nil},
+		{"it is said before the Node says it", said(time.Second, v1.NodeMemoryPressure), node(), []v1.NodeConditionType{v1.NodeMemoryPressure}},
+		{"it is over before the Node says it", said(time.Second), short, nil},
+		{"something else is said", said(time.Second, v1.NodePIDPressure), short, []v1.NodeConditionType{v1.NodePIDPressure}},
+		{"it was said long ago", said(0, v1.NodeMemoryPressure), short, []v1.NodeConditionType{v1.NodeDiskPressure}},
+		{"it was said long ago, and the node is well", said(-time.Hour, v1.NodeMemoryPressure), node(), nil},
+		{"there is no Node yet", said(time.Second, v1.NodeDiskPressure), nil, []v1.NodeConditionType{v1.NodeDiskPressure}},
+		{"there is no Node, and nobody says anything", said(0, v1.NodeDiskPressure), nil, nil},
+	} {
+		if got := tc.said.Holding(tc.node, now); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestAPodIsRejectedForThePressureThatIsSaid(t *testing.T) {
+	now := time.Now()
+	in := Input{Pod: pod("p", guaranteed), Node: node(), Now: now, Said: Pressure{Conditions: []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}, Until: now.Add(time.Second)}}
+	if got := Check(in); got.Decision != podstate.Rejected || got.Reason != "Evicted" || got.Message != "The node had condition: [MemoryPressure DiskPressure]. " {
+		t.Errorf("%+v", got.Admission)
+	}
+	in.Now = in.Said.Until
+	if got := Check(in); got.Decision != podstate.Admitted {
+		t.Errorf("when that counts no more: %+v", got.Admission)
+	}
+}

@@ -1,0 +1,101 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+)
+
+// ended sets a pod that has ended and that the apiserver knows to have.
+func (r *rig) ended(name string) *v1.Pod {
+	pod := newPod(name, v1.Container{Image: "job:1"})
+	pod.Spec.RestartPolicy = v1.RestartPolicyNever
+	r.reg.Set(pod, "api")
+	r.until(name+" has ended", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
+	told := pod.DeepCopy()
+	told.Status = r.status(pod.UID)
+	r.reg.Set(told, "api")
+	return told
+}
+
+func TestReclaimRemovesWhatHasEndedAndCountsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := ""
+		r := newRig(t, fakecri.Config{
+			Images:  []string{"app:1", "job:1"},
+			Scripts: map[string]fakecri.Script{"app:1": runsOn(fakecri.Term{}), "job:1": fakecri.Exits(time.Second, 1)},
+			Faults: func(_ context.Context, m string, req any) fakecri.Fault {
+				if q, ok := req.(*runtimeapi.RemoveContainerRequest); ok && q.GetContainerId() == stuck {
+					return fakecri.Fault{Err: status.Error(codes.Unknown, "device or resource busy")}
+				}
+				return fakecri.Fault{}
+			},
+		})
+		if _, err := r.reg.Reclaim(t.Context()); !errors.Is(err, ErrNotAllKnown) {
+			t.Errorf("before all is known: %v", err)
+		}
+		r.reg.Ready("api")
+		running := newPod("p", v1.Container{Image: "app:1"})
+		r.reg.Set(running, "api")
+		r.until("ready", time.Minute, func() bool { return isReady(r.status(running.UID)) })
+		r.ended("job")
+		busy := r.ended("busy")
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		for _, c := range r.rt.Snapshot().Containers {
+			if c.PodUID() == string(busy.UID) {
+				stuck = c.ID
+			}
+		}
+		for _, want := range []int{2, 0} {
+			freed, err := r.reg.Reclaim(t.Context())
+			if err != nil || freed.Removed != want || len(freed.Failed) != 1 || !strings.Contains(freed.Failed[0], "ns/busy") || !strings.Contains(freed.Failed[0], "device or resource busy") {
+				t.Errorf("%+v, %v", freed, err)
+			}
+			if got := r.rt.Snapshot(); len(got.Containers) != 2 || len(got.Sandboxes) != 2 {
+				t.Errorf("%d containers, %d sandboxes are left", len(got.Containers), len(got.Sandboxes))
+			}
+		}
+		stuck = ""
+		time.Sleep(time.Minute)
+		if freed, err := r.reg.Reclaim(t.Context()); err != nil || freed.Removed != 2 || len(freed.Failed) != 0 {
+			t.Errorf("when it is free: %+v, %v", freed, err)
+		}
+		if !isReady(r.status(running.UID)) {
+			t.Error("a pod that runs was touched")
+		}
+	})
+}
+
+func TestReclaimEndsWithItsContextAndWithPodsync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{
+			Images: []string{"job:1"}, Scripts: map[string]fakecri.Script{"job:1": fakecri.Exits(time.Second, 1)},
+			Faults: func(_ context.Context, m string, _ any) fakecri.Fault {
+				return fakecri.Fault{Hang: m == "RemoveContainer"}
+			},
+		})
+		r.reg.Ready("api")
+		r.ended("job")
+		time.Sleep(10 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := r.reg.Reclaim(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("ended with %v", err)
+		}
+		time.AfterFunc(time.Second, r.stop)
+		if _, err := r.reg.Reclaim(t.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
+)
+
+// asWaitForAttach says of an error that it is of the attachment, in the words that people
+// know.
+func asWaitForAttach(err error) error {
+	return &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: err}
+}
+
+// Attach implements volume.Attacher: it tells that the volume is in use, so that nobody
+// detaches it, and waits until the Node object shows that, and that it is attached.
+// Source: https://github.com/kubernetes/design-proposals-archive/blob/main/storage/volume-provisioning.md
+// and the words of Node.status.volumesInUse and volumesAttached.
+func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
+	w := c.wantedBy(r)
+	object, err := c.object(ctx, &w)
+	if err != nil {
+		return asWaitForAttach(err)
+	}
+	needed := needsAttachment(object)
+	c.inUse.want(w.pod.UID, w.id(), needed)
+	if !needed {
+		return nil
+	}
+	if mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName)); err == nil && mounted {
+		return nil // a previous run has waited
+	}
+	for {
+		changed := c.inUse.next()
+		missing := c.notAttached(uniqueName(w.id()))
+		if missing == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return asWaitForAttach(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
+		}
+	}
+}
+
+// needsAttachment says whether volumes of a driver are attached to nodes. So are those of
+// one that the cluster says nothing of.
+func needsAttachment(object *storagev1.CSIDriver) bool {
+	return object.Spec.AttachRequired == nil || *object.Spec.AttachRequired
+}
+
+// notAttached says what the Node object does not show yet of a volume; nil when it may be
+// used.
+func (c *Volumes) notAttached(name v1.UniqueVolumeName) error {
+	node := c.deps.Node.Object()
+	switch {
+	case node == nil:
+		return errors.New("this node's object has not been read yet")
+	case !slices.Contains(node.Status.VolumesInUse, name):
+		return fmt.Errorf("volume %s has not been added to the list of VolumesInUse in the node's volume status", name)
+	case !slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name }):
+		return fmt.Errorf("volume %s is not attached according to node status; the attach-detach controller and the driver's external-attacher attach it", name)
+	}
+	return nil
+}
+
+// attachment is what the attachment of a volume says to those who publish it; nil when
+// it is none that is attached to nodes.
+func (c *Volumes) attachment(ctx context.Context, w *wanted, object *storagev1.CSIDriver) (map[string]string, error) {
+	if !needsAttachment(object) {
+		return nil, nil
+	}
+	id, handle := w.data.AttachmentID, w.data.VolumeHandle
+	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, id)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("volume %s has GET error for volume attachment %s: %w", handle, id, err)
+	case a.DeletionTimestamp != nil:
+		err = errors.New("volume attachment is being deleted")
+	case a.Status.Attached:
+		return a.Status.AttachmentMetadata, nil
+	case a.Status.AttachError != nil:
+		err = errors.New(a.Status.AttachError.Message)
+	default:
+		err = fmt.Errorf("volume %s is not attached for volume attachment %s", handle, id)
+	}
+	return nil, asWaitForAttach(err)
+}

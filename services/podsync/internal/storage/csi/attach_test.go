@@ -1,0 +1,177 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+)
+
+const nameOf = v1.UniqueVolumeName("kubernetes.io/csi/csi.example.com^h/1")
+
+// newAttaching is a node with a driver whose volumes must be attached.
+func newAttaching(t *testing.T) *bench {
+	t.Helper()
+	b := newStaging(t, nil)
+	b.cluster.driver.Spec.AttachRequired = nil
+	b.cluster.attachments = map[string]storagev1.VolumeAttachmentStatus{}
+	return b
+}
+
+// shows has the Node object show these volumes.
+func (b *bench) shows(inUse, attached bool) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	if inUse {
+		node.Status.VolumesInUse = []v1.UniqueVolumeName{"other", nameOf}
+	}
+	if attached {
+		node.Status.VolumesAttached = []v1.AttachedVolume{{Name: "other"}, {Name: nameOf}}
+	}
+	b.node.Store(node)
+	b.NodeChanged()
+}
+
+func (b *bench) attached(metadata map[string]string) {
+	b.cluster.attachments["csi-"+sum(handleOf+driverOf+"n1")] = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: metadata}
+}
+
+func TestAVolumeIsUsedOnceTheNodeShowsThatItIsInUseAndAttached(t *testing.T) {
+	b := newAttaching(t)
+	b.attached(map[string]string{"lun": "7"})
+	sub, err := b.InUse(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	if first, err := sub.Next(t.Context()); err != nil || !first.Snapshot || len(first.Changed) != 0 {
+		t.Fatal(first, err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- b.Attach(t.Context(), b.claimOf("uid-1")) }()
+	next, err := sub.Next(t.Context())
+	if _, told := next.Changed[nameOf]; err != nil || !told {
+		t.Fatal(next, err)
+	}
+	b.shows(false, true)
+	b.shows(true, false)
+	select {
+	case err := <-done:
+		t.Fatalf("it may be used before it is attached: %v", err)
+	default:
+	}
+	b.shows(true, true)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := b.setUp(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if s, p := b.driver.Staged()[0].GetPublishContext(), b.driver.Published()[0].GetPublishContext(); s["lun"] != "7" || p["lun"] != "7" {
+		t.Errorf("staged with %v, published with %v", s, p)
+	}
+	b.fault("NodeUnstageVolume", func(context.Context) error {
+		if _, told := b.inUse.told.Get(nameOf); !told {
+			t.Error("it may be detached before it is unstaged")
+		}
+		return nil
+	})
+	b.end(t, "uid-1")
+	b.nothing(t)
+	if last, err := sub.Next(t.Context()); err != nil || len(last.Removed) != 1 || last.Removed[0] != nameOf {
+		t.Errorf("%+v, %v", last, err)
+	}
+}
+
+func TestWhatAVolumeWaitsForIsSaid(t *testing.T) {
+	reason := errors.New("the pod was deleted")
+	for _, c := range []struct {
+		prepare func(b *bench)
+		want    string
+	}{
+		{func(*bench) {}, "this node's object has not been read yet: the pod was deleted"},
+		{func(b *bench) { b.shows(false, true) }, "volume kubernetes.io/csi/csi.example.com^h/1 has not been added to the list of VolumesInUse in the node's volume status"},
+		{func(b *bench) { b.shows(true, false) }, "volume kubernetes.io/csi/csi.example.com^h/1 is not attached according to node status"},
+	} {
+		b := newAttaching(t)
+		c.prepare(b)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(reason)
+		err := b.Attach(ctx, b.claimOf("uid-1"))
+		said := (&podstate.VolumeError{Volume: "v", Err: err}).Error()
+		if !errors.Is(err, reason) || !strings.HasPrefix(said, `MountVolume.WaitForAttach failed for volume "v" : `) || !strings.Contains(said, c.want) {
+			t.Errorf("said is %s", said)
+		}
+		b.Forget("uid-1")
+		b.nothing(t) // also not in use any more
+	}
+}
+
+func TestAnAttachmentThatIsNotThereKeepsAVolumeFromBeingStaged(t *testing.T) {
+	id := "csi-" + sum(handleOf+driverOf+"n1")
+	for _, c := range []struct {
+		status *storagev1.VolumeAttachmentStatus
+		want   string
+	}{
+		{nil, "volume h/1 has GET error for volume attachment " + id + `: volumeattachments.storage.k8s.io "` + id + `" not found`},
+		{&storagev1.VolumeAttachmentStatus{}, "volume h/1 is not attached for volume attachment " + id},
+		{&storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no room"}}, "no room"},
+	} {
+		b := newAttaching(t)
+		b.shows(true, true)
+		if c.status != nil {
+			b.cluster.attachments[id] = *c.status
+		}
+		err := b.setUp(t, "uid-1")
+		if said := (&podstate.VolumeError{Volume: "v", Err: err}).Error(); said != `MountVolume.WaitForAttach failed for volume "v" : `+c.want {
+			t.Errorf("said is %s", said)
+		}
+		b.called(t)
+		b.Forget("uid-1")
+		b.nothing(t)
+	}
+}
+
+func TestWhatARunHasPublishedTheNextDoesNotWaitFor(t *testing.T) {
+	b := newAttaching(t)
+	b.attached(nil)
+	b.shows(true, true)
+	if err := b.setUp(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	b.Volumes = b.restarted(t)
+	b.register(t)
+	b.shows(false, false)
+	<-b.inUse.known
+	if _, told := b.inUse.told.Get(nameOf); !told {
+		t.Error("it may be detached though a pod has it")
+	}
+	if err := b.setUp(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	b.end(t, "uid-1")
+	b.nothing(t)
+}
+
+func TestAVolumeThatNeedNotBeAttachedIsNotInUse(t *testing.T) {
+	b := newStaging(t, nil)
+	if err := b.setUp(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	b.Volumes = b.restarted(t)
+	b.register(t)
+	<-b.inUse.known
+	if err := b.setUp(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if b.inUse.told.Len() != 0 {
+		t.Errorf("told are %v", b.inUse.told.Snapshot())
+	}
+	b.end(t, "uid-1")
+	b.nothing(t)
+}

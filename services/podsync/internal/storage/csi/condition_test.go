@@ -1,0 +1,47 @@
+package csi
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// saidOf is an answer's condition as a driver of the older spec sends it.
+func saidOf(abnormal bool, message string) []byte {
+	var inner []byte
+	inner = protowire.AppendTag(inner, fieldAbnormal, protowire.VarintType)
+	inner = protowire.AppendVarint(inner, protowire.EncodeBool(abnormal))
+	inner = protowire.AppendTag(inner, fieldMessage, protowire.BytesType)
+	inner = protowire.AppendString(inner, message)
+	out := protowire.AppendTag(nil, fieldCondition, protowire.BytesType)
+	return protowire.AppendBytes(out, inner)
+}
+
+func TestAConditionIsReadAsTheOlderSpecHasIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		said     []byte
+		abnormal bool
+		message  string
+	}{
+		"well":    {said: saidOf(false, "fine"), message: "fine"},
+		"not":     {said: saidOf(true, "the disk is gone"), abnormal: true, message: "the disk is gone"},
+		"nothing": {},
+		"cut off": {said: saidOf(true, "the disk is gone")[:5]},
+		"long":    {said: saidOf(true, strings.Repeat("x", 5000)), abnormal: true, message: strings.Repeat("x", mostOfAMessage)},
+	} {
+		if got := conditionIn(c.said); got.Abnormal != c.abnormal || got.Message != c.message {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func FuzzAConditionOfAnyDriverIsRead(f *testing.F) {
+	f.Add(saidOf(true, "gone"))
+	f.Add([]byte{0x12, 0xff})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		if got := conditionIn(said); len(got.Message) > mostOfAMessage {
+			t.Errorf("%d bytes are kept", len(got.Message))
+		}
+	})
+}

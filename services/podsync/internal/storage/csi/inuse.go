@@ -1,0 +1,118 @@
+package csi
+
+import (
+	"context"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/watch"
+)
+
+// uniqueName is what Kubernetes calls a volume on a node.
+func uniqueName(id volumeID) v1.UniqueVolumeName {
+	return v1.UniqueVolumeName("kubernetes.io/csi/" + id.driver + "^" + id.handle)
+}
+
+// inUse are the volumes that must stay attached to the node: those that pods want, from
+// before anything of them is on the disk, and those of which something is, until the last
+// of it is gone. Safe for concurrent use.
+type inUse struct {
+	told *watch.Store[v1.UniqueVolumeName, struct{}]
+	// known is closed once what is on the disk was looked at.
+	known chan struct{}
+
+	mu sync.Mutex
+	// wanted are the volumes that pods want, by pod.
+	wanted map[types.UID]map[volumeID]bool
+	// changed is closed when the Node object changes.
+	changed chan struct{}
+}
+
+func newInUse(epoch uint64) inUse {
+	return inUse{
+		told:  watch.NewStore[v1.UniqueVolumeName, struct{}](epoch, func(struct{}, struct{}) bool { return true }),
+		known: make(chan struct{}), changed: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{},
+	}
+}
+
+// want says that a pod wants a volume; attached: only while it is attached to the node.
+func (u *inUse) want(uid types.UID, id volumeID, attached bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.wanted[uid] == nil {
+		u.wanted[uid] = map[volumeID]bool{}
+	}
+	u.wanted[uid][id] = true
+	if attached {
+		u.told.Set(uniqueName(id), struct{}{})
+	} else {
+		u.told.Delete(uniqueName(id))
+	}
+}
+
+// forget drops a pod and returns what it wanted.
+func (u *inUse) forget(uid types.UID) (ids []volumeID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id := range u.wanted[uid] {
+		ids = append(ids, id)
+	}
+	delete(u.wanted, uid)
+	return ids
+}
+
+// isWanted says whether a pod wants a volume.
+func (u *inUse) isWanted(id volumeID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.isWantedLocked(id)
+}
+
+func (u *inUse) isWantedLocked(id volumeID) bool {
+	for _, ids := range u.wanted {
+		if ids[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// found says that something of a volume is on the disk.
+func (u *inUse) found(id volumeID) { u.told.Set(uniqueName(id), struct{}{}) }
+
+// free says that nothing of a volume is on the disk any more.
+func (u *inUse) free(id volumeID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.isWantedLocked(id) {
+		u.told.Delete(uniqueName(id))
+	}
+}
+
+// next is closed when the Node object changes.
+func (u *inUse) next() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.changed
+}
+
+// NodeChanged tells that the Node object changed. It returns at once.
+func (c *Volumes) NodeChanged() {
+	c.inUse.mu.Lock()
+	defer c.inUse.mu.Unlock()
+	close(c.inUse.changed)
+	c.inUse.changed = make(chan struct{})
+}
+
+// InUse tells of the volumes that must stay attached to this node, and then of changes. It
+// waits until all are known that a previous run has left.
+func (c *Volumes) InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolumeName, struct{}], error) {
+	select {
+	case <-c.inUse.known:
+		return c.inUse.told.Subscribe(ctx), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

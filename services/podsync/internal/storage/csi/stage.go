@@ -1,0 +1,128 @@
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
+)
+
+// globalMount is where a volume is staged, beside its own volumeDataFile.
+const globalMount = "globalmount"
+
+// stagedData is what volumeDataFile holds beside a staged volume, as the kubelet writes
+// it; the fields' order is its, too.
+type stagedData struct {
+	DriverName   string `json:"driverName"`
+	VolumeHandle string `json:"volumeHandle"`
+}
+
+// stagings is where all volumes are staged, by their drivers.
+func (c *Volumes) stagings() string {
+	return filepath.Join(c.cfg.RootDir, "plugins", "kubernetes.io", "csi")
+}
+
+// stagingDir is where a volume is staged, with what says so.
+func (c *Volumes) stagingDir(id volumeID) string {
+	return filepath.Join(c.stagings(), id.driver, fmt.Sprintf("%x", sha256.Sum256([]byte(id.handle))))
+}
+
+// stage has a driver stage a volume for all pods of the node, unless this process has
+// already. The caller has the volume's turn. What is to be known of it is on the disk
+// before the driver is asked.
+func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registered, p *publication) error {
+	if st.staged {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	secret, err := c.secret(ctx, "NodeStageSecretRef", w.stageSecret)
+	if err != nil {
+		return err
+	}
+	dir := c.stagingDir(w.id())
+	before := !removedAlready(filepath.Join(dir, volumeDataFile))
+	if err = os.MkdirAll(filepath.Join(dir, globalMount), 0o750); err == nil && !before {
+		err = writeData(dir, stagedData{DriverName: w.data.DriverName, VolumeHandle: w.data.VolumeHandle})
+	}
+	if err != nil {
+		return fmt.Errorf("kubernetes.io/csi: failed to save volume info data: %w", err)
+	}
+	var group *int64
+	if p.can[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+		group = ownership.Of(w.pod)
+	}
+	_, err = on.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+		VolumeId: w.data.VolumeHandle, PublishContext: p.attachment, StagingTargetPath: p.staging, Secrets: secret,
+		VolumeCapability: w.capability(p.can, group), VolumeContext: w.attributes,
+	})
+	if err != nil {
+		if final(err) && !before { // what an earlier attempt has left may be there
+			if cleanErr := c.cleanStaging(dir); cleanErr != nil {
+				klog.FromContext(ctx).Info("What a volume was to be staged in cannot be removed; it is when no pod has the volume", "pod", klog.KObj(w.pod), "path", dir, "err", cleanErr)
+			}
+		}
+		return err
+	}
+	st.staged = true
+	return nil
+}
+
+// asMountDevice says of an error that it is of staging, in the words that people know.
+func asMountDevice(err error) error {
+	return &podstate.VolumeStep{Step: "MountVolume.MountDevice", Err: err}
+}
+
+// unstage has a driver end what stage began, if it has; the caller has the volume's turn,
+// and knows that no pod has it.
+func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
+	dir := c.stagingDir(id)
+	target := filepath.Join(dir, globalMount)
+	if removedAlready(dir) {
+		st.staged = false
+		return nil
+	}
+	if removedAlready(filepath.Join(dir, volumeDataFile)) {
+		return c.cleanStaging(dir) // the driver was not asked yet, or does not stage
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	driver, err := c.drivers.find(id.driver)
+	if err != nil {
+		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient: %w; start the driver on this node; if it is gone for good, unmount %s and remove %s by hand", id.handle, err, target, dir)
+	}
+	can, err := driver.abilities(ctx)
+	if err != nil {
+		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set: %w", id.handle, err)
+	}
+	if can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		if _, err := driver.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id.handle, StagingTargetPath: target}); err != nil {
+			return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
+		}
+	}
+	st.staged = false
+	if err := c.cleanStaging(dir); err != nil {
+		return fmt.Errorf("volume %q: kubernetes.io/csi: failed to clean up global mount %s: %w", id.handle, dir, err)
+	}
+	return nil
+}
+
+// cleanStaging removes what lies around a staged volume, unless that is mounted; see clean.
+func (c *Volumes) cleanStaging(dir string) error {
+	return c.removeAround(dir, filepath.Join(dir, globalMount))
+}
+
+// removedAlready says whether nothing lies at a path.
+func removedAlready(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,118 @@
+package csi
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
+)
+
+// wanted is a volume that a pod wants of a driver, wherever that is said: in the pod's
+// own spec, or in a PersistentVolume.
+type wanted struct {
+	pod  *v1.Pod
+	dir  string // the volume's place below the pod's directory
+	data volumeData
+
+	readOnly   bool
+	fsType     string
+	attributes map[string]string
+	// modes are those of a PersistentVolume, and options its mount options.
+	modes   []v1.PersistentVolumeAccessMode
+	options []string
+	// stageSecret and publishSecret are nil for none.
+	stageSecret, publishSecret *v1.SecretReference
+}
+
+// wantedBy is what is asked for.
+func (c *Volumes) wantedBy(r volume.Request) wanted {
+	w := wanted{pod: r.Pod, dir: r.Dir}
+	if r.PV == nil {
+		source := r.Volume.CSI
+		w.data = ephemeral(r.Pod.UID, r.Volume.Name, source.Driver, c.cfg.NodeName)
+		w.readOnly, w.attributes = isTrue(source.ReadOnly), source.VolumeAttributes
+		w.modes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+		if source.FSType != nil {
+			w.fsType = *source.FSType
+		}
+		if ref := source.NodePublishSecretRef; ref != nil {
+			w.publishSecret = &v1.SecretReference{Namespace: r.Pod.Namespace, Name: ref.Name}
+		}
+		return w
+	}
+	source := r.PV.Spec.CSI
+	w.data = persistent(r.PV.Name, source.VolumeHandle, source.Driver, c.cfg.NodeName)
+	w.readOnly, w.attributes, w.fsType = r.ReadOnly, source.VolumeAttributes, source.FSType
+	w.modes, w.options = r.PV.Spec.AccessModes, r.PV.Spec.MountOptions
+	w.stageSecret, w.publishSecret = source.NodeStageSecretRef, source.NodePublishSecretRef
+	return w
+}
+
+func (w *wanted) id() volumeID { return w.data.id() }
+
+// persists says whether the volume outlives its pods.
+func (w *wanted) persists() bool { return w.data.persists() }
+
+// capability is how the volume is to be used, as CSI says it. The first access mode
+// counts. group is nil when it is not the driver's to give the files to it.
+// Source: https://kubernetes-csi.github.io/docs/single-node-multi-writer.html
+func (w *wanted) capability(can abilities, group *int64) *csi.VolumeCapability {
+	mode := v1.ReadWriteOnce
+	if len(w.modes) > 0 {
+		mode = w.modes[0]
+	}
+	filesystem := &csi.VolumeCapability_MountVolume{FsType: w.fsType, MountFlags: w.options}
+	if group != nil {
+		filesystem.VolumeMountGroup = fmt.Sprint(*group)
+	}
+	return &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: accessMode(mode, can[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])},
+		AccessType: &csi.VolumeCapability_Mount{Mount: filesystem},
+	}
+}
+
+// accessMode is CSI's word for Kubernetes'. precise: the driver tells one pod of the node
+// from several.
+func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapability_AccessMode_Mode {
+	switch {
+	case mode == v1.ReadOnlyMany:
+		return csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case mode == v1.ReadWriteMany:
+		return csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	case mode == v1.ReadWriteOnce && precise:
+		return csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	case mode == v1.ReadWriteOncePod && precise:
+		return csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	case mode == v1.ReadWriteOnce, mode == v1.ReadWriteOncePod:
+		return csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	}
+	return csi.VolumeCapability_AccessMode_UNKNOWN
+}
+
+// forOneNode says whether only one node at a time may write: its pods' group may own the
+// files then.
+func (w *wanted) forOneNode() bool {
+	for _, mode := range w.modes {
+		if mode == v1.ReadWriteOnce || mode == v1.ReadWriteOncePod {
+			return true
+		}
+	}
+	return false
+}
+
+// persistent is what lies beside the volume of a claim.
+func persistent(pv, handle, driver, node string) volumeData {
+	return volumeData{
+		SpecVolID: pv, VolumeHandle: handle, DriverName: driver, NodeName: node,
+		AttachmentID: attachmentID(handle, driver, node), VolumeLifecycleMode: string(storagev1.VolumeLifecyclePersistent),
+	}
+}
+
+// attachmentID is the name of the VolumeAttachment of a volume on a node.
+func attachmentID(handle, driver, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
+}

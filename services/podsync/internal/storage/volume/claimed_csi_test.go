@@ -1,0 +1,137 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
+)
+
+// drives stands for the CSI drivers of the node.
+type drives struct {
+	f           *fixture
+	attach, set error
+	asked       []Request
+}
+
+func (d *drives) Attach(_ context.Context, r Request) error {
+	d.asked = append(d.asked, r)
+	return d.attach
+}
+
+func (d *drives) Setup(_ context.Context, r Request) (Made, error) {
+	if d.set != nil {
+		return Made{}, d.set
+	}
+	path := filepath.Join(r.Dir, "mount")
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return Made{}, err
+	}
+	return Made{Path: path}, d.f.mounts.Bind("csi", path)
+}
+
+func (d *drives) Teardown(_ context.Context, v Remains) error {
+	path := filepath.Join(v.Dir, "mount")
+	return errors.Join(d.f.mounts.Unmount(path), os.Remove(path), os.Remove(v.Dir))
+}
+
+func csiPV() v1.PersistentVolumeSource {
+	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}
+}
+
+// withAttacher is a node with CSI drivers.
+func withAttacher(t *testing.T) (*fixture, *drives) {
+	t.Helper()
+	f := newFixture(t)
+	d := &drives{f: f}
+	f.set.deps.CSI, f.set.drivers[pluginCSI] = d, d
+	return f, d
+}
+
+func TestAVolumeOfAClaimIsItsDriversOnceItIsAttached(t *testing.T) {
+	f, d := withAttacher(t)
+	f.bind("c", "pv", csiPV())
+	pod := podWith(claimVolume("v", "c"))
+	d.attach = &podstate.VolumeStep{Step: "MountVolume.WaitForAttach", Err: errors.New("not yet")}
+	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.WaitForAttach failed for volume "v" : not yet`)
+	d.attach, d.set = nil, errors.New("broken")
+	fails(t, f.set.Setup(t.Context(), pod), `MountVolume.SetUp failed for volume "v" : broken`)
+	if _, kept := f.set.keptBound("uid-1", "v"); kept {
+		t.Error("it counts as used, and is not")
+	}
+	d.set = nil
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	want := filepath.Join(f.root, "pods/uid-1/volumes/kubernetes.io~csi/pv")
+	if r := d.asked[2]; r.PV == nil || r.PV.Name != "pv" || r.ReadOnly || r.Dir != want {
+		t.Errorf("asked for %+v", r)
+	}
+	if path, _ := f.set.HostPath("uid-1", "v"); path != filepath.Join(want, "mount") {
+		t.Errorf("it lies at %q", path)
+	}
+	if all := f.set.Volumes("uid-1"); len(all) != 1 || !all[0].Driven || all[0].PVCName != "c" || f.set.OfHost("uid-1", "v") {
+		t.Errorf("it is measured by its files, or left as the host's: %+v", all)
+	}
+
+	again := f.restarted()
+	again.deps.CSI, again.drivers[pluginCSI] = d, d
+	f.set = again
+	f.claims.setAway(errors.New("away"))
+	var failed podstate.VolumeErrors
+	if err := f.set.Setup(t.Context(), pod); !errors.As(err, &failed) || len(failed.Standing()) != 1 {
+		t.Fatalf("%v, standing: %v", err, failed.Standing())
+	}
+	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if left := f.mounts.Mounts(); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// What a kubelet has published stands, though nothing of ours says which claim it is of.
+func TestWhatAnotherAgentHasPublishedStandsWhenItCannotBePublishedAgain(t *testing.T) {
+	f, d := withAttacher(t)
+	f.bind("c", "pv", csiPV())
+	path := filepath.Join(f.root, "pods/uid-1/volumes/kubernetes.io~csi/pv/mount")
+	if err := errors.Join(os.MkdirAll(path, 0o750), f.mounts.Bind("csi", path)); err != nil {
+		t.Fatal(err)
+	}
+	d.set = errors.New("away")
+	var failed podstate.VolumeErrors
+	if err := f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))); !errors.As(err, &failed) || len(failed.Standing()) != 1 {
+		t.Fatalf("%v, standing: %v", err, failed.Standing())
+	}
+}
+
+func TestAVolumeForOnePodOfADriverIsSetUpForOne(t *testing.T) {
+	f, _ := withAttacher(t)
+	f.bind("c", "pv", csiPV()).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	first, second := podWith(claimVolume("v", "c")), podWith(claimVolume("v", "c"))
+	second.UID = "uid-2"
+	if err := f.set.Setup(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.set.Setup(t.Context(), second); !errors.Is(err, claims.ErrInUse) {
+		t.Fatal(err)
+	}
+	if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.set.Setup(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWithoutCSIDriversAVolumeOfOneIsRefused(t *testing.T) {
+	f := newFixture(t)
+	f.bind("c", "pv", csiPV())
+	fails(t, f.set.Setup(t.Context(), podWith(claimVolume("v", "c"))), `MountVolume.SetUp failed for volume "v" : this node has no CSI drivers`)
+}

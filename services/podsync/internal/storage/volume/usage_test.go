@@ -1,0 +1,67 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// meter is a fakeDriver that says how full its volumes are.
+type meter struct {
+	*fakeDriver
+	asked []string
+}
+
+func (m *meter) Usage(_ context.Context, dir string) (Usage, error) {
+	m.asked = append(m.asked, dir)
+	return Usage{Driver: "csi.x", Used: 7, Condition: &Condition{Abnormal: true, Message: "worn out"}}, nil
+}
+
+func TestADriverIsAskedAboutItsVolumesAndNoOthers(t *testing.T) {
+	m := &meter{fakeDriver: &fakeDriver{}}
+	f := withCSI(t, m)
+	f.set.deps.Events = f.events
+	if err := f.set.Setup(t.Context(), podWith(csiVolume("v", "csi.x"), emptyDirVolume("e"))); err != nil {
+		t.Fatal(err)
+	}
+	if list := f.set.Volumes("uid-1"); len(list) != 2 || !list[0].Driven || list[0].Ephemeral || list[1].Driven {
+		t.Errorf("shown are %+v", list)
+	}
+	got, err := f.set.Usage(t.Context(), "uid-1", "v")
+	dir := filepath.Join(f.root, "pods", "uid-1", "volumes", "kubernetes.io~csi", "v")
+	if err != nil || got.Used != 7 || got.Condition != nil || !slices.Equal(m.asked, []string{dir}) || len(f.events.all()) != 0 {
+		t.Errorf("%+v, %v; asked %v, events %v", got, err, m.asked, f.events.all())
+	}
+	for _, name := range []string{"e", "absent"} {
+		if _, err := f.set.Usage(t.Context(), "uid-1", name); !errors.Is(err, ErrNotDriven) {
+			t.Errorf("of %s: %v", name, err)
+		}
+	}
+}
+
+func TestAVolumeThatIsNotWellIsAnEventOfItsPodWhenTheGateIsOn(t *testing.T) {
+	f := withCSI(t, &meter{fakeDriver: &fakeDriver{}})
+	f.set.deps.Events, f.set.cfg.Health = f.events, true
+	if err := f.set.Setup(t.Context(), podWith(csiVolume("v", "csi.x"))); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.set.Usage(t.Context(), "uid-1", "v")
+	if err != nil || got.Condition == nil || !got.Condition.Abnormal {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if all := f.events.all(); !slices.Equal(all, []string{"p: VolumeConditionAbnormal: Volume v: worn out"}) {
+		t.Errorf("the events are %v", all)
+	}
+}
+
+func TestADriverThatCannotMeasureIsSaidToBeOne(t *testing.T) {
+	f := withCSI(t, &fakeDriver{})
+	if err := f.set.Setup(t.Context(), podWith(csiVolume("v", "csi.x"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.set.Usage(t.Context(), "uid-1", "v"); !errors.Is(err, ErrNoUsage) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,128 @@
+package disk
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// nest makes directories that deep, each in the next with a file and a directory beside
+// it, and returns the outermost. It is removed level by level: os.RemoveAll opens all.
+func nest(t *testing.T, depth int, name string) string {
+	t.Helper()
+	top, other := filepath.Join(t.TempDir(), "top"), filepath.Join(t.TempDir(), "other")
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(top, 0o700))
+	for range depth {
+		must(os.Mkdir(other, 0o700))
+		must(os.WriteFile(filepath.Join(other, "z"), []byte("x"), 0o600))
+		must(os.Mkdir(filepath.Join(other, "a"), 0o700))
+		must(os.Rename(top, filepath.Join(other, name)))
+		top, other = other, top
+	}
+	t.Cleanup(func() {
+		for {
+			err := os.Rename(filepath.Join(top, name), other)
+			must(os.RemoveAll(top))
+			if err != nil {
+				return
+			}
+			top, other = other, top
+		}
+	})
+	return top
+}
+
+// open is how many files this process has open.
+func open(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+// A container hides nothing from what its storage is limited by.
+func TestWhatLiesDeepIsCountedWithFewOpenFiles(t *testing.T) {
+	const depth = 400
+	for _, name := range []string{"d", strings.Repeat("n", 255)} {
+		top := nest(t, depth, name)
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		few := limit
+		few.Cur = uint64(open(t) + 2*mostOpen + 20) //nolint:gosec // Not negative.
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+			t.Fatal(err)
+		}
+		before := open(t)
+		got, err := Walk(t.Context(), top)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if want := uint64(3*depth + 1); err != nil || got.Inodes != want {
+			t.Errorf("%d files and directories, want %d; %v", got.Inodes, want, err)
+		}
+		if now := open(t); now != before {
+			t.Errorf("%d files are open, %d were", now, before)
+		}
+	}
+}
+
+// Who moves what is being counted loses no more than what was moved.
+func TestAWalkGoesOnAtTheTopWhenADirectoryWasMoved(t *testing.T) {
+	top := nest(t, 3*mostOpen, "d")
+	if err := os.WriteFile(filepath.Join(top, "zz"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, levels := &walk{}, []level{}
+	path := top
+	for range 3 * mostOpen {
+		var st unix.Stat_t
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil || unix.Fstat(fd, &st) != nil {
+			t.Fatal(err)
+		}
+		levels = append(levels, level{fd: fd, at: inode{st.Dev, st.Ino}})
+		path = filepath.Join(path, "d")
+	}
+	defer func() {
+		for i := range levels {
+			w.leave(&levels[i])
+		}
+	}()
+	for i := mostOpen; i < len(levels)-1; i++ {
+		w.leave(&levels[i])
+	}
+	if got := w.up(levels); len(got) != len(levels)-1 || got[len(got)-1].fd < 0 {
+		t.Fatalf("%d levels above %d", len(got), len(levels))
+	}
+	levels[len(levels)-2].at.number++ // another has its place
+	w.leave(&levels[len(levels)-2])
+	last, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	levels[len(levels)-1].fd = last
+	if got := w.up(levels); len(got) != mostOpen {
+		t.Errorf("it goes on at level %d, want %d", len(got), mostOpen)
+	}
+}
+
+func TestADeepWalkEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Walk(ctx, nest(t, 10, "d")); err == nil {
+		t.Error("it goes on")
+	}
+}

@@ -1,0 +1,28 @@
+package summary
+
+import (
+	"testing"
+
+	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+)
+
+func TestAVolumeThatItsDriverMeasuresIsShownAndIsNoneOfThePodsEphemeralStorage(t *testing.T) {
+	f := facts()
+	before := *Build(f).Pods[1].EphemeralStorage.UsedBytes
+	pod := &f.Pods[1]
+	pod.Volumes = append(pod.Volumes, inventory.Volume{Name: "driven", Driven: true, PVC: "mine"}, inventory.Volume{Name: "later", Driven: true})
+	ill := true
+	f.Disk.Driven = map[disk.Volume]disk.Driven{{PodUID: "u", Name: "driven"}: {
+		Measured: disk.Measured{Tree: disk.Tree{Bytes: 5, Inodes: 1}, Filesystem: disk.Filesystem{Capacity: 9, Available: 3, Inodes: 8, InodesFree: 7}, Time: at}, Abnormal: &ill,
+	}}
+	built := Build(f).Pods[1]
+	v := built.VolumeStats[len(built.VolumeStats)-1]
+	if v.Name != "driven" || *v.UsedBytes != 5 || *v.CapacityBytes != 9 || *v.AvailableBytes != 3 || *v.InodesUsed != 1 || *v.Inodes != 8 ||
+		v.PVCRef == nil || v.PVCRef.Name != "mine" || v.VolumeHealthStats == nil || !v.VolumeHealthStats.Abnormal {
+		t.Errorf("it is shown as %+v", v)
+	}
+	if got := *built.EphemeralStorage.UsedBytes; got != before {
+		t.Errorf("the pod's ephemeral storage is %d, and was %d without it", got, before)
+	}
+}
