@@ -192,9 +192,10 @@ docs: ## Write docs/metrics.md from what the processes register, docs/rules.md f
 	@go run ./test/cmd/metricsdoc
 	@go run ./test/cmd/rulesdoc
 	@go test -count=1 -run TestTheSecurityPage ./test -update
+	@go test -count=1 -run TestThePageOfTheConfiguration ./internal/configslice -update
 docs-check: docs ## Check that docs/metrics.md, the lists of metrics and docs/rules.md are current, and that docs/security.md names tests that are there; prints how many rules have no test
 	@go test -count=1 -run TestTheSecurityPage ./test
-	@git diff --exit-code -- docs/metrics.md docs/rules.md docs/security.md '*metrics.golden' || { echo "commit what make docs has written" >&2; exit 1; }
+	@git diff --exit-code -- docs/metrics.md docs/rules.md docs/security.md docs/configuration.md '*metrics.golden' || { echo "commit what make docs has written" >&2; exit 1; }
 accept-protos: tools-api third-party generate-check ## Accept the protos as the state that later ones may not break
 	@cd api && ../bin/buf build -o lock.binpb
 tidy: ## go mod tidy in all modules

@@ -42,6 +42,7 @@ func newConfigCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all", false, "Fields with their default too.")
 	_ = cmd.RegisterFlagCompletionFunc("service", cobra.FixedCompletions(services(), cobra.ShellCompDirectiveNoFileComp))
 	outputFlag(cmd)
+	cmd.AddCommand(newConfigValidateCommand(), newConfigDiffCommand(), newConfigExplainCommand(), newConfigRollbackCommand(), newConfigRetryCommand())
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,7 +37,7 @@ const settle = 200 * time.Millisecond
 // originals.
 type credentials struct {
 	log    klog.Logger
-	loaded *kubeletconfig.Loaded
+	loaded atomic.Pointer[kubeletconfig.Loaded]
 	dir    string
 	gid    int
 	active bool
@@ -49,10 +50,12 @@ type credentials struct {
 }
 
 func newCredentials(log klog.Logger, loaded *kubeletconfig.Loaded, dir string, who supervise.Identity) *credentials {
-	return &credentials{
-		log: log, loaded: loaded, dir: dir, gid: who.GID, active: who.Drop,
+	c := &credentials{
+		log: log, dir: dir, gid: who.GID, active: who.Drop,
 		sources: map[string]bool{}, names: map[string]bool{}, failed: map[string]string{}, changed: make(chan struct{}, 1),
 	}
+	c.loaded.Store(loaded)
+	return c
 }
 
 // write brings the copies up to date and returns the flags that name them. A
@@ -69,12 +72,12 @@ func (c *credentials) write(context.Context) ([]string, error) {
 // ensure makes what has to be there when the gateway starts. Later it does not:
 // who has removed it may be about to put another there.
 func (c *credentials) ensure() error {
-	cert, key := c.loaded.ServingFiles()
-	if c.loaded.WaitsForServing() {
+	cert, key := c.loaded.Load().ServingFiles()
+	if c.loaded.Load().WaitsForServing() {
 		_ = os.MkdirAll(filepath.Dir(cert), 0o755) // whoever gives it to nodestatus says why not
 		return nil
 	}
-	return ensureServing(c.log, c.loaded, cert, key)
+	return ensureServing(c.log, c.loaded.Load(), cert, key)
 }
 
 // copyAll is write of what is there.
@@ -82,12 +85,12 @@ func (c *credentials) copyAll() ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var flags []string
-	pairs := []copied{{"--client-ca-file", c.loaded.Config.Authentication.X509.ClientCAFile, "client-ca.crt", nodecert.ReadCertificates}}
-	if c.loaded.WaitsForServing() {
-		c.tell("--cert-dir", c.loaded.Flags.CertDir, c.serving())
+	pairs := []copied{{"--client-ca-file", c.loaded.Load().Config.Authentication.X509.ClientCAFile, "client-ca.crt", nodecert.ReadCertificates}}
+	if c.loaded.Load().WaitsForServing() {
+		c.tell("--cert-dir", c.loaded.Load().Flags.CertDir, c.serving())
 		flags = append(flags, "--cert-dir="+c.dir)
 	} else {
-		cert, key := c.loaded.ServingFiles()
+		cert, key := c.loaded.Load().ServingFiles()
 		readCert := func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Cert }) }
 		readKey := func(string) ([]byte, error) { return half(cert, key, func(p *nodecert.Pair) []byte { return p.Key }) }
 		pairs = append(pairs, copied{"--tls-cert-file", cert, "tls.crt", readCert}, copied{"--tls-private-key-file", key, "tls.key", readKey})
@@ -117,7 +120,7 @@ func (c *credentials) tell(flag, source string, err error) {
 // serving copies the certificate that nodestatus gets from the apiserver. Until
 // it has one there is nothing to copy, and the gateway waits for the file.
 func (c *credentials) serving() error {
-	store := nodecert.Store{Dir: c.loaded.Flags.CertDir, Prefix: nodecert.Serving}
+	store := nodecert.Store{Dir: c.loaded.Load().Flags.CertDir, Prefix: nodecert.Serving}
 	name := filepath.Base(store.CurrentPath())
 	c.watch(store.CurrentPath())
 	c.names[name] = true
@@ -203,7 +206,7 @@ func dropOthers(dir string, names ...string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if e.IsDir() || e.Name() == configCopy || e.Name() == argsFile || slices.Contains(names, e.Name()) {
+		if e.IsDir() || e.Name() == configCopy || e.Name() == argsFile || e.Name() == sliceFile || e.Name() == stateFile || slices.Contains(names, e.Name()) {
 			continue
 		}
 		errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))

@@ -62,7 +62,7 @@ func TestADamagedServingCertificateIsSetAsideAndAnotherMade(t *testing.T) {
 		if _, err := c.write(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		cert, key := c.loaded.ServingFiles()
+		cert, key := c.loaded.Load().ServingFiles()
 		if err := damage(cert, key); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func nothingElseLeaves(t *testing.T, flags func(pki string) []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, key := c.loaded.ServingFiles()
+	_, key := c.loaded.Load().ServingFiles()
 	secret := put(t, dir+"/shadow", "root:SECRET")
 	for name, instead := range map[string]func() error{
 		"a link to a secret": func() error { return os.Symlink(secret, key) },

@@ -15,11 +15,21 @@ import (
 // longestMessage bounds an event's message; the API allows 1024 characters.
 const longestMessage = 1000
 
+// withConfiguration adds to a process what it says of its configuration: the one that
+// it runs with, and what others have of it by now.
+func withConfiguration(loaded *kubeletconfig.Loaded, o daemon.Options) daemon.Options {
+	o.ConfigGeneration, o.ConfigChecksum = loaded.Generation(), loaded.Checksum()
+	o.ConfigJSON = func() []byte { return loaded.Current().ConfigzJSON() }
+	o.ConfigOrigins = func() map[string]string { return loaded.Current().Origins() }
+	o.ConfigWithoutEffect = withoutEffect(loaded)
+	return o
+}
+
 // withoutEffect are the settings that do not do what they say, a line for each.
 func withoutEffect(loaded *kubeletconfig.Loaded) func() []string {
 	return func() []string {
 		var out []string
-		for _, n := range loaded.WithoutEffect() {
+		for _, n := range loaded.Current().WithoutEffect() {
 			out = append(out, n.String())
 		}
 		return out

@@ -30,20 +30,17 @@ func runGateway(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err := loaded.RefuseOpen(); err != nil {
 		return err
 	}
-	d, err := daemon.New(daemon.Options{
-		Service:             "gateway",
-		NodeName:            loaded.NodeName,
-		SocketDir:           loaded.Flags.SocketDir,
-		SocketGroup:         loaded.Flags.SocketGroup,
-		ConfigJSON:          loaded.ConfigzJSON,
-		ConfigOrigins:       loaded.Origins,
-		ConfigWithoutEffect: withoutEffect(loaded),
-		Tracing:             traced(loaded),
-		Access:              accessTo("gateway"),
-		Users:               serviceUsers(loaded),
+	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+		Service:     "gateway",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		Tracing:     traced(loaded),
+		Access:      accessTo("gateway"),
+		Users:       serviceUsers(loaded),
 		// systemd hides other users' processes from it (ProtectProc).
 		HiddenCallers: true,
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -92,7 +89,7 @@ func gatewayConfig(loaded *kubeletconfig.Loaded) (gateway.Config, error) {
 		AllowCacheTTL:     authz.Webhook.CacheAuthorizedTTL.Duration,
 		DenyCacheTTL:      authz.Webhook.CacheUnauthorizedTTL.Duration,
 		DebuggingHandlers: isTrue(c.EnableDebuggingHandlers),
-		ConfigJSON:        loaded.ConfigzJSON,
+		ConfigJSON:        func() []byte { return loaded.Current().ConfigzJSON() },
 		SystemLogHandler:  isTrue(c.EnableSystemLogHandler),
 		SystemLogQuery:    isTrue(c.EnableSystemLogQuery) && loaded.FeatureEnabled("NodeLogQuery"),
 		ProfilingHandler:  isTrue(c.EnableProfilingHandler),

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
@@ -140,44 +139,23 @@ func (n *nodeRun) handOutTo(ctx context.Context, service string, gid int) error 
 // nextConfiguration waits until the configuration in effect is another than
 // loaded's. One that is not valid is logged and waited over.
 func nextConfiguration(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Logger) (*kubeletconfig.Loaded, error) {
-	dirs := newDirectories(log)
-	defer dirs.close()
-	if file := loaded.Flags.ConfigFile; file != "" {
-		dirs.want(filepath.Dir(file), filepath.Base(file))
-	}
-	if drops := loaded.Flags.ConfigDir; drops != "" {
-		dirs.want(drops)
-	}
-	dirs.look()
-	timer := time.NewTimer(0) // it may have changed before it was watched
-	defer timer.Stop()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	said := "" // of what is wrong
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, nil
-		case event := <-dirs.events():
-			if dirs.saw(event) {
-				timer.Reset(settle)
-			}
-		case err := <-dirs.errors():
-			dirs.lost(err)
-			timer.Reset(settle)
-		case <-dirs.again.C:
-			dirs.look()
-			timer.Reset(settle)
-		case <-timer.C:
-			next, err := kubeletconfig.Load(loaded.Args)
-			switch {
-			case err != nil && err.Error() == said:
-			case err != nil:
-				said = err.Error()
-				log.Error(err, "The changed configuration is not valid; the copies stay as they were")
-			case !bytes.Equal(next.CopyJSON(), loaded.CopyJSON()):
-				return next, nil
-			}
+	var found *kubeletconfig.Loaded
+	followFiles(ctx, log, func(dirs *directories) { wantConfiguration(dirs, &loaded.Flags) }, func() {
+		next, err := kubeletconfig.LoadAgain(loaded.Args)
+		switch {
+		case err != nil && err.Error() == said:
+		case err != nil:
+			said = err.Error()
+			log.Error(err, "The changed configuration is not valid; the copies stay as they were")
+		case !bytes.Equal(next.CopyJSON(), loaded.CopyJSON()):
+			found = next
+			stop()
 		}
-	}
+	})
+	return found, nil
 }
 
 // environmentLine is what systemd splits into the same arguments again.

@@ -12,9 +12,11 @@ import (
 	"testing"
 )
 
-// TestMain is polylet itself when the test's program is called kubelet.
+// TestMain is polylet itself when the test's program is called kubelet, or is started as
+// polylet run and its children are.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == kubeletName {
+	as := append(os.Args, "")[1]
+	if filepath.Base(os.Args[0]) == kubeletName || slices.Contains([]string{"run", launchCommand, "gateway"}, as) {
 		main()
 	}
 	os.Exit(m.Run())

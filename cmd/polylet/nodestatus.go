@@ -33,20 +33,17 @@ func newNodestatusCommand() *cobra.Command {
 }
 
 func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	d, err := daemon.New(daemon.Options{
-		Service:             "nodestatus",
-		NodeName:            loaded.NodeName,
-		SocketDir:           loaded.Flags.SocketDir,
-		SocketGroup:         loaded.Flags.SocketGroup,
-		ConfigJSON:          loaded.ConfigzJSON,
-		ConfigOrigins:       loaded.Origins,
-		ConfigWithoutEffect: withoutEffect(loaded),
-		Tracing:             traced(loaded),
-		Access:              accessTo("nodestatus"),
-		Users:               serviceUsers(loaded),
+	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+		Service:     "nodestatus",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		Tracing:     traced(loaded),
+		Access:      accessTo("nodestatus"),
+		Users:       serviceUsers(loaded),
 		// Its user sees no others' processes where /proc is mounted with hidepid.
 		HiddenCallers: true,
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -77,7 +74,8 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	service.Register(d.Server())
-	return d.Run(ctx, append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), service.Run)...)
+	parts := append(followCredential(deps.Credential, credentialSource(loaded), d.Health()), service.Run)
+	return d.Run(ctx, append(parts, showsConfiguration(loaded, service, d.Health().Note, d.Log())...)...)
 }
 
 // nodestatusClients makes the clients of the apiserver; none standalone.

@@ -36,20 +36,17 @@ func runPodsync(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		return err
 	}
 	defer release()
-	d, err := daemon.New(daemon.Options{
-		Service:             "podsync",
-		NodeName:            loaded.NodeName,
-		SocketDir:           loaded.Flags.SocketDir,
-		SocketGroup:         loaded.Flags.SocketGroup,
-		ConfigJSON:          loaded.ConfigzJSON,
-		SecretConfigJSON:    loaded.SecretConfigzJSON,
-		ConfigOrigins:       loaded.Origins,
-		ConfigWithoutEffect: withoutEffect(loaded),
-		Tracing:             traced(loaded),
-		GCPercent:           podsyncGCPercent,
-		Access:              accessTo("podsync"),
-		Users:               serviceUsers(loaded),
-	})
+	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+		SecretConfigJSON: func() []byte { return loaded.Current().SecretConfigzJSON() },
+		Service:          "podsync",
+		NodeName:         loaded.NodeName,
+		SocketDir:        loaded.Flags.SocketDir,
+		SocketGroup:      loaded.Flags.SocketGroup,
+		Tracing:          traced(loaded),
+		GCPercent:        podsyncGCPercent,
+		Access:           accessTo("podsync"),
+		Users:            serviceUsers(loaded),
+	}))
 	if err != nil {
 		return err
 	}

@@ -54,21 +54,18 @@ func asksAboutProbes(args []string, env func(string) string) bool {
 
 func runProbes(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	results := prometheus.NewRegistry()
-	d, err := daemon.New(daemon.Options{
-		Service:             "probes",
-		NodeName:            loaded.NodeName,
-		SocketDir:           loaded.Flags.SocketDir,
-		SocketGroup:         loaded.Flags.SocketGroup,
-		ExtraRegistries:     map[string]prometheus.Gatherer{"probes": results},
-		ConfigJSON:          loaded.ConfigzJSON,
-		ConfigOrigins:       loaded.Origins,
-		ConfigWithoutEffect: withoutEffect(loaded),
-		Tracing:             traced(loaded),
-		Access:              accessTo("probes"),
-		Users:               serviceUsers(loaded),
+	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+		Service:         "probes",
+		NodeName:        loaded.NodeName,
+		SocketDir:       loaded.Flags.SocketDir,
+		SocketGroup:     loaded.Flags.SocketGroup,
+		ExtraRegistries: map[string]prometheus.Gatherer{"probes": results},
+		Tracing:         traced(loaded),
+		Access:          accessTo("probes"),
+		Users:           serviceUsers(loaded),
 		// systemd hides other users' processes from it (ProtectProc).
 		HiddenCallers: true,
-	})
+	}))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,7 +35,7 @@ const launchCommand = "launch-child"
 const takeOver = 5 * time.Second
 
 func newRunCommand() *cobra.Command {
-	return serviceCommand("run", "Run all services as child processes (without systemd)", runNode)
+	return serviceCommandOf("run", "Run all services as child processes (without systemd)", loadOrLast, runNode)
 }
 
 func newLaunchCommand() *cobra.Command {
@@ -64,11 +66,8 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if node.services, err = chosen(loaded.Flags.Services); err != nil {
 		return err
 	}
-	if slices.Contains(node.services, "podsync") {
-		// podsync would say the same, again and again.
-		if err := podsyncservice.CheckMachine(*machinePolicy(loaded)); err != nil {
-			return err
-		}
+	if err := node.checkMachine(loaded); err != nil && (loaded.Handed() || !loaded.Flags.LiveConfig) {
+		return err
 	}
 	ctx, release, err := holdLock(ctx, loaded, log)
 	if err != nil {
@@ -84,6 +83,12 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 			return err
 		}
 	}
+	var configuration *live
+	if loaded.Flags.LiveConfig {
+		if configuration, err = node.chooseConfiguration(loaded); err != nil {
+			return err
+		}
+	}
 	children, err := node.children(ctx)
 	if err != nil {
 		return err
@@ -95,10 +100,25 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	go node.credentials.follow(ctx)
 	go node.roots.follow(ctx)
 	go node.shutdown.follow(ctx)
-	supervisor := supervise.New(supervise.Config{
-		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log, Watchdog: time.Minute,
-	}, children)
-	return supervisor.Run(ctx)
+	config := supervise.Config{Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log, Watchdog: time.Minute}
+	if configuration == nil {
+		return supervise.New(config, children).Run(ctx)
+	}
+	config.Ended = configuration.controller.Ended
+	configuration.identities = node.identities
+	configuration.supervisor = supervise.New(config, children)
+	var following sync.WaitGroup
+	following.Go(func() { configuration.run(ctx) })
+	defer following.Wait()
+	return configuration.supervisor.Run(ctx)
+}
+
+// checkMachine fails when this machine cannot run pods with a configuration.
+func (n *nodeRun) checkMachine(loaded *kubeletconfig.Loaded) error {
+	if !slices.Contains(n.services, "podsync") {
+		return nil
+	}
+	return podsyncservice.CheckMachine(*machinePolicy(loaded)) // podsync would say the same, again and again
 }
 
 // stopOrder lists the services; they stop from its end to its beginning.
@@ -122,7 +142,11 @@ func chosen(wanted []string) ([]string, error) {
 
 // nodeRun is one `polylet run`.
 type nodeRun struct {
+	// loaded is what it was started with; handed, when it is set, is what the services
+	// get instead.
 	loaded      *kubeletconfig.Loaded
+	handed      atomic.Pointer[handed]
+	identities  map[string]supervise.Identity
 	log         klog.Logger
 	gid         string
 	services    []string
@@ -176,20 +200,21 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.roots = newRootsPart(n.loaded, identities["nodestatus"], n.log)
+	n.identities = identities
+	n.roots = newRootsPart(n.current(), identities["nodestatus"], n.log)
 	n.roots.prepare()
-	n.shutdown = newShutdownPart(n.loaded, n.gid, identities["nodestatus"], n.log)
-	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), identities["gateway"])
+	n.shutdown = newShutdownPart(n.current(), n.gid, identities["nodestatus"], n.log)
+	n.credentials = newCredentials(n.log, n.current(), n.copyDir("gateway"), identities["gateway"])
 	var children []supervise.Child
 	for _, service := range n.services {
 		identity := identities[service]
-		if needsCopies(identity) {
+		if needsCopies(identity) || n.handed.Load() != nil {
 			n.copies = append(n.copies, n.copyDir(service))
 		}
 		children = append(children, supervise.Child{
 			Name: service, Identity: identity, Sockets: n.sockets[service].current,
 			Input:    inputOf(service),
-			PlainLog: n.loaded.Config.Logging.Format == "json",
+			PlainLog: func() bool { return n.current().Config.Logging.Format == "json" },
 			Args:     func() ([]string, error) { return n.argsOf(ctx, service, identity) },
 		})
 	}
@@ -222,6 +247,14 @@ func (n *nodeRun) argsOf(ctx context.Context, service string, identity supervise
 			args = append(args, "--"+name+"-user="+who)
 		}
 	}
+	live := n.handed.Load() != nil
+	if live {
+		slice, err := n.writeSlice(service, identity)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, slice)
+	}
 	if !needsCopies(identity) {
 		return args, nil
 	}
@@ -230,16 +263,20 @@ func (n *nodeRun) argsOf(ctx context.Context, service string, identity supervise
 	if err := ownDir(dir, identity.GID); err != nil {
 		return nil, err
 	}
-	extra, err := writeConfigCopy(dir, n.loaded, identity.GID)
-	if err != nil {
-		return nil, err
+	extra := []string{"--bootstrap-kubeconfig="}
+	if !live {
+		var err error
+		if extra, err = writeConfigCopy(dir, n.loaded, identity.GID); err != nil {
+			return nil, err
+		}
 	}
 	args = append(args, extra...)
 	if service != "gateway" {
 		n.tidy(dir, dropOthers(dir))
 		return args, nil
 	}
-	if extra, err = n.credentials.write(ctx); err != nil {
+	extra, err := n.credentials.write(ctx)
+	if err != nil {
 		return nil, err
 	}
 	n.tidy(dir, n.credentials.dropOthers())

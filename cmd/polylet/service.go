@@ -24,6 +24,11 @@ const servesAnnotation = "serves"
 // the kubelet's flags, which kubeletconfig parses; run gets what they mean and
 // the context that ends with the first signal. newXCommand in X.go calls it.
 func serviceCommand(name, short string, run func(context.Context, *kubeletconfig.Loaded) error) *cobra.Command {
+	return serviceCommandOf(name, short, kubeletconfig.Load, run)
+}
+
+// serviceCommandOf is serviceCommand with another way to load the configuration.
+func serviceCommandOf(name, short string, load func(args []string) (*kubeletconfig.Loaded, error), run func(context.Context, *kubeletconfig.Loaded) error) *cobra.Command {
 	return &cobra.Command{
 		Use:                name + " [kubelet flags]",
 		Short:              short,
@@ -32,7 +37,7 @@ func serviceCommand(name, short string, run func(context.Context, *kubeletconfig
 		SilenceUsage:       true,
 		SilenceErrors:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			loaded, err := kubeletconfig.Load(args)
+			loaded, err := load(args)
 			switch {
 			case errors.Is(err, kubeletconfig.ErrHelp):
 				fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nFlags:\n", short)

@@ -18,20 +18,17 @@ func newStatsCommand() *cobra.Command {
 }
 
 func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
-	d, err := daemon.New(daemon.Options{
-		Service:             "stats",
-		NodeName:            loaded.NodeName,
-		SocketDir:           loaded.Flags.SocketDir,
-		SocketGroup:         loaded.Flags.SocketGroup,
-		ConfigJSON:          loaded.ConfigzJSON,
-		ConfigOrigins:       loaded.Origins,
-		ConfigWithoutEffect: withoutEffect(loaded),
-		Tracing:             traced(loaded),
-		Access:              accessTo("stats"),
-		Users:               serviceUsers(loaded),
+	d, err := daemon.New(withConfiguration(loaded, daemon.Options{
+		Service:     "stats",
+		NodeName:    loaded.NodeName,
+		SocketDir:   loaded.Flags.SocketDir,
+		SocketGroup: loaded.Flags.SocketGroup,
+		Tracing:     traced(loaded),
+		Access:      accessTo("stats"),
+		Users:       serviceUsers(loaded),
 		// Its user sees no others' processes where /proc is mounted with hidepid.
 		HiddenCallers: true,
-	})
+	}))
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,8 @@ func (c *common) GetInfo(context.Context, *commonv1.GetInfoRequest) (*commonv1.G
 			GoVersion:         build.GoVersion,
 			Protocol:          build.Protocol,
 		},
+		ConfigGeneration: c.daemon.opts.ConfigGeneration,
+		ConfigChecksum:   c.daemon.opts.ConfigChecksum,
 	}
 	for _, d := range c.daemon.tracker.Dependencies() {
 		resp.Dependencies = append(resp.Dependencies, &commonv1.Dependency{

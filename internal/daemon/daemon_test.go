@@ -83,7 +83,7 @@ func TestSecretsOfTheConfigurationAreForOperatorsOnly(t *testing.T) {
 }
 
 func TestAProcessSaysWhatItIsAndWhatItLacks(t *testing.T) {
-	d, conn, stop := begin(t, Options{ConfigJSON: func() []byte { return []byte(`{"port":1}`) }, ConfigWithoutEffect: func() []string { return []string{"x: 1 has no effect"} }}, wait)
+	d, conn, stop := begin(t, Options{ConfigGeneration: 7, ConfigChecksum: "sha256:x", ConfigJSON: func() []byte { return []byte(`{"port":1}`) }, ConfigWithoutEffect: func() []string { return []string{"x: 1 has no effect"} }}, wait)
 	d.Health().Set("podsync", false, "no socket")
 	c := commonv1.NewCommonServiceClient(conn)
 	info, err := c.GetInfo(within(t), &commonv1.GetInfoRequest{}, grpc.WaitForReady(true))
@@ -92,6 +92,9 @@ func TestAProcessSaysWhatItIsAndWhatItLacks(t *testing.T) {
 	}
 	if info.GetService() != "stats" || info.GetNodeName() != "node-1" || int(info.GetPid()) != os.Getpid() ||
 		info.GetEpoch() != d.Epoch() || info.GetBuild().GetProtocol() == 0 {
+		t.Errorf("info %v", info)
+	}
+	if info.GetConfigGeneration() != 7 || info.GetConfigChecksum() != "sha256:x" {
 		t.Errorf("info %v", info)
 	}
 	if deps := info.GetDependencies(); len(deps) != 1 || deps[0].GetReady() || deps[0].GetMessage() != "no socket" {

@@ -14,6 +14,9 @@ import (
 type Flags struct {
 	// ConfigFile is --config, ConfigDir --config-dir.
 	ConfigFile, ConfigDir string
+	// ConfigSlice is --config-slice, ours: the configuration as polylet run hands it
+	// to a service; it goes before ConfigFile and ConfigDir.
+	ConfigSlice string
 	// Kubeconfig is --kubeconfig; empty (and BootstrapKubeconfig too): standalone.
 	Kubeconfig string
 	// BootstrapKubeconfig is --bootstrap-kubeconfig.
@@ -63,6 +66,11 @@ type Flags struct {
 	// LeaveKernelSettings is --leave-kernel-settings, ours: kernel settings stay as
 	// they are, on a machine that is more than a node.
 	LeaveKernelSettings bool
+	// LiveConfig is --live-config, ours: polylet run takes changes of ConfigFile and
+	// ConfigDir while the node runs; ConfigDeadline is --config-deadline: how long the
+	// services run a change well until it is good.
+	LiveConfig     bool
+	ConfigDeadline time.Duration
 	// Services is --services, ours: which services `polylet run` supervises;
 	// empty is all.
 	Services []string
@@ -77,6 +85,8 @@ func defaultFlags() *Flags {
 		CertDir:                       "/var/lib/kubelet/pki",
 		SocketDir:                     "/run/polylet",
 		NodePageAddress:               "127.0.0.1:4194",
+		LiveConfig:                    true,
+		ConfigDeadline:                time.Minute,
 		HousekeepingInterval:          10 * time.Second,
 		MaxDeadContainersPerContainer: 1,
 		MaxDeadContainers:             -1,
@@ -114,10 +124,13 @@ func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 		fs.StringVar(u.name, u.service+"-user", *u.name, "User of "+u.service+" (name or number), no other service's; default: polylet-"+u.service+
 			", or a free number with polylet run.")
 	}
+	fs.StringVar(&f.ConfigSlice, "config-slice", f.ConfigSlice, "What polylet run gives a service instead of --config and --config-dir; it is not for people.")
 	fs.StringVar(&f.NodePageAddress, "node-page-address", f.NodePageAddress, "host:port of the node's page for people and of cAdvisor's metrics, without authentication; empty: none.")
 	fs.BoolVar(&f.CompatibleStreamVerbs, "compatible-stream-verbs", f.CompatibleStreamVerbs, "Authorise exec, attach, run and port-forward by their HTTP method, as the kubelet does, instead of always as create: "+
 		"whoever has get on nodes/proxy then runs commands over a WebSocket.")
 	fs.BoolVar(&f.LeaveKernelSettings, "leave-kernel-settings", f.LeaveKernelSettings, "Do not set vm.overcommit_memory, kernel.panic and the others that Kubernetes wants: for a machine that is more than a node.")
+	fs.BoolVar(&f.LiveConfig, "live-config", f.LiveConfig, "polylet run takes changes of --config and --config-dir while the node runs, and goes back to the last known good configuration when its services do not run a new one well; false: the files are read when it starts, only.")
+	fs.DurationVar(&f.ConfigDeadline, "config-deadline", f.ConfigDeadline, "How long the services run a new configuration well until polylet run counts it as good.")
 	fs.StringSliceVar(&f.Services, "services", f.Services, "Services that polylet run supervises; default: all.")
 	fs.BoolP("help", "h", false, "Show this text.")
 	fs.StringVar(&f.version, "version", "", "Print the version; --version=raw prints all there is to know.")

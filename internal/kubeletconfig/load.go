@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -41,6 +42,12 @@ type Loaded struct {
 	origins origins
 	// ignored is what the files say and nobody understands.
 	ignored []Notice
+	// slice is where the configuration comes from instead of files; nil: files.
+	slice  *Slice
+	newest newest
+	// setBy is what Origins found.
+	said  sync.Once
+	setBy map[string]string
 }
 
 // ErrHelp is returned for --help. ErrVersion is returned for --version; print
@@ -56,6 +63,10 @@ func VersionText() string { return "Kubernetes " + buildinfo.KubernetesVersion }
 // Load reads args (without the program's name): flags, then --config, then
 // --config-dir, then the flags again on top. Warnings are logged.
 func Load(args []string) (*Loaded, error) { return load(args, klog.Background()) }
+
+// LoadAgain is Load for who has loaded the same arguments before, and may do so often:
+// it logs nothing.
+func LoadAgain(args []string) (*Loaded, error) { return load(args, logr.Discard()) }
 
 // Usage writes all flags with their defaults.
 func Usage(w io.Writer) {
@@ -75,16 +86,32 @@ func newFlagSet(f *Flags, c *kubeletv1beta1.KubeletConfiguration) *pflag.FlagSet
 func load(args []string, log logr.Logger) (*Loaded, error) { return loadOn(thisHost(), args, log) }
 
 func loadOn(h host, args []string, log logr.Logger) (*Loaded, error) {
+	return loadFrom(h, args, log, nil)
+}
+
+// loadFrom is loadOn, of a slice where there is one.
+func loadFrom(h host, args []string, log logr.Logger, slice *Slice) (*Loaded, error) {
 	flags, config := defaultFlags(), legacyDefaults()
 	if err := parse(args, flags, config); err != nil {
 		return nil, err
 	}
+	var err error
+	if slice == nil && flags.ConfigSlice != "" {
+		if slice, err = readSlice(flags.ConfigSlice); err != nil {
+			return nil, err
+		}
+	}
 	read := &reading{from: origins{}, log: log}
-	config, err := layers(flags, config, args, read)
+	if slice != nil {
+		config, read.from, err = fromSlice(flags, args, slice)
+		read.ignored = slice.Ignored
+	} else {
+		config, err = layers(flags, config, args, read)
+	}
 	if err != nil {
 		return nil, err
 	}
-	l := &Loaded{Config: config, Flags: *flags, Args: args, origins: read.from, ignored: read.ignored}
+	l := &Loaded{Config: config, Flags: *flags, Args: args, origins: read.from, ignored: read.ignored, slice: slice}
 	l.Standalone = l.Flags.Kubeconfig == "" && l.Flags.BootstrapKubeconfig == ""
 	if l.NodeName, err = nodeName(l.Flags.HostnameOverride); err != nil {
 		return nil, err
@@ -129,6 +156,15 @@ func layers(flags *Flags, config *kubeletv1beta1.KubeletConfiguration, args []st
 	}
 	*flags = *again
 	return config, nil
+}
+
+// FlagsOf are the flags alone, whatever the files say.
+func FlagsOf(args []string) (*Flags, error) {
+	flags := defaultFlags()
+	if err := parse(args, flags, legacyDefaults()); err != nil {
+		return nil, err
+	}
+	return flags, nil
 }
 
 func parse(args []string, f *Flags, c *kubeletv1beta1.KubeletConfiguration) error {
@@ -219,10 +255,15 @@ func (l *Loaded) ConfigzJSON() []byte {
 // CopyJSON is ConfigzJSON for another process to load: lists and maps that are
 // empty stand there as such. JSON leaves them out otherwise, and what loads the
 // document would give them their default.
-func (l *Loaded) CopyJSON() []byte {
+func (l *Loaded) CopyJSON() []byte { return l.copyOf(l.ConfigzJSON()) }
+
+// SecretCopyJSON is CopyJSON with nothing masked.
+func (l *Loaded) SecretCopyJSON() []byte { return l.copyOf(l.SecretConfigzJSON()) }
+
+func (l *Loaded) copyOf(shown []byte) []byte {
 	var fields map[string]json.RawMessage // a float64 would round large integers
-	if err := json.Unmarshal(l.ConfigzJSON(), &fields); err != nil {
-		return l.ConfigzJSON()
+	if err := json.Unmarshal(shown, &fields); err != nil {
+		return shown
 	}
 	config := reflect.ValueOf(l.Config).Elem()
 	for i := range config.NumField() {
@@ -235,7 +276,7 @@ func (l *Loaded) CopyJSON() []byte {
 	}
 	out, err := json.Marshal(fields)
 	if err != nil {
-		return l.ConfigzJSON()
+		return shown
 	}
 	return out
 }

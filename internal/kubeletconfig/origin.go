@@ -128,8 +128,16 @@ func topLevel(c *kubeletv1beta1.KubeletConfiguration) map[string]any {
 // Origins says who has set each field of the configuration's top level, by its
 // name in JSON: "flag --max-pods", "file /path", "drop-in /path", joined by
 // commas in the order in which they were laid over each other. What is missing
-// has its default. It takes milliseconds per flag.
+// has its default. The first call takes milliseconds per flag.
 func (l *Loaded) Origins() map[string]string {
+	if said := l.slice.said(); said != nil {
+		return said
+	}
+	l.said.Do(func() { l.setBy = l.whoSet() })
+	return maps.Clone(l.setBy)
+}
+
+func (l *Loaded) whoSet() map[string]string {
 	from := origins{}
 	for field, names := range l.origins {
 		from[field] = slices.Clone(names)

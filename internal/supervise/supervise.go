@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -37,8 +39,9 @@ type Child struct {
 	// Input is a file to be the child's standard input, opened with this process's
 	// rights at each start; where it cannot be opened there is none, as with "".
 	Input string
-	// PlainLog leaves the lines as they are, for logs of JSON objects.
-	PlainLog bool
+	// PlainLog says, at each start, whether the lines are left as they are, for logs of
+	// JSON objects; nil: they are not.
+	PlainLog func() bool
 }
 
 // Socket is a listening socket under a name.
@@ -64,6 +67,10 @@ type Config struct {
 	// say so again, at least. One that is silent for a quarter to a half longer is ended
 	// and started again; zero: none is.
 	Watchdog time.Duration
+	// Ended is told of each process that ended without being asked to, and of each start
+	// that failed, with its error, which has the last line that it wrote. It must return at
+	// once; nil: nobody is told.
+	Ended func(name string, err error)
 	// Backoff between restarts; 100 ms doubling to 10 s when zero, forgotten
 	// when a process has run for healthyAfter.
 	Backoff backoff.Config
@@ -86,9 +93,16 @@ type running struct {
 	// stop ends the restarts; stopped is closed when the last process is gone.
 	stop    chan struct{}
 	stopped chan struct{}
-	// process is the current one, nil between two.
+	// again cuts the pause before the next start short.
+	again chan struct{}
+	// last is the last line that the last process wrote; keep's own.
+	last string
+	// process is the current one, nil between two; gone is closed when it has ended, and
+	// asked says that it was to.
 	mu      sync.Mutex
 	process *os.Process
+	gone    chan struct{}
+	asked   bool
 }
 
 // New returns a supervisor; nothing is started.
@@ -101,7 +115,7 @@ func New(cfg Config, children []Child) *Supervisor {
 	}
 	s := &Supervisor{cfg: cfg}
 	for _, c := range children {
-		s.children = append(s.children, &running{Child: c, stop: make(chan struct{}), stopped: make(chan struct{})})
+		s.children = append(s.children, &running{Child: c, stop: make(chan struct{}), stopped: make(chan struct{}), again: make(chan struct{}, 1)})
 	}
 	return s
 }
@@ -129,11 +143,20 @@ func (s *Supervisor) keep(c *running) {
 	delay := backoff.New(s.cfg.Backoff)
 	for {
 		begin := time.Now()
+		c.last = ""
 		err := s.once(c)
 		select {
 		case <-c.stop:
 			return
 		default:
+		}
+		if c.wasAsked() {
+			delay.Reset()
+			s.cfg.Log.Info("Process ended as it was asked to, starting it again", "process", c.Name)
+			continue
+		}
+		if s.cfg.Ended != nil {
+			s.cfg.Ended(c.Name, withLast(err, c.last))
 		}
 		next := pause(delay, time.Since(begin))
 		s.cfg.Log.Error(err, "Process ended, starting it again", "process", c.Name,
@@ -141,11 +164,65 @@ func (s *Supervisor) keep(c *running) {
 		timer := time.NewTimer(next)
 		select {
 		case <-timer.C:
+		case <-c.again:
+			timer.Stop()
+			delay.Reset()
 		case <-c.stop:
 			timer.Stop()
 			return
 		}
 	}
+}
+
+// Restart ends a child in order, SIGTERM and then SIGKILL after StopWithin, and has it
+// started again at once; one that waits for its next start does so no longer. It
+// returns when the old process is gone.
+func (s *Supervisor) Restart(name string) error {
+	at := slices.IndexFunc(s.children, func(c *running) bool { return c.Name == name })
+	if at < 0 {
+		return fmt.Errorf("start %s again: it is not supervised here", name)
+	}
+	c := s.children[at]
+	c.mu.Lock()
+	gone := c.gone
+	c.asked = gone != nil
+	if gone == nil {
+		select {
+		case c.again <- struct{}{}:
+		default:
+		}
+	}
+	c.mu.Unlock()
+	if gone == nil {
+		return nil
+	}
+	c.signal(syscall.SIGTERM)
+	timer := time.NewTimer(s.cfg.StopWithin)
+	defer timer.Stop()
+	select {
+	case <-gone:
+		return nil
+	case <-timer.C:
+	}
+	s.cfg.Log.Info("Process did not end in time for its new start, killing it", "process", name, "after", s.cfg.StopWithin.String())
+	c.signal(syscall.SIGKILL)
+	<-gone
+	return nil
+}
+
+func withLast(err error, line string) error {
+	if line == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, line)
+}
+
+func (c *running) wasAsked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	asked := c.asked
+	c.asked = false
+	return asked
 }
 
 // pause is how long to wait before a process is started again that has run for ran.
@@ -170,7 +247,7 @@ func (s *Supervisor) once(c *running) error {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, say)
 	}
 	lines := &lineWriter{supervisor: s, prefix: "[" + c.Name + "] "}
-	if c.PlainLog {
+	if c.PlainLog != nil && c.PlainLog() {
 		lines.prefix = ""
 	}
 	defer lines.flush()
@@ -187,7 +264,11 @@ func (s *Supervisor) once(c *running) error {
 	}
 	err = cmd.Start()
 	if err == nil {
-		c.process = cmd.Process
+		c.process, c.gone = cmd.Process, make(chan struct{})
+		select {
+		case <-c.again: // it was started again
+		default:
+		}
 	}
 	c.mu.Unlock()
 	ended := started(err == nil)
@@ -198,11 +279,14 @@ func (s *Supervisor) once(c *running) error {
 	s.cfg.Log.Info("Process started", "process", c.Name, "pid", cmd.Process.Pid, "user", c.Identity.String())
 	err = cmd.Wait()
 	c.mu.Lock()
-	c.process = nil
+	close(c.gone)
+	c.process, c.gone = nil, nil
 	c.mu.Unlock()
 	if err == nil {
-		return errors.New("exit status 0, though nobody asked it to stop")
+		err = errors.New("exit status 0, though nobody asked it to stop")
 	}
+	lines.flush()
+	c.last = lines.last
 	return err
 }
 
@@ -265,7 +349,11 @@ type lineWriter struct {
 	supervisor *Supervisor
 	prefix     string
 	rest       []byte
+	last       string
 }
+
+// maxLast bounds what is kept of the last line.
+const maxLast = 1 << 10
 
 // Write implements io.Writer; os/exec calls it from one goroutine, since
 // standard output and error are the same writer.
@@ -294,6 +382,7 @@ func (w *lineWriter) flush() {
 }
 
 func (w *lineWriter) emit(line []byte) {
+	w.last = strings.ToValidUTF8(string(line[:min(len(line), maxLast)]), "")
 	w.supervisor.output.Lock()
 	defer w.supervisor.output.Unlock()
 	// Nobody is there to tell when standard error cannot be written.

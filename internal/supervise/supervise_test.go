@@ -298,3 +298,59 @@ func TestAChildWithoutRootGetsNothingOfRootsEnvironment(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// saidOf are the names and errors of children that ended.
+type saidOf struct{ log }
+
+func (s *saidOf) ended(name string, err error) { fmt.Fprintf(s, "%s: %v\n", name, err) }
+
+func TestAChildIsStartedAgainWhenAskedWithItsNewArgumentsAndThatIsNoFailure(t *testing.T) {
+	said := &saidOf{}
+	var mu sync.Mutex
+	what := "ready"
+	args := func() ([]string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return []string{"child", what}, nil
+	}
+	out := &log{}
+	s := New(Config{Program: os.Args[0], LaunchCommand: "launch", Output: out, Log: logr.Discard(), StopWithin: time.Second, Ended: said.ended,
+		Backoff: backoff.Config{Initial: time.Hour, Max: time.Hour}}, []Child{{Name: "a", Args: args}, {Name: "b", Args: does("ready")}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	out.await(t, "[a] pid", 1)
+	out.await(t, "[b] pid", 1)
+	if err := s.Restart("a"); err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "[a] pid", 2)
+	mu.Lock()
+	what = "fail"
+	mu.Unlock()
+	if err := s.Restart("a"); err != nil {
+		t.Fatal(err)
+	}
+	said.await(t, "a: exit status 7: no newline\n", 1) // and it would wait for an hour
+	mu.Lock()
+	what = "stubborn"
+	mu.Unlock()
+	if err := s.Restart("a"); err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "[a] pid", 3)
+	if err := s.Restart("a"); err != nil { // which takes a SIGKILL
+		t.Fatal(err)
+	}
+	out.await(t, "[a] pid", 4)
+	if got := said.String(); got != "a: exit status 7: no newline\n" {
+		t.Errorf("said to have ended by itself: %s", got)
+	}
+	if n := strings.Count(out.String(), "[b] pid"); n != 1 {
+		t.Errorf("the other child was started %d times", n)
+	}
+	if err := s.Restart("c"); err == nil || !strings.Contains(err.Error(), "start c again") {
+		t.Errorf("a child that is not there: %v", err)
+	}
+}

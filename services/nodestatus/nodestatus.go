@@ -80,12 +80,13 @@ type Deps struct {
 
 // Service is the nodestatus process's job.
 type Service struct {
-	podsync   *peer.Podsync
-	stats     *peer.Stats
-	addresses peer.Addresses
-	keeper    *status.Keeper
-	evictions *evict.Loop
-	lease     *lease.Keeper
+	configuration *configurationMetrics
+	podsync       *peer.Podsync
+	stats         *peer.Stats
+	addresses     peer.Addresses
+	keeper        *status.Keeper
+	evictions     *evict.Loop
+	lease         *lease.Keeper
 	// csiNode is nil without an apiserver, and csiDrivers is what it is told by.
 	csiNode    *csinode.Keeper
 	csiDrivers peer.CSIDrivers
@@ -131,6 +132,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		podsync: peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
 		stats:   peer.NewStats(deps.Stats, deps.Health, store, signalPeriod(cfg), nodeConfig.Thresholds),
 		events:  event.New(cfg.NodeName, nil),
+	}
+	if s.configuration, err = newConfigurationMetrics(deps.Metrics); err != nil {
+		return nil, err
 	}
 	api := access(cfg, deps)
 	if api != nil {

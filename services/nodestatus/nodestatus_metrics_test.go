@@ -26,6 +26,9 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 	for _, c := range shutdownTimes("") {
 		r.MustRegister(c)
 	}
+	if _, err := newConfigurationMetrics(r); err != nil {
+		t.Fatal(err)
+	}
 	golden.Lines(t, "testdata/metrics.golden", r.Text())
 }
 

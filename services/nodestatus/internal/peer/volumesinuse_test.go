@@ -48,7 +48,7 @@ func TestTheVolumesInUseAreThoseThatPodsyncSaysAndStayWhileItIsAway(t *testing.T
 		said := func(want []string) {
 			t.Helper()
 			synctest.Wait()
-			if got, _ := store.Get(); !slices.Equal(got.VolumesInUse, want) || (want == nil) != (got.VolumesInUse == nil) {
+			if got := store.Get(); !slices.Equal(got.VolumesInUse, want) || (want == nil) != (got.VolumesInUse == nil) {
 				t.Errorf("in use are %q, want %q", got.VolumesInUse, want)
 			}
 		}

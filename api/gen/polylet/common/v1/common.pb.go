@@ -78,9 +78,15 @@ type GetInfoResponse struct {
 	// Name of the node that this agent serves.
 	NodeName string `protobuf:"bytes,6,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
 	// State of what the service depends on, by name, in name order.
-	Dependencies  []*Dependency `protobuf:"bytes,7,rep,name=dependencies,proto3" json:"dependencies,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Dependencies []*Dependency `protobuf:"bytes,7,rep,name=dependencies,proto3" json:"dependencies,omitempty"`
+	// Which configuration the process runs with, counted by polylet run, which
+	// hands it out; 0: nobody counts, the process reads the files itself.
+	ConfigGeneration uint64 `protobuf:"varint,8,opt,name=config_generation,json=configGeneration,proto3" json:"config_generation,omitempty"`
+	// Checksum of those fields of it that the service uses, "sha256:…"; empty when
+	// config_generation is 0. Equal ones mean equal settings, whatever the generation.
+	ConfigChecksum string `protobuf:"bytes,9,opt,name=config_checksum,json=configChecksum,proto3" json:"config_checksum,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetInfoResponse) Reset() {
@@ -160,6 +166,20 @@ func (x *GetInfoResponse) GetDependencies() []*Dependency {
 		return x.Dependencies
 	}
 	return nil
+}
+
+func (x *GetInfoResponse) GetConfigGeneration() uint64 {
+	if x != nil {
+		return x.ConfigGeneration
+	}
+	return 0
+}
+
+func (x *GetInfoResponse) GetConfigChecksum() string {
+	if x != nil {
+		return x.ConfigChecksum
+	}
+	return ""
 }
 
 // Build identifies an executable.
@@ -910,7 +930,7 @@ var File_polylet_common_v1_common_proto protoreflect.FileDescriptor
 const file_polylet_common_v1_common_proto_rawDesc = "" +
 	"\n" +
 	"\x1epolylet/common/v1/common.proto\x12\x11polylet.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"io/prometheus/client/metrics.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\x9e\x02\n" +
+	"\x0eGetInfoRequest\"\xf4\x02\n" +
 	"\x0fGetInfoResponse\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12.\n" +
 	"\x05build\x18\x02 \x01(\v2\x18.polylet.common.v1.BuildR\x05build\x12\x10\n" +
@@ -919,7 +939,9 @@ const file_polylet_common_v1_common_proto_rawDesc = "" +
 	"start_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x1b\n" +
 	"\tnode_name\x18\x06 \x01(\tR\bnodeName\x12A\n" +
-	"\fdependencies\x18\a \x03(\v2\x1d.polylet.common.v1.DependencyR\fdependencies\"\xa3\x01\n" +
+	"\fdependencies\x18\a \x03(\v2\x1d.polylet.common.v1.DependencyR\fdependencies\x12+\n" +
+	"\x11config_generation\x18\b \x01(\x04R\x10configGeneration\x12'\n" +
+	"\x0fconfig_checksum\x18\t \x01(\tR\x0econfigChecksum\"\xa3\x01\n" +
 	"\x05Build\x12-\n" +
 	"\x12kubernetes_version\x18\x01 \x01(\tR\x11kubernetesVersion\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +

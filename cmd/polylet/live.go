@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/configslice"
+	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/rpc"
+	"github.com/polylet/polylet/internal/supervise"
+	"github.com/polylet/polylet/internal/uds"
+)
+
+const (
+	// sliceFile is a service's configuration, in its directory of copies.
+	sliceFile = "slice.json"
+	// stateFile is how the configuration stands, in nodestatus's.
+	stateFile = "config-state.json"
+	// requestFile is what a person asks polylet run for, in the directory of kept
+	// configurations.
+	requestFile = "request"
+)
+
+// What a person may ask for in requestFile.
+const (
+	requestRollback = "rollback"
+	requestRetry    = "retry"
+)
+
+// keptDir is where polylet run keeps configurations.
+func keptDir(rootDir string) string { return filepath.Join(rootDir, "polylet", "configuration") }
+
+// handed is the configuration that the services get at their next start.
+type handed struct {
+	loaded     *kubeletconfig.Loaded
+	generation uint64
+}
+
+// loadOrLast is kubeletconfig.Load for polylet run: where the files cannot be used and a
+// configuration was good before, it is that one. Files that are not there are no edit
+// that went wrong: the machine is no node yet, or no more.
+func loadOrLast(args []string) (*kubeletconfig.Loaded, error) {
+	loaded, err := kubeletconfig.Load(args)
+	if err == nil || errors.Is(err, kubeletconfig.ErrHelp) || errors.Is(err, kubeletconfig.ErrVersion) || errors.Is(err, fs.ErrNotExist) {
+		return loaded, err
+	}
+	flags, flagErr := kubeletconfig.FlagsOf(args)
+	if flagErr != nil || !flags.LiveConfig {
+		return nil, err
+	}
+	if good := liveconf.LastKnownGood(keptDir(flags.RootDir), args); good != nil {
+		return good, nil
+	}
+	return nil, err
+}
+
+// live joins polylet run's children with the controller of the configuration.
+type live struct {
+	node       *nodeRun
+	controller *liveconf.Controller
+	identities map[string]supervise.Identity
+	supervisor *supervise.Supervisor
+}
+
+// chooseConfiguration has the controller say with what the node starts. first is what
+// the flags and files said, or the last known good configuration.
+func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded) (*live, error) {
+	flags := first.Flags // with the users that were taken
+	load := func() (*kubeletconfig.Loaded, error) {
+		next, err := kubeletconfig.LoadAgain(first.Args)
+		if err != nil {
+			return nil, err
+		}
+		next.Flags = flags
+		return next, next.RefuseOpen()
+	}
+	controller := liveconf.New(liveconf.Config{
+		Dir: keptDir(flags.RootDir), Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
+		Load: load, Check: n.checkMachine, Log: n.log.WithName("configuration"),
+	})
+	sources, err := first, error(nil)
+	if first.Handed() { // which the files did not say
+		sources, err = load()
+	}
+	chosen, generation, err := controller.Start(sources, err)
+	if err != nil {
+		return nil, err
+	}
+	n.hand(chosen, generation, flags)
+	return &live{node: n, controller: controller}, nil
+}
+
+// hand makes a configuration the one that the services get when they start.
+func (n *nodeRun) hand(loaded *kubeletconfig.Loaded, generation uint64, flags kubeletconfig.Flags) {
+	loaded.Flags = flags
+	n.handed.Store(&handed{loaded: loaded, generation: generation})
+}
+
+// current is the configuration that the services get.
+func (n *nodeRun) current() *kubeletconfig.Loaded {
+	if h := n.handed.Load(); h != nil {
+		return h.loaded
+	}
+	return n.loaded
+}
+
+// writeSlice writes what a service gets, and returns the flag that names it.
+func (n *nodeRun) writeSlice(service string, identity supervise.Identity) (string, error) {
+	dir, gid, mode := n.copyDir(service), -1, os.FileMode(copyMode)
+	if identity.Drop {
+		gid = identity.GID
+	}
+	if err := ownDir(dir, gid); err != nil {
+		return "", err
+	}
+	secret := service == "podsync" // which sends the headers
+	if secret {
+		mode = 0o600
+	}
+	path := filepath.Join(dir, sliceFile)
+	for {
+		h := n.handed.Load()
+		raw, err := json.Marshal(kubeletconfig.NewSlice(h.loaded, h.generation, configslice.Checksum(h.loaded.Fields(), service), secret))
+		if err != nil {
+			return "", fmt.Errorf("encode the configuration of %s: %w", service, err)
+		}
+		if err := fsatomic.WriteFileOwned(path, raw, mode, -1, gid); err != nil {
+			return "", err
+		}
+		// A newer one that came meanwhile was written before this one.
+		if n.handed.Load() == h {
+			return "--config-slice=" + path, nil
+		}
+	}
+}
+
+// Put implements liveconf.Node.
+func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
+	l.node.hand(loaded, generation, l.node.current().Flags)
+	l.node.credentials.loaded.Store(loaded)
+	var errs []error
+	for _, service := range l.node.services {
+		_, err := l.node.writeSlice(service, l.identities[service])
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Restart implements liveconf.Node.
+func (l *live) Restart(service string) error { return l.supervisor.Restart(service) }
+
+// Ask implements liveconf.Node.
+func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error) {
+	identity := l.identities[service]
+	conn, err := rpc.DialServer(uds.Path(l.node.loaded.Flags.SocketDir, service), func(uid uint32) bool {
+		return identity.Drop && uid == uint32(identity.UID) //nolint:gosec // An id.
+	})
+	if err != nil {
+		return liveconf.Report{}, err
+	}
+	defer conn.Close()
+	client := commonv1.NewCommonServiceClient(conn)
+	info, err := client.GetInfo(ctx, &commonv1.GetInfoRequest{})
+	if err != nil {
+		return liveconf.Report{}, err
+	}
+	report := liveconf.Report{Checksum: info.GetConfigChecksum(), Lacks: map[string]string{}}
+	for _, d := range info.GetDependencies() {
+		if !d.GetReady() {
+			report.Lacks[d.GetName()] = d.GetMessage()
+		}
+	}
+	health, err := client.CheckHealth(ctx, &commonv1.CheckHealthRequest{})
+	if err != nil {
+		return report, err
+	}
+	var failing []string
+	for _, check := range health.GetChecks() {
+		if !check.GetHealthy() {
+			failing = append(failing, check.GetName()+": "+check.GetMessage())
+		}
+	}
+	report.Unhealthy = strings.Join(failing, "; ")
+	return report, nil
+}
+
+// Say implements liveconf.Node: nodestatus shows it.
+func (l *live) Say(state liveconf.State) {
+	dir, gid := l.node.copyDir("nodestatus"), -1
+	if identity := l.identities["nodestatus"]; identity.Drop {
+		gid = identity.GID
+	}
+	raw, err := json.Marshal(state)
+	if err == nil {
+		err = ownDir(dir, gid)
+	}
+	if err == nil {
+		err = fsatomic.WriteFileOwned(filepath.Join(dir, stateFile), raw, copyMode, -1, gid)
+	}
+	if err != nil {
+		l.node.log.Error(err, "How the configuration stands cannot be shown")
+	}
+}
+
+// run follows the files and people's wishes until ctx is done.
+func (l *live) run(ctx context.Context) {
+	flags, log := l.node.loaded.Flags, l.node.log
+	go followFiles(ctx, log, func(dirs *directories) { wantConfiguration(dirs, &flags) }, l.controller.Changed)
+	kept := keptDir(flags.RootDir)
+	go followFiles(ctx, log, func(dirs *directories) { dirs.want(kept, requestFile) }, func() { l.serveRequest(filepath.Join(kept, requestFile)) })
+	l.controller.Run(ctx, l)
+}
+
+// takeRequest returns what a person asks for, once; empty: nothing.
+func takeRequest(path string) string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "" // there is none
+	}
+	if os.Remove(path) != nil {
+		return "" // it would be done again and again
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+func (l *live) serveRequest(path string) {
+	switch wish := takeRequest(path); wish {
+	case "":
+	case requestRollback:
+		l.controller.Back()
+	case requestRetry:
+		l.controller.Retry()
+	default:
+		l.node.log.Info("A wish that is not understood", "path", path, "message", wish)
+	}
+}
+
+// wantConfiguration watches the files that --config and --config-dir lead to: links may
+// be changed at any step, as those of a mounted ConfigMap are.
+func wantConfiguration(dirs *directories, flags *kubeletconfig.Flags) {
+	names := map[string][]string{}
+	for path, steps := flags.ConfigFile, 0; path != "" && steps < 10; steps++ {
+		dir := filepath.Dir(path)
+		names[dir] = append(names[dir], filepath.Base(path), "..data")
+		target, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if path = target; !filepath.IsAbs(target) {
+			path = filepath.Join(dir, target)
+		}
+	}
+	for dir, wanted := range names {
+		dirs.want(dir, wanted...)
+	}
+	if flags.ConfigDir != "" {
+		dirs.want(flags.ConfigDir)
+	}
+}
+
+// followFiles calls changed whenever what is wanted has changed and is quiet again, once
+// at the beginning, and every minute, until ctx is done.
+func followFiles(ctx context.Context, log klog.Logger, want func(*directories), changed func()) {
+	dirs := newDirectories(log)
+	defer dirs.close()
+	want(dirs)
+	dirs.look()
+	timer := time.NewTimer(0) // it may have changed before it was watched
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event := <-dirs.events():
+			if dirs.saw(event) {
+				timer.Reset(settle)
+			}
+		case err := <-dirs.errors():
+			dirs.lost(err)
+			timer.Reset(settle)
+		case <-dirs.again.C:
+			dirs.look()
+			timer.Reset(settle)
+		case <-timer.C:
+			want(dirs)
+			dirs.look()
+			changed()
+		}
+	}
+}

@@ -1,0 +1,132 @@
+// Package configslice says which services use a field of the configuration, what
+// differs between two configurations and for whom, and what cannot change while a node
+// runs. It owns the one list of owners that each field has; it must never read a file
+// or look at the host.
+package configslice
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// Services are the five, in the order in which a change reaches them: who serves
+// before who asks.
+func Services() []string { return []string{"podsync", "stats", "nodestatus", "probes", "gateway"} }
+
+// Fields are values as JSON by the fields' paths, as kubeletconfig.Loaded.Fields gives them.
+type Fields map[string]string
+
+// Owners are the services that use a field, in the order of Services; none for a
+// field that has no effect, or that only loading uses. False: there is no such field.
+func Owners(path string) ([]string, bool) {
+	fields, _, _ := kubeletconfig.Effects()
+	effect, known := fields[path]
+	return ownersIn(effect), known
+}
+
+func ownersIn(effect kubeletconfig.Effect) []string {
+	if effect.State != kubeletconfig.Used {
+		return nil
+	}
+	words := strings.Split(effect.Who, ", ")
+	if slices.Contains(words, "all") {
+		return Services()
+	}
+	return slices.DeleteFunc(Services(), func(s string) bool { return !slices.Contains(words, s) })
+}
+
+// Checksum is that of the fields that a service uses.
+func Checksum(fields Fields, service string) string {
+	effects, _, _ := kubeletconfig.Effects()
+	sum := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(fields)) {
+		if slices.Contains(ownersIn(effects[path]), service) {
+			fmt.Fprintf(sum, "%s=%s\n", path, fields[path])
+		}
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+}
+
+// WholeChecksum is that of all fields.
+func WholeChecksum(fields Fields) string {
+	sum := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(fields)) {
+		fmt.Fprintf(sum, "%s=%s\n", path, fields[path])
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+}
+
+// Change is a field whose value is another.
+type Change struct {
+	// Path is the field's in JSON.
+	Path string `json:"field"`
+	// Old and New are its values as JSON; what may be secret is masked.
+	Old string `json:"old"`
+	New string `json:"new"`
+	// Owners are the services that use it and are started again for it.
+	Owners []string `json:"services,omitempty"`
+	// Refused says why it cannot change while the node runs, and what to do; empty when
+	// it can.
+	Refused string `json:"refused,omitempty"`
+}
+
+// String is "field: old → new".
+func (c Change) String() string { return fmt.Sprintf("%s: %s → %s", c.Path, c.Old, c.New) }
+
+// masked is shown for values that may be secret.
+const masked = `"<masked>"`
+
+// Difference lists the fields whose values differ, by path.
+func Difference(before, after Fields) []Change {
+	effects, _, _ := kubeletconfig.Effects()
+	fixed := Fixed()
+	var out []Change
+	for _, path := range slices.Sorted(maps.Keys(effects)) {
+		if before[path] == after[path] {
+			continue
+		}
+		change := Change{Path: path, Old: before[path], New: after[path], Owners: ownersIn(effects[path]), Refused: fixed[path]}
+		if path == "staticPodURLHeader" {
+			change.Old, change.New = masked, masked
+		}
+		out = append(out, change)
+	}
+	return out
+}
+
+// OwnersOf are the services that any of the changes concerns, in the order of Services.
+func OwnersOf(changes []Change) []string {
+	return slices.DeleteFunc(Services(), func(s string) bool {
+		return !slices.ContainsFunc(changes, func(c Change) bool { return slices.Contains(c.Owners, s) })
+	})
+}
+
+// Refusal is an error that names every change that a running node cannot take, with
+// the reason and what to do; nil when there is none.
+func Refusal(changes []Change) error {
+	var lines []string
+	for _, c := range changes {
+		if c.Refused != "" {
+			lines = append(lines, fmt.Sprintf("%s: %s", c, c.Refused))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return fmt.Errorf("cannot change while the node runs: %s", strings.Join(lines, "; "))
+}
+
+// Texts are the changes, a text for each.
+func Texts(changes []Change) []string {
+	out := make([]string, 0, len(changes))
+	for _, c := range changes {
+		out = append(out, c.String())
+	}
+	return out
+}

@@ -1,0 +1,140 @@
+package liveconf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/polylet/polylet/internal/configslice"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// move makes a configuration the active one and has services take it.
+func (c *Controller) move(ctx context.Context, next *kubeletconfig.Loaded, restart []string, phase Phase) {
+	c.generation++
+	c.active = next
+	if err := c.store.setActive(c.generation, next); err != nil {
+		c.cfg.Log.Error(err, "The configuration that is to run could not be written down; a start of polylet run takes what the files say then")
+	}
+	state := c.state
+	state.Phase = phase
+	if phase == Trying {
+		state = State{Phase: Trying, Changes: c.trial.changes}
+	}
+	c.say(state)
+	if err := c.node.Put(next, c.generation); err != nil {
+		c.cfg.Log.Error(err, "The configuration could not be handed to all services", "generation", c.generation)
+		if c.trial != nil {
+			c.trial.failed = fmt.Errorf("hand it to the services: %w", err)
+			return
+		}
+	}
+	c.hear() // what ended before had the other configuration
+	if c.trial != nil {
+		c.trial.forget()
+	}
+	for _, service := range restart {
+		if c.trial != nil {
+			c.trial.restarted = append(c.trial.restarted, service)
+		}
+		if err := c.node.Restart(service); err != nil {
+			c.cfg.Log.Error(err, "A service could not be started again", "process", service)
+		}
+		if !c.awaitUp(ctx, service) {
+			return
+		}
+	}
+}
+
+// awaitUp waits until a service runs the active configuration. False: the trial is over,
+// or ctx is done.
+func (c *Controller) awaitUp(ctx context.Context, service string) bool {
+	want := configslice.Checksum(c.active.Fields(), service)
+	timer := time.NewTimer(comesUp)
+	defer timer.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if report, err := c.askOne(ctx, service); err == nil && report.Checksum == want {
+			return true
+		}
+		if _, bad := c.trial.verdict(time.Now()); bad != nil {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true // the others get it; who judges the trial sees that it is away
+		case <-c.heard:
+			c.hear()
+		case <-tick.C:
+		}
+	}
+}
+
+// hear takes what has ended into the trial.
+func (c *Controller) hear() {
+	c.mu.Lock()
+	ended := c.ended
+	c.ended = nil
+	c.mu.Unlock()
+	for _, e := range ended {
+		c.trial.end(e.service, e.err)
+	}
+}
+
+// errEnded is the answer of a service when one ends while it is asked.
+var errEnded = errors.New("a service ended meanwhile")
+
+// askOne asks a service; its answer is not waited for when one ends meanwhile, for it
+// may be the one that is asked, whose socket takes the question for the next process.
+func (c *Controller) askOne(ctx context.Context, service string) (Report, error) {
+	type answer struct {
+		report Report
+		err    error
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	answers := make(chan answer, 1)
+	go func() {
+		report, err := c.node.Ask(ctx, service)
+		answers <- answer{report, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.report, a.err
+	case <-ctx.Done():
+		return Report{}, ctx.Err()
+	case <-c.heard:
+		c.hear()
+		return Report{}, errEnded
+	}
+}
+
+// usable are the dependencies that services can use now.
+func (c *Controller) usable(ctx context.Context, services []string) map[string]map[string]string {
+	lacks := map[string]map[string]string{}
+	for _, service := range services {
+		if report, err := c.askOne(ctx, service); err == nil {
+			lacks[service] = report.Lacks
+		}
+	}
+	return lacks
+}
+
+// ask looks at all owners.
+func (c *Controller) ask(ctx context.Context) {
+	for _, service := range c.trial.owners {
+		report, err := c.askOne(ctx, service)
+		if ctx.Err() != nil || errors.Is(err, errEnded) {
+			return
+		}
+		if bad := c.trial.wrong(service, configslice.Checksum(c.active.Fields(), service), report, err); bad != "" {
+			c.trial.look(time.Now(), bad)
+			return
+		}
+	}
+	c.trial.look(time.Now(), "")
+}

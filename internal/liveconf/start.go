@@ -1,0 +1,79 @@
+package liveconf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/polylet/polylet/internal/configslice"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// Start chooses the configuration to start the node with, and returns it with its
+// generation: what the files say; or the last known good one, when that cannot be used
+// or was bad before. sources is what they say, or err why they cannot be used. Without
+// a last known good one that is returned.
+func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletconfig.Loaded, uint64, error) {
+	if mkErr := os.MkdirAll(c.cfg.Dir, 0o700); mkErr != nil {
+		c.cfg.Log.Error(mkErr, "The last known good configuration cannot be kept", "directory", c.cfg.Dir)
+	}
+	c.store.clean()
+	good := c.store.lastKnownGood(c.cfg.Args)
+	defer c.tellDamage()
+	if err == nil && c.cfg.Check != nil {
+		err = c.cfg.Check(sources)
+	}
+	switch {
+	case err != nil && good == nil:
+		return nil, 0, err
+	case err != nil:
+		c.useGood(good, Refused, err, c.cfg.Dir)
+	case good == nil:
+		c.begin(sources)
+		c.trial = newTrial(c.cfg.Deadline, nil, c.running(configslice.Services()), nil)
+		c.state = c.named(State{Phase: Good})
+	case sumOf(good) == sumOf(sources):
+		c.begin(sources)
+		c.state = c.named(State{Phase: Good})
+	default:
+		if why := c.store.bad(sumOf(sources)); why != "" {
+			c.useGood(good, WentBack, errors.New(why), c.store.badFile(sumOf(sources)))
+			break
+		}
+		c.begin(sources)
+		changes := configslice.Difference(good.Fields(), sources.Fields())
+		owners := c.running(configslice.OwnersOf(changes))
+		c.trial = newTrial(c.cfg.Deadline, changes, owners, nil)
+		c.trial.restarted = owners
+		c.cfg.Log.Info("The configuration is another than the last known good one, which comes back if the services do not run this one well",
+			"generation", c.generation, "changes", configslice.Texts(changes))
+		c.state = c.named(State{Phase: Trying, Changes: changes})
+	}
+	return c.active, c.generation, nil
+}
+
+// useGood starts with the last known good configuration, and says so loudly.
+func (c *Controller) useGood(good *kubeletconfig.Loaded, phase Phase, err error, file string) {
+	c.begin(good)
+	c.state = c.named(State{Phase: phase, Error: err.Error(), File: file})
+	c.refused = err.Error()
+	c.cfg.Log.Error(err, "THE CONFIGURATION CANNOT BE USED: the node starts with the last known good one", "generation", c.generation, "file", file)
+}
+
+// begin makes a configuration the active one; its generation is a new one unless it was
+// the active one before.
+func (c *Controller) begin(loaded *kubeletconfig.Loaded) {
+	generation, sum := c.store.lastActive()
+	if sum != sumOf(loaded) || generation == 0 {
+		generation++
+	}
+	c.generation, c.active = generation, loaded
+	if err := c.store.setActive(generation, loaded); err != nil {
+		c.cfg.Log.Error(fmt.Errorf("write down the configuration that runs: %w", err), "The count of configurations begins anew at the next start")
+	}
+}
+
+func (c *Controller) named(s State) State {
+	s.Generation, s.Checksum = c.generation, sumOf(c.active)
+	return s
+}

@@ -1,0 +1,103 @@
+package liveconf
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAFileThatWasChangedWhilePolyletWasAwayIsTakenAndTried(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.end()
+		f.write("maxPods: 108\ncgroupDriver: systemd\n") // a start may change what a running node cannot
+		if err := f.start(); err != nil {
+			t.Fatal(err)
+		}
+		if l, state, _ := f.after(30 * time.Second); l.Config.MaxPods != 108 || l.Config.CgroupDriver != "systemd" || state.Phase != Trying || state.Generation != 2 {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+		if _, state, restarts := f.after(2 * time.Minute); state.Phase != Good || restarts != "" {
+			t.Errorf("%+v, started again %q", state, restarts)
+		}
+		f.end()
+		f.crashes = crashesWith("podsync", 109)
+		f.write("maxPods: 109\n")
+		if err := f.start(); err != nil {
+			t.Fatal(err)
+		}
+		if l, state, restarts := f.after(time.Minute); l.Config.MaxPods != 108 || state.Phase != WentBack || !strings.Contains(restarts, "podsync") {
+			t.Errorf("a bad one at start: %d pods, %+v, started again %q", l.Config.MaxPods, state, restarts)
+		}
+	})
+}
+
+func TestABadFileAtStartIsRefusedUnlessAConfigurationWasGoodBefore(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.end()
+		f.write("maxPods: many\n")
+		if err := f.start(); err != nil {
+			t.Fatal(err)
+		}
+		l, state, _ := f.after(time.Minute)
+		if l.Config.MaxPods != 100 || state.Phase != Refused || state.Generation != 1 || !f.said("THE CONFIGURATION CANNOT BE USED", "maxPods") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+		f.end()
+		if err := os.RemoveAll(f.dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.start(); err == nil || !strings.Contains(err.Error(), "maxPods") {
+			t.Errorf("without one: %v", err)
+		}
+	})
+}
+
+func TestAConfigurationThatWasBadIsNotTriedAtTheNextStart(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.crashes = crashesWith("podsync", 102)
+		f.write("maxPods: 102\n")
+		f.after(time.Minute)
+		f.end()
+		if err := f.start(); err != nil {
+			t.Fatal(err)
+		}
+		l, state, _ := f.after(time.Minute)
+		if l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "podsync ended 3 times") || !f.said("THE CONFIGURATION CANNOT BE USED") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+		if _, err := os.Stat(state.File); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDamagedCheckpointsAreNamedAndSetAside(t *testing.T) {
+	for _, name := range []string{goodFile, activeFile} {
+		onNode(t, func(t *testing.T, f *fakeNode) {
+			f.end()
+			path := filepath.Join(f.dir, name)
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(strings.Replace(string(raw), `"maxPods":100`, `"maxPods":900`, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.start(); err != nil {
+				t.Fatal(err)
+			}
+			if l, state, _ := f.after(2 * time.Minute); l.Config.MaxPods != 100 || state.Phase != Good {
+				t.Errorf("%s: %d pods, %+v", name, l.Config.MaxPods, state)
+			}
+			aside, err := filepath.Glob(path + ".damaged-*")
+			if err != nil || len(aside) != 1 || !f.said("damaged", name) {
+				t.Errorf("%s was set aside as %v", name, aside)
+			}
+			if good := LastKnownGood(f.dir, nil); good == nil || good.Config.MaxPods != 100 {
+				t.Errorf("%s: it is not written anew", name)
+			}
+		})
+	}
+}

@@ -1,0 +1,197 @@
+package liveconf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/polylet/polylet/internal/configslice"
+	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// Record is a configuration that is kept.
+type Record struct {
+	// Generation is its count.
+	Generation uint64 `json:"generation"`
+	// Checksum is that of all fields.
+	Checksum string `json:"checksum"`
+	// Kept is when it was written down.
+	Kept time.Time `json:"kept"`
+	// Document is the KubeletConfiguration in effect, with its secrets.
+	Document json.RawMessage `json:"document"`
+	// Origins say who has set a field.
+	Origins map[string]string `json:"origins,omitempty"`
+	// Reason is why it was bad; empty for others.
+	Reason string `json:"reason,omitempty"`
+}
+
+// mostBad bounds how many bad configurations are kept.
+const mostBad = 10
+
+// The names of what is kept.
+const (
+	activeFile   = "active.json"
+	goodFile     = "last-known-good.json"
+	previousFile = "previous-good.json"
+	badPrefix    = "bad-"
+)
+
+// store keeps configurations in a directory. What is damaged is set aside and counts as
+// not there.
+type store struct {
+	dir    string
+	damage []error
+}
+
+func newStore(dir string) *store { return &store{dir: dir} }
+
+func (s *store) at(name string) *fsatomic.Checkpoint[Record] {
+	return fsatomic.NewCheckpoint[Record](filepath.Join(s.dir, name))
+}
+
+// read returns a record; nil when there is none that can be used.
+func (s *store) read(name string) *Record {
+	record, err := s.at(name).Read()
+	if err == nil {
+		return &record
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		s.damage = append(s.damage, err)
+	}
+	return nil
+}
+
+// damages are what was found since it was last asked.
+func (s *store) damages() []error {
+	out := s.damage
+	s.damage = nil
+	return out
+}
+
+// clean removes what a crash has left of a write.
+func (s *store) clean() { fsatomic.Clean(s.dir, "*") }
+
+func record(generation uint64, l *kubeletconfig.Loaded, reason string) Record {
+	return Record{
+		Generation: generation, Checksum: configslice.WholeChecksum(l.Fields()), Kept: time.Now().UTC(),
+		Document: l.SecretCopyJSON(), Origins: l.Origins(), Reason: reason,
+	}
+}
+
+func (s *store) setActive(generation uint64, l *kubeletconfig.Loaded) error {
+	return s.at(activeFile).Write(record(generation, l, ""))
+}
+
+// lastActive is the generation and checksum of what ran last; 0 when nothing did.
+func (s *store) lastActive() (uint64, string) {
+	if r := s.read(activeFile); r != nil {
+		return r.Generation, r.Checksum
+	}
+	return 0, ""
+}
+
+// setGood makes a configuration the last known good one; the one before it is kept as
+// the previous one.
+func (s *store) setGood(generation uint64, l *kubeletconfig.Loaded) error {
+	next := record(generation, l, "")
+	if before := s.read(goodFile); before != nil && before.Checksum != next.Checksum {
+		if err := s.at(previousFile).Write(*before); err != nil {
+			return err
+		}
+	}
+	return s.at(goodFile).Write(next)
+}
+
+// lastKnownGood is that configuration with the flags on top; nil when there is none, or
+// it is valid no more.
+func (s *store) lastKnownGood(args []string) *kubeletconfig.Loaded { return s.load(goodFile, args) }
+
+// previous is the one that was good before it.
+func (s *store) previous(args []string) *kubeletconfig.Loaded { return s.load(previousFile, args) }
+
+func (s *store) load(name string, args []string) *kubeletconfig.Loaded {
+	r := s.read(name)
+	if r == nil {
+		return nil
+	}
+	loaded, err := kubeletconfig.OfDocument(args, r.Document, r.Origins)
+	if err != nil {
+		s.damage = append(s.damage, fmt.Errorf("%s is not valid with these flags and this release, and is not used: %w", filepath.Join(s.dir, name), err))
+		return nil
+	}
+	return loaded
+}
+
+// badName is that of a bad configuration's record, badFile where it is.
+func badName(checksum string) string {
+	hex := strings.TrimPrefix(checksum, "sha256:")
+	return badPrefix + hex[:min(len(hex), 12)] + ".json"
+}
+
+func (s *store) badFile(checksum string) string { return filepath.Join(s.dir, badName(checksum)) }
+
+// setBad keeps a bad configuration and why it was bad, and says in which file.
+func (s *store) setBad(generation uint64, l *kubeletconfig.Loaded, reason string) (string, error) {
+	r := record(generation, l, reason)
+	path := s.badFile(r.Checksum)
+	if err := s.at(badName(r.Checksum)).Write(r); err != nil {
+		return path, err
+	}
+	s.dropOldBad()
+	return path, nil
+}
+
+// bad says why a configuration was bad; empty when it was not.
+func (s *store) bad(checksum string) string {
+	r := s.read(badName(checksum))
+	if r == nil || r.Checksum != checksum {
+		return ""
+	}
+	return r.Reason
+}
+
+func (s *store) badFiles() []string {
+	found, err := filepath.Glob(filepath.Join(s.dir, badPrefix+"*.json"))
+	if err != nil {
+		return nil // the pattern is good
+	}
+	return found
+}
+
+// forgetBad has bad configurations be tried again.
+func (s *store) forgetBad() {
+	for _, file := range s.badFiles() {
+		if err := os.Remove(file); err != nil {
+			s.damage = append(s.damage, err)
+		}
+	}
+}
+
+func (s *store) dropOldBad() {
+	files := s.badFiles()
+	slices.SortFunc(files, func(a, b string) int { return modified(a).Compare(modified(b)) })
+	for ; len(files) > mostBad; files = files[1:] {
+		_ = os.Remove(files[0]) // it takes room, nothing else
+	}
+}
+
+func modified(file string) time.Time {
+	info, err := os.Stat(file)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// LastKnownGood is the last known good configuration that a directory keeps, with the
+// flags on top; nil when there is none that can be used.
+func LastKnownGood(dir string, args []string) *kubeletconfig.Loaded {
+	return newStore(dir).lastKnownGood(args)
+}

@@ -1,0 +1,115 @@
+package liveconf
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/polylet/polylet/internal/configslice"
+)
+
+// trial judges whether a change is good. Its rules are about times that it is given. A
+// nil one takes what it is told and judges nothing.
+type trial struct {
+	deadline  time.Duration
+	began     time.Time
+	changes   []configslice.Change
+	owners    []string
+	restarted []string
+	lacked    map[string]map[string]string // before the change; none: not known
+	ends      map[string]int
+	last      map[string]error // of each that ended
+	failed    error
+	goodSince time.Time
+	badSince  time.Time
+	bad       string // what was wrong last
+}
+
+// newTrial begins one. lacked are the dependencies that each service could not use
+// before; of a service that is missing in it nothing is known, and its dependencies
+// count for nothing.
+func newTrial(deadline time.Duration, changes []configslice.Change, owners []string, lacked map[string]map[string]string) *trial {
+	return &trial{
+		deadline: deadline, began: time.Now(), changes: changes, owners: owners, lacked: lacked,
+		ends: map[string]int{}, last: map[string]error{},
+	}
+}
+
+// forget is for ends of processes that ran something else.
+func (t *trial) forget() { clear(t.ends); clear(t.last) }
+
+// end notes that a service ended by itself. Those that do not use what changed prove
+// nothing about it.
+func (t *trial) end(service string, err error) {
+	if t == nil || !slices.Contains(t.owners, service) {
+		return
+	}
+	t.ends[service]++
+	t.last[service] = err
+	t.goodSince = time.Time{}
+}
+
+// wrong says what is wrong with a service; empty when it runs the change well.
+func (t *trial) wrong(service, checksum string, report Report, err error) string {
+	switch {
+	case err != nil && t.last[service] != nil:
+		return fmt.Sprintf("%s ends again and again: %v", service, t.last[service])
+	case err != nil:
+		return fmt.Sprintf("%s does not answer: %v", service, err)
+	case report.Checksum != checksum:
+		return fmt.Sprintf("%s runs with another configuration still", service)
+	case report.Unhealthy != "":
+		return fmt.Sprintf("%s is not healthy: %s", service, report.Unhealthy)
+	}
+	before, known := t.lacked[service]
+	for _, name := range slices.Sorted(maps.Keys(report.Lacks)) {
+		if _, lacked := before[name]; known && !lacked {
+			return fmt.Sprintf("%s cannot use %s, which it could before: %s", service, name, report.Lacks[name])
+		}
+	}
+	return ""
+}
+
+// look notes how all owners were found; bad is empty when they run it well.
+func (t *trial) look(now time.Time, bad string) {
+	if bad == "" {
+		t.badSince = time.Time{}
+		if t.goodSince.IsZero() {
+			t.goodSince = now
+		}
+		return
+	}
+	t.bad, t.goodSince = bad, time.Time{}
+	if t.badSince.IsZero() {
+		t.badSince = now
+	}
+}
+
+// longest is how many deadlines a trial may go up and down.
+const longest = 5
+
+// verdict is good when all owners have run the change well for the deadline, and an
+// error when one has ended too often, or something was wrong for the deadline.
+func (t *trial) verdict(now time.Time) (good bool, bad error) {
+	if t == nil {
+		return false, nil
+	}
+	if t.failed != nil {
+		return false, t.failed
+	}
+	for _, service := range t.owners {
+		if n := t.ends[service]; n >= mostEnds {
+			return false, fmt.Errorf("%s ended %d times with it, last: %w", service, n, t.last[service])
+		}
+	}
+	switch {
+	case !t.goodSince.IsZero() && now.Sub(t.goodSince) >= t.deadline:
+		return true, nil
+	case !t.badSince.IsZero() && now.Sub(t.badSince) >= t.deadline:
+		return false, fmt.Errorf("for %v: %s", t.deadline, t.bad)
+	case now.Sub(t.began) >= longest*t.deadline:
+		return false, fmt.Errorf("never well for %v in %v, last: %s", t.deadline, longest*t.deadline, t.bad)
+	}
+	return false, nil
+}

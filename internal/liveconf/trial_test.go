@@ -1,0 +1,49 @@
+package liveconf
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestATrialIsJudgedByEndsAndByHowLongItsOwnersWereWell(t *testing.T) {
+	const minute = time.Minute
+	type seen struct {
+		at  time.Duration
+		bad string // "": well; "end": podsync ended; "other": a service ended that is no owner
+	}
+	for name, tc := range map[string]struct {
+		seen []seen
+		at   time.Duration
+		good bool
+		bad  string
+	}{
+		"nothing seen":         {nil, minute, false, ""},
+		"well for a minute":    {[]seen{{0, ""}}, minute, true, ""},
+		"well for less":        {[]seen{{1, ""}}, minute, false, ""},
+		"two ends and well":    {[]seen{{0, "end"}, {1, "end"}, {2, ""}}, minute + 2, true, ""},
+		"an end begins anew":   {[]seen{{0, ""}, {50 * time.Second, "end"}, {51 * time.Second, ""}}, minute, false, ""},
+		"three ends":           {[]seen{{0, "end"}, {1, "end"}, {2, "end"}}, 3, false, "podsync ended 3 times with it, last: boom"},
+		"ends of another":      {[]seen{{0, "other"}, {1, "other"}, {2, "other"}, {3, ""}}, minute + 3, true, ""},
+		"bad for a minute":     {[]seen{{0, "cold"}}, minute, false, "for 1m0s: cold"},
+		"bad and well again":   {[]seen{{0, "cold"}, {30 * time.Second, ""}}, minute, false, ""},
+		"up and down for long": {[]seen{{0, ""}, {4*minute + 50*time.Second, "cold"}}, 5 * minute, false, "never well for 1m0s"},
+	} {
+		tr := newTrial(minute, nil, []string{"podsync"}, nil)
+		for _, s := range tc.seen {
+			switch at := tr.began.Add(s.at); s.bad {
+			case "end":
+				tr.end("podsync", errors.New("boom"))
+			case "other":
+				tr.end("gateway", errors.New("boom"))
+			default:
+				tr.look(at, s.bad)
+			}
+		}
+		good, bad := tr.verdict(tr.began.Add(tc.at))
+		if good != tc.good || (bad == nil) != (tc.bad == "") || bad != nil && !strings.Contains(bad.Error(), tc.bad) {
+			t.Errorf("%s: %v, %v", name, good, bad)
+		}
+	}
+}
