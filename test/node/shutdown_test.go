@@ -79,8 +79,23 @@ func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
 	h.must(machine.Prepare(false))
 	held(1)
 	h.waitNodeReady()
-	h.create(app("after", "sleep"))
+	after := app("after", "stubborn")
+	after.Spec.TerminationGracePeriodSeconds = ptr(int64(6))
+	h.create(after)
 	h.waitReady("after", time.Minute)
+	if onKubelet() {
+		return // Whose shutdown ends with it.
+	}
+
+	// Neither the death of who ends the pods nor of who is asked to keeps one from its end.
+	h.must(machine.Prepare(true))
+	h.eventually(20*time.Second, "the Node says again that it goes down", func() error { return h.notReadyFor("node is shutting down") })
+	h.killService("nodestatus")
+	h.killService("podsync")
+	held(0)
+	p, err := h.pod("after")
+	h.must(err)
+	h.wantShutDown(p)
 }
 
 // wantShutDown wants a pod to have ended with the machine, and returns when it did.

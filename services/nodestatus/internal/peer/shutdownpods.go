@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,28 +32,63 @@ func NewShutdownPods(conn grpc.ClientConnInterface) *ShutdownPods {
 	return &ShutdownPods{client: podsyncv1.NewPodSyncServiceClient(conn), pods: podsapi.NewPodsClient(conn)}
 }
 
-// Watch has saw called with all pods, at first and after each change, until ctx is done.
-func (p *ShutdownPods) Watch(ctx context.Context, saw func(pods []shutdown.Pod, fresh bool)) error {
+// askAgain is how long after it a podsync that has not seen all pods is asked again.
+const askAgain = 250 * time.Millisecond
+
+// Close has no pod admitted any more, and saw called with the pods at first and after
+// each change, until ctx is done.
+func (p *ShutdownPods) Close(ctx context.Context, saw func(pods []shutdown.Pod, fresh, whole bool)) error {
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: 0.2})
 	for {
-		_ = p.watch(ctx, func(pods []shutdown.Pod, fresh bool) { // That podsync is away is told elsewhere.
-			retry.Reset()
-			saw(pods, fresh)
-		})
+		known, err := p.setShutdown(ctx, true)
+		if err == nil { // That podsync is away is told elsewhere.
+			_ = p.watch(ctx, known, func(pods []shutdown.Pod, fresh bool) {
+				retry.Reset()
+				saw(pods, fresh, known)
+			})
+		}
 		if retry.Wait(ctx) != nil {
 			return nil
 		}
 	}
 }
 
-func (p *ShutdownPods) watch(parent context.Context, saw func(pods []shutdown.Pod, fresh bool)) error {
+// awaitKnown waits until podsync knows all pods, or its end.
+func (p *ShutdownPods) awaitKnown(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(askAgain):
+		}
+		if known, err := p.setShutdown(ctx, true); known || err != nil {
+			return
+		}
+	}
+}
+
+// watch follows the pods on one stream, until that ends; where podsync did not know all
+// before it was opened, until it does.
+func (p *ShutdownPods) watch(parent context.Context, known bool, saw func(pods []shutdown.Pod, fresh bool)) error {
 	ctx, cancel := context.WithCancel(parent)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
 	defer cancel()
+	if !known {
+		waiting.Go(func() {
+			defer cancel()
+			p.awaitKnown(ctx)
+		})
+	}
+	return p.follow(ctx, saw)
+}
+
+func (p *ShutdownPods) follow(ctx context.Context, saw func(pods []shutdown.Pod, fresh bool)) error {
 	stream, err := p.pods.WatchPods(ctx, &podsapi.WatchPodsRequest{})
 	if err != nil {
 		return err
 	}
-	known, whole := map[types.UID]shutdown.Pod{}, false
+	all, whole := map[types.UID]shutdown.Pod{}, false
 	for {
 		event, err := stream.Recv()
 		if err != nil {
@@ -66,13 +102,13 @@ func (p *ShutdownPods) watch(parent context.Context, saw func(pods []shutdown.Po
 				return fmt.Errorf("read a pod of podsync's: %w", err)
 			}
 			if event.GetType() == podsapi.EventType_DELETED {
-				delete(known, pod.UID)
+				delete(all, pod.UID)
 			} else {
-				known[pod.UID] = podOf(&pod)
+				all[pod.UID] = podOf(&pod)
 			}
 		}
 		if whole {
-			saw(slices.Collect(maps.Values(known)), fresh)
+			saw(slices.Collect(maps.Values(all)), fresh)
 		}
 	}
 }
@@ -107,15 +143,24 @@ func (p *ShutdownPods) Stop(parent context.Context, pod shutdown.Pod, grace time
 	return false, fmt.Errorf("stop pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
-// SetShutdown has no pod admitted any more, or again.
-func (p *ShutdownPods) SetShutdown(parent context.Context, active bool) error {
+// Open has pods admitted again.
+func (p *ShutdownPods) Open(ctx context.Context) error {
+	_, err := p.setShutdown(ctx, false)
+	return err
+}
+
+// setShutdown says whether pods are admitted. known: podsync knows all pods.
+func (p *ShutdownPods) setShutdown(parent context.Context, active bool) (known bool, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
-	_, err := p.client.SetShutdown(ctx, &podsyncv1.SetShutdownRequest{Active: active})
-	if err != nil && !errors.Is(err, rpcerr.ErrUnimplemented) { // An older one goes by the Node.
-		return fmt.Errorf("tell podsync whether the machine goes down: %w", err)
+	r, err := p.client.SetShutdown(ctx, &podsyncv1.SetShutdownRequest{Active: active})
+	switch {
+	case errors.Is(err, rpcerr.ErrUnimplemented):
+		return true, nil // An older one goes by the Node.
+	case err != nil:
+		return false, fmt.Errorf("tell podsync whether the machine goes down: %w", err)
 	}
-	return nil
+	return r.GetPodsKnown(), nil
 }
 
 // Untold are how many pods' ends the apiserver has not heard of: those that have ended

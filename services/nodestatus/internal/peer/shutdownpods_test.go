@@ -31,6 +31,17 @@ type podsync struct {
 	here, there v1.PodPhase
 	stop        *podsyncv1.StopPodRequest
 	refuse      error
+	starting    bool // It does not know all its pods.
+	old         bool // It knows no shutdown.
+}
+
+func (p *podsync) SetShutdown(context.Context, *podsyncv1.SetShutdownRequest) (*podsyncv1.SetShutdownResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.old {
+		return nil, status.Error(codes.Unimplemented, "")
+	}
+	return &podsyncv1.SetShutdownResponse{PodsKnown: !p.starting}, nil
 }
 
 func (p *podsync) bytes(phase v1.PodPhase) []byte {
@@ -109,7 +120,7 @@ func TestAPodIsStoppedInTheKubeletsWordsAndItsEndIsSeen(t *testing.T) {
 		seen, done := make(chan []shutdown.Pod, 8), make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = pods.Watch(ctx, func(list []shutdown.Pod, _ bool) { seen <- list })
+			_ = pods.Close(ctx, func(list []shutdown.Pod, _, _ bool) { seen <- list })
 		}()
 		first := <-seen
 		if len(first) != 1 || first[0] != (shutdown.Pod{UID: "u", Namespace: "shop", Name: "web", Priority: 7}) {
@@ -155,9 +166,37 @@ func TestAPodThatPodsyncNeverStopsIsToldFromOneThatItDoesNotStopNow(t *testing.T
 }
 
 func TestAPodsyncThatKnowsNoShutdownGoesByTheNode(t *testing.T) {
-	asking(t, func(t *testing.T, _ *podsync, pods *ShutdownPods) {
-		if err := pods.SetShutdown(t.Context(), true); err != nil {
-			t.Error(err)
+	asking(t, func(t *testing.T, p *podsync, pods *ShutdownPods) {
+		p.old = true
+		if known, err := pods.setShutdown(t.Context(), true); err != nil || !known {
+			t.Error(known, err)
 		}
+	})
+}
+
+func TestAPodsyncThatWasJustStartedIsAskedUntilItKnowsItsPods(t *testing.T) {
+	asking(t, func(t *testing.T, p *podsync, pods *ShutdownPods) {
+		p.starting = true
+		ctx, cancel := context.WithCancel(t.Context())
+		wholes, done := make(chan bool, 8), make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = pods.Close(ctx, func(_ []shutdown.Pod, fresh, whole bool) {
+				if fresh {
+					wholes <- whole
+				}
+			})
+		}()
+		if <-wholes {
+			t.Error("it was believed though it has just started")
+		}
+		p.mu.Lock()
+		p.starting = false
+		p.mu.Unlock()
+		if !<-wholes {
+			t.Error("it was not believed when it knew all")
+		}
+		cancel()
+		<-done
 	})
 }

@@ -24,9 +24,6 @@ const (
 	Message = "Pod was terminated in response to imminent node shutdown."
 )
 
-// closeWait is how long pods are not ended because it is not known yet that none comes.
-const closeWait = time.Second
-
 // toldWait is how long it is waited at most for the apiserver to hear of the pods' ends.
 const toldWait = 10 * time.Second
 
@@ -56,13 +53,14 @@ type Pod struct {
 
 // Pods are podsync's.
 type Pods interface {
-	// Watch has saw called with all pods, at first and after each change, until ctx is
-	// done; fresh, when podsync may have been started anew.
-	Watch(ctx context.Context, saw func(pods []Pod, fresh bool)) error
+	// Close has no pod admitted any more, and saw called with the pods at first and after
+	// each change, until ctx is done. fresh: podsync may have been started anew. Not
+	// whole: it was just started, and may have more pods than it names.
+	Close(ctx context.Context, saw func(pods []Pod, fresh, whole bool)) error
+	// Open has pods admitted again.
+	Open(ctx context.Context) error
 	// Stop has a pod ended within a time. False: podsync does not, and never will.
 	Stop(ctx context.Context, pod Pod, grace time.Duration) (stops bool, err error)
-	// SetShutdown has no pod admitted any more, or again.
-	SetShutdown(ctx context.Context, active bool) error
 	// Untold are how many pods' ends the apiserver has not heard of.
 	Untold(ctx context.Context) (int, error)
 }
@@ -143,19 +141,17 @@ func (m *Manager) during(parent context.Context, run func(ctx context.Context)) 
 	}
 }
 
-// open has pods admitted: podsync may have been told otherwise by a forerunner.
+// open has pods admitted, until podsync has heard: it may have been told otherwise by a
+// forerunner.
 func (m *Manager) open(ctx context.Context) (stop func()) {
-	return m.during(ctx, func(ctx context.Context) { m.tell(ctx, false) })
-}
-
-// tell tells podsync whether pods are admitted, until it has heard.
-func (m *Manager) tell(ctx context.Context, active bool) {
-	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
-	for m.deps.Pods.SetShutdown(ctx, active) != nil {
-		if retry.Wait(ctx) != nil {
-			return
+	return m.during(ctx, func(ctx context.Context) {
+		retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
+		for m.deps.Pods.Open(ctx) != nil {
+			if retry.Wait(ctx) != nil {
+				return
+			}
 		}
-	}
+	})
 }
 
 // goDown ends the pods of a shutdown, group by group.
@@ -165,20 +161,13 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { _ = m.deps.Pods.Watch(ctx, seen.set) }) // It ends with ctx.
-	closed := make(chan struct{})
-	running.Go(func() { m.close(ctx, seen, closed) })
+	running.Go(func() { _ = m.deps.Pods.Close(ctx, seen.set) }) // It ends with ctx.
 	deadline := s.Since.Add(Total(m.groups))
 	if s.Delay > 0 && s.Delay < Total(m.groups) {
 		deadline = s.Since.Add(s.Delay)
 	}
-	if !seen.await(ctx, deadline) {
+	if !seen.await(ctx, deadline) && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("podsync does not say which pods there are: none is ended before the machine goes down")
-	}
-	select { // Pods that come later are seen and ended all the same.
-	case <-closed:
-	case <-ctx.Done():
-	case <-time.After(closeWait):
 	}
 	stopper := newStopper(m.deps.Pods)
 	for i, g := range m.groups {
@@ -199,27 +188,6 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 	}
 }
 
-// close has no pod admitted: as soon as podsync is there, and whenever it comes back.
-// It closes closed after the first time.
-func (m *Manager) close(ctx context.Context, seen *view, closed chan<- struct{}) {
-	told := uint64(0)
-	for {
-		_, life, changed := seen.get()
-		if life != told {
-			m.tell(ctx, true)
-			if told == 0 {
-				close(closed)
-			}
-			told = life
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-	}
-}
-
 // awaitTold waits until the apiserver has heard of the pods' ends, but not for long: it
 // may have been one of them. Source: https://github.com/kubernetes/kubernetes/issues/124448
 func (m *Manager) awaitTold(parent context.Context, seen *view, deadline time.Time) {
@@ -228,9 +196,9 @@ func (m *Manager) awaitTold(parent context.Context, seen *view, deadline time.Ti
 	ctx, cancelWait := context.WithTimeout(ctx, toldWait)
 	defer cancelWait()
 	for {
-		_, _, changed := seen.get()
+		now := seen.get()
 		untold, err := m.deps.Pods.Untold(ctx)
-		if err == nil && untold == 0 {
+		if err == nil && untold == 0 && now.whole {
 			return
 		}
 		select {
@@ -239,7 +207,7 @@ func (m *Manager) awaitTold(parent context.Context, seen *view, deadline time.Ti
 				klog.FromContext(parent).Info("The machine goes down before the apiserver has heard of all pods' ends; it hears of them after the next start", "pods", untold, "err", err)
 			}
 			return
-		case <-changed:
+		case <-now.changed:
 		case <-time.After(time.Second): // The safety net: what is acknowledged changes the pod.
 		}
 	}

@@ -34,7 +34,9 @@ type world struct {
 	stopped        map[string]bool
 	untold         int
 	fresh          bool
-	story          []string
+	// unknown: podsync was just started, and does not know all pods.
+	unknown bool
+	story   []string
 }
 
 func (w *world) say(format string, args ...any) {
@@ -57,8 +59,8 @@ func (w *world) Run(ctx context.Context, told func(Signal)) error {
 func (w *world) Done(time.Time)                       { w.say("done") }
 func (w *world) SetNode(down bool)                    { w.say("node goes down: %v", down) }
 func (w *world) Send(_ context.Context, e node.Event) { w.say("%s: %s", e.Reason, e.Message) }
-func (w *world) SetShutdown(_ context.Context, active bool) error {
-	w.say("admits: %v", !active)
+func (w *world) Open(context.Context) error {
+	w.say("admits: true")
 	return nil
 }
 
@@ -68,13 +70,16 @@ func (w *world) Untold(context.Context) (int, error) {
 	return w.untold, nil
 }
 
-func (w *world) Watch(ctx context.Context, saw func([]Pod, bool)) error {
+func (w *world) Close(ctx context.Context, saw func(pods []Pod, fresh, whole bool)) error {
 	for fresh := true; ; {
 		w.mu.Lock()
-		pods := slices.Clone(w.pods)
+		pods, whole := slices.Clone(w.pods), !w.unknown
 		fresh, w.fresh = fresh || w.fresh, false
 		w.mu.Unlock()
-		saw(pods, fresh)
+		if fresh {
+			w.say("admits: false")
+		}
+		saw(pods, fresh, whole)
 		fresh = false
 		select {
 		case <-ctx.Done():
@@ -235,6 +240,20 @@ func TestAPodsyncThatComesBackIsToldAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 	if strings.Count(got, "stop slow") != 2 || strings.Count(got, "admits: false") != 2 {
+		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestAPodsyncThatWasJustStartedIsNotBelievedThatThereAreNoPods(t *testing.T) {
+	got := running(t, nil, func(w *world) {
+		w.takes["web"] = time.Second
+		w.edit(func() { w.unknown = true })
+		w.begin()
+		time.Sleep(2 * time.Second)
+		w.edit(func() { w.unknown, w.pods = false, []Pod{pod("web", 0)} })
+		time.Sleep(time.Minute)
+	})
+	if !strings.HasSuffix(got, "2s stop web within 20s\n3s web ended\n3s done") {
 		t.Errorf("it went\n%s", got)
 	}
 }

@@ -20,15 +20,26 @@ type view struct {
 	mu      sync.Mutex
 	pods    []Pod
 	life    uint64        // grows when podsync may have been started anew; 0: nothing is known
+	whole   bool          // there are no other pods
 	changed chan struct{} // closed and made anew with each change
+}
+
+// sight is a view at one moment.
+type sight struct {
+	pods []Pod
+	life uint64
+	// whole: there are no other pods.
+	whole bool
+	// changed is closed when this is not the newest any more.
+	changed <-chan struct{}
 }
 
 func newView() *view { return &view{changed: make(chan struct{})} }
 
-func (v *view) set(pods []Pod, fresh bool) {
+func (v *view) set(pods []Pod, fresh, whole bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.pods = pods
+	v.pods, v.whole = pods, whole
 	if fresh {
 		v.life++
 	}
@@ -36,19 +47,19 @@ func (v *view) set(pods []Pod, fresh bool) {
 	v.changed = make(chan struct{})
 }
 
-func (v *view) get() (pods []Pod, life uint64, changed <-chan struct{}) {
+func (v *view) get() sight {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.pods, v.life, v.changed
+	return sight{v.pods, v.life, v.whole, v.changed}
 }
 
-// await waits until something is known; false: nothing is until the deadline.
+// await waits until podsync names its pods; false: it does not until the deadline.
 func (v *view) await(ctx context.Context, deadline time.Time) bool {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	for {
-		_, life, changed := v.get()
-		if life > 0 {
+		now := v.get()
+		if now.life > 0 {
 			return true
 		}
 		select {
@@ -56,7 +67,7 @@ func (v *view) await(ctx context.Context, deadline time.Time) bool {
 			return false
 		case <-timer.C:
 			return false
-		case <-changed:
+		case <-now.changed:
 		}
 	}
 }
@@ -81,20 +92,20 @@ func (s *stopper) end(ctx context.Context, seen *view, of func(Pod) bool, g Grou
 	defer timer.Stop()
 	said := false
 	for {
-		pods, life, changed := seen.get()
-		running := s.running(pods, of)
-		if len(running) == 0 {
+		now := seen.get()
+		running := s.running(now.pods, of)
+		if len(running) == 0 && now.whole {
 			return
 		}
-		if !said {
+		if !said && len(running) > 0 {
 			said = true
 			klog.FromContext(ctx).Info("The pods of a priority are ended, for the machine goes down", "priority", g.Priority, "pods", len(running), "after", time.Until(until))
 		}
 		var retry <-chan time.Time
-		if !s.ask(ctx, running, life, g.Period) {
+		if !s.ask(ctx, running, now.life, g.Period) {
 			retry = time.After(again)
 		}
-		if len(s.running(pods, of)) == 0 {
+		if len(s.running(now.pods, of)) == 0 && now.whole {
 			return // podsync stops none of them.
 		}
 		select {
@@ -103,7 +114,7 @@ func (s *stopper) end(ctx context.Context, seen *view, of func(Pod) bool, g Grou
 		case <-timer.C:
 			klog.FromContext(ctx).Info("The time of the pods of a priority is over, though some have not ended", "priority", g.Priority, "pods", len(running))
 			return
-		case <-changed:
+		case <-now.changed:
 		case <-retry:
 		}
 	}

@@ -14,5 +14,6 @@ func (s *Server) SetShutdown(_ context.Context, req *podsyncv1.SetShutdownReques
 		return nil, fmt.Errorf("%w: this podsync goes by the Node alone", rpcerr.ErrUnimplemented)
 	}
 	s.deps.Shutdown(req.GetActive())
-	return &podsyncv1.SetShutdownResponse{}, nil
+	state := s.deps.State()
+	return &podsyncv1.SetShutdownResponse{PodsKnown: !state.SourcesReady.IsZero() && !state.LastRelist.IsZero()}, nil
 }

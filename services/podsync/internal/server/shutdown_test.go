@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"testing"
+	"time"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
@@ -14,11 +15,18 @@ func TestThatTheMachineGoesDownIsPassedOn(t *testing.T) {
 		t.Errorf("nobody is there to be told: %v", err)
 	}
 	var told []bool
+	state := RuntimeState{}
+	s.deps.State = func() RuntimeState { return state }
 	s.deps.Shutdown = func(active bool) { told = append(told, active) }
 	for _, active := range []bool{true, false} {
-		if _, err := s.SetShutdown(t.Context(), &podsyncv1.SetShutdownRequest{Active: active}); err != nil {
+		r, err := s.SetShutdown(t.Context(), &podsyncv1.SetShutdownRequest{Active: active})
+		if err != nil {
 			t.Fatal(err)
 		}
+		if r.GetPodsKnown() == active {
+			t.Errorf("all pods are known: %v", r.GetPodsKnown())
+		}
+		state = RuntimeState{SourcesReady: time.Now(), LastRelist: time.Now()}
 	}
 	if len(told) != 2 || !told[0] || told[1] {
 		t.Errorf("told %v", told)

@@ -5432,7 +5432,10 @@ func (x *SetShutdownRequest) GetActive() bool {
 
 // Response of SetShutdown.
 type SetShutdownResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All sources of pods have been seen, and the runtime has: those that podsync names
+	// are all there are. A podsync that was just started knows of none yet.
+	PodsKnown     bool `protobuf:"varint,1,opt,name=pods_known,json=podsKnown,proto3" json:"pods_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5465,6 +5468,13 @@ func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use SetShutdownResponse.ProtoReflect.Descriptor instead.
 func (*SetShutdownResponse) Descriptor() ([]byte, []int) {
 	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *SetShutdownResponse) GetPodsKnown() bool {
+	if x != nil {
+		return x.PodsKnown
+	}
+	return false
 }
 
 var File_polylet_podsync_v1_podsync_proto protoreflect.FileDescriptor
@@ -5849,8 +5859,10 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"imageBytes\x12\x16\n" +
 	"\x06failed\x18\x04 \x03(\tR\x06failed\",\n" +
 	"\x12SetShutdownRequest\x12\x16\n" +
-	"\x06active\x18\x01 \x01(\bR\x06active\"\x15\n" +
-	"\x13SetShutdownResponse*\xa4\x01\n" +
+	"\x06active\x18\x01 \x01(\bR\x06active\"4\n" +
+	"\x13SetShutdownResponse\x12\x1d\n" +
+	"\n" +
+	"pods_known\x18\x01 \x01(\bR\tpodsKnown*\xa4\x01\n" +
 	"\x0eContainerState\x12\x1f\n" +
 	"\x1bCONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONTAINER_STATE_CREATED\x10\x01\x12\x1b\n" +
