@@ -41,8 +41,8 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_ListWaits_FullMethodName:           readers,
 			podsyncv1.PodSyncService_ListRecentEvents_FullMethodName:    readers,
 			podsv1alpha1.Pods_GetPod_FullMethodName:                     readers,
-			podsv1alpha1.Pods_ListPods_FullMethodName:                   readers,
-			podsv1alpha1.Pods_WatchPods_FullMethodName:                  readers,
+			podsv1alpha1.Pods_ListPods_FullMethodName:                   {Services: []string{"gateway", "nodestatus"}, People: true},
+			podsv1alpha1.Pods_WatchPods_FullMethodName:                  {Services: []string{"gateway", "nodestatus"}, People: true},
 
 			podsyncv1.PodSyncService_SyncProbes_FullMethodName: probes,
 			podsyncv1.PodSyncService_ExecProbe_FullMethodName:  probes,
@@ -50,6 +50,7 @@ func accessTo(service string) map[string]daemon.Access {
 			podsyncv1.PodSyncService_StopPod_FullMethodName:     nodestatus,
 			podsyncv1.PodSyncService_SetPressure_FullMethodName: nodestatus,
 			podsyncv1.PodSyncService_Reclaim_FullMethodName:     nodestatus,
+			podsyncv1.PodSyncService_SetShutdown_FullMethodName: nodestatus,
 
 			podsyncv1.PodSyncService_ExecSync_FullMethodName:            gateway,
 			podsyncv1.PodSyncService_OpenExec_FullMethodName:            gateway,
@@ -66,6 +67,7 @@ func accessTo(service string) map[string]daemon.Access {
 			statsv1.StatsService_GetMachine_FullMethodName:     {Services: []string{"gateway", "nodestatus"}, People: true},
 			statsv1.StatsService_GetMetricsText_FullMethodName: readers,
 			statsv1.StatsService_WatchSignals_FullMethodName:   {Services: nodestatus.Services, People: true},
+			statsv1.StatsService_WatchOOMKills_FullMethodName:  {Services: nodestatus.Services, People: true},
 		},
 		"nodestatus": {
 			nodestatusv1.NodeStatusService_GetNode_FullMethodName:               readers,

@@ -65,6 +65,7 @@ func handOut(ctx context.Context, loaded *kubeletconfig.Loaded, follow bool) err
 			group.Go(func() { node.credentials.follow(following) })
 		}
 		group.Go(func() { node.roots.follow(following) })
+		group.Go(func() { node.shutdown.follow(following) })
 		next, err := nextConfiguration(ctx, loaded, log)
 		stop()
 		group.Wait()
@@ -108,6 +109,7 @@ func (n *nodeRun) prepareFor(gid int) error {
 	}
 	n.roots = newRootsPart(n.loaded, nodestatus, n.log)
 	n.roots.prepare()
+	n.shutdown = newShutdownPart(n.loaded, n.gid, nodestatus, n.log)
 	return nil
 }
 

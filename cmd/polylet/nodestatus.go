@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/nodeshutdown"
 	"github.com/polylet/polylet/internal/tracing"
 	"github.com/polylet/polylet/services/nodestatus"
 )
@@ -51,7 +53,7 @@ func runNodestatus(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	if err := clientmetrics.Register(d.Metrics()); err != nil {
 		return err
 	}
-	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health()}
+	deps := nodestatus.Deps{Metrics: d.Metrics(), Health: d.Health(), Note: d.Health().Note}
 	if err := nodestatusClients(loaded, d.Tracing(), d.Log(), &deps); err != nil {
 		return err
 	}
@@ -155,6 +157,9 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		RotateCertificates:               c.RotateCertificates,
 		ServerTLSBootstrap:               loaded.WaitsForServing(),
 		DNSOnlyCSR:                       loaded.FeatureEnabled("AllowDNSOnlyNodeCSR"),
+		ShutdownGroups:                   shutdownGroups(loaded),
+		ShutdownSocket:                   nodeshutdown.Socket(f.SocketDir),
+		ShutdownState:                    filepath.Join(f.RootDir, nodeshutdown.StateFile),
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
+	"github.com/polylet/polylet/services/stats"
 )
 
 // launchCommand is the hidden command through which children start.
@@ -93,6 +94,7 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	go polyletdaemon.LeanMemory(ctx, polyletdaemon.LeanGCPercent)
 	go node.credentials.follow(ctx)
 	go node.roots.follow(ctx)
+	go node.shutdown.follow(ctx)
 	supervisor := supervise.New(supervise.Config{
 		Program: program, LaunchCommand: launchCommand, Output: os.Stderr, Log: log, Watchdog: time.Minute,
 	}, children)
@@ -128,6 +130,7 @@ type nodeRun struct {
 	copies      []string
 	credentials *credentials
 	roots       *rootsPart
+	shutdown    *shutdownPart
 }
 
 // prepare makes the socket directory and opens the sockets.
@@ -175,6 +178,7 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 	}
 	n.roots = newRootsPart(n.loaded, identities["nodestatus"], n.log)
 	n.roots.prepare()
+	n.shutdown = newShutdownPart(n.loaded, n.gid, identities["nodestatus"], n.log)
 	n.credentials = newCredentials(n.log, n.loaded, n.copyDir("gateway"), identities["gateway"])
 	var children []supervise.Child
 	for _, service := range n.services {
@@ -184,11 +188,20 @@ func (n *nodeRun) children(ctx context.Context) ([]supervise.Child, error) {
 		}
 		children = append(children, supervise.Child{
 			Name: service, Identity: identity, Sockets: n.sockets[service].current,
+			Input:    inputOf(service),
 			PlainLog: n.loaded.Config.Logging.Format == "json",
 			Args:     func() ([]string, error) { return n.argsOf(ctx, service, identity) },
 		})
 	}
 	return children, nil
+}
+
+// inputOf is what a service reads with rights that it has not: stats the kernel's log.
+func inputOf(service string) string {
+	if service == "stats" {
+		return stats.KernelLog
+	}
+	return ""
 }
 
 // needsCopies says whether a service cannot read the node's files where they are.

@@ -3,7 +3,6 @@ package kubeletconfig
 // Parts of the kubelet's work that are to come, as notices name them.
 const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
-	noShutdown     = "a shutdown of the machine ends pods without order until there is a graceful node shutdown"
 	noVolumes      = "of volumes outside the node only those of CSI drivers are there, without what this is for"
 	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
 	asKubelet      = "the kubelet does not use it either"
@@ -174,9 +173,9 @@ func nodeEffects() map[string]Effect {
 		"evictionMinimumReclaim":           used("nodestatus"),
 		"mergeDefaultEvictionSettings":     used("loading"),
 		"kernelMemcgNotification":          ours("with it and without, memory is measured up to five times a second when a threshold is near"),
-		"shutdownGracePeriod":              later(noShutdown),
-		"shutdownGracePeriodCriticalPods":  later(noShutdown),
-		"shutdownGracePeriodByPodPriority": later(noShutdown),
+		"shutdownGracePeriod":              used("nodestatus, polylet run, polylet handout"),
+		"shutdownGracePeriodCriticalPods":  used("nodestatus, polylet run, polylet handout"),
+		"shutdownGracePeriodByPodPriority": used("nodestatus, polylet run, polylet handout"),
 		"kubeAPIQPS":                       used("podsync, nodestatus"),
 		"kubeAPIBurst":                     used("podsync, nodestatus"),
 		"contentType":                      used("podsync, nodestatus"),

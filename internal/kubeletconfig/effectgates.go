@@ -27,14 +27,14 @@ func gateEffectGroups() []gateEffectGroup {
 			InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages KubeletServiceAccountTokenForCredentialProviders
 			HostnameOverride NodeDeclaredFeatures PodLevelResources PodLogsQuerySplitStreams PodReadyToStartContainersCondition PreventStaticPodAPIReferences
-			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth RestartAllContainersOnContainerExits RotateKubeletServerCertificate AllowDNSOnlyNodeCSR`},
+			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth RestartAllContainersOnContainerExits RotateKubeletServerCertificate AllowDNSOnlyNodeCSR
+			GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority`},
 		{ours("what it stands for is always on"), `ContextualLogging CustomCPUCFSQuotaPeriod EventedPLEG
 			KubeletSeparateDiskGC PodsAPI ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile`},
 		{ours("pods are observed in another way"), "PLEGOnDemandRelist"},
 		{ours("stats reads cgroups itself"), "PodAndContainerStatsFromCRI"},
 		{ours("the behaviour of earlier releases is not offered"), "ChangeContainerStatusOnKubeletRestart KubeletRegistrationGetOnExistsOnly"},
 		{later(noManagers), "CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions DisableCPUQuotaWithExclusiveCPUs PodLevelResourceManagers"},
-		{later(noShutdown), "GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority"},
 		{later(noVolumes), "SELinuxMount PodCertificateRequest"},
 		{later("there is no DRA yet"), "DRANodeAllocatableResources DRAWorkloadResourceClaims DRAConsumableCapacity DRAExtendedResource " +
 			"ResourceHealthStatus ResourceHealthStatusMessage KubeletPodResourcesListUseActivePods"},

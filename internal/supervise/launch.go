@@ -83,6 +83,8 @@ type launchPlan struct {
 	Sockets  []string
 	// Lifeline is the value of the child's lifeline.Variable; empty for none.
 	Lifeline string
+	// Input is a file that becomes the child's standard input if it can be opened.
+	Input string
 }
 
 // Launch is the first thing that a child does, still as the supervisor's user:
@@ -106,6 +108,9 @@ func Launch(args []string) error {
 	}
 	// What follows is per thread, and exec keeps this thread's.
 	runtime.LockOSThread()
+	if plan.Input != "" {
+		takeInput(plan.Input)
+	}
 	if plan.Identity.Drop {
 		if err := drop(plan.Identity); err != nil {
 			return fmt.Errorf("launch: give up privileges: %w", err)
@@ -122,6 +127,17 @@ func Launch(args []string) error {
 		err = syscall.Exec("/proc/self/exe", argv, env)
 	}
 	return fmt.Errorf("launch: execute %s: %w", program, err)
+}
+
+// takeInput makes a file the standard input, with the rights of before they are given
+// up. The program says what it lacks where that failed.
+func takeInput(path string) {
+	file, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return
+	}
+	_ = unix.Dup3(file, 0, 0) // Descriptor 0 is then as it was.
+	_ = unix.Close(file)
 }
 
 // bindTo has the kernel end this process with its parent.

@@ -34,6 +34,9 @@ type Child struct {
 	// Sockets are listening sockets to pass, by name, as systemd passes them. It is
 	// called before each start; an error counts as a failed start. Nil: none.
 	Sockets func() ([]Socket, error)
+	// Input is a file to be the child's standard input, opened with this process's
+	// rights at each start; where it cannot be opened there is none, as with "".
+	Input string
 	// PlainLog leaves the lines as they are, for logs of JSON objects.
 	PlainLog bool
 }
@@ -214,7 +217,7 @@ func (s *Supervisor) command(c *running) (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	plan := launchPlan{Identity: c.Identity, Parent: os.Getpid(), Lifeline: s.lifeline(len(sockets))}
+	plan := launchPlan{Identity: c.Identity, Parent: os.Getpid(), Lifeline: s.lifeline(len(sockets)), Input: c.Input}
 	cmd := exec.Command(s.cfg.Program)
 	for _, socket := range sockets {
 		plan.Sockets = append(plan.Sockets, socket.Name)

@@ -56,6 +56,10 @@ func child(args []string) int {
 	case "fail":
 		fmt.Fprint(os.Stderr, "no newline")
 		return 7
+	case "read":
+		text := make([]byte, 64)
+		n, _ := os.Stdin.Read(text)
+		fmt.Printf("read %q\n", text[:n])
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 	case "hang":
@@ -239,6 +243,26 @@ func TestAChildKeepsTheCapabilitiesThatItIsGivenAndNoOther(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
 	}
+}
+
+func TestAChildReadsItsInputThoughItMayNotOpenIt(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give it up")
+	}
+	id, err := LookupIdentity("60901")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte("root's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, stop := run(t, 5*time.Second, Child{Name: "a", Args: does("read"), Identity: id, Input: path})
+	out.await(t, `read "root's"`, 1)
+	stop()
+	out, stop = run(t, 5*time.Second, Child{Name: "a", Args: does("read"), Identity: id, Input: path + ".missing"})
+	out.await(t, `read ""`, 1)
+	stop()
 }
 
 func TestIdentities(t *testing.T) {

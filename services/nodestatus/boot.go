@@ -22,3 +22,12 @@ func bootTime() time.Time {
 	}
 	return time.Time{}
 }
+
+// bootID is the kernel's name for this start of the machine; empty when it has none.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(data))
+}

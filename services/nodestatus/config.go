@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
@@ -65,6 +66,22 @@ type Config struct {
 	// ServerTLSBootstrap has the serving certificate asked for and renewed, where
 	// DNSOnlyCSR is set also for a node that has names and no IP address.
 	RotateCertificates, ServerTLSBootstrap, DNSOnlyCSR bool
+	// ShutdownGroups are how pods end when the machine goes down; none: they end with it.
+	ShutdownGroups []ShutdownGroup
+	// ShutdownSocket is where shutdowns are told of; ShutdownState is the file that says
+	// when the last one was.
+	ShutdownSocket, ShutdownState string
+}
+
+// ShutdownGroup is which pods end together when the machine goes down, by priority, and
+// for how long others wait for them.
+type ShutdownGroup = shutdown.Group
+
+// ShutdownGroups are those of a configuration, lowest priority first: byPriority, else
+// those of shutdownGracePeriod and shutdownGracePeriodCriticalPods. None: a shutdown is
+// not delayed.
+func ShutdownGroups(byPriority []ShutdownGroup, total, critical time.Duration) []ShutdownGroup {
+	return shutdown.Groups(byPriority, total, critical)
 }
 
 // Event is one about the Node; Type is Normal or Warning.

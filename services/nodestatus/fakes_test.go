@@ -72,6 +72,7 @@ type stats struct {
 	mu        sync.Mutex
 	bootID    string
 	available uint64
+	kills     []*statsv1.OOMKill
 	changed   chan struct{}
 }
 

@@ -35,9 +35,11 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/lease"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
+	"github.com/polylet/polylet/services/nodestatus/internal/oomkill"
 	"github.com/polylet/polylet/services/nodestatus/internal/peer"
 	"github.com/polylet/polylet/services/nodestatus/internal/review"
 	"github.com/polylet/polylet/services/nodestatus/internal/server"
+	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
 	"github.com/polylet/polylet/services/nodestatus/internal/status"
 )
 
@@ -69,6 +71,8 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Health is told of the peers and the apiserver.
 	Health health.Reporter
+	// Note is told of what is to be known and keeps nobody waiting; nil is told nothing.
+	Note func(name, message string)
 	// OnRepeatedFailure is called when a heartbeat failed twice in a row; nil
 	// does nothing. The connections may be dead and are better closed.
 	OnRepeatedFailure func()
@@ -89,7 +93,11 @@ type Service struct {
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
-	server       *server.Server
+	// shutdown is nil where pods end with the machine.
+	shutdown *shutdown.Manager
+	// kills are the kernel's, for lack of memory.
+	kills  peer.Kills
+	server *server.Server
 }
 
 // New wires the service; it starts nothing.
@@ -126,9 +134,10 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	api := access(cfg, deps)
 	if api != nil {
-		s.events = event.New(cfg.NodeName, cmp.Or(deps.Events, deps.Client).CoreV1().Events(metav1.NamespaceDefault))
+		s.events = event.New(cfg.NodeName, cmp.Or(deps.Events, deps.Client).CoreV1().Events(metav1.NamespaceAll))
 	}
 	judged := judge.New(judge.Config{Thresholds: nodeConfig.Thresholds, Transition: cfg.EvictionPressureTransitionPeriod}, store.Frame)
+	s.kills = peer.Kills{Stats: deps.Stats, Tell: oomkill.New(s.events, bootID()).Tell}
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
 		ReportFrequency: cfg.NodeStatusReportFrequency, StartEvents: startEvents(cfg),
@@ -150,6 +159,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.csiDrivers = peer.CSIDrivers{Podsync: deps.Podsync, Tell: s.csiNode.Tell}
 	}
 	s.addresses = peer.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
+	if err := s.followShutdowns(cfg, deps, store); err != nil {
+		return nil, err
+	}
 	if err := s.keepCertificates(cfg, deps, store); err != nil {
 		return nil, err
 	}
@@ -224,12 +236,16 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("pressure", s.evictions.RunPressure)
 	group.Go("evictions", s.evictions.Run)
 	group.Go("events", s.events.Run)
+	group.Go("the kernel's kills", s.kills.Run)
 	if s.lease != nil {
 		group.Go("lease", s.lease.Run)
 	}
 	if s.csiNode != nil {
 		group.Go("CSI drivers", s.csiDrivers.Run)
 		group.Go("CSINode", s.csiNode.Run)
+	}
+	if s.shutdown != nil {
+		group.Go("shutdown", s.shutdown.Run)
 	}
 	for _, part := range s.certificates {
 		group.Go(part.name, part.run)

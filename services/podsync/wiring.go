@@ -14,6 +14,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
+	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/leftovers"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/gauges"
@@ -167,6 +168,7 @@ func (w *wiring) followCluster() {
 	w.node = nodeinfo.New(nodeinfo.Config{
 		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,
 		ReservedMilliCPU: cfg.Cgroups.ReservedMilliCPU, ReservedMemoryBytes: cfg.Cgroups.ReservedMemoryBytes,
+		BootID: kernel.BootID(),
 	}, nodeinfo.Deps{Client: w.deps.Client, Objects: w.objects, Pods: w.pods, Health: w.deps.Health, HostIPs: w.deps.HostIPs})
 	var requester serviceaccount.Requester
 	if w.deps.Client != nil {
@@ -270,7 +272,7 @@ func (w *wiring) serve() (err error) {
 		Pods: w.shown, Table: w.table, Probes: w.probes, Explain: w.pods, Events: w.events, Mirrors: w.mirrors, CSIDrivers: w.csi, VolumesInUse: w.csi, Volumes: w.volumes,
 		Trouble: notice.Troubles{Statuses: w.statuses, Sources: w.sources}.Of,
 		Runtime: servedRuntime{execreaper.Runtime{Raw: w.runtime.Raw(), Sessions: w.sessions}, w.images}, Sessions: w.sessions, ContainerRuns: w.runtime.ContainerRuns,
-		Stops: stops{w.pods}, Pressure: w.gate.SetPressure, Reclaim: reclaims{w.pods, w.collector},
+		Stops: stops{w.pods}, Pressure: w.gate.SetPressure, Reclaim: reclaims{w.pods, w.collector}, Shutdown: w.gate.SetShutdown,
 		State: w.runtimeState, SandboxImage: w.runtime.SandboxImage,
 		CheckpointDir: filepath.Join(w.cfg.RootDir, "checkpoints"), FreePercent: w.deps.FreePercent,
 		Logs: logs.New(logs.Config{Root: w.cfg.Logs.Dir}, logs.Deps{Notifier: w.deps.LogNotifier}),

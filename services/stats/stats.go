@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,7 @@ import (
 	"github.com/polylet/polylet/services/stats/internal/collector"
 	"github.com/polylet/polylet/services/stats/internal/disk"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/kernellog"
 	"github.com/polylet/polylet/services/stats/internal/machine"
 	"github.com/polylet/polylet/services/stats/internal/peer"
 	"github.com/polylet/polylet/services/stats/internal/process"
@@ -38,6 +40,10 @@ const (
 	drivenDeadline  = 30 * time.Second
 )
 
+// KernelLog is the file that stats wants to have as its standard input: it has no right
+// to open it.
+const KernelLog = kernellog.Path
+
 // Deps is what stats is given.
 type Deps struct {
 	// Podsync is a connection to podsync.
@@ -46,12 +52,16 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Health is told of podsync.
 	Health health.Reporter
+	// Note is told of what is to be known and keeps nobody waiting; nil is told nothing.
+	Note func(name, message string)
 	// Epoch is the process's, random per start.
 	Epoch uint64
 	// Cgroups is where cgroups are mounted; nil finds them.
 	Cgroups *cgroup.Hierarchy
 	// Proc is the proc filesystem; "" is /proc.
 	Proc process.Proc
+	// KernelLog opens the kernel's log; nil opens this machine's.
+	KernelLog func() (io.ReadCloser, error)
 }
 
 // Service is the stats process's job.
@@ -60,6 +70,7 @@ type Service struct {
 	meter       *sampler.Meter
 	directories *disk.Trees
 	podsync     *peer.Podsync
+	kernel      *kernellog.Log
 	server      *server.Server
 }
 
@@ -115,8 +126,22 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			return nil, fmt.Errorf("stats: register the metrics of volumes and logs: %w", err)
 		}
 	}
-	s.server = server.New(server.Deps{Collector: collected, Machine: description, Proc: deps.Proc, RootDir: cfg.RootDir, Epoch: deps.Epoch})
+	s.kernel = kernelLog(deps)
+	s.server = server.New(server.Deps{
+		Collector: collected, Machine: description, Proc: deps.Proc, RootDir: cfg.RootDir, Kernel: s.kernel, Names: s.names, Epoch: deps.Epoch,
+	})
 	return s, nil
+}
+
+func kernelLog(deps Deps) *kernellog.Log {
+	cfg := kernellog.Config{Open: deps.KernelLog, Boot: kernellog.Boot}
+	if cfg.Open == nil {
+		cfg.Open = kernellog.Open
+	}
+	if deps.Note != nil {
+		cfg.Problem = func(message string) { deps.Note("kernel log", message) }
+	}
+	return kernellog.New(cfg)
 }
 
 // systemContainers are those of the configuration.
@@ -152,5 +177,6 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go("names of containers", func(ctx context.Context) error { return s.podsync.Follow(ctx, s.names) })
 	group.Go("sampler", s.meter.Run)
 	group.Go("directories", s.directories.Run)
+	group.Go("kernel log", s.kernel.Run)
 	return group.Wait()
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/polylet/polylet/internal/testkit/grpctest"
 	"github.com/polylet/polylet/internal/testkit/metricdoc"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
+	"github.com/polylet/polylet/services/stats/internal/kernellog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -316,4 +317,60 @@ func TestTheMetricsAreAsRecorded(t *testing.T) {
 		t.Fatal(err) // It has the directories measured.
 	}
 	golden.Lines(t, "testdata/metrics.golden", n.metrics.Text())
+}
+
+// limitMemory gives the pod's container a limit that no more than a shell fits into.
+func limitMemory(t *testing.T, h *cgroup.Hierarchy, name string) (procs string) {
+	t.Helper()
+	controller, file := "memory", "memory.limit_in_bytes"
+	if h.Unified() {
+		controller, file = "", "memory.max"
+	}
+	dir := h.Dir(controller, name)
+	if err := os.WriteFile(filepath.Join(dir, file), []byte("16777216"), 0o644); err != nil {
+		t.Skipf("no memory limit can be set here: %v", err)
+	}
+	return filepath.Join(dir, "cgroup.procs")
+}
+
+func TestAKillOfTheRealKernelIsToldWithItsPod(t *testing.T) {
+	n := start(t)
+	hierarchy, err := cgroup.Detect()
+	if err != nil {
+		t.Skip(err)
+	}
+	if log, err := kernellog.Open(); err != nil {
+		t.Skip(err)
+	} else if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	procs := limitMemory(t, hierarchy, fmt.Sprintf("/polylet-stats-test-%d/kubepods/pod1-2/%s", os.Getpid(), containerID))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stream, err := n.client.WatchOOMKills(ctx, &statsv1.WatchOOMKillsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eater := exec.Command("sh", "-c", `echo $$ > "$0" && exec tail /dev/zero`, procs)
+	if err := eater.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := eater.Wait(); err == nil {
+		t.Fatal("a process with more memory than its cgroup's was not killed")
+	}
+	for {
+		frame, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("the kill was not told: %v", err)
+		}
+		for _, k := range frame.GetKills() {
+			if int(k.GetPid()) != eater.Process.Pid || time.Since(k.GetTime().AsTime()) > time.Minute {
+				continue
+			}
+			if k.GetProcess() != "tail" || k.GetSystem() || k.GetPodName() != "web-0" || k.GetContainer() != "web" {
+				t.Errorf("%v", k)
+			}
+			return
+		}
+	}
 }

@@ -1,4 +1,4 @@
-// Package event sends Events about the Node. It owns their form, and holds a bounded
+// Package event sends Events about the Node, and about what of a pod is seen on the node alone. It owns their form, and holds a bounded
 // number of them while the apiserver is away; nothing ever waits for one. It must never decide what is worth an Event.
 package event
 
@@ -43,31 +43,56 @@ type Sender struct {
 	recent []Sent // oldest first
 }
 
-// New returns a Sender; client is nil without an apiserver, Events are logged then.
+// New returns a Sender; client is one of all namespaces, nil without an apiserver:
+// Events are logged then.
 func New(nodeName string, client client.EventInterface) *Sender {
 	return &Sender{nodeName: nodeName, client: client, queue: make(chan *v1.Event, waiting)}
 }
 
 // Send queues an Event and returns at once.
 func (s *Sender) Send(ctx context.Context, e node.Event) {
-	log := klog.FromContext(ctx)
-	log.Info("Node event", "type", e.Type, "reason", e.Reason, "message", e.Message)
-	now := metav1.Now()
-	s.keep(e, now.Time)
+	now := time.Now()
+	s.queueNode(ctx, e, now, fmt.Sprintf("%x", now.UnixNano()+s.sent.Add(1)))
+}
+
+// SendOnce does so with an Event that may have been sent before, by a process that has
+// ended since: of those with one key the apiserver keeps one. The key is lower-case
+// letters, digits and dashes; at is when it happened.
+func (s *Sender) SendOnce(ctx context.Context, e node.Event, at time.Time, key string) {
+	s.queueNode(ctx, e, at, key)
+}
+
+// SendPodOnce is SendOnce for an Event about a pod, or a container of it.
+func (s *Sender) SendPodOnce(ctx context.Context, pod v1.ObjectReference, e node.Event, at time.Time, key string) {
+	klog.FromContext(ctx).Info("Pod event", "pod", klog.KRef(pod.Namespace, pod.Name), "type", e.Type, "reason", e.Reason, "message", e.Message)
+	s.enqueue(ctx, s.event(pod, pod.Namespace, e, at, pod.Name+"."+key))
+}
+
+func (s *Sender) queueNode(ctx context.Context, e node.Event, at time.Time, key string) {
+	klog.FromContext(ctx).Info("Node event", "type", e.Type, "reason", e.Reason, "message", e.Message)
+	s.keep(e, at)
+	// Where others have a UID there is the name: kubectl describe node looks for it.
+	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.nodeName, UID: types.UID(s.nodeName)}
+	s.enqueue(ctx, s.event(about, metav1.NamespaceDefault, e, at, s.nodeName+"."+key))
+}
+
+func (s *Sender) event(about v1.ObjectReference, namespace string, e node.Event, at time.Time, name string) *v1.Event {
+	when := metav1.NewTime(at)
+	return &v1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, InvolvedObject: about,
+		Type: e.Type, Reason: e.Reason, Message: e.Message, Count: 1, FirstTimestamp: when, LastTimestamp: when,
+		Source: v1.EventSource{Component: "kubelet", Host: s.nodeName}, ReportingController: "kubelet", ReportingInstance: s.nodeName,
+	}
+}
+
+func (s *Sender) enqueue(ctx context.Context, event *v1.Event) {
 	if s.client == nil {
 		return
-	}
-	event := &v1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", s.nodeName, now.UnixNano()+s.sent.Add(1)), Namespace: metav1.NamespaceDefault},
-		// Where others have a UID there is the name: kubectl describe node looks for it.
-		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.nodeName, UID: types.UID(s.nodeName)},
-		Type:           e.Type, Reason: e.Reason, Message: e.Message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
-		Source: v1.EventSource{Component: "kubelet", Host: s.nodeName}, ReportingController: "kubelet", ReportingInstance: s.nodeName,
 	}
 	select {
 	case s.queue <- event:
 	default:
-		log.Info("Node event is dropped, too many are waiting", "reason", e.Reason)
+		klog.FromContext(ctx).Info("Node event is dropped, too many are waiting", "reason", event.Reason)
 	}
 }
 
@@ -90,7 +115,7 @@ func (s *Sender) send(parent context.Context, event *v1.Event) {
 	told := false
 	for refused := 0; ; {
 		ctx, cancel := context.WithTimeout(parent, deadline)
-		_, err := s.client.Create(ctx, event, metav1.CreateOptions{})
+		_, err := s.client.CreateWithEventNamespaceWithContext(ctx, event)
 		cancel()
 		if err == nil || apierrors.IsAlreadyExists(err) || parent.Err() != nil {
 			return

@@ -13,7 +13,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
@@ -37,7 +36,7 @@ func (a *apiserver) got() (asked int, taken []string) {
 	return a.asked, slices.Clone(a.taken)
 }
 
-func (a *apiserver) Create(_ context.Context, e *v1.Event, _ metav1.CreateOptions) (*v1.Event, error) {
+func (a *apiserver) CreateWithEventNamespaceWithContext(_ context.Context, e *v1.Event) (*v1.Event, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked++

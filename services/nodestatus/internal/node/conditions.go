@@ -72,7 +72,7 @@ func setConditions(cfg Config, node *v1.Node, facts Facts, now time.Time) []Even
 		}
 	}
 	old := condition(node, v1.NodeReady)
-	ready, event := readyCondition(cfg, node, facts.Runtime, old), "NodeNotReady"
+	ready, event := readyCondition(cfg, node, facts, old), "NodeNotReady"
 	if ready.Status == v1.ConditionTrue {
 		event = "NodeReady"
 	}
@@ -86,10 +86,13 @@ func statusEvent(name, reason string) Event {
 	return Event{v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", name, reason)}
 }
 
-func readyCondition(cfg Config, node *v1.Node, r Runtime, old *v1.NodeCondition) v1.NodeCondition {
-	problems, known := judge(r)
+func readyCondition(cfg Config, node *v1.Node, facts Facts, old *v1.NodeCondition) v1.NodeCondition {
+	problems, known := judge(facts.Runtime)
 	if missing := missingCapacity(cfg, node.Status.Capacity); missing != "" {
 		problems, known = append(problems, missing), true
+	}
+	if facts.ShuttingDown {
+		problems, known = append(problems, "node is shutting down"), true
 	}
 	switch {
 	case !known && old != nil && old.Status != v1.ConditionUnknown:

@@ -63,6 +63,8 @@ type Facts struct {
 	VolumesInUse []string
 	// Pressure says which pressures there are; nil is not known.
 	Pressure map[pressure.Kind]bool
+	// ShuttingDown is whether the machine goes down.
+	ShuttingDown bool
 }
 
 // Machine describes the machine.

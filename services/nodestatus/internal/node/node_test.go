@@ -99,6 +99,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		cfg     Config
 		old     *v1.NodeCondition
 		missing bool
+		down    bool
 		status  v1.ConditionStatus
 		message string
 	}{
@@ -147,6 +148,10 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 			}),
 			status: "False", message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no CNI",
 		},
+		"the machine goes down": {runtime: good, down: true, status: "False", message: "node is shutting down"},
+		"the machine goes down and nothing else is known": {
+			old: was("True"), down: true, status: "False", message: "node is shutting down",
+		},
 		"the network says nothing": {runtime: with(func(r *Runtime) { r.NetworkReady = false }), status: "False", message: "network state unknown"},
 		"no local storage": {
 			cfg: Config{NoLocalStorage: true}, runtime: with(func(r *Runtime) { r.NetworkReady = false }), missing: true,
@@ -161,7 +166,7 @@ func TestReadyIsJudgedFromTheRuntimeAndItsAge(t *testing.T) {
 		if !test.missing {
 			n.Status.Capacity = list("cpu", "1", "memory", "1", "pods", "1", "ephemeral-storage", "1")
 		}
-		got := readyCondition(test.cfg, n, test.runtime, test.old)
+		got := readyCondition(test.cfg, n, Facts{Runtime: test.runtime, ShuttingDown: test.down}, test.old)
 		if got.Status != test.status || got.Message != test.message {
 			t.Errorf("%s: %s, %q; want %s, %q", name, got.Status, got.Message, test.status, test.message)
 		}

@@ -91,6 +91,15 @@ func (s *Store) setAddresses(addresses []v1.NodeAddress) {
 	})
 }
 
+// SetShuttingDown says whether the machine goes down.
+func (s *Store) SetShuttingDown(down bool) {
+	s.update(func(f *node.Facts) bool {
+		changed := f.ShuttingDown != down
+		f.ShuttingDown = down
+		return changed
+	})
+}
+
 // Host reads the names of the kernel and of the operating system.
 func Host() node.Host {
 	var name unix.Utsname

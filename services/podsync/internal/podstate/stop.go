@@ -17,6 +17,8 @@ type Stop struct {
 	GraceSeconds *int64
 	// Condition is added to the pod's conditions, usually DisruptionTarget; nil for none.
 	Condition *v1.PodCondition
+	// Shutdown: the machine goes down, and the pod with it whatever it is.
+	Shutdown bool
 }
 
 // Hastened is the stop after another was asked for: the first one's reason stands, and

@@ -124,6 +124,8 @@ type Deps struct {
 	Stops    Stopper
 	Pressure func(conditions []v1.NodeConditionType, counts time.Duration)
 	Reclaim  Reclaimer
+	// Shutdown is told whether the machine goes down; nil: SetShutdown is not served.
+	Shutdown func(active bool)
 	// CSIDrivers are those of this node; nil: WatchCSIDrivers is not served.
 	CSIDrivers CSIDrivers
 	// VolumesInUse are those of this node; nil: WatchVolumesInUse is not served.

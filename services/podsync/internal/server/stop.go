@@ -95,7 +95,7 @@ func validStop(req *podsyncv1.StopPodRequest) error {
 
 // stopOf is a request in the words of those who stop pods.
 func stopOf(req *podsyncv1.StopPodRequest) podstate.Stop {
-	stop := podstate.Stop{Reason: req.GetReason(), Message: req.GetMessage()}
+	stop := podstate.Stop{Reason: req.GetReason(), Message: req.GetMessage(), Shutdown: req.GetShutdown()}
 	if g := req.GetGrace(); g != nil {
 		seconds := int64((g.AsDuration() + time.Second - 1) / time.Second) // a second that has begun is given
 		stop.GraceSeconds = &seconds

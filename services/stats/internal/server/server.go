@@ -11,6 +11,8 @@ import (
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/stats/internal/collector"
 	"github.com/polylet/polylet/services/stats/internal/disk"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/kernellog"
 	"github.com/polylet/polylet/services/stats/internal/machine"
 	"github.com/polylet/polylet/services/stats/internal/process"
 	"github.com/polylet/polylet/services/stats/internal/summary"
@@ -23,6 +25,9 @@ type Deps struct {
 	Proc      process.Proc
 	// RootDir is the directory whose filesystem the machine document counts.
 	RootDir string
+	// Kernel has the processes that were killed for lack of memory, Names whose they were.
+	Kernel *kernellog.Log
+	Names  *inventory.Table
 	// Epoch is the process's.
 	Epoch uint64
 }

@@ -5021,8 +5021,13 @@ type StopPodRequest struct {
 	DisruptionMessage string `protobuf:"bytes,6,opt,name=disruption_message,json=disruptionMessage,proto3" json:"disruption_message,omitempty"`
 	// Annotations of the event that says so; the event's reason and message are the pod's.
 	EventAnnotations map[string]string `protobuf:"bytes,7,rep,name=event_annotations,json=eventAnnotations,proto3" json:"event_annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The machine goes down: static pods and pods of critical priority are stopped, too,
+	// and no event says so. That a static pod was stopped is not kept over podsync's
+	// death, for it starts anew after the machine did. An older podsync answers
+	// FAILED_PRECONDITION for these pods.
+	Shutdown      bool `protobuf:"varint,8,opt,name=shutdown,proto3" json:"shutdown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StopPodRequest) Reset() {
@@ -5102,6 +5107,13 @@ func (x *StopPodRequest) GetEventAnnotations() map[string]string {
 		return x.EventAnnotations
 	}
 	return nil
+}
+
+func (x *StopPodRequest) GetShutdown() bool {
+	if x != nil {
+		return x.Shutdown
+	}
+	return false
 }
 
 // Response of StopPod.
@@ -5370,6 +5382,89 @@ func (x *ReclaimResponse) GetFailed() []string {
 		return x.Failed
 	}
 	return nil
+}
+
+// Request of SetShutdown.
+type SetShutdownRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The machine goes down; false: it does not, or that was called off.
+	Active        bool `protobuf:"varint,1,opt,name=active,proto3" json:"active,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetShutdownRequest) Reset() {
+	*x = SetShutdownRequest{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetShutdownRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetShutdownRequest) ProtoMessage() {}
+
+func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetShutdownRequest.ProtoReflect.Descriptor instead.
+func (*SetShutdownRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *SetShutdownRequest) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+// Response of SetShutdown.
+type SetShutdownResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetShutdownResponse) Reset() {
+	*x = SetShutdownResponse{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetShutdownResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetShutdownResponse) ProtoMessage() {}
+
+func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetShutdownResponse.ProtoReflect.Descriptor instead.
+func (*SetShutdownResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
 }
 
 var File_polylet_podsync_v1_podsync_proto protoreflect.FileDescriptor
@@ -5719,7 +5814,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"1\n" +
 	"\x1bCheckpointContainerResponse\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"\xa9\x03\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\xc5\x03\n" +
 	"\x0eStopPodRequest\x12,\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.polylet.podsync.v1.PodRefR\x03pod\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -5727,7 +5822,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x05grace\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12+\n" +
 	"\x11disruption_reason\x18\x05 \x01(\tR\x10disruptionReason\x12-\n" +
 	"\x12disruption_message\x18\x06 \x01(\tR\x11disruptionMessage\x12e\n" +
-	"\x11event_annotations\x18\a \x03(\v28.polylet.podsync.v1.StopPodRequest.EventAnnotationsEntryR\x10eventAnnotations\x1aC\n" +
+	"\x11event_annotations\x18\a \x03(\v28.polylet.podsync.v1.StopPodRequest.EventAnnotationsEntryR\x10eventAnnotations\x12\x1a\n" +
+	"\bshutdown\x18\b \x01(\bR\bshutdown\x1aC\n" +
 	"\x15EventAnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"+\n" +
@@ -5751,7 +5847,10 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x06images\x18\x02 \x01(\rR\x06images\x12\x1f\n" +
 	"\vimage_bytes\x18\x03 \x01(\x04R\n" +
 	"imageBytes\x12\x16\n" +
-	"\x06failed\x18\x04 \x03(\tR\x06failed*\xa4\x01\n" +
+	"\x06failed\x18\x04 \x03(\tR\x06failed\",\n" +
+	"\x12SetShutdownRequest\x12\x16\n" +
+	"\x06active\x18\x01 \x01(\bR\x06active\"\x15\n" +
+	"\x13SetShutdownResponse*\xa4\x01\n" +
 	"\x0eContainerState\x12\x1f\n" +
 	"\x1bCONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONTAINER_STATE_CREATED\x10\x01\x12\x1b\n" +
@@ -5766,7 +5865,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\fProbeOutcome\x12\x1d\n" +
 	"\x19PROBE_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROBE_OUTCOME_SUCCESS\x10\x01\x12\x19\n" +
-	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xdf\x12\n" +
+	"\x15PROBE_OUTCOME_FAILURE\x10\x022\xbf\x13\n" +
 	"\x0ePodSyncService\x12j\n" +
 	"\x0fListDesiredPods\x12*.polylet.podsync.v1.ListDesiredPodsRequest\x1a+.polylet.podsync.v1.ListDesiredPodsResponse\x12j\n" +
 	"\x0fListRuntimePods\x12*.polylet.podsync.v1.ListRuntimePodsRequest\x1a+.polylet.podsync.v1.ListRuntimePodsResponse\x12l\n" +
@@ -5796,7 +5895,8 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x10ListRecentEvents\x12+.polylet.podsync.v1.ListRecentEventsRequest\x1a,.polylet.podsync.v1.ListRecentEventsResponse\x12R\n" +
 	"\aStopPod\x12\".polylet.podsync.v1.StopPodRequest\x1a#.polylet.podsync.v1.StopPodResponse\x12^\n" +
 	"\vSetPressure\x12&.polylet.podsync.v1.SetPressureRequest\x1a'.polylet.podsync.v1.SetPressureResponse\x12R\n" +
-	"\aReclaim\x12\".polylet.podsync.v1.ReclaimRequest\x1a#.polylet.podsync.v1.ReclaimResponseBAZ?github.com/polylet/polylet/api/gen/polylet/podsync/v1;podsyncv1b\x06proto3"
+	"\aReclaim\x12\".polylet.podsync.v1.ReclaimRequest\x1a#.polylet.podsync.v1.ReclaimResponse\x12^\n" +
+	"\vSetShutdown\x12&.polylet.podsync.v1.SetShutdownRequest\x1a'.polylet.podsync.v1.SetShutdownResponseBAZ?github.com/polylet/polylet/api/gen/polylet/podsync/v1;podsyncv1b\x06proto3"
 
 var (
 	file_polylet_podsync_v1_podsync_proto_rawDescOnce sync.Once
@@ -5811,7 +5911,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -5891,140 +5991,144 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*SetPressureResponse)(nil),         // 75: polylet.podsync.v1.SetPressureResponse
 	(*ReclaimRequest)(nil),              // 76: polylet.podsync.v1.ReclaimRequest
 	(*ReclaimResponse)(nil),             // 77: polylet.podsync.v1.ReclaimResponse
-	nil,                                 // 78: polylet.podsync.v1.CSIDriver.TopologyEntry
-	nil,                                 // 79: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	(*timestamppb.Timestamp)(nil),       // 80: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 81: google.protobuf.Duration
+	(*SetShutdownRequest)(nil),          // 78: polylet.podsync.v1.SetShutdownRequest
+	(*SetShutdownResponse)(nil),         // 79: polylet.podsync.v1.SetShutdownResponse
+	nil,                                 // 80: polylet.podsync.v1.CSIDriver.TopologyEntry
+	nil,                                 // 81: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	(*timestamppb.Timestamp)(nil),       // 82: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 83: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
-	11, // 0: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
-	78, // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
-	15, // 2: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
-	16, // 3: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
-	17, // 4: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
-	3,  // 5: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	80, // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
-	3,  // 7: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
-	0,  // 8: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	80, // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
-	3,  // 10: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
-	18, // 11: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
-	21, // 12: polylet.podsync.v1.GetVolumeUsageResponse.condition:type_name -> polylet.podsync.v1.VolumeCondition
-	24, // 13: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
-	25, // 14: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
-	25, // 15: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
-	25, // 16: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	80, // 17: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	80, // 18: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
-	28, // 19: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	80, // 20: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	80, // 21: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
-	31, // 22: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
-	3,  // 23: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,  // 24: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	81, // 25: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
-	49, // 26: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 27: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	39, // 28: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	38, // 29: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
-	42, // 30: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
-	43, // 31: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
-	3,  // 32: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	39, // 33: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	3,  // 34: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	1,  // 35: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
-	49, // 36: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 37: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	80, // 38: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
-	2,  // 39: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	51, // 40: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
-	52, // 41: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
-	54, // 42: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
-	55, // 43: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
-	53, // 44: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
-	57, // 45: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
-	58, // 46: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
-	49, // 47: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
-	2,  // 48: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	80, // 49: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
-	49, // 50: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 51: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
-	50, // 52: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
-	49, // 53: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
-	3,  // 54: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,  // 55: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
-	68, // 56: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
-	69, // 57: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	80, // 58: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
-	64, // 59: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
-	3,  // 60: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
-	68, // 61: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
-	67, // 62: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	80, // 63: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	80, // 64: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	80, // 65: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	80, // 66: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	81, // 67: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	80, // 68: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
-	3,  // 69: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	81, // 70: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	3,  // 71: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	81, // 72: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
-	79, // 73: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	81, // 74: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
-	4,  // 75: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	6,  // 76: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	8,  // 77: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	9,  // 78: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
-	12, // 79: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
-	22, // 80: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	19, // 81: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
-	26, // 82: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	29, // 83: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	32, // 84: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	34, // 85: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	36, // 86: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
-	38, // 87: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	41, // 88: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
-	45, // 89: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	47, // 90: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	70, // 91: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	56, // 92: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	60, // 93: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	62, // 94: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
-	65, // 95: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
-	72, // 96: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
-	74, // 97: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
-	76, // 98: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
-	5,  // 99: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,  // 100: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	14, // 101: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	10, // 102: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
-	13, // 103: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
-	23, // 104: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	20, // 105: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
-	27, // 106: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	30, // 107: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	33, // 108: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	35, // 109: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	37, // 110: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
-	40, // 111: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	44, // 112: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	46, // 113: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	48, // 114: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	71, // 115: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	59, // 116: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	61, // 117: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	63, // 118: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	66, // 119: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	73, // 120: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
-	75, // 121: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
-	77, // 122: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
-	99, // [99:123] is the sub-list for method output_type
-	75, // [75:99] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	11,  // 0: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
+	80,  // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
+	15,  // 2: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
+	16,  // 3: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
+	17,  // 4: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
+	3,   // 5: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
+	82,  // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	3,   // 7: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
+	0,   // 8: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
+	82,  // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	3,   // 10: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
+	18,  // 11: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
+	21,  // 12: polylet.podsync.v1.GetVolumeUsageResponse.condition:type_name -> polylet.podsync.v1.VolumeCondition
+	24,  // 13: polylet.podsync.v1.ListFilesystemUsageResponse.writable_layers:type_name -> polylet.podsync.v1.WritableLayer
+	25,  // 14: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
+	25,  // 15: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
+	25,  // 16: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
+	82,  // 17: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	82,  // 18: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	28,  // 19: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
+	82,  // 20: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	82,  // 21: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	31,  // 22: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
+	3,   // 23: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,   // 24: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	83,  // 25: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	49,  // 26: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 27: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	39,  // 28: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	38,  // 29: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
+	42,  // 30: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
+	43,  // 31: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
+	3,   // 32: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	39,  // 33: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	3,   // 34: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	1,   // 35: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
+	49,  // 36: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 37: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
+	82,  // 38: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	2,   // 39: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	51,  // 40: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
+	52,  // 41: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
+	54,  // 42: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
+	55,  // 43: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
+	53,  // 44: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
+	57,  // 45: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
+	58,  // 46: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
+	49,  // 47: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
+	2,   // 48: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	82,  // 49: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	49,  // 50: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 51: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
+	50,  // 52: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
+	49,  // 53: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 54: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,   // 55: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
+	68,  // 56: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
+	69,  // 57: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
+	82,  // 58: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	64,  // 59: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
+	3,   // 60: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
+	68,  // 61: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
+	67,  // 62: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
+	82,  // 63: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	82,  // 64: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	82,  // 65: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	82,  // 66: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	83,  // 67: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	82,  // 68: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	3,   // 69: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	83,  // 70: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	3,   // 71: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	83,  // 72: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
+	81,  // 73: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	83,  // 74: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
+	4,   // 75: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	6,   // 76: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	8,   // 77: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	9,   // 78: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
+	12,  // 79: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
+	22,  // 80: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	19,  // 81: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
+	26,  // 82: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	29,  // 83: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	32,  // 84: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	34,  // 85: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	36,  // 86: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
+	38,  // 87: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	41,  // 88: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
+	45,  // 89: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	47,  // 90: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	70,  // 91: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	56,  // 92: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	60,  // 93: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	62,  // 94: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	65,  // 95: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	72,  // 96: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
+	74,  // 97: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
+	76,  // 98: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
+	78,  // 99: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
+	5,   // 100: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,   // 101: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	14,  // 102: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	10,  // 103: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
+	13,  // 104: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
+	23,  // 105: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	20,  // 106: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
+	27,  // 107: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	30,  // 108: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	33,  // 109: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	35,  // 110: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	37,  // 111: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	40,  // 112: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	44,  // 113: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	46,  // 114: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	48,  // 115: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	71,  // 116: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	59,  // 117: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	61,  // 118: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	63,  // 119: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	66,  // 120: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	73,  // 121: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
+	75,  // 122: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
+	77,  // 123: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
+	79,  // 124: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
+	100, // [100:125] is the sub-list for method output_type
+	75,  // [75:100] is the sub-list for method input_type
+	75,  // [75:75] is the sub-list for extension type_name
+	75,  // [75:75] is the sub-list for extension extendee
+	0,   // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -6049,7 +6153,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   77,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

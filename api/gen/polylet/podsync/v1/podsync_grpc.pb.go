@@ -46,6 +46,7 @@ const (
 	PodSyncService_StopPod_FullMethodName             = "/polylet.podsync.v1.PodSyncService/StopPod"
 	PodSyncService_SetPressure_FullMethodName         = "/polylet.podsync.v1.PodSyncService/SetPressure"
 	PodSyncService_Reclaim_FullMethodName             = "/polylet.podsync.v1.PodSyncService/Reclaim"
+	PodSyncService_SetShutdown_FullMethodName         = "/polylet.podsync.v1.PodSyncService/SetShutdown"
 )
 
 // PodSyncServiceClient is the client API for PodSyncService service.
@@ -151,6 +152,11 @@ type PodSyncServiceClient interface {
 	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(ctx context.Context, in *ReclaimRequest, opts ...grpc.CallOption) (*ReclaimResponse, error)
+	// SetShutdown tells whether the machine goes down: no pod is admitted then. It
+	// stands until the next call or podsync's end; after that the Node's condition Ready
+	// says it, if the Node has the machine's boot ID.
+	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
+	SetShutdown(ctx context.Context, in *SetShutdownRequest, opts ...grpc.CallOption) (*SetShutdownResponse, error)
 }
 
 type podSyncServiceClient struct {
@@ -443,6 +449,16 @@ func (c *podSyncServiceClient) Reclaim(ctx context.Context, in *ReclaimRequest, 
 	return out, nil
 }
 
+func (c *podSyncServiceClient) SetShutdown(ctx context.Context, in *SetShutdownRequest, opts ...grpc.CallOption) (*SetShutdownResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetShutdownResponse)
+	err := c.cc.Invoke(ctx, PodSyncService_SetShutdown_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PodSyncServiceServer is the server API for PodSyncService service.
 // All implementations must embed UnimplementedPodSyncServiceServer
 // for forward compatibility.
@@ -546,6 +562,11 @@ type PodSyncServiceServer interface {
 	// time. UNAVAILABLE: not all pods are known yet.
 	// UNIMPLEMENTED: an older podsync, which reclaims by its own thresholds only.
 	Reclaim(context.Context, *ReclaimRequest) (*ReclaimResponse, error)
+	// SetShutdown tells whether the machine goes down: no pod is admitted then. It
+	// stands until the next call or podsync's end; after that the Node's condition Ready
+	// says it, if the Node has the machine's boot ID.
+	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
+	SetShutdown(context.Context, *SetShutdownRequest) (*SetShutdownResponse, error)
 	mustEmbedUnimplementedPodSyncServiceServer()
 }
 
@@ -627,6 +648,9 @@ func (UnimplementedPodSyncServiceServer) SetPressure(context.Context, *SetPressu
 }
 func (UnimplementedPodSyncServiceServer) Reclaim(context.Context, *ReclaimRequest) (*ReclaimResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reclaim not implemented")
+}
+func (UnimplementedPodSyncServiceServer) SetShutdown(context.Context, *SetShutdownRequest) (*SetShutdownResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetShutdown not implemented")
 }
 func (UnimplementedPodSyncServiceServer) mustEmbedUnimplementedPodSyncServiceServer() {}
 func (UnimplementedPodSyncServiceServer) testEmbeddedByValue()                        {}
@@ -1031,6 +1055,24 @@ func _PodSyncService_Reclaim_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PodSyncService_SetShutdown_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetShutdownRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PodSyncServiceServer).SetShutdown(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PodSyncService_SetShutdown_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PodSyncServiceServer).SetShutdown(ctx, req.(*SetShutdownRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PodSyncService_ServiceDesc is the grpc.ServiceDesc for PodSyncService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1109,6 +1151,10 @@ var PodSyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reclaim",
 			Handler:    _PodSyncService_Reclaim_Handler,
+		},
+		{
+			MethodName: "SetShutdown",
+			Handler:    _PodSyncService_SetShutdown_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

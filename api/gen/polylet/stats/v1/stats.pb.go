@@ -768,6 +768,253 @@ func (x *Signal) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
+// Request of WatchOOMKills.
+type WatchOOMKillsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOOMKillsRequest) Reset() {
+	*x = WatchOOMKillsRequest{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOOMKillsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOOMKillsRequest) ProtoMessage() {}
+
+func (x *WatchOOMKillsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOOMKillsRequest.ProtoReflect.Descriptor instead.
+func (*WatchOOMKillsRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{11}
+}
+
+// One frame of kills.
+type WatchOOMKillsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// stats' epoch, random per start.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Grows by one with each frame of a stream.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The first frame, which has all that are known; it comes also when there are none.
+	Snapshot bool `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// Oldest first.
+	Kills         []*OOMKill `protobuf:"bytes,4,rep,name=kills,proto3" json:"kills,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOOMKillsResponse) Reset() {
+	*x = WatchOOMKillsResponse{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOOMKillsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOOMKillsResponse) ProtoMessage() {}
+
+func (x *WatchOOMKillsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOOMKillsResponse.ProtoReflect.Descriptor instead.
+func (*WatchOOMKillsResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WatchOOMKillsResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *WatchOOMKillsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WatchOOMKillsResponse) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *WatchOOMKillsResponse) GetKills() []*OOMKill {
+	if x != nil {
+		return x.Kills
+	}
+	return nil
+}
+
+// OOMKill is a process that the kernel has killed for lack of memory.
+type OOMKill struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the record in the kernel's log; unique until the machine starts anew.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// When it was, as the kernel's clock has it.
+	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// Name of the process, as the kernel has it: at most 15 bytes of its own choice.
+	Process string `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
+	// Its number on the node.
+	Pid int32 `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	// The machine had no memory left; else a cgroup had reached its limit.
+	System bool `protobuf:"varint,5,opt,name=system,proto3" json:"system,omitempty"`
+	// The process's cgroup; empty when the kernel did not say.
+	Cgroup string `protobuf:"bytes,6,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	// The cgroup that had no memory left; empty when it was the machine, or not said.
+	LimitCgroup string `protobuf:"bytes,7,opt,name=limit_cgroup,json=limitCgroup,proto3" json:"limit_cgroup,omitempty"`
+	// The pod whose process it was; all empty when it was none's, or of one that stats
+	// does not know.
+	PodNamespace string `protobuf:"bytes,8,opt,name=pod_namespace,json=podNamespace,proto3" json:"pod_namespace,omitempty"`
+	// Its name.
+	PodName string `protobuf:"bytes,9,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
+	// Its UID.
+	PodUid string `protobuf:"bytes,10,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// The container of that pod; empty when it is not known.
+	Container     string `protobuf:"bytes,11,opt,name=container,proto3" json:"container,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OOMKill) Reset() {
+	*x = OOMKill{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OOMKill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OOMKill) ProtoMessage() {}
+
+func (x *OOMKill) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OOMKill.ProtoReflect.Descriptor instead.
+func (*OOMKill) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *OOMKill) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *OOMKill) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *OOMKill) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
+func (x *OOMKill) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *OOMKill) GetSystem() bool {
+	if x != nil {
+		return x.System
+	}
+	return false
+}
+
+func (x *OOMKill) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *OOMKill) GetLimitCgroup() string {
+	if x != nil {
+		return x.LimitCgroup
+	}
+	return ""
+}
+
+func (x *OOMKill) GetPodNamespace() string {
+	if x != nil {
+		return x.PodNamespace
+	}
+	return ""
+}
+
+func (x *OOMKill) GetPodName() string {
+	if x != nil {
+		return x.PodName
+	}
+	return ""
+}
+
+func (x *OOMKill) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *OOMKill) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
 var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
@@ -818,18 +1065,38 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tavailable\x18\x02 \x01(\x04R\tavailable\x12\x1a\n" +
 	"\bcapacity\x18\x03 \x01(\x04R\bcapacity\x12.\n" +
-	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time*q\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x16\n" +
+	"\x14WatchOOMKillsRequest\"\x96\x01\n" +
+	"\x15WatchOOMKillsResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
+	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12/\n" +
+	"\x05kills\x18\x04 \x03(\v2\x19.polylet.stats.v1.OOMKillR\x05kills\"\xcb\x02\n" +
+	"\aOOMKill\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
+	"\aprocess\x18\x03 \x01(\tR\aprocess\x12\x10\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x16\n" +
+	"\x06system\x18\x05 \x01(\bR\x06system\x12\x16\n" +
+	"\x06cgroup\x18\x06 \x01(\tR\x06cgroup\x12!\n" +
+	"\flimit_cgroup\x18\a \x01(\tR\vlimitCgroup\x12#\n" +
+	"\rpod_namespace\x18\b \x01(\tR\fpodNamespace\x12\x19\n" +
+	"\bpod_name\x18\t \x01(\tR\apodName\x12\x17\n" +
+	"\apod_uid\x18\n" +
+	" \x01(\tR\x06podUid\x12\x1c\n" +
+	"\tcontainer\x18\v \x01(\tR\tcontainer*q\n" +
 	"\x0fMetricsDocument\x12 \n" +
 	"\x1cMETRICS_DOCUMENT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19METRICS_DOCUMENT_CADVISOR\x10\x01\x12\x1d\n" +
-	"\x19METRICS_DOCUMENT_RESOURCE\x10\x022\x88\x03\n" +
+	"\x19METRICS_DOCUMENT_RESOURCE\x10\x022\xec\x03\n" +
 	"\fStatsService\x12W\n" +
 	"\n" +
 	"GetSummary\x12#.polylet.stats.v1.GetSummaryRequest\x1a$.polylet.stats.v1.GetSummaryResponse\x12W\n" +
 	"\n" +
 	"GetMachine\x12#.polylet.stats.v1.GetMachineRequest\x1a$.polylet.stats.v1.GetMachineResponse\x12e\n" +
 	"\x0eGetMetricsText\x12'.polylet.stats.v1.GetMetricsTextRequest\x1a(.polylet.stats.v1.GetMetricsTextResponse0\x01\x12_\n" +
-	"\fWatchSignals\x12%.polylet.stats.v1.WatchSignalsRequest\x1a&.polylet.stats.v1.WatchSignalsResponse0\x01B=Z;github.com/polylet/polylet/api/gen/polylet/stats/v1;statsv1b\x06proto3"
+	"\fWatchSignals\x12%.polylet.stats.v1.WatchSignalsRequest\x1a&.polylet.stats.v1.WatchSignalsResponse0\x01\x12b\n" +
+	"\rWatchOOMKills\x12&.polylet.stats.v1.WatchOOMKillsRequest\x1a'.polylet.stats.v1.WatchOOMKillsResponse0\x01B=Z;github.com/polylet/polylet/api/gen/polylet/stats/v1;statsv1b\x06proto3"
 
 var (
 	file_polylet_stats_v1_stats_proto_rawDescOnce sync.Once
@@ -844,7 +1111,7 @@ func file_polylet_stats_v1_stats_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_stats_v1_stats_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(MetricsDocument)(0),           // 0: polylet.stats.v1.MetricsDocument
 	(*GetSummaryRequest)(nil),      // 1: polylet.stats.v1.GetSummaryRequest
@@ -858,29 +1125,36 @@ var file_polylet_stats_v1_stats_proto_goTypes = []any{
 	(*Mark)(nil),                   // 9: polylet.stats.v1.Mark
 	(*WatchSignalsResponse)(nil),   // 10: polylet.stats.v1.WatchSignalsResponse
 	(*Signal)(nil),                 // 11: polylet.stats.v1.Signal
-	(*durationpb.Duration)(nil),    // 12: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 13: google.protobuf.Timestamp
+	(*WatchOOMKillsRequest)(nil),   // 12: polylet.stats.v1.WatchOOMKillsRequest
+	(*WatchOOMKillsResponse)(nil),  // 13: polylet.stats.v1.WatchOOMKillsResponse
+	(*OOMKill)(nil),                // 14: polylet.stats.v1.OOMKill
+	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
 }
 var file_polylet_stats_v1_stats_proto_depIdxs = []int32{
 	5,  // 0: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
 	0,  // 1: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
-	12, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
+	15, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
 	9,  // 3: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
 	11, // 4: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
-	13, // 5: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
-	1,  // 6: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
-	3,  // 7: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
-	6,  // 8: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
-	8,  // 9: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
-	2,  // 10: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
-	4,  // 11: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
-	7,  // 12: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
-	10, // 13: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	16, // 5: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
+	14, // 6: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
+	16, // 7: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
+	1,  // 8: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
+	3,  // 9: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
+	6,  // 10: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
+	8,  // 11: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
+	12, // 12: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
+	2,  // 13: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
+	4,  // 14: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
+	7,  // 15: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
+	10, // 16: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
+	13, // 17: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_polylet_stats_v1_stats_proto_init() }
@@ -894,7 +1168,7 @@ func file_polylet_stats_v1_stats_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_stats_v1_stats_proto_rawDesc), len(file_polylet_stats_v1_stats_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

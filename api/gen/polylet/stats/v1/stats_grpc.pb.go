@@ -25,6 +25,7 @@ const (
 	StatsService_GetMachine_FullMethodName     = "/polylet.stats.v1.StatsService/GetMachine"
 	StatsService_GetMetricsText_FullMethodName = "/polylet.stats.v1.StatsService/GetMetricsText"
 	StatsService_WatchSignals_FullMethodName   = "/polylet.stats.v1.StatsService/WatchSignals"
+	StatsService_WatchOOMKills_FullMethodName  = "/polylet.stats.v1.StatsService/WatchOOMKills"
 )
 
 // StatsServiceClient is the client API for StatsService service.
@@ -43,6 +44,10 @@ type StatsServiceClient interface {
 	// one moved by more than the resolution or crossed a mark, and at least once a
 	// period.
 	WatchSignals(ctx context.Context, in *WatchSignalsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchSignalsResponse], error)
+	// WatchOOMKills sends the processes that the kernel has killed for lack of memory:
+	// first the newest since the machine started, a bounded number, then each as it
+	// happens. Where the kernel's log cannot be read there are none.
+	WatchOOMKills(ctx context.Context, in *WatchOOMKillsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOOMKillsResponse], error)
 }
 
 type statsServiceClient struct {
@@ -111,6 +116,25 @@ func (c *statsServiceClient) WatchSignals(ctx context.Context, in *WatchSignalsR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StatsService_WatchSignalsClient = grpc.ServerStreamingClient[WatchSignalsResponse]
 
+func (c *statsServiceClient) WatchOOMKills(ctx context.Context, in *WatchOOMKillsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOOMKillsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &StatsService_ServiceDesc.Streams[2], StatsService_WatchOOMKills_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchOOMKillsRequest, WatchOOMKillsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StatsService_WatchOOMKillsClient = grpc.ServerStreamingClient[WatchOOMKillsResponse]
+
 // StatsServiceServer is the server API for StatsService service.
 // All implementations must embed UnimplementedStatsServiceServer
 // for forward compatibility.
@@ -127,6 +151,10 @@ type StatsServiceServer interface {
 	// one moved by more than the resolution or crossed a mark, and at least once a
 	// period.
 	WatchSignals(*WatchSignalsRequest, grpc.ServerStreamingServer[WatchSignalsResponse]) error
+	// WatchOOMKills sends the processes that the kernel has killed for lack of memory:
+	// first the newest since the machine started, a bounded number, then each as it
+	// happens. Where the kernel's log cannot be read there are none.
+	WatchOOMKills(*WatchOOMKillsRequest, grpc.ServerStreamingServer[WatchOOMKillsResponse]) error
 	mustEmbedUnimplementedStatsServiceServer()
 }
 
@@ -148,6 +176,9 @@ func (UnimplementedStatsServiceServer) GetMetricsText(*GetMetricsTextRequest, gr
 }
 func (UnimplementedStatsServiceServer) WatchSignals(*WatchSignalsRequest, grpc.ServerStreamingServer[WatchSignalsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchSignals not implemented")
+}
+func (UnimplementedStatsServiceServer) WatchOOMKills(*WatchOOMKillsRequest, grpc.ServerStreamingServer[WatchOOMKillsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchOOMKills not implemented")
 }
 func (UnimplementedStatsServiceServer) mustEmbedUnimplementedStatsServiceServer() {}
 func (UnimplementedStatsServiceServer) testEmbeddedByValue()                      {}
@@ -228,6 +259,17 @@ func _StatsService_WatchSignals_Handler(srv interface{}, stream grpc.ServerStrea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StatsService_WatchSignalsServer = grpc.ServerStreamingServer[WatchSignalsResponse]
 
+func _StatsService_WatchOOMKills_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchOOMKillsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StatsServiceServer).WatchOOMKills(m, &grpc.GenericServerStream[WatchOOMKillsRequest, WatchOOMKillsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StatsService_WatchOOMKillsServer = grpc.ServerStreamingServer[WatchOOMKillsResponse]
+
 // StatsService_ServiceDesc is the grpc.ServiceDesc for StatsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -253,6 +295,11 @@ var StatsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchSignals",
 			Handler:       _StatsService_WatchSignals_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchOOMKills",
+			Handler:       _StatsService_WatchOOMKills_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -62,6 +62,8 @@ type Gate struct {
 
 	mu       sync.Mutex
 	pressure admission.Pressure
+	// goesDown is nil while nobody has said whether the machine does.
+	goesDown *bool
 }
 
 // New returns a Gate.
@@ -75,6 +77,24 @@ func (g *Gate) SetPressure(conditions []v1.NodeConditionType, counts time.Durati
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pressure = admission.Pressure{Conditions: conditions, Until: time.Now().Add(counts)}
+}
+
+// SetShutdown takes in whether the machine goes down.
+func (g *Gate) SetShutdown(active bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.goesDown = &active
+}
+
+// shuttingDown is what was said; the Node says it to a process that was just started.
+func (g *Gate) shuttingDown() bool {
+	g.mu.Lock()
+	said := g.goesDown
+	g.mu.Unlock()
+	if said != nil {
+		return *said
+	}
+	return g.node.ShuttingDown()
 }
 
 func (g *Gate) said() admission.Pressure {
@@ -157,7 +177,7 @@ func (g *Gate) Resize(q Resize) *podstate.ResizePending {
 func (g *Gate) host(pod *v1.Pod) admission.Host {
 	h := admission.Host{
 		AllowedUnsafeSysctls: g.cfg.AllowedUnsafeSysctls, NoPodLevelResources: g.cfg.NoPodLevelResources,
-		DeclaredFeatures: g.cfg.DeclaredFeatures, Release: buildinfo.KubernetesVersion, ShuttingDown: g.node.ShuttingDown(),
+		DeclaredFeatures: g.cfg.DeclaredFeatures, Release: buildinfo.KubernetesVersion, ShuttingDown: g.shuttingDown(),
 	}
 	if status := g.runtime.Runtime().Status; status != nil {
 		h.NoSupplementalGroupsPolicy = !status.GetFeatures().GetSupplementalGroupsPolicy()

@@ -19,12 +19,13 @@ type world struct {
 	object   *v1.Node
 	outdated bool
 	read     int
+	down     bool
 }
 
 func (w *world) Object() *v1.Node             { return w.object }
 func (w *world) Outdated(time.Time) bool      { return w.outdated }
 func (w *world) ReadSoon()                    { w.read++ }
-func (w *world) ShuttingDown() bool           { return false }
+func (w *world) ShuttingDown() bool           { return w.down }
 func (w *world) Runtime() observe.Runtime     { return observe.Runtime{} }
 func (w *world) Allocatable() v1.ResourceList { return room() }
 
@@ -119,4 +120,20 @@ func TestWhatTheNodeIsShortOfIsSaidBeforeItsObjectSaysIt(t *testing.T) {
 			t.Error("it is said that there is room again")
 		}
 	})
+}
+
+func TestWhatWasSaidOfTheMachinesEndCountsMoreThanTheNode(t *testing.T) {
+	w := &world{object: node(nil), down: true}
+	g := New(Config{}, w, w)
+	for _, step := range []struct {
+		say  *bool
+		want podstate.Decision
+	}{{nil, podstate.Rejected}, {new(bool), podstate.Admitted}, {&w.down, podstate.Rejected}} {
+		if step.say != nil {
+			g.SetShutdown(*step.say)
+		}
+		if got := g.Admit(Question{Pod: pod("1", nil)}); got.Decision != step.want || got.Decision == podstate.Rejected && got.Reason != "NodeShutdown" {
+			t.Errorf("%+v; want %v", got.Admission, step.want)
+		}
+	}
 }

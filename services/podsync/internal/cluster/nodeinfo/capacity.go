@@ -52,11 +52,12 @@ func (n *Node) Allocatable() v1.ResourceList {
 }
 
 // ShuttingDown says whether the Node object says so: who follows the machine's
-// shutdown writes it into the Ready condition.
-func (n *Node) ShuttingDown() bool { return shuttingDown(n.object.Load()) }
+// shutdown writes it into the Ready condition. What was written before the machine's
+// present start says nothing of it.
+func (n *Node) ShuttingDown() bool { return shuttingDown(n.object.Load(), n.cfg.BootID) }
 
-func shuttingDown(object *v1.Node) bool {
-	if object == nil {
+func shuttingDown(object *v1.Node, bootID string) bool {
+	if object == nil || object.Status.NodeInfo.BootID != bootID {
 		return false
 	}
 	for _, c := range object.Status.Conditions {

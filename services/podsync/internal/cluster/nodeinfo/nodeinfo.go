@@ -35,6 +35,8 @@ type Config struct {
 	// MaxPods, and what is kept from pods, count where there is no Node object.
 	MaxPods                               int64
 	ReservedMilliCPU, ReservedMemoryBytes int64
+	// BootID is the kernel's name for the machine's present start.
+	BootID string
 }
 
 // Objects has the Node as the watch brought it; *objects.Store has it.

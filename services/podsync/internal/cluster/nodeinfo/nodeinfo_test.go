@@ -10,21 +10,24 @@ import (
 
 func TestTheNodesReadyConditionSaysThatTheMachineGoesDown(t *testing.T) {
 	ready := func(status v1.ConditionStatus, message string) *v1.Node {
-		n := &v1.Node{}
+		n := &v1.Node{Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{BootID: "now"}}}
 		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status, Message: message}}
 		return n
 	}
+	before := ready(v1.ConditionFalse, "node is shutting down")
+	before.Status.NodeInfo.BootID = "before the machine's start"
 	for _, c := range []struct {
 		node *v1.Node
 		want bool
 	}{
 		{nil, false},
+		{before, false},
 		{&v1.Node{}, false},
 		{ready(v1.ConditionTrue, "kubelet is posting ready status"), false},
 		{ready(v1.ConditionFalse, "[container runtime is down]"), false},
 		{ready(v1.ConditionFalse, "node is shutting down"), true},
 	} {
-		if got := shuttingDown(c.node); got != c.want {
+		if got := shuttingDown(c.node, "now"); got != c.want {
 			t.Errorf("%+v: %v", c.node, got)
 		}
 	}

@@ -21,7 +21,8 @@ var (
 	ErrNoPod = errors.New("there is no such pod")
 	// ErrEnded: nothing of the pod runs any more, and nothing will.
 	ErrEnded = errors.New("the pod has ended")
-	// ErrCritical: the node stops no static pod, nor one of a critical priority.
+	// ErrCritical: the node stops no static pod, nor one of a critical priority, unless
+	// the machine goes down.
 	ErrCritical = errors.New("the pod is static or of a critical priority: the node does not stop it for a reason of its own")
 	// ErrNotKept: it is stopped, but a crash may let it go on.
 	ErrNotKept = errors.New("the pod is being stopped, but that could not be kept over a restart of podsync")
@@ -31,15 +32,20 @@ var (
 // does not lose that; that the pod has ended its status says. already: it was being
 // stopped before. An event says the reason, with these annotations. A disk that takes
 // nothing may be the reason: what cannot be kept is stopped all the same, and the error
-// is ErrNotKept.
+// is ErrNotKept. A static pod whose machine goes down is to start anew with it: nothing
+// is kept of that.
 func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, annotations map[string]string) (already bool, err error) {
-	if err := r.mayStop(uid); err != nil {
+	static, err := r.mayStop(uid, stop)
+	if err != nil {
 		return false, err
 	}
-	unkept := r.deps.Ends.Put(ctx, uid, stop)
+	var unkept error
+	if !static {
+		unkept = r.deps.Ends.Put(ctx, uid, stop)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w, err := r.toStopLocked(uid)
+	w, err := r.toStopLocked(uid, stop)
 	if err != nil {
 		if w == nil || !w.leaving {
 			r.deps.Ends.Forget(uid) // it has come to its end meanwhile
@@ -49,7 +55,9 @@ func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, 
 	already = w.leavesLocked()
 	if !w.leaving {
 		klog.FromContext(r.life).Info("The node ends a pod", "pod", klog.KObj(w.pod), "podUID", uid, "reason", stop.Reason, "message", short(stop.Message))
-		r.deps.Events.Annotated(w.pod, annotations, v1.EventTypeWarning, stop.Reason, stop.Message)
+		if !stop.Shutdown { // which would be one event for each pod of the node
+			r.deps.Events.Annotated(w.pod, annotations, v1.EventTypeWarning, stop.Reason, stop.Message)
+		}
 	}
 	w.stopLocked(stop, unkept == nil)
 	if unkept != nil {
@@ -58,21 +66,21 @@ func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, 
 	return already, nil
 }
 
-func (r *Registry) mayStop(uid types.UID) error {
+func (r *Registry) mayStop(uid types.UID, stop podstate.Stop) (static bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.toStopLocked(uid)
-	return err
+	w, err := r.toStopLocked(uid, stop)
+	return err == nil && w.source != apiSource, err
 }
 
 // toStopLocked is the pod, and why it is not stopped.
 // Source: https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
-func (r *Registry) toStopLocked(uid types.UID) (*held, error) {
+func (r *Registry) toStopLocked(uid types.UID, stop podstate.Stop) (*held, error) {
 	w := r.pods[uid]
 	switch {
 	case w == nil || w.pod == nil || r.life == nil:
 		return w, ErrNoPod
-	case critical(w):
+	case critical(w) && !stop.Shutdown:
 		return w, ErrCritical
 	case w.stopped || podutil.TerminalPhase(w.pod.Status.Phase):
 		return w, ErrEnded

@@ -1,0 +1,145 @@
+package nodeshutdown
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+)
+
+// mostFollowers is how many connections there are at once; one is used.
+const mostFollowers = 4
+
+// Serve tells whoever may follow, until ctx is done. It closes the listener.
+func (k *Keeper) Serve(ctx context.Context, listener net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	slots := make(chan struct{}, mostFollowers)
+	for {
+		conn, err := listener.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept who follows the machine's shutdown: %w", err)
+		}
+		if err := k.mayFollow(conn); err != nil {
+			klog.FromContext(ctx).Info("Somebody who may not asked for the machine's shutdown", "err", err)
+			_ = conn.Close()
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			_ = conn.Close()
+			continue
+		}
+		serving.Go(func() {
+			defer func() { <-slots }()
+			k.serve(ctx, conn)
+		})
+	}
+}
+
+// mayFollow refuses everybody but root and nodestatus: whoever follows can keep the
+// machine from its shutdown, or let it go on without the pods' end.
+func (k *Keeper) mayFollow(conn net.Conn) error {
+	local, ok := conn.(*net.UnixConn)
+	if !ok {
+		return errors.New("it did not come through a Unix socket")
+	}
+	raw, err := local.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var peerErr error
+	if err := raw.Control(func(fd uintptr) {
+		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) //nolint:gosec // A descriptor.
+	}); err != nil {
+		return err
+	}
+	if peerErr != nil {
+		return peerErr
+	}
+	if uid := int(peer.Uid); uid != 0 && uid != k.cfg.UID {
+		return fmt.Errorf("user %d is not nodestatus' (%d)", uid, k.cfg.UID)
+	}
+	return nil
+}
+
+func (k *Keeper) followed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.followers > 0
+}
+
+func (k *Keeper) follows(by int) {
+	k.mu.Lock()
+	k.followers += by
+	k.mu.Unlock()
+	select {
+	case k.moved <- struct{}{}:
+	default:
+	}
+}
+
+// serve tells one follower, and hears what it says.
+func (k *Keeper) serve(parent context.Context, conn net.Conn) {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	k.follows(1)
+	defer k.follows(-1)
+	var hearing sync.WaitGroup
+	defer hearing.Wait()
+	defer cancel()
+	hearing.Go(func() {
+		defer cancel()
+		k.hear(ctx, conn)
+	})
+	for {
+		state, changed := k.get()
+		line, err := json.Marshal(state)
+		if err == nil {
+			err = conn.SetWriteDeadline(time.Now().Add(deadline))
+		}
+		if err == nil {
+			_, err = conn.Write(append(line, '\n'))
+		}
+		if err != nil {
+			return // It connects again.
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+func (k *Keeper) hear(ctx context.Context, conn net.Conn) {
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		var a answer
+		if json.Unmarshal(lines.Bytes(), &a) != nil {
+			return
+		}
+		select {
+		case k.done <- a.Done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package nodeshutdown
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// It is also what another user runs.
+func TestAnyOtherUserIsRefused(t *testing.T) {
+	if path := os.Getenv("POLYLET_TEST_SHUTDOWN_SOCKET"); path != "" {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, err := conn.Read(make([]byte, 64)); err == nil {
+			t.Fatalf("it was told something, %d bytes", n)
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to become somebody else")
+	}
+	dir, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	listener, err := net.Listen("unix", Socket(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "test")
+	data, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(program, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, listener.Addr().String()} {
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- New(Config{UID: 60804}).Serve(t.Context(), listener) }()
+	for uid, allowed := range map[uint32]bool{60801: false, 60804: true} {
+		cmd := exec.Command(program, "-test.run=^TestAnyOtherUserIsRefused$")
+		cmd.Env = append(os.Environ(), "POLYLET_TEST_SHUTDOWN_SOCKET="+listener.Addr().String())
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		if out, err := cmd.CombinedOutput(); (err != nil) != allowed {
+			t.Errorf("user %d: %v: %s", uid, err, out)
+		}
+	}
+	_ = listener.Close()
+	<-done
+}

@@ -1,0 +1,246 @@
+// Package shutdown ends the node's pods when the machine goes down: the cheapest first,
+// each group with its own time, and says when that is done.
+//
+// It owns the order and the time. It must never hold a lock of logind's, nor touch a
+// container: podsync ends pods.
+// Source: KEP-2000, KEP-2712.
+package shutdown
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+)
+
+// What pods are ended with, in the kubelet's words.
+const (
+	Reason  = "Terminated"
+	Message = "Pod was terminated in response to imminent node shutdown."
+)
+
+// closeWait is how long pods are not ended because it is not known yet that none comes.
+const closeWait = time.Second
+
+// toldWait is how long it is waited at most for the apiserver to hear of the pods' ends.
+const toldWait = 10 * time.Second
+
+// Signal is what is known of the machine's shutdown.
+type Signal struct {
+	// Since is when it began; zero: there is none.
+	Since time.Time
+	// Delay is how long it can be delayed; zero when that is not known.
+	Delay time.Duration
+}
+
+// Line tells of shutdowns, and takes that the node is done with one.
+type Line interface {
+	// Run has told called with each Signal until ctx is done.
+	Run(ctx context.Context, told func(Signal)) error
+	// Done lets the shutdown that began at since go on.
+	Done(since time.Time)
+}
+
+// Pod is one of the node's.
+type Pod struct {
+	UID, Namespace, Name string
+	Priority             int32
+	// Ended is whether nothing of it runs any more.
+	Ended bool
+}
+
+// Pods are podsync's.
+type Pods interface {
+	// Watch has saw called with all pods, at first and after each change, until ctx is
+	// done; fresh, when podsync may have been started anew.
+	Watch(ctx context.Context, saw func(pods []Pod, fresh bool)) error
+	// Stop has a pod ended within a time. False: podsync does not, and never will.
+	Stop(ctx context.Context, pod Pod, grace time.Duration) (stops bool, err error)
+	// SetShutdown has no pod admitted any more, or again.
+	SetShutdown(ctx context.Context, active bool) error
+	// Untold are how many pods' ends the apiserver has not heard of.
+	Untold(ctx context.Context) (int, error)
+}
+
+// Deps is what a Manager is given.
+type Deps struct {
+	Line Line
+	Pods Pods
+	// Events takes what happens to the Node.
+	Events interface {
+		Send(ctx context.Context, e node.Event)
+	}
+	// SetNode says on the Node whether it goes down.
+	SetNode func(shuttingDown bool)
+}
+
+// Manager ends pods. Run runs once.
+type Manager struct {
+	groups []Group
+	deps   Deps
+}
+
+// New returns a Manager for groups in order; it starts nothing.
+func New(groups []Group, deps Deps) *Manager { return &Manager{groups: groups, deps: deps} }
+
+// Run follows the machine until ctx is done; then it returns nil.
+func (m *Manager) Run(ctx context.Context) error {
+	signals := make(chan Signal)
+	var following sync.WaitGroup
+	defer following.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	following.Go(func() {
+		_ = m.deps.Line.Run(ctx, func(s Signal) { // It ends with ctx.
+			select {
+			case signals <- s:
+			case <-ctx.Done():
+			}
+		})
+	})
+	var now Signal
+	stop := m.open(ctx)
+	defer func() { stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-signals:
+			if s.Since.Equal(now.Since) {
+				continue
+			}
+			stop()
+			now = s
+			if s.Since.IsZero() {
+				m.deps.Events.Send(ctx, node.Event{Type: v1.EventTypeNormal, Reason: "Shutdown", Message: "Shutdown manager detected shutdown cancellation"})
+				m.deps.SetNode(false)
+				stop = m.open(ctx)
+				continue
+			}
+			m.deps.Events.Send(ctx, node.Event{Type: v1.EventTypeNormal, Reason: "Shutdown", Message: "Shutdown manager detected shutdown event"})
+			m.deps.SetNode(true)
+			stop = m.during(ctx, func(ctx context.Context) { m.goDown(ctx, s) })
+		}
+	}
+}
+
+// during runs something until it ends or stop, which waits for that.
+func (m *Manager) during(parent context.Context, run func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// open has pods admitted: podsync may have been told otherwise by a forerunner.
+func (m *Manager) open(ctx context.Context) (stop func()) {
+	return m.during(ctx, func(ctx context.Context) { m.tell(ctx, false) })
+}
+
+// tell tells podsync whether pods are admitted, until it has heard.
+func (m *Manager) tell(ctx context.Context, active bool) {
+	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
+	for m.deps.Pods.SetShutdown(ctx, active) != nil {
+		if retry.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// goDown ends the pods of a shutdown, group by group.
+func (m *Manager) goDown(parent context.Context, s Signal) {
+	ctx, cancel := context.WithCancel(parent)
+	seen := newView()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = m.deps.Pods.Watch(ctx, seen.set) }) // It ends with ctx.
+	closed := make(chan struct{})
+	running.Go(func() { m.close(ctx, seen, closed) })
+	deadline := s.Since.Add(Total(m.groups))
+	if s.Delay > 0 && s.Delay < Total(m.groups) {
+		deadline = s.Since.Add(s.Delay)
+	}
+	if !seen.await(ctx, deadline) {
+		klog.FromContext(ctx).Info("podsync does not say which pods there are: none is ended before the machine goes down")
+	}
+	select { // Pods that come later are seen and ended all the same.
+	case <-closed:
+	case <-ctx.Done():
+	case <-time.After(closeWait):
+	}
+	stopper := newStopper(m.deps.Pods)
+	for i, g := range m.groups {
+		if ctx.Err() != nil {
+			return
+		}
+		until := time.Now().Add(g.Period)
+		if until.After(deadline) {
+			until = deadline
+		}
+		stopper.end(ctx, seen, func(p Pod) bool { return groupOf(m.groups, p.Priority) == i }, g, until)
+	}
+	m.awaitTold(ctx, seen, deadline)
+	if ctx.Err() == nil {
+		klog.FromContext(ctx).Info("The pods have ended, or their time is over: the machine may go down", "took", time.Since(s.Since))
+		m.deps.Line.Done(s.Since)
+		<-ctx.Done() // New pods are refused until the end.
+	}
+}
+
+// close has no pod admitted: as soon as podsync is there, and whenever it comes back.
+// It closes closed after the first time.
+func (m *Manager) close(ctx context.Context, seen *view, closed chan<- struct{}) {
+	told := uint64(0)
+	for {
+		_, life, changed := seen.get()
+		if life != told {
+			m.tell(ctx, true)
+			if told == 0 {
+				close(closed)
+			}
+			told = life
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// awaitTold waits until the apiserver has heard of the pods' ends, but not for long: it
+// may have been one of them. Source: https://github.com/kubernetes/kubernetes/issues/124448
+func (m *Manager) awaitTold(parent context.Context, seen *view, deadline time.Time) {
+	ctx, cancel := context.WithDeadline(parent, deadline)
+	defer cancel()
+	ctx, cancelWait := context.WithTimeout(ctx, toldWait)
+	defer cancelWait()
+	for {
+		_, _, changed := seen.get()
+		untold, err := m.deps.Pods.Untold(ctx)
+		if err == nil && untold == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			if parent.Err() == nil {
+				klog.FromContext(parent).Info("The machine goes down before the apiserver has heard of all pods' ends; it hears of them after the next start", "pods", untold, "err", err)
+			}
+			return
+		case <-changed:
+		case <-time.After(time.Second): // The safety net: what is acknowledged changes the pod.
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/node"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a machine with podsync, on virtual time.
+type world struct {
+	t      *testing.T
+	start  time.Time
+	line   chan Signal
+	change chan struct{}
+
+	mu   sync.Mutex
+	pods []Pod
+	// takes is how long a pod needs for its end; longer than its grace: it is killed then.
+	takes map[string]time.Duration
+	// refuses says that no stop is taken, never that one never will be.
+	refuses, never bool
+	stopped        map[string]bool
+	untold         int
+	fresh          bool
+	story          []string
+}
+
+func (w *world) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.story = append(w.story, fmt.Sprintf("%ds ", int(time.Since(w.start).Seconds()))+fmt.Sprintf(format, args...))
+}
+
+func (w *world) Run(ctx context.Context, told func(Signal)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-w.line:
+			told(s)
+		}
+	}
+}
+
+func (w *world) Done(time.Time)                       { w.say("done") }
+func (w *world) SetNode(down bool)                    { w.say("node goes down: %v", down) }
+func (w *world) Send(_ context.Context, e node.Event) { w.say("%s: %s", e.Reason, e.Message) }
+func (w *world) SetShutdown(_ context.Context, active bool) error {
+	w.say("admits: %v", !active)
+	return nil
+}
+
+func (w *world) Untold(context.Context) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.untold, nil
+}
+
+func (w *world) Watch(ctx context.Context, saw func([]Pod, bool)) error {
+	for fresh := true; ; {
+		w.mu.Lock()
+		pods := slices.Clone(w.pods)
+		fresh, w.fresh = fresh || w.fresh, false
+		w.mu.Unlock()
+		saw(pods, fresh)
+		fresh = false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.change:
+		}
+	}
+}
+
+func (w *world) Stop(_ context.Context, p Pod, grace time.Duration) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.never:
+		return false, nil
+	case w.refuses:
+		return false, errors.New("podsync is away")
+	case w.stopped[p.UID]:
+		return true, nil
+	}
+	w.stopped[p.UID] = true
+	w.story = append(w.story, fmt.Sprintf("%ds stop %s within %s", int(time.Since(w.start).Seconds()), p.Name, grace))
+	time.AfterFunc(w.takes[p.UID], func() { w.ends(p.UID) })
+	return true, nil
+}
+
+func (w *world) ends(uid string) {
+	w.say("%s ended", uid)
+	w.edit(func() {
+		for i := range w.pods {
+			w.pods[i].Ended = w.pods[i].Ended || w.pods[i].UID == uid
+		}
+	})
+}
+
+func (w *world) edit(change func()) {
+	w.mu.Lock()
+	change()
+	w.mu.Unlock()
+	select {
+	case w.change <- struct{}{}:
+	default:
+	}
+}
+
+// running runs a Manager of two groups while do runs, and returns what happened.
+func running(t *testing.T, pods []Pod, do func(w *world)) string {
+	t.Helper()
+	var story string
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, start: time.Now(), line: make(chan Signal), change: make(chan struct{}, 1), pods: pods,
+			takes: map[string]time.Duration{}, stopped: map[string]bool{},
+		}
+		m := New(Groups(nil, 30*time.Second, 10*time.Second), Deps{Line: w, Pods: w, Events: w, SetNode: w.SetNode})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		synctest.Wait()
+		do(w)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour) // What was stopped ends.
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		story = strings.Join(w.story, "\n")
+	})
+	return story
+}
+
+func pod(name string, priority int32) Pod {
+	return Pod{UID: name, Namespace: "shop", Name: name, Priority: priority}
+}
+
+func wantStory(t *testing.T, got string, want ...string) {
+	t.Helper()
+	if got != strings.Join(want, "\n") {
+		t.Errorf("it went\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+}
+
+// begin has the machine go down; it may be delayed for as long as the groups want.
+func (w *world) begin() { w.line <- Signal{Since: time.Now(), Delay: time.Hour} }
+
+func TestPodsEndByPriorityAndTheMachineWaitsForThemAndNoLonger(t *testing.T) {
+	got := running(t, []Pod{pod("web", 5), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["web"], w.takes["dns"] = 3*time.Second, 4*time.Second
+		w.begin()
+		time.Sleep(time.Minute)
+	})
+	wantStory(t, got, "0s admits: true", "0s Shutdown: Shutdown manager detected shutdown event", "0s node goes down: true", "0s admits: false",
+		"0s stop web within 20s", "3s web ended", "3s stop dns within 10s", "7s dns ended", "7s done")
+}
+
+func TestAGroupWhosePeriodIsOverKeepsTheNextFromNothing(t *testing.T) {
+	got := running(t, []Pod{pod("stuck", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["stuck"], w.takes["dns"] = time.Hour, time.Hour
+		w.begin()
+		time.Sleep(40 * time.Second)
+	})
+	wantStory(t, got, "0s admits: true", "0s Shutdown: Shutdown manager detected shutdown event", "0s node goes down: true", "0s admits: false",
+		"0s stop stuck within 20s", "20s stop dns within 10s", "30s done", "3600s stuck ended", "3620s dns ended")
+}
+
+func TestWithoutPodsTheMachineGoesDownAtOnce(t *testing.T) {
+	got := running(t, []Pod{{UID: "over", Name: "over", Ended: true}}, func(w *world) {
+		w.begin()
+		time.Sleep(time.Second)
+	})
+	if !strings.HasSuffix(got, "0s done") || strings.Contains(got, "stop") {
+		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestAShutdownThatIsCalledOffOpensTheNodeAgain(t *testing.T) {
+	got := running(t, []Pod{pod("slow", 0), pod("dns", systemCritical)}, func(w *world) {
+		w.takes["slow"] = 10 * time.Second
+		w.begin()
+		time.Sleep(time.Second)
+		w.line <- Signal{}
+		time.Sleep(time.Minute)
+	})
+	wantStory(t, got, "0s admits: true", "0s Shutdown: Shutdown manager detected shutdown event", "0s node goes down: true", "0s admits: false",
+		"0s stop slow within 20s", "1s Shutdown: Shutdown manager detected shutdown cancellation", "1s node goes down: false", "1s admits: true", "10s slow ended")
+}
+
+func TestADelayThatIsShorterThanThePeriodsCutsThem(t *testing.T) {
+	got := running(t, []Pod{pod("stuck", 0)}, func(w *world) {
+		w.takes["stuck"] = time.Hour
+		w.line <- Signal{Since: time.Now(), Delay: 5 * time.Second}
+		time.Sleep(20 * time.Second)
+	})
+	if !strings.Contains(got, "\n5s done") {
+		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestAShutdownThatBeganBeforeThisProcessHasTheTimeThatIsLeft(t *testing.T) {
+	got := running(t, []Pod{pod("stuck", 0)}, func(w *world) {
+		w.takes["stuck"] = time.Hour
+		w.line <- Signal{Since: time.Now().Add(-25 * time.Second), Delay: time.Hour}
+		time.Sleep(20 * time.Second)
+	})
+	if !strings.Contains(got, "\n5s done") {
+		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestAPodsyncThatComesBackIsToldAgain(t *testing.T) {
+	got := running(t, []Pod{pod("slow", 0)}, func(w *world) {
+		w.takes["slow"] = 10 * time.Second
+		w.begin()
+		time.Sleep(time.Second)
+		// It has forgotten the stop of a static pod.
+		w.edit(func() { w.fresh, w.stopped = true, map[string]bool{} })
+		time.Sleep(time.Minute)
+	})
+	if strings.Count(got, "stop slow") != 2 || strings.Count(got, "admits: false") != 2 {
+		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestAStopThatIsNotTakenIsAskedForAgain(t *testing.T) {
+	got := running(t, []Pod{pod("web", 0)}, func(w *world) {
+		w.edit(func() { w.refuses = true })
+		w.begin()
+		time.Sleep(4500 * time.Millisecond)
+		w.edit(func() { w.refuses = false })
+		time.Sleep(time.Minute)
+	})
+	if !strings.Contains(got, "4s stop web") && !strings.Contains(got, "5s stop web") || !strings.Contains(got, "done") {
+		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestAPodsyncThatStopsNothingKeepsTheMachineFromNothing(t *testing.T) {
+	got := running(t, []Pod{pod("web", 0)}, func(w *world) {
+		w.edit(func() { w.never = true })
+		w.begin()
+		time.Sleep(time.Second)
+	})
+	if !strings.HasSuffix(got, "0s done") {
+		t.Errorf("it went\n%s", got)
+	}
+}
+
+func TestTheMachineWaitsForTheApiserverToHearOfTheEndsButNotForLong(t *testing.T) {
+	for name, c := range map[string]struct {
+		heard time.Duration
+		want  string
+	}{"it hears soon": {3 * time.Second, "done"}, "it is away": {time.Hour, "10s done"}} {
+		got := running(t, []Pod{pod("web", 0)}, func(w *world) {
+			w.edit(func() { w.untold = 1 })
+			w.begin()
+			time.Sleep(c.heard)
+			w.edit(func() { w.untold = 0 })
+			time.Sleep(20 * time.Second)
+		})
+		if !strings.HasSuffix(got, c.want) || c.heard < time.Minute && !strings.HasSuffix(got, "3s done") {
+			t.Errorf("%s: it went\n%s", name, got)
+		}
+	}
+}

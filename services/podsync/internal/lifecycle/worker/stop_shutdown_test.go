@@ -1,0 +1,41 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/testkit/fakecri"
+)
+
+func TestAPodWhoseMachineGoesDownIsStoppedWhateverItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
+		r.reg.Ready("api")
+		static, important := newPod("static", v1.Container{Image: "app:1"}), newPod("important", v1.Container{Image: "app:1"})
+		priority := int32(systemCritical)
+		important.Spec.Priority = &priority
+		r.reg.Set(static, "file")
+		r.reg.Set(important, "api")
+		stop := evicted(1)
+		stop.Reason, stop.Shutdown = "Terminated", true
+		for _, pod := range []*v1.Pod{static, important} {
+			r.until("it runs", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodRunning })
+			if _, err := r.reg.Stop(t.Context(), pod.UID, stop, nil); err != nil {
+				t.Errorf("%s: %v", pod.Name, err)
+			}
+			r.until("it has ended", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
+			if st := r.status(pod.UID); st.Reason != "Terminated" {
+				t.Errorf("%s: %+v", pod.Name, st)
+			}
+		}
+		if r.ends.Of(static.UID) != nil {
+			t.Error("the static pod would not start with the machine")
+		}
+		if got := r.eventsWith("Terminated"); len(got) != 0 {
+			t.Errorf("events %q", got)
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package kernellog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// log gives a record with each Read, and then what end says or waits.
+type log struct {
+	records []string
+	end     error
+	closed  chan struct{}
+}
+
+func (l *log) Read(p []byte) (int, error) {
+	if len(l.records) == 0 {
+		if l.end != nil {
+			return 0, l.end
+		}
+		<-l.closed
+		return 0, os.ErrClosed
+	}
+	next := l.records[0]
+	l.records = l.records[1:]
+	if next == "" {
+		return 0, syscall.EPIPE
+	}
+	return copy(p, next), nil
+}
+
+func (l *log) Close() error {
+	select {
+	case <-l.closed:
+	default:
+		close(l.closed)
+	}
+	return nil
+}
+
+// reading runs a Log on records while do runs.
+func reading(t *testing.T, file *log, openErr error, do func(l *Log, problem *string)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		file.closed = make(chan struct{})
+		problem := new(string)
+		l := New(Config{
+			Open:    func() (io.ReadCloser, error) { return file, openErr },
+			Boot:    func() time.Time { return time.Unix(1000, 0) },
+			Problem: func(m string) { *problem = m },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.Run(ctx) }()
+		synctest.Wait()
+		do(l, problem)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func kill(sequence int) string {
+	return fmt.Sprintf("3,%d,5000000,-;Out of memory: Killed process 42 (eater) total-vm:9kB\n", sequence)
+}
+
+func TestKillsAreKeptAlthoughRecordsWereOverwritten(t *testing.T) {
+	reading(t, &log{records: []string{kill(3), "6,4,0,-;else\n", "rubbish", "", kill(9)}}, nil, func(l *Log, problem *string) {
+		got, _ := l.After(0)
+		if len(got) != 2 || got[0].Sequence != 3 || got[1].Sequence != 9 || *problem != "" {
+			t.Errorf("%+v, %q", got, *problem)
+		}
+		if got, _ := l.After(3); len(got) != 1 || got[0].Sequence != 9 {
+			t.Errorf("after the first %+v", got)
+		}
+	})
+}
+
+func TestOnlyTheNewestKillsAreKept(t *testing.T) {
+	file := &log{}
+	for i := range 3 * kept {
+		file.records = append(file.records, kill(i+1))
+	}
+	reading(t, file, nil, func(l *Log, _ *string) {
+		if got, _ := l.After(0); len(got) != kept || got[kept-1].Sequence != 3*kept {
+			t.Errorf("%d kills", len(got))
+		}
+	})
+}
+
+func TestALogThatCannotBeReadIsToldAndNothingEnds(t *testing.T) {
+	reading(t, &log{}, errors.New("no right"), func(_ *Log, problem *string) {
+		if !strings.Contains(*problem, "no right") {
+			t.Errorf("%q", *problem)
+		}
+	})
+	reading(t, &log{end: syscall.EIO}, nil, func(_ *Log, problem *string) {
+		if !strings.Contains(*problem, "input/output error") {
+			t.Errorf("%q", *problem)
+		}
+	})
+}
+
+func TestTheMachinesOwnLogIsRead(t *testing.T) {
+	file, err := Open()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer file.Close()
+	buffer := make([]byte, longestRecord)
+	n, err := file.Read(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if record, ok := ParseRecord(buffer[:n]); !ok || record.Text == "" {
+		t.Errorf("%q", buffer[:n])
+	}
+	if boot := Boot(); time.Since(boot) <= 0 {
+		t.Errorf("the machine will start at %s", boot)
+	}
+}

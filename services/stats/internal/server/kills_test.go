@@ -1,0 +1,95 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
+	"github.com/polylet/polylet/services/stats/internal/inventory"
+	"github.com/polylet/polylet/services/stats/internal/kernellog"
+)
+
+// kernel writes records into a log that is read.
+type kernel struct {
+	records chan string
+	closed  chan struct{}
+}
+
+func (k *kernel) Read(p []byte) (int, error) {
+	select {
+	case r := <-k.records:
+		return copy(p, r), nil
+	case <-k.closed:
+		return 0, io.EOF
+	}
+}
+
+func (k *kernel) Close() error {
+	select {
+	case <-k.closed:
+	default:
+		close(k.closed)
+	}
+	return nil
+}
+
+func TestAWatcherHearsOfKillsThatWereAndOfEachThatComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const id = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+		file := &kernel{records: make(chan string), closed: make(chan struct{})}
+		log := kernellog.New(kernellog.Config{Open: func() (io.ReadCloser, error) { return file, nil }, Boot: time.Now})
+		names := &inventory.Table{}
+		names.Apply(inventory.Change{Snapshot: true, Containers: []inventory.Container{{ID: id, Name: "web", Pod: inventory.Pod{Namespace: "shop", Name: "web-0", UID: "u"}}}})
+		s := New(Deps{Kernel: log, Names: names, Epoch: 42})
+		ctx, cancel := context.WithCancel(t.Context())
+		to := &stream[statsv1.WatchOOMKillsResponse]{ctx: ctx}
+		read, watched := make(chan error, 1), make(chan error, 1)
+		go func() { read <- log.Run(ctx) }()
+		kill := func(sequence, pid int) {
+			file.records <- fmt.Sprintf("6,%d,0,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/k/p,task_memcg=/k/p/cri-containerd-%s.scope,task=eater,pid=%d,uid=0", sequence-1, id, pid)
+			file.records <- fmt.Sprintf("3,%d,0,-;Memory cgroup out of memory: Killed process %d (eater) total-vm:9kB", sequence, pid)
+			synctest.Wait()
+		}
+		kill(2, 41)
+		go func() { watched <- s.WatchOOMKills(&statsv1.WatchOOMKillsRequest{}, to) }()
+		synctest.Wait()
+		kill(4, 42)
+		frames := to.all()
+		if len(frames) != 2 || !frames[0].GetSnapshot() || frames[1].GetSnapshot() || frames[1].GetRevision() != 2 || frames[0].GetEpoch() != 42 {
+			t.Fatalf("%v", frames)
+		}
+		for i, f := range frames {
+			k := f.GetKills()
+			if len(k) != 1 || k[0].GetPid() != int32(41+i) || k[0].GetPodName() != "web-0" || k[0].GetPodUid() != "u" || k[0].GetContainer() != "web" || k[0].GetSystem() || k[0].GetLimitCgroup() != "/k/p" {
+				t.Errorf("frame %d: %v", i, k)
+			}
+		}
+		cancel()
+		if err := <-watched; err != nil {
+			t.Error(err)
+		}
+		if err := <-read; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAWatcherOfKillsHearsAtOnceThatThereAreNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Deps{Kernel: kernellog.New(kernellog.Config{}), Names: &inventory.Table{}})
+		ctx, cancel := context.WithCancel(t.Context())
+		to := &stream[statsv1.WatchOOMKillsResponse]{ctx: ctx}
+		done := make(chan error, 1)
+		go func() { done <- s.WatchOOMKills(&statsv1.WatchOOMKillsRequest{}, to) }()
+		synctest.Wait()
+		if frames := to.all(); len(frames) != 1 || !frames[0].GetSnapshot() || len(frames[0].GetKills()) > 0 {
+			t.Errorf("%v", frames)
+		}
+		cancel()
+		<-done
+	})
+}
