@@ -79,7 +79,7 @@ func TestAFieldIsExplainedWithoutANode(t *testing.T) {
 		"maxPods":       "changes  live; podsync, nodestatus start again",
 		"cgroupDriver":  "changes  not while the node runs: the cgroups",
 		"hairpinMode":   "effect   none: ",
-		"evictionHard":  "effect   a part: ",
+		"syncFrequency": "effect   a part: ",
 		"enableServer":  "default  true",
 		"logging.forma": "",
 	} {

@@ -126,7 +126,7 @@ func resourceEffects() map[string]Effect {
 		"cgroupsPerQOS":                 used("podsync"),
 		"kubeletCgroups":                used("all"),
 		"systemCgroups":                 partly("stats", "the cgroup is measured; no process is moved into it"),
-		"enforceNodeAllocatable":        used("podsync"),
+		"enforceNodeAllocatable":        used("podsync, nodestatus"),
 		"systemReserved":                used("podsync, nodestatus"),
 		"kubeReserved":                  used("podsync, nodestatus"),
 		"systemReservedCgroup":          used("podsync"),
