@@ -200,7 +200,8 @@ accept-protos: tools-api third-party generate-check ## Accept the protos as the 
 	@cd api && ../bin/buf build -o lock.binpb
 tidy: ## go mod tidy in all modules
 	@for m in $(MODULES); do echo "$$m"; (cd $$m && GOWORK=off go mod tidy); done
-	@go work sync
+	@go work sync # which raises versions, without their sums
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy); done
 vuln: tools-dev ## Look for known vulnerabilities in what is used
 	@for m in $(MODULES); do (cd $$m && $(CURDIR)/bin/govulncheck ./...); done
 licenses: tools-dev ## List the licences of all that the executable links

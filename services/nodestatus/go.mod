@@ -20,11 +20,6 @@ require (
 )
 
 require (
-	github.com/rogpeppe/go-internal v1.16.0 // indirect
-	github.com/stretchr/objx v0.5.3 // indirect
-)
-
-require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
