@@ -450,24 +450,24 @@ func answersNonsense(t *testing.T, name string, kind fakeapiserver.Nonsense, noW
 	defer end()
 	time.Sleep(time.Minute)
 	if early {
-		if got := r.names(); len(got) != 0 || len(r.ready) != 0 {
-			t.Errorf("%s: ready %v, with pods %v", name, r.ready, got)
+		if got := r.names(); len(got) != 0 || len(r.readies()) != 0 {
+			t.Errorf("%s: ready %v, with pods %v", name, r.readies(), got)
 		}
 	} else {
 		nonsense.Store(true)
 		api.Compact()
 		api.DropWatches()
 		time.Sleep(10 * time.Minute)
-		if got := r.names(); !slices.Equal(got, []string{"kept"}) || slices.Contains(r.log, "remove kept") {
-			t.Errorf("%s: pods %v, log %v", name, got, r.log)
+		if got := r.names(); !slices.Equal(got, []string{"kept"}) || slices.Contains(r.logged(), "remove kept") {
+			t.Errorf("%s: pods %v, log %v", name, got, r.logged())
 		}
 	}
-	if r.health["apiserver"] == "" && !strings.Contains(name, "a watch") {
+	if r.trouble("apiserver") == "" && !strings.Contains(name, "a watch") {
 		t.Errorf("%s: nothing is wrong with the apiserver", name)
 	}
 	nonsense.Store(false)
 	time.Sleep(time.Minute)
-	if got := r.names(); !slices.Equal(got, []string{"kept"}) || len(r.ready) != 1 || r.health["apiserver"] != "" {
-		t.Errorf("%s: a minute after it is over: pods %v, ready %v, apiserver %q", name, got, r.ready, r.health["apiserver"])
+	if got := r.names(); !slices.Equal(got, []string{"kept"}) || len(r.readies()) != 1 || r.trouble("apiserver") != "" {
+		t.Errorf("%s: a minute after it is over: pods %v, ready %v, apiserver %q", name, got, r.readies(), r.trouble("apiserver"))
 	}
 }

@@ -103,6 +103,22 @@ func (r reporter) Set(name string, ready bool, message string) {
 	})
 }
 
+func (r *recorder) readies() (ready []string) {
+	r.do(func() { ready = slices.Clone(r.ready) })
+	return ready
+}
+
+func (r *recorder) logged() (log []string) {
+	r.do(func() { log = slices.Clone(r.log) })
+	return log
+}
+
+// trouble is why something is not ready; empty when it is.
+func (r *recorder) trouble(name string) (why string) {
+	r.do(func() { why = r.health[name] })
+	return why
+}
+
 func (r *recorder) names() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
