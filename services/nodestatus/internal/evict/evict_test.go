@@ -168,6 +168,10 @@ func TestPodsThatPodsyncDoesNotStopAreLeftAlone(t *testing.T) {
 		w.end("gone")
 		w.pass(10 * time.Second)
 		w.wantStops("what it used is free", "gone")
+		w.pass(2 * lateness)
+		if n := len(w.loop.skip); n != 0 {
+			t.Errorf("%d pods that are gone are remembered", n)
+		}
 	})
 	in(t, hardMemory(), Config{}, func(w *world) {
 		w.pod("hog", 930*mi, 0)

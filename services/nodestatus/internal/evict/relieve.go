@@ -128,11 +128,8 @@ func (l *Loop) leftAlone(pod *v1.Pod) string {
 	if l.stopping[pod.UID] != nil {
 		return "it is being stopped"
 	}
-	if until, ok := l.skip[pod.UID]; ok {
-		if time.Now().Before(until) {
-			return "it has ended, or podsync does not stop it"
-		}
-		delete(l.skip, pod.UID)
+	if time.Now().Before(l.skip[pod.UID]) {
+		return "it has ended, or podsync does not stop it"
 	}
 	return ""
 }
