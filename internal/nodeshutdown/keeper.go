@@ -126,7 +126,7 @@ func (k *Keeper) follow(parent context.Context, l *lock, well func()) error {
 		}
 	}
 	k.set(func(s *State) { s.Delay, s.Problem = delay, problem })
-	k.prepare(parent, preparing)
+	k.prepare(parent, preparing, k.began)
 	well()
 	return k.hold(parent, bus, l)
 }
@@ -164,7 +164,7 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 			return nil
 		case <-k.moved:
 		case preparing := <-signals:
-			k.prepare(ctx, preparing)
+			k.prepare(ctx, preparing, now)
 			if !preparing {
 				calling, done := context.WithTimeout(ctx, deadline)
 				err := l.take(calling, bus)
@@ -186,12 +186,12 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 	}
 }
 
-// prepare takes in whether the machine prepares for its shutdown.
-func (k *Keeper) prepare(ctx context.Context, preparing bool) {
+// prepare takes in whether the machine prepares for its shutdown, and since when.
+func (k *Keeper) prepare(ctx context.Context, preparing bool, began func() time.Time) {
 	before, _ := k.get()
 	switch {
 	case preparing && before.Since.IsZero():
-		since := k.began()
+		since := began()
 		klog.FromContext(ctx).Info("The machine prepares for its shutdown, which is delayed for the pods", "after", before.Delay)
 		k.write(ctx, Times{StartTime: since})
 		k.set(func(s *State) { s.Since = since })
@@ -201,13 +201,15 @@ func (k *Keeper) prepare(ctx context.Context, preparing bool) {
 	}
 }
 
+func now() time.Time { return time.Now().Round(0) }
+
 // bootWindow is how old a start may be that this process' forerunner wrote down.
 const bootWindow = 10 * time.Minute
 
-// began is when the shutdown did: now, unless a forerunner of this process has seen it
-// begin.
+// began is when a shutdown did that goes on already: now, unless a forerunner of this
+// process has seen it begin.
 func (k *Keeper) began() time.Time {
-	now := time.Now().Round(0)
+	now := now()
 	if t, err := ReadTimes(k.cfg.StateFile); err == nil && t.EndTime.IsZero() && now.Sub(t.StartTime) < min(bootWindow, k.cfg.Period) && !t.StartTime.After(now) {
 		return t.StartTime
 	}

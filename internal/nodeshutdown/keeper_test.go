@@ -169,3 +169,18 @@ func TestALogindThatDelaysForLessIsAProblemAndIsUsedAllTheSame(t *testing.T) {
 		}
 	})
 }
+
+func TestAShutdownAfterOneThatWasCalledOffHasTimeOfItsOwn(t *testing.T) {
+	m := &memory{delay: time.Minute}
+	keeping(t, m, func(k *Keeper, follow func() func()) {
+		defer follow()()
+		m.prepare(true)
+		time.Sleep(5 * time.Second)
+		m.prepare(false)
+		time.Sleep(20 * time.Second)
+		m.prepare(true)
+		if s, _ := k.get(); !s.Since.Equal(time.Now()) || !m.held() {
+			t.Errorf("it began %s ago, held %v", time.Since(s.Since), m.held())
+		}
+	})
+}
