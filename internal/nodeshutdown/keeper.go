@@ -100,9 +100,34 @@ func (k *Keeper) Run(ctx context.Context) error {
 			klog.FromContext(ctx).Error(err, "The machine's shutdown is not followed: pods will be killed with it; it is tried again")
 		}
 		k.set(func(s *State) { s.Problem = err.Error() })
-		if retry.Wait(ctx) != nil {
+		if !k.pause(ctx, l, retry.Next()) {
 			return nil
 		}
+	}
+}
+
+// pause lets time pass without logind, in which the pods may end; false: ctx is done.
+func (k *Keeper) pause(ctx context.Context, l *lock, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case since := <-k.done:
+			k.end(ctx, l, since)
+		}
+	}
+}
+
+// end lets the shutdown that began at since go on.
+func (k *Keeper) end(ctx context.Context, l *lock, since time.Time) {
+	if s, _ := k.get(); s.Since.Equal(since) && l.file != nil {
+		klog.FromContext(ctx).Info("The pods have ended: the machine's shutdown goes on", "took", time.Since(since))
+		k.write(ctx, Times{StartTime: since, EndTime: time.Now()})
+		l.release()
 	}
 }
 
@@ -174,11 +199,7 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 				}
 			}
 		case since := <-k.done:
-			if s, _ := k.get(); s.Since.Equal(since) && l.file != nil {
-				klog.FromContext(ctx).Info("The pods have ended: the machine's shutdown goes on", "took", time.Since(since))
-				k.write(ctx, Times{StartTime: since, EndTime: time.Now()})
-				l.release()
-			}
+			k.end(ctx, l, since)
 		case <-alone:
 			klog.FromContext(ctx).Info("nodestatus is away, and nobody ends the pods: the machine's shutdown goes on", "after", absent)
 			l.release()

@@ -153,6 +153,14 @@ func TestALockOutlivesTheBus(t *testing.T) {
 		if s, _ := k.get(); !m.held() || !s.Since.Equal(since.Since) || !strings.Contains(s.Problem, "there is no bus") {
 			t.Errorf("held %v, %+v", m.held(), s)
 		}
+		select {
+		case k.done <- since.Since:
+		case <-time.After(time.Minute):
+		}
+		synctest.Wait()
+		if m.held() {
+			t.Error("the pods have ended, and the lock is held for as long as there is no bus")
+		}
 	})
 }
 
