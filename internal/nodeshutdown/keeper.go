@@ -124,7 +124,7 @@ func (k *Keeper) pause(ctx context.Context, l *lock, wait time.Duration) bool {
 
 // end lets the shutdown that began at since go on.
 func (k *Keeper) end(ctx context.Context, l *lock, since time.Time) {
-	if s, _ := k.get(); s.Since.Equal(since) && l.file != nil {
+	if s, _ := k.get(); !since.IsZero() && s.Since.Equal(since) && l.file != nil {
 		klog.FromContext(ctx).Info("The pods have ended: the machine's shutdown goes on", "took", time.Since(since))
 		k.write(ctx, Times{StartTime: since, EndTime: time.Now()})
 		l.release()

@@ -192,3 +192,15 @@ func TestAShutdownAfterOneThatWasCalledOffHasTimeOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+func TestALockIsNotLetGoWithoutAShutdown(t *testing.T) {
+	m := &memory{delay: time.Minute}
+	keeping(t, m, func(k *Keeper, follow func() func()) {
+		defer follow()()
+		k.done <- time.Time{} // A line that says nothing.
+		synctest.Wait()
+		if !m.held() {
+			t.Error("it was, and the next shutdown is not delayed")
+		}
+	})
+}
