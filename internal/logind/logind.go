@@ -37,8 +37,7 @@ type Bus struct {
 // alone.
 func Connect(ctx context.Context) (*Bus, error) {
 	address := cmp.Or(os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), "unix:path=/run/dbus/system_bus_socket")
-	// Not bound to ctx: that would end the connection with it.
-	conn, err := dbus.Connect(address)
+	conn, err := connect(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to D-Bus at %s: %w: does dbus run on this machine?", address, err)
 	}
@@ -50,6 +49,27 @@ func Connect(ctx context.Context) (*Bus, error) {
 		return nil, fmt.Errorf("follow logind's signals: %w", err)
 	}
 	return b, nil
+}
+
+// connect makes a connection that does not end with ctx. A socket of systemd's takes
+// one long before a bus answers.
+func connect(ctx context.Context, address string) (*dbus.Conn, error) {
+	conn, err := dbus.Dial(address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	if err = conn.Auth(nil); err == nil {
+		err = conn.Hello()
+	}
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = conn.Close() // It is of no use.
+		return nil, err
+	}
+	return conn, nil
 }
 
 // Next waits for the next signal: the machine prepares for its shutdown, or, false, it

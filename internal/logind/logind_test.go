@@ -2,6 +2,9 @@ package logind
 
 import (
 	"context"
+	"errors"
+	"net"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -86,5 +89,30 @@ func TestABusThatIsNotThereIsAnError(t *testing.T) {
 	if bus, err := Connect(t.Context()); err == nil {
 		_ = bus.Close()
 		t.Error("connected to nothing")
+	}
+}
+
+func TestABusThatTakesAConnectionAndDoesNotAnswerIsNotWaitedForForever(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+path)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := Connect(ctx)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it is waited for")
 	}
 }

@@ -100,9 +100,34 @@ func (k *Keeper) Run(ctx context.Context) error {
 			klog.FromContext(ctx).Error(err, "The machine's shutdown is not followed: pods will be killed with it; it is tried again")
 		}
 		k.set(func(s *State) { s.Problem = err.Error() })
-		if retry.Wait(ctx) != nil {
+		if !k.pause(ctx, l, retry.Next()) {
 			return nil
 		}
+	}
+}
+
+// pause lets time pass without logind, in which the pods may end; false: ctx is done.
+func (k *Keeper) pause(ctx context.Context, l *lock, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case since := <-k.done:
+			k.end(ctx, l, since)
+		}
+	}
+}
+
+// end lets the shutdown that began at since go on.
+func (k *Keeper) end(ctx context.Context, l *lock, since time.Time) {
+	if s, _ := k.get(); !since.IsZero() && s.Since.Equal(since) && l.file != nil {
+		klog.FromContext(ctx).Info("The pods have ended: the machine's shutdown goes on", "took", time.Since(since))
+		k.write(ctx, Times{StartTime: since, EndTime: time.Now()})
+		l.release()
 	}
 }
 
@@ -126,7 +151,7 @@ func (k *Keeper) follow(parent context.Context, l *lock, well func()) error {
 		}
 	}
 	k.set(func(s *State) { s.Delay, s.Problem = delay, problem })
-	k.prepare(parent, preparing)
+	k.prepare(parent, preparing, k.began)
 	well()
 	return k.hold(parent, bus, l)
 }
@@ -164,7 +189,7 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 			return nil
 		case <-k.moved:
 		case preparing := <-signals:
-			k.prepare(ctx, preparing)
+			k.prepare(ctx, preparing, now)
 			if !preparing {
 				calling, done := context.WithTimeout(ctx, deadline)
 				err := l.take(calling, bus)
@@ -174,11 +199,7 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 				}
 			}
 		case since := <-k.done:
-			if s, _ := k.get(); s.Since.Equal(since) && l.file != nil {
-				klog.FromContext(ctx).Info("The pods have ended: the machine's shutdown goes on", "took", time.Since(since))
-				k.write(ctx, Times{StartTime: since, EndTime: time.Now()})
-				l.release()
-			}
+			k.end(ctx, l, since)
 		case <-alone:
 			klog.FromContext(ctx).Info("nodestatus is away, and nobody ends the pods: the machine's shutdown goes on", "after", absent)
 			l.release()
@@ -186,12 +207,12 @@ func (k *Keeper) hold(parent context.Context, bus Logind, l *lock) error {
 	}
 }
 
-// prepare takes in whether the machine prepares for its shutdown.
-func (k *Keeper) prepare(ctx context.Context, preparing bool) {
+// prepare takes in whether the machine prepares for its shutdown, and since when.
+func (k *Keeper) prepare(ctx context.Context, preparing bool, began func() time.Time) {
 	before, _ := k.get()
 	switch {
 	case preparing && before.Since.IsZero():
-		since := k.began()
+		since := began()
 		klog.FromContext(ctx).Info("The machine prepares for its shutdown, which is delayed for the pods", "after", before.Delay)
 		k.write(ctx, Times{StartTime: since})
 		k.set(func(s *State) { s.Since = since })
@@ -201,13 +222,15 @@ func (k *Keeper) prepare(ctx context.Context, preparing bool) {
 	}
 }
 
+func now() time.Time { return time.Now().Round(0) }
+
 // bootWindow is how old a start may be that this process' forerunner wrote down.
 const bootWindow = 10 * time.Minute
 
-// began is when the shutdown did: now, unless a forerunner of this process has seen it
-// begin.
+// began is when a shutdown did that goes on already: now, unless a forerunner of this
+// process has seen it begin.
 func (k *Keeper) began() time.Time {
-	now := time.Now().Round(0)
+	now := now()
 	if t, err := ReadTimes(k.cfg.StateFile); err == nil && t.EndTime.IsZero() && now.Sub(t.StartTime) < min(bootWindow, k.cfg.Period) && !t.StartTime.After(now) {
 		return t.StartTime
 	}

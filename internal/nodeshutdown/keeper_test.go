@@ -153,6 +153,14 @@ func TestALockOutlivesTheBus(t *testing.T) {
 		if s, _ := k.get(); !m.held() || !s.Since.Equal(since.Since) || !strings.Contains(s.Problem, "there is no bus") {
 			t.Errorf("held %v, %+v", m.held(), s)
 		}
+		select {
+		case k.done <- since.Since:
+		case <-time.After(time.Minute):
+		}
+		synctest.Wait()
+		if m.held() {
+			t.Error("the pods have ended, and the lock is held for as long as there is no bus")
+		}
 	})
 }
 
@@ -166,6 +174,33 @@ func TestALogindThatDelaysForLessIsAProblemAndIsUsedAllTheSame(t *testing.T) {
 		}
 		if data, err := os.ReadFile(k.cfg.DropIn); err != nil || !strings.Contains(string(data), "\n[Login]\nInhibitDelayMaxSec=30\n") {
 			t.Errorf("%q, %v", data, err)
+		}
+	})
+}
+
+func TestAShutdownAfterOneThatWasCalledOffHasTimeOfItsOwn(t *testing.T) {
+	m := &memory{delay: time.Minute}
+	keeping(t, m, func(k *Keeper, follow func() func()) {
+		defer follow()()
+		m.prepare(true)
+		time.Sleep(5 * time.Second)
+		m.prepare(false)
+		time.Sleep(20 * time.Second)
+		m.prepare(true)
+		if s, _ := k.get(); !s.Since.Equal(time.Now()) || !m.held() {
+			t.Errorf("it began %s ago, held %v", time.Since(s.Since), m.held())
+		}
+	})
+}
+
+func TestALockIsNotLetGoWithoutAShutdown(t *testing.T) {
+	m := &memory{delay: time.Minute}
+	keeping(t, m, func(k *Keeper, follow func() func()) {
+		defer follow()()
+		k.done <- time.Time{} // A line that says nothing.
+		synctest.Wait()
+		if !m.held() {
+			t.Error("it was, and the next shutdown is not delayed")
 		}
 	})
 }

@@ -40,6 +40,7 @@ type Server struct {
 	preparing bool
 	asked     []string // what locks were asked for
 	held      int
+	sent      []*os.File // this process' own ends of locks, while they may not be sent yet
 	changed   chan struct{}
 }
 
@@ -103,6 +104,12 @@ func (s *Server) Close() {
 	}
 	_ = s.daemon.Process.Kill() // It may have ended.
 	_ = s.daemon.Wait()
+	s.mu.Lock()
+	sent := s.sent
+	s.mu.Unlock()
+	for _, file := range sent {
+		_ = file.Close() // It may be: what holds a lock now is nobody of the fake's.
+	}
 }
 
 // Prepare says that the machine prepares for its shutdown, or that it was called off.
@@ -161,6 +168,7 @@ func (m manage) Inhibit(what, who, why, mode string) (dbus.UnixFD, *dbus.Error) 
 	m.s.change(func() {
 		m.s.asked = append(m.s.asked, strings.Join([]string{what, who, why, mode}, ":"))
 		m.s.held++
+		m.s.sent = append(m.s.sent, writer)
 	})
 	go func() {
 		_, _ = reader.Read(make([]byte, 1)) // Until the other side is closed.

@@ -8,6 +8,7 @@ package evict
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -165,6 +166,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // is heard.
 func (l *Loop) look(ctx context.Context) time.Duration {
 	now := time.Now()
+	maps.DeleteFunc(l.skip, func(_ types.UID, until time.Time) bool { return !now.Before(until) })
 	judgement, frame, known := l.deps.Judge.Judge(now)
 	if len(l.stopping) > 0 {
 		l.settle(ctx, judgement)

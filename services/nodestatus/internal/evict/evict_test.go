@@ -168,6 +168,10 @@ func TestPodsThatPodsyncDoesNotStopAreLeftAlone(t *testing.T) {
 		w.end("gone")
 		w.pass(10 * time.Second)
 		w.wantStops("what it used is free", "gone")
+		w.pass(2 * lateness)
+		if n := len(w.loop.skip); n != 0 {
+			t.Errorf("%d pods that are gone are remembered", n)
+		}
 	})
 	in(t, hardMemory(), Config{}, func(w *world) {
 		w.pod("hog", 930*mi, 0)
@@ -180,5 +184,45 @@ func TestPodsThatPodsyncDoesNotStopAreLeftAlone(t *testing.T) {
 		w.set(func() { w.stopErr = nil })
 		w.pass(15 * time.Second)
 		w.wantStops("but later", "hog", "hog")
+	})
+}
+
+func TestAStopThatPodsyncDidNotConfirmIsAskedForAgainAndNobodyElseGoes(t *testing.T) {
+	for _, class := range []error{rpcerr.ErrInternal, rpcerr.ErrTimeout, rpcerr.ErrUnavailable} {
+		in(t, hardMemory(), Config{}, func(w *world) {
+			w.pod("hog", 500*mi, 0)
+			w.pod("second", 430*mi, 0)
+			w.stopErr = fmt.Errorf("%w: the disk takes nothing", class)
+			w.signals()
+			w.wantStops("at first", "hog")
+			// It ends all the same, and is not the one that uses most any more.
+			w.set(func() { w.memory["hog"], w.otherMemory = 200*mi, 300*mi })
+			w.pass(3500 * time.Millisecond)
+			w.wantStops("while it is not confirmed", "hog", "hog", "hog", "hog")
+			if d := w.last(); d.Outcome != Refused || d.Chosen.Name != "hog" {
+				t.Errorf("%v: %+v", class, d)
+			}
+			w.set(func() { w.stopErr, w.takes["hog"], w.alreadyStopped["hog"] = nil, 5*time.Second, true })
+			w.pass(4 * time.Second)
+			w.wantStops("once it is", "hog", "hog", "hog", "hog", "hog")
+			if d := w.last(); d.Outcome != Evicted || w.metric("kubelet_evictions", "memory.available") != 1 {
+				t.Errorf("%v: %+v", class, d)
+			}
+			w.set(func() { w.otherMemory = 0 })
+			w.pass(time.Minute)
+			w.wantStops("and it has ended", "hog", "hog", "hog", "hog", "hog")
+		})
+	}
+}
+
+func TestAStopThatCanNeverBeTakenKeepsNobodyElse(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("first", 500*mi, 0)
+		w.pod("second", 430*mi, 0)
+		w.stopErr = fmt.Errorf("%w: a message has 32768 bytes at most", rpcerr.ErrInvalid)
+		w.signals()
+		w.wantStops("at first", "first")
+		w.signals()
+		w.wantStops("then", "first", "second")
 	})
 }

@@ -128,11 +128,8 @@ func (l *Loop) leftAlone(pod *v1.Pod) string {
 	if l.stopping[pod.UID] != nil {
 		return "it is being stopped"
 	}
-	if until, ok := l.skip[pod.UID]; ok {
-		if time.Now().Before(until) {
-			return "it has ended, or podsync does not stop it"
-		}
-		delete(l.skip, pod.UID)
+	if time.Now().Before(l.skip[pod.UID]) {
+		return "it has ended, or podsync does not stop it"
 	}
 	return ""
 }
@@ -144,32 +141,38 @@ func (l *Loop) stop(ctx context.Context, d Decision, stop Stop, m pressure.Met) 
 	if ctx.Err() != nil {
 		return
 	}
+	s := &stopping{pod: stop.Pod, kind: pressure.KindOf(m.Signal), available: m.By.Available, at: now, grace: stop.Grace}
 	switch {
 	case err == nil:
-		d.Outcome = Evicted
-		if already {
-			d.Why = "it was being stopped already, and is waited for"
-		} else {
-			l.deps.Metrics.evicted(m.Signal)
-		}
-		l.stopping[stop.Pod.UID] = &stopping{
-			pod: stop.Pod, kind: pressure.KindOf(m.Signal), available: m.By.Available, at: now, grace: stop.Grace,
-		}
+		l.stopping[stop.Pod.UID] = s
+		d = l.taken(d, m.Signal, already)
 	case errors.Is(err, rpcerr.ErrNotFound):
 		// It has just ended, and what it used comes free.
 		l.skip[stop.Pod.UID], l.after = now.Add(lateness), time.Now()
 		d.Outcome, d.Why = Held, "the pod that would have gone has ended by itself"
-	case errors.Is(err, rpcerr.ErrPrecondition):
+	case errors.Is(err, rpcerr.ErrPrecondition), errors.Is(err, rpcerr.ErrInvalid):
 		l.skip[stop.Pod.UID] = now.Add(unserved)
 		d.Outcome, d.Why = Refused, err.Error()
 	case errors.Is(err, rpcerr.ErrUnimplemented):
 		l.next[m.Signal] = now.Add(unserved)
 		d.Outcome, d.Why = Refused, "podsync is of an older release, which stops no pod for nodestatus; update it"
 	default:
-		l.next[m.Signal] = now.Add(soon)
+		s.unsure = &unsure{stop: stop, decision: d, signal: m.Signal, asked: time.Now(), ending: errors.Is(err, rpcerr.ErrInternal)}
+		l.stopping[stop.Pod.UID] = s
 		d.Outcome, d.Why = Refused, err.Error()
 	}
 	l.note(ctx, d)
+}
+
+// taken is the decision once podsync keeps the stop.
+func (l *Loop) taken(d Decision, signal string, already bool) Decision {
+	d.Outcome = Evicted
+	if already {
+		d.Why = "it was being stopped already, and is waited for"
+	} else {
+		l.deps.Metrics.evicted(signal)
+	}
+	return d
 }
 
 func why(signal string, c eviction.Candidate) string {

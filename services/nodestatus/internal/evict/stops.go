@@ -2,12 +2,14 @@ package evict
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
@@ -35,6 +37,20 @@ type stopping struct {
 	grace time.Duration
 	// ended is when it was seen to have ended; measured when figures were asked for.
 	ended, measured time.Time
+	// unsure is nil once podsync has said that it keeps the stop.
+	unsure *unsure
+}
+
+// unsure is a stop that podsync may have taken, though it did not say so: the same
+// pod is asked for again, for it may be ending, and another would go for nothing.
+type unsure struct {
+	stop     Stop
+	decision Decision
+	signal   string
+	// asked is when podsync was asked last; ending is whether it said that the pod
+	// ends all the same.
+	asked  time.Time
+	ending bool
 }
 
 // given is until when the pod may use its grace period.
@@ -53,6 +69,10 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
 		if s.ended.IsZero() && err == nil && (byUID[uid] == nil || eviction.Ended(byUID[uid])) {
 			s.ended = now
 		}
+		if s.ended.IsZero() && s.unsure != nil && now.Sub(s.unsure.asked) >= soon && !l.repeat(ctx, s) {
+			delete(l.stopping, uid)
+			continue
+		}
 		if s.ended.IsZero() && now.After(s.given()) && now.Sub(s.measured) >= soon {
 			s.measured = now
 			if l.unseen(ctx, uid) {
@@ -64,13 +84,39 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
 		case now.Sub(s.at) >= s.grace+lateness:
 			log.Info("Pod that was evicted has not ended in its time, going on without it", "pod", klog.KObj(s.pod), "after", now.Sub(s.at).Round(time.Second))
-			l.skip[uid] = now.Add(unserved)
+			if s.unsure == nil || s.unsure.ending {
+				l.skip[uid] = now.Add(unserved)
+			}
 		default:
 			continue
 		}
 		delete(l.stopping, uid)
 		l.after = now
 	}
+}
+
+// repeat asks for a stop again of which it is not known whether podsync keeps it;
+// false: the pod is not to be waited for.
+func (l *Loop) repeat(ctx context.Context, s *stopping) bool {
+	u := s.unsure
+	already, err := l.deps.Podsync.StopPod(ctx, u.stop)
+	u.asked = time.Now()
+	switch {
+	case err == nil:
+		l.note(ctx, l.taken(u.decision, u.signal, false)) // It was stopped by an earlier call of this.
+		s.unsure = nil
+		if !already {
+			s.at = u.asked
+		}
+	case errors.Is(err, rpcerr.ErrNotFound):
+		s.ended = u.asked
+	case errors.Is(err, rpcerr.ErrPrecondition), errors.Is(err, rpcerr.ErrUnimplemented):
+		l.skip[s.pod.UID] = u.asked.Add(unserved)
+		return false
+	case errors.Is(err, rpcerr.ErrInternal):
+		u.ending = true
+	}
+	return true
 }
 
 // unseen says whether stats sees nothing of a pod any more: without the apiserver

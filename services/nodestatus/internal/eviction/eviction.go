@@ -90,8 +90,9 @@ func Grace(t threshold.Threshold, pod *v1.Pod, longest time.Duration) time.Durat
 	if t.Grace == 0 {
 		return Immediate
 	}
-	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
-		return max(min(longest, time.Duration(*own)*time.Second), 0)
+	longest = max(longest, 0)
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil && *own < int64(longest/time.Second) {
+		return time.Duration(max(*own, 0)) * time.Second
 	}
 	return longest
 }

@@ -55,7 +55,8 @@ func TestWhatIsReclaimedFirstFollowsFromWhereImagesAndLayersAre(t *testing.T) {
 
 func TestAHardThresholdGivesASecondAndASoftOneThePodsOwnTimeUpToTheLongest(t *testing.T) {
 	hard, soft := threshold.Threshold{Hard: true}, threshold.Threshold{Grace: time.Minute}
-	own := int64(30)
+	own, forever := int64(30), int64(1)<<62
+	endless := &v1.Pod{Spec: v1.PodSpec{TerminationGracePeriodSeconds: &forever}}
 	with, without := &v1.Pod{Spec: v1.PodSpec{TerminationGracePeriodSeconds: &own}}, &v1.Pod{}
 	for _, test := range []struct {
 		threshold     threshold.Threshold
@@ -66,6 +67,9 @@ func TestAHardThresholdGivesASecondAndASoftOneThePodsOwnTimeUpToTheLongest(t *te
 		{soft, with, time.Hour, 30 * time.Second},
 		{soft, with, 10 * time.Second, 10 * time.Second},
 		{soft, with, 0, 0},
+		{soft, with, -time.Second, 0},
+		{soft, without, -time.Second, 0},
+		{soft, endless, 10 * time.Second, 10 * time.Second},
 		{soft, without, 10 * time.Second, 10 * time.Second},
 	} {
 		if got := Grace(test.threshold, test.pod, test.longest); got != test.want {

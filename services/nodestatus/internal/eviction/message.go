@@ -21,6 +21,9 @@ const (
 	starvedResource          = "starved_resource"
 )
 
+// mostBlamed is how many bytes of a message name containers: podsync takes 32 KiB.
+const mostBlamed = 16 << 10
+
 // Text is the threshold and what is left, as users are told.
 func Text(m pressure.Met) (limit, available string) {
 	limit = m.Text
@@ -63,6 +66,10 @@ func Message(m pressure.Met, pod *v1.Pod, stats *statsapi.PodStats) (message str
 		usage := containerUsage(s, name)
 		if !there || usage == nil || usage.Cmp(asked) <= 0 {
 			continue
+		}
+		if out.Len() >= mostBlamed {
+			out.WriteString("So have more of its containers. ")
+			break
 		}
 		fmt.Fprintf(&out, "Container %s was using %s, request is %s, has larger consumption of %s. ", s.Name, usage.String(), asked.String(), name)
 		names, usages = append(names, s.Name), append(usages, usage.String())

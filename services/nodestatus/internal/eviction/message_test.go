@@ -1,6 +1,8 @@
 package eviction
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,5 +71,18 @@ func TestAnEvictionIsExplainedInTheKubeletsWords(t *testing.T) {
 		if diff := cmp.Diff(test.annotations, annotations); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+func TestAMessageOfAPodWithVeryManyContainersIsShortEnoughToBeTaken(t *testing.T) {
+	many, of := pod("many", 0, nil), stats("many", 150*mi, 7, 0, 0, nil)
+	for i := range 1000 {
+		c := v1.Container{Name: fmt.Sprintf("%s-%d", strings.Repeat("c", 50), i)}
+		many.Spec.Containers = append(many.Spec.Containers, c)
+		of.Containers = append(of.Containers, statsapi.ContainerStats{Name: c.Name, Memory: of.Memory})
+	}
+	message, annotations := Message(met("memory.available", "100Mi", 0, 50*mi, 8<<30), many, of)
+	if len(message) > 20<<10 || !strings.HasSuffix(message, "So have more of its containers. ") || len(annotations["offending_containers"]) > 20<<10 {
+		t.Errorf("%d bytes, %d of annotations", len(message), len(annotations["offending_containers"]))
 	}
 }

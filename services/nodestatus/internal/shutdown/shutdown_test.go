@@ -29,11 +29,12 @@ type world struct {
 	pods []Pod
 	// takes is how long a pod needs for its end; longer than its grace: it is killed then.
 	takes map[string]time.Duration
-	// refuses says that no stop is taken, never that one never will be.
-	refuses, never bool
-	stopped        map[string]bool
-	untold         int
-	fresh          bool
+	// refuses says that no stop is taken, never that one never will be, hangs that there
+	// is no answer for those of the lowest priority.
+	refuses, never, hangs bool
+	stopped               map[string]bool
+	untold                int
+	fresh                 bool
 	// unknown: podsync was just started, and does not know all pods.
 	unknown bool
 	story   []string
@@ -89,7 +90,17 @@ func (w *world) Close(ctx context.Context, saw func(pods []Pod, fresh, whole boo
 	}
 }
 
-func (w *world) Stop(_ context.Context, p Pod, grace time.Duration) (bool, error) {
+func (w *world) Stop(ctx context.Context, p Pod, grace time.Duration) (bool, error) {
+	w.mu.Lock()
+	hangs := w.hangs && p.Priority == 0
+	w.mu.Unlock()
+	if hangs {
+		select {
+		case <-ctx.Done():
+		case <-time.After(5 * time.Second): // The call's own deadline.
+		}
+		return false, context.DeadlineExceeded
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -184,6 +195,21 @@ func TestAGroupWhosePeriodIsOverKeepsTheNextFromNothing(t *testing.T) {
 	})
 	wantStory(t, got, "0s admits: true", "0s Shutdown: Shutdown manager detected shutdown event", "0s node goes down: true", "0s admits: false",
 		"0s stop stuck within 20s", "20s stop dns within 10s", "30s done", "3600s stuck ended", "3620s dns ended")
+}
+
+func TestAPodsyncThatDoesNotAnswerTakesNoOtherGroupsTime(t *testing.T) {
+	pods := []Pod{pod("dns", systemCritical)}
+	for i := range 110 {
+		pods = append(pods, pod(fmt.Sprint("web-", i), 0))
+	}
+	got := running(t, pods, func(w *world) {
+		w.edit(func() { w.hangs = true })
+		w.begin()
+		time.Sleep(time.Minute)
+	})
+	if !strings.HasSuffix(got, "20s stop dns within 10s\n20s dns ended\n20s done") {
+		t.Errorf("it went\n%s", got)
+	}
 }
 
 func TestWithoutPodsTheMachineGoesDownAtOnce(t *testing.T) {

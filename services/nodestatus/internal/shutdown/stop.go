@@ -13,6 +13,9 @@ const (
 	again = time.Second
 	// atOnce is how many stops are asked for at once; each is written to a disk.
 	atOnce = 8
+	// leastAsking is how long stops may be asked for at least, though a group has no
+	// time.
+	leastAsking = 5 * time.Second
 )
 
 // view is the pods as podsync says last.
@@ -90,6 +93,9 @@ func newStopper(pods Pods) *stopper {
 func (s *stopper) end(ctx context.Context, seen *view, of func(Pod) bool, g Group, until time.Time) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
+	// A podsync that does not answer takes no other group's time.
+	asking, cancel := context.WithTimeout(ctx, max(time.Until(until), leastAsking))
+	defer cancel()
 	said := false
 	for {
 		now := seen.get()
@@ -102,7 +108,7 @@ func (s *stopper) end(ctx context.Context, seen *view, of func(Pod) bool, g Grou
 			klog.FromContext(ctx).Info("The pods of a priority are ended, for the machine goes down", "priority", g.Priority, "pods", len(running), "after", time.Until(until))
 		}
 		var retry <-chan time.Time
-		if !s.ask(ctx, running, now.life, g.Period) {
+		if !s.ask(asking, running, now.life, g.Period) {
 			retry = time.After(again)
 		}
 		if len(s.running(now.pods, of)) == 0 && now.whole {

@@ -118,10 +118,16 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 	return Result{}, reason.New("UnknownAction", fmt.Errorf("nobody knows how to %s", t.Action.Kind))
 }
 
-func (e *Executor) keepStop(ctx context.Context, t Task) error {
+// keepWait is how long a pod that is to end waits at most for its turn to have that
+// kept: a disk may hang on another's.
+const keepWait = 5 * time.Second
+
+func (e *Executor) keepStop(parent context.Context, t Task) error {
 	if e.deps.Ends == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(parent, keepWait)
+	defer cancel()
 	return reason.New("FailedKeepStop", e.deps.Ends.Put(ctx, t.UID, *t.Action.Stop))
 }
 

@@ -1,10 +1,14 @@
 package execute
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/reason"
@@ -47,4 +51,27 @@ func TestAnImageIsPulledForThePodsSandboxBeforeThereIsOne(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, h.request.Sandbox, err)
 		}
 	}
+}
+
+// hangs keeps nothing for as long as it may.
+type hangs struct{}
+
+func (hangs) Put(ctx context.Context, _ types.UID, _ podstate.Stop) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestADiskThatHangsIsNoReasonForAPodNotToEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		h := &host{}
+		e := newExecutor(h, Config{})
+		e.deps.Ends = hangs{}
+		begun := time.Now()
+		_, err := e.Do(ctx, ctx, h.task(podstate.Action{Key: podstate.Key{Kind: podstate.KeepStop}, Stop: &podstate.Stop{Reason: "Evicted"}}))
+		if took := time.Since(begun); reason.Of(err) != "FailedKeepStop" || took > 10*time.Second {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
 }
