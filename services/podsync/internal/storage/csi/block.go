@@ -233,7 +233,7 @@ func (c *Volumes) unmapDevice(at blockPlaces) error {
 
 // unstageDevices ends what stageDevice began for a volume that no pod has.
 func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) error {
-	known, err := c.deviceData()
+	known, _, err := c.deviceData()
 	if err != nil {
 		return err
 	}
@@ -260,31 +260,38 @@ func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) er
 	return nil
 }
 
-// deviceData is which volumes are devices, by the names of their PersistentVolumes.
-func (c *Volumes) deviceData() (map[string]volumeID, error) {
+// deviceData is which volumes are devices, by the names of their PersistentVolumes;
+// damaged are those of which that cannot be told.
+func (c *Volumes) deviceData() (known map[string]volumeID, damaged map[string]error, err error) {
 	pvs, err := names(c.devices())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	known := map[string]volumeID{}
+	known, damaged = map[string]volumeID{}, map[string]error{}
 	for _, pv := range pvs {
-		switch data, err := readVolumeData(filepath.Join(c.devices(), pv, "data")); {
+		switch data, err := readVolumeData(c.blockPlaces(pv, "").data); {
 		case err == nil:
 			known[pv] = data.id()
+		case errors.Is(err, errDamaged):
+			damaged[pv] = err
 		case !errors.Is(err, fs.ErrNotExist):
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return known, nil
+	return known, damaged, nil
 }
 
-// devicesOnDisk are the volumes that a pod has as devices.
-func (c *Volumes) devicesOnDisk(uid string, known map[string]volumeID) (ids []volumeID, err error) {
+// devicesOnDisk are the volumes that a pod has as devices. It fails when one of them is
+// damaged: until the pod is given it anew, or is gone.
+func (c *Volumes) devicesOnDisk(uid string, known map[string]volumeID, damaged map[string]error) (ids []volumeID, err error) {
 	links, err := os.ReadDir(filepath.Join(c.cfg.RootDir, "pods", uid, "volumeDevices", "kubernetes.io~csi"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	for _, link := range links {
+		if why := damaged[link.Name()]; why != nil {
+			return nil, why
+		}
 		if id, is := known[link.Name()]; is {
 			ids = append(ids, id)
 		}

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -22,20 +24,23 @@ func (c *Volumes) onDisk() (map[volumeID]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := c.deviceData()
+	known, damaged, err := c.deviceData()
 	if err != nil {
 		return nil, err
 	}
 	found := map[volumeID]bool{}
 	for _, uid := range uids {
-		devices, err := c.devicesOnDisk(uid, known)
+		devices, err := c.devicesOnDisk(uid, known, damaged)
 		if err != nil {
 			return nil, err
 		}
 		for _, id := range devices {
 			found[id] = true
 		}
-		all, err := dataBelow(filepath.Join(pods, uid, "volumes", "kubernetes.io~csi"))
+		all, damaged, err := dataBelow(filepath.Join(pods, uid, "volumes", "kubernetes.io~csi"))
+		for _, why := range damaged {
+			err = errors.Join(err, why) // until the pod's volume is published anew, or gone
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -48,14 +53,16 @@ func (c *Volumes) onDisk() (map[volumeID]bool, error) {
 	return found, nil
 }
 
-// stagedOnDisk are the volumes that are staged, or are to be.
-func (c *Volumes) stagedOnDisk() (ids []volumeID, err error) {
+// stagedOnDisk are the volumes that are staged, or are to be. What is damaged there is
+// nobody's to mend, and must not keep all others from being told of for ever: it is the
+// Node that says which volume it is, and one that it does not name may be detached already.
+func (c *Volumes) stagedOnDisk(ctx context.Context) (ids []volumeID, err error) {
 	drivers, err := names(c.stagings())
 	if err != nil {
 		return nil, err
 	}
 	for _, driver := range drivers {
-		all, err := dataBelow(filepath.Join(c.stagings(), driver))
+		all, damaged, err := dataBelow(filepath.Join(c.stagings(), driver))
 		if err != nil {
 			return nil, err
 		}
@@ -64,29 +71,67 @@ func (c *Volumes) stagedOnDisk() (ids []volumeID, err error) {
 				ids = append(ids, data.id())
 			}
 		}
+		for dir, why := range damaged {
+			id, is, err := c.namedByNode(dir)
+			switch {
+			case err != nil:
+				return nil, errors.Join(why, err)
+			case is:
+				ids = append(ids, id)
+			default:
+				klog.FromContext(ctx).Info("Nobody knows which volume is staged; unmount what is in its directory, and remove it, when no pod has it", "path", dir, "err", why)
+			}
+		}
 	}
-	known, err := c.deviceData()
+	known, damaged, err := c.deviceData()
 	for _, id := range known {
 		ids = append(ids, id)
+	}
+	for pv, why := range damaged {
+		klog.FromContext(ctx).Info("Nobody knows which volume a device is; remove its directory when no pod has it", "path", c.blockPlaces(pv, "").data, "err", why)
 	}
 	return ids, err
 }
 
-// dataBelow is what lies beside the volumes in a directory, by their own.
-func dataBelow(dir string) (map[string]volumeData, error) {
+// namedByNode is the volume that is staged in a directory, if the Node names it. It fails
+// as long as the Node is not known.
+func (c *Volumes) namedByNode(dir string) (id volumeID, is bool, err error) {
+	node := c.deps.Node.Object()
+	if node == nil {
+		return id, false, errors.New("which volume it is says this node's object, which has not been read yet")
+	}
+	all := slices.Clone(node.Status.VolumesInUse)
+	for _, a := range node.Status.VolumesAttached {
+		all = append(all, a.Name)
+	}
+	for _, name := range all {
+		text, _ := strings.CutPrefix(string(name), uniquePrefix)
+		id.driver, id.handle, is = strings.Cut(text, "^")
+		if is && c.stagingDir(id) == dir {
+			return id, true, nil
+		}
+	}
+	return volumeID{}, false, nil
+}
+
+// dataBelow is what lies beside the volumes in a directory, by their own; damaged are
+// those of which that cannot be told.
+func dataBelow(dir string) (all map[string]volumeData, damaged map[string]error, err error) {
 	volumes, err := names(dir)
-	all := map[string]volumeData{}
+	all, damaged = map[string]volumeData{}, map[string]error{}
 	for _, name := range volumes {
 		at := filepath.Join(dir, name)
 		data, err := readVolumeData(at)
 		switch {
 		case err == nil:
 			all[at] = data
+		case errors.Is(err, errDamaged):
+			damaged[at] = err
 		case !errors.Is(err, fs.ErrNotExist):
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return all, err
+	return all, damaged, err
 }
 
 // names lists the directories in a directory; none when it does not exist.
@@ -107,7 +152,7 @@ func names(dir string) (list []string, err error) {
 func (c *Volumes) reconstruct(ctx context.Context) {
 	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
 	for {
-		err := c.lookAtDisk()
+		err := c.lookAtDisk(ctx)
 		if err == nil {
 			close(c.inUse.known)
 			return
@@ -120,12 +165,12 @@ func (c *Volumes) reconstruct(ctx context.Context) {
 }
 
 // lookAtDisk tells of what is on the disk, and has settled what no pod has.
-func (c *Volumes) lookAtDisk() error {
+func (c *Volumes) lookAtDisk(ctx context.Context) error {
 	published, err := c.onDisk()
 	if err != nil {
 		return err
 	}
-	staged, err := c.stagedOnDisk()
+	staged, err := c.stagedOnDisk(ctx)
 	if err != nil {
 		return err
 	}
