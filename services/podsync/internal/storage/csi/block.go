@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -281,22 +282,20 @@ func (c *Volumes) deviceData() (known map[string]volumeID, damaged map[string]er
 	return known, damaged, nil
 }
 
-// devicesOnDisk are the volumes that a pod has as devices. It fails when one of them is
-// damaged: until the pod is given it anew, or is gone.
-func (c *Volumes) devicesOnDisk(uid string, known map[string]volumeID, damaged map[string]error) (ids []volumeID, err error) {
+// devicesOnDisk are the volumes that a pod has as devices; unknown says that it has one
+// of those that are damaged.
+func (c *Volumes) devicesOnDisk(uid string, known map[string]volumeID, damaged map[string]error) (ids []volumeID, unknown, err error) {
 	links, err := os.ReadDir(filepath.Join(c.cfg.RootDir, "pods", uid, "volumeDevices", "kubernetes.io~csi"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	for _, link := range links {
-		if why := damaged[link.Name()]; why != nil {
-			return nil, why
-		}
+		unknown = cmp.Or(unknown, damaged[link.Name()])
 		if id, is := known[link.Name()]; is {
 			ids = append(ids, id)
 		}
 	}
-	return ids, err
+	return ids, unknown, err
 }
 
 // isThere says whether something is at a path, and at the end of its links.

@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -19,30 +20,38 @@ import (
 // disk, whoever has put it there. It fails when that cannot be told: a volume that a pod
 // has must not be unstaged.
 func (c *Volumes) onDisk() (map[volumeID]bool, error) {
+	found, unknown, err := c.ofPods()
+	return found, cmp.Or(err, unknown)
+}
+
+// ofPods is onDisk, but for what is damaged: unknown says that pods have others, too,
+// until these are published anew, or the pods are gone.
+func (c *Volumes) ofPods() (found map[volumeID]bool, unknown, err error) {
 	pods := filepath.Join(c.cfg.RootDir, "pods")
 	uids, err := names(pods)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	known, damaged, err := c.deviceData()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	found := map[volumeID]bool{}
+	found = map[volumeID]bool{}
 	for _, uid := range uids {
-		devices, err := c.devicesOnDisk(uid, known, damaged)
+		devices, why, err := c.devicesOnDisk(uid, known, damaged)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		unknown = cmp.Or(unknown, why)
 		for _, id := range devices {
 			found[id] = true
 		}
 		all, damaged, err := dataBelow(filepath.Join(pods, uid, "volumes", "kubernetes.io~csi"))
-		for _, why := range damaged {
-			err = errors.Join(err, why) // until the pod's volume is published anew, or gone
-		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		for _, why := range damaged {
+			unknown = cmp.Or(unknown, why)
 		}
 		for _, data := range all {
 			if data.persists() {
@@ -50,7 +59,7 @@ func (c *Volumes) onDisk() (map[volumeID]bool, error) {
 			}
 		}
 	}
-	return found, nil
+	return found, unknown, nil
 }
 
 // stagedOnDisk are the volumes that are staged, or are to be. What is damaged there is
@@ -93,25 +102,36 @@ func (c *Volumes) stagedOnDisk(ctx context.Context) (ids []volumeID, err error) 
 	return ids, err
 }
 
-// namedByNode is the volume that is staged in a directory, if the Node names it. It fails
-// as long as the Node is not known.
+// namedByNode is the volume that is staged in a directory, if the Node names it.
 func (c *Volumes) namedByNode(dir string) (id volumeID, is bool, err error) {
+	all, err := c.ofNode()
+	for _, id := range all {
+		if c.stagingDir(id) == dir {
+			return id, true, nil
+		}
+	}
+	return volumeID{}, false, err
+}
+
+// ofNode are the volumes of CSI drivers that the Node says are in use, or attached. It
+// fails as long as the Node is not known.
+func (c *Volumes) ofNode() (ids []volumeID, err error) {
 	node := c.deps.Node.Object()
 	if node == nil {
-		return id, false, errors.New("which volume it is says this node's object, which has not been read yet")
+		return nil, errors.New("which volume it may be says this node's object, which has not been read yet")
 	}
 	all := slices.Clone(node.Status.VolumesInUse)
 	for _, a := range node.Status.VolumesAttached {
 		all = append(all, a.Name)
 	}
 	for _, name := range all {
-		text, _ := strings.CutPrefix(string(name), uniquePrefix)
-		id.driver, id.handle, is = strings.Cut(text, "^")
-		if is && c.stagingDir(id) == dir {
-			return id, true, nil
+		text, ours := strings.CutPrefix(string(name), uniquePrefix)
+		driver, handle, is := strings.Cut(text, "^")
+		if id := (volumeID{driver, handle}); ours && is && !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
 	}
-	return volumeID{}, false, nil
+	return ids, nil
 }
 
 // dataBelow is what lies beside the volumes in a directory, by their own; damaged are
@@ -166,7 +186,7 @@ func (c *Volumes) reconstruct(ctx context.Context) {
 
 // lookAtDisk tells of what is on the disk, and has settled what no pod has.
 func (c *Volumes) lookAtDisk(ctx context.Context) error {
-	published, err := c.onDisk()
+	published, unknown, err := c.ofPods()
 	if err != nil {
 		return err
 	}
@@ -174,13 +194,21 @@ func (c *Volumes) lookAtDisk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if unknown != nil { // whatever it is, it stays as it was until that is known
+		klog.FromContext(ctx).Info("Nobody knows which volume a pod has; all that the Node names stay in use until it is published anew, or the pod is gone", "err", unknown)
+		more, err := c.ofNode()
+		if err != nil {
+			return errors.Join(unknown, err)
+		}
+		staged = append(staged, more...)
+	}
 	for id := range published {
 		c.inUse.found(id)
 	}
 	for _, id := range staged {
 		c.inUse.found(id)
 	}
-	still, err := c.onDisk() // pods may have ended meanwhile
+	still, _, err := c.ofPods() // pods may have ended meanwhile
 	if err != nil {
 		return err
 	}

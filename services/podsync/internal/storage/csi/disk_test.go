@@ -120,3 +120,28 @@ func TestADamagedDeviceOfAPodKeepsAllVolumesStagedUntilThePodIsGone(t *testing.T
 	b.unmap(t, "uid-2")
 	b.nothing(t)
 }
+
+func TestADamagedVolumeOfAPodKeepsInUseWhatTheNodeNamesAndNoPodFromOthers(t *testing.T) {
+	b := newStaging(t, nil)
+	damage(t, b.pvDir("uid-2"))
+	b.Volumes = b.restarted(t)
+	time.Sleep(50 * time.Millisecond)
+	select {
+	case <-b.inUse.known:
+		t.Error("a volume may be detached that a pod may have")
+	default:
+	}
+	b.node.Store(&v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"kubernetes.io/csi/csi.example.com^h/1", "kubernetes.io/csi/other.example.com^x"}}})
+	b.Volumes = b.restarted(t)
+	b.knows(t)
+	if told := b.inUse.told.Snapshot(); len(told) != 2 {
+		t.Errorf("in use are %v", told)
+	}
+	b.register(t)
+	time.Sleep(50 * time.Millisecond)
+	if told := b.inUse.told.Snapshot(); len(told) != 2 {
+		t.Errorf("after a while in use are %v", told)
+	}
+	b.end(t, "uid-2")
+	b.nothing(t)
+}
