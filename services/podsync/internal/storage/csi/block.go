@@ -115,7 +115,11 @@ func asSetUpDevice(err error) error {
 func (c *Volumes) keepDevice(w *wanted, at blockPlaces) error {
 	d := w.data
 	err := os.MkdirAll(at.data, 0o750)
-	if before, readErr := readVolumeData(at.data); err == nil && (readErr != nil || before.id() != d.id()) {
+	before, readErr := readVolumeData(at.data)
+	if readErr == nil && before.id() != d.id() {
+		return fmt.Errorf("kubernetes.io/csi: %s is of the volume %q of driver %s still, until no pod has that and it is unstaged; if the driver is gone for good, remove what is of it there by hand", at.data, before.VolumeHandle, before.DriverName)
+	}
+	if err == nil && readErr != nil {
 		err = writeData(at.data, blockData{d.AttachmentID, d.DriverName, d.NodeName, d.SpecVolID, d.VolumeHandle})
 	}
 	for _, dir := range []string{filepath.Dir(at.publish), at.maps, filepath.Dir(w.dir)} {
