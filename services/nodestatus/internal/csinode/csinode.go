@@ -193,6 +193,9 @@ func (k *Keeper) write(ctx context.Context, uid types.UID) error {
 	}
 	drivers := k.known()
 	usable, clash, err := k.tellNode(ctx, drivers)
+	if refused(err) {
+		usable, clash, err = k.tellEach(ctx, drivers)
+	}
 	if err == nil {
 		err = k.writeCSINode(ctx, uid, usable)
 	}

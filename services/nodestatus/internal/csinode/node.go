@@ -1,6 +1,7 @@
 package csinode
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,8 +18,8 @@ import (
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
 // tellNode writes the drivers' names for the node and the labels of where it is, and
-// returns all drivers but those whose labels stand in the way of others: clash says of
-// which.
+// returns all drivers but those that cannot be told of, or whose labels stand in the way
+// of others: clash says of which.
 func (k *Keeper) tellNode(ctx context.Context, drivers []Driver) (usable []Driver, clash, err error) {
 	there, ids, err := k.readNode(ctx)
 	if err != nil {
@@ -30,7 +31,7 @@ func (k *Keeper) tellNode(ctx context.Context, drivers []Driver) (usable []Drive
 			usable = append(usable, d)
 			continue
 		}
-		if c := clashes(there.Labels, labels, d); c != nil {
+		if c := cmp.Or(wrong(d), clashes(there.Labels, labels, d)); c != nil {
 			clash = errors.Join(clash, c)
 			continue
 		}

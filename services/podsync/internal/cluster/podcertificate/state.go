@@ -141,8 +141,10 @@ func (c *Cache) take(r Request, s *state, pcr *certificatesv1beta1.PodCertificat
 				return
 			}
 			fresh.refreshAt = time.Now().Add(retryAfter) // whatever a signer says
-			if at := pcr.Status.BeginRefreshAt; at != nil && at.Add(jitter()).After(fresh.refreshAt) {
-				fresh.refreshAt = at.Add(jitter())
+			if begin := pcr.Status.BeginRefreshAt; begin != nil {
+				if at := begin.Add(jitter()); at.After(fresh.refreshAt) {
+					fresh.refreshAt = at
+				}
 			}
 			if at := pcr.Status.NotAfter; at != nil {
 				fresh.expires = at.Time

@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,11 @@ func asSetUpDevice(err error) error {
 func (c *Volumes) keepDevice(w *wanted, at blockPlaces) error {
 	d := w.data
 	err := os.MkdirAll(at.data, 0o750)
-	if before, readErr := readVolumeData(at.data); err == nil && (readErr != nil || before.id() != d.id()) {
+	before, readErr := readVolumeData(at.data)
+	if readErr == nil && before.id() != d.id() {
+		return fmt.Errorf("kubernetes.io/csi: %s is of the volume %q of driver %s still, until no pod has that and it is unstaged; if the driver is gone for good, remove what is of it there by hand", at.data, before.VolumeHandle, before.DriverName)
+	}
+	if err == nil && readErr != nil {
 		err = writeData(at.data, blockData{d.AttachmentID, d.DriverName, d.NodeName, d.SpecVolID, d.VolumeHandle})
 	}
 	for _, dir := range []string{filepath.Dir(at.publish), at.maps, filepath.Dir(w.dir)} {
@@ -233,7 +238,7 @@ func (c *Volumes) unmapDevice(at blockPlaces) error {
 
 // unstageDevices ends what stageDevice began for a volume that no pod has.
 func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) error {
-	known, err := c.deviceData()
+	known, _, err := c.deviceData()
 	if err != nil {
 		return err
 	}
@@ -260,36 +265,41 @@ func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) er
 	return nil
 }
 
-// deviceData is which volumes are devices, by the names of their PersistentVolumes.
-func (c *Volumes) deviceData() (map[string]volumeID, error) {
+// deviceData is which volumes are devices, by the names of their PersistentVolumes;
+// damaged are those of which that cannot be told.
+func (c *Volumes) deviceData() (known map[string]volumeID, damaged map[string]error, err error) {
 	pvs, err := names(c.devices())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	known := map[string]volumeID{}
+	known, damaged = map[string]volumeID{}, map[string]error{}
 	for _, pv := range pvs {
-		switch data, err := readVolumeData(filepath.Join(c.devices(), pv, "data")); {
+		switch data, err := readVolumeData(c.blockPlaces(pv, "").data); {
 		case err == nil:
 			known[pv] = data.id()
+		case errors.Is(err, errDamaged):
+			damaged[pv] = err
 		case !errors.Is(err, fs.ErrNotExist):
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return known, nil
+	return known, damaged, nil
 }
 
-// devicesOnDisk are the volumes that a pod has as devices.
-func (c *Volumes) devicesOnDisk(uid string, known map[string]volumeID) (ids []volumeID, err error) {
+// devicesOnDisk are the volumes that a pod has as devices; unknown says that it has one
+// of those that are damaged.
+func (c *Volumes) devicesOnDisk(uid string, known map[string]volumeID, damaged map[string]error) (ids []volumeID, unknown, err error) {
 	links, err := os.ReadDir(filepath.Join(c.cfg.RootDir, "pods", uid, "volumeDevices", "kubernetes.io~csi"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	for _, link := range links {
+		unknown = cmp.Or(unknown, damaged[link.Name()])
 		if id, is := known[link.Name()]; is {
 			ids = append(ids, id)
 		}
 	}
-	return ids, err
+	return ids, unknown, err
 }
 
 // isThere says whether something is at a path, and at the end of its links.

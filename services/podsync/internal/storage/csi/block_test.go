@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,4 +187,37 @@ func TestADeviceOfWhichNothingIsKnownIsTakenFromItsPod(t *testing.T) {
 	b.unmap(t, "uid-1")
 	b.nothing(t)
 	b.called(t)
+}
+
+func TestWhatIsKnownOfADeviceIsKeptUntilItIsUnstaged(t *testing.T) {
+	b := newStaging(t, nil)
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	anew := b.deviceOf("uid-2")
+	anew.PV.Spec.CSI.VolumeHandle = "another" // the PersistentVolume was made anew under its name
+	if err := b.Attach(t.Context(), anew); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Setup(t.Context(), anew); err == nil || !strings.Contains(err.Error(), `of the volume "h/1" of driver csi.example.com`) {
+		t.Error(err)
+	}
+	if data, err := readVolumeData(b.devices("pv/data")); err != nil || data.VolumeHandle != handleOf {
+		t.Errorf("known of it is %+v, %v", data, err)
+	}
+	b.unmap(t, "uid-1")
+	var err error
+	for range 500 {
+		if _, err = b.Setup(t.Context(), anew); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.unmap(t, "uid-2")
+	b.nothing(t)
+	b.called(t, "NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume",
+		"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume")
 }

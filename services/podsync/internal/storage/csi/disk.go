@@ -1,11 +1,14 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -17,27 +20,38 @@ import (
 // disk, whoever has put it there. It fails when that cannot be told: a volume that a pod
 // has must not be unstaged.
 func (c *Volumes) onDisk() (map[volumeID]bool, error) {
+	found, unknown, err := c.ofPods()
+	return found, cmp.Or(err, unknown)
+}
+
+// ofPods is onDisk, but for what is damaged: unknown says that pods have others, too,
+// until these are published anew, or the pods are gone.
+func (c *Volumes) ofPods() (found map[volumeID]bool, unknown, err error) {
 	pods := filepath.Join(c.cfg.RootDir, "pods")
 	uids, err := names(pods)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	known, err := c.deviceData()
+	known, damaged, err := c.deviceData()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	found := map[volumeID]bool{}
+	found = map[volumeID]bool{}
 	for _, uid := range uids {
-		devices, err := c.devicesOnDisk(uid, known)
+		devices, why, err := c.devicesOnDisk(uid, known, damaged)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		unknown = cmp.Or(unknown, why)
 		for _, id := range devices {
 			found[id] = true
 		}
-		all, err := dataBelow(filepath.Join(pods, uid, "volumes", "kubernetes.io~csi"))
+		all, damaged, err := dataBelow(filepath.Join(pods, uid, "volumes", "kubernetes.io~csi"))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		for _, why := range damaged {
+			unknown = cmp.Or(unknown, why)
 		}
 		for _, data := range all {
 			if data.persists() {
@@ -45,17 +59,19 @@ func (c *Volumes) onDisk() (map[volumeID]bool, error) {
 			}
 		}
 	}
-	return found, nil
+	return found, unknown, nil
 }
 
-// stagedOnDisk are the volumes that are staged, or are to be.
-func (c *Volumes) stagedOnDisk() (ids []volumeID, err error) {
+// stagedOnDisk are the volumes that are staged, or are to be. What is damaged there is
+// nobody's to mend, and must not keep all others from being told of for ever: it is the
+// Node that says which volume it is, and one that it does not name may be detached already.
+func (c *Volumes) stagedOnDisk(ctx context.Context) (ids []volumeID, err error) {
 	drivers, err := names(c.stagings())
 	if err != nil {
 		return nil, err
 	}
 	for _, driver := range drivers {
-		all, err := dataBelow(filepath.Join(c.stagings(), driver))
+		all, damaged, err := dataBelow(filepath.Join(c.stagings(), driver))
 		if err != nil {
 			return nil, err
 		}
@@ -64,29 +80,78 @@ func (c *Volumes) stagedOnDisk() (ids []volumeID, err error) {
 				ids = append(ids, data.id())
 			}
 		}
+		for dir, why := range damaged {
+			id, is, err := c.namedByNode(dir)
+			switch {
+			case err != nil:
+				return nil, errors.Join(why, err)
+			case is:
+				ids = append(ids, id)
+			default:
+				klog.FromContext(ctx).Info("Nobody knows which volume is staged; unmount what is in its directory, and remove it, when no pod has it", "path", dir, "err", why)
+			}
+		}
 	}
-	known, err := c.deviceData()
+	known, damaged, err := c.deviceData()
 	for _, id := range known {
 		ids = append(ids, id)
+	}
+	for pv, why := range damaged {
+		klog.FromContext(ctx).Info("Nobody knows which volume a device is; remove its directory when no pod has it", "path", c.blockPlaces(pv, "").data, "err", why)
 	}
 	return ids, err
 }
 
-// dataBelow is what lies beside the volumes in a directory, by their own.
-func dataBelow(dir string) (map[string]volumeData, error) {
+// namedByNode is the volume that is staged in a directory, if the Node names it.
+func (c *Volumes) namedByNode(dir string) (id volumeID, is bool, err error) {
+	all, err := c.ofNode()
+	for _, id := range all {
+		if c.stagingDir(id) == dir {
+			return id, true, nil
+		}
+	}
+	return volumeID{}, false, err
+}
+
+// ofNode are the volumes of CSI drivers that the Node says are in use, or attached. It
+// fails as long as the Node is not known.
+func (c *Volumes) ofNode() (ids []volumeID, err error) {
+	node := c.deps.Node.Object()
+	if node == nil {
+		return nil, errors.New("which volume it may be says this node's object, which has not been read yet")
+	}
+	all := slices.Clone(node.Status.VolumesInUse)
+	for _, a := range node.Status.VolumesAttached {
+		all = append(all, a.Name)
+	}
+	for _, name := range all {
+		text, ours := strings.CutPrefix(string(name), uniquePrefix)
+		driver, handle, is := strings.Cut(text, "^")
+		if id := (volumeID{driver, handle}); ours && is && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// dataBelow is what lies beside the volumes in a directory, by their own; damaged are
+// those of which that cannot be told.
+func dataBelow(dir string) (all map[string]volumeData, damaged map[string]error, err error) {
 	volumes, err := names(dir)
-	all := map[string]volumeData{}
+	all, damaged = map[string]volumeData{}, map[string]error{}
 	for _, name := range volumes {
 		at := filepath.Join(dir, name)
 		data, err := readVolumeData(at)
 		switch {
 		case err == nil:
 			all[at] = data
+		case errors.Is(err, errDamaged):
+			damaged[at] = err
 		case !errors.Is(err, fs.ErrNotExist):
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return all, err
+	return all, damaged, err
 }
 
 // names lists the directories in a directory; none when it does not exist.
@@ -107,7 +172,7 @@ func names(dir string) (list []string, err error) {
 func (c *Volumes) reconstruct(ctx context.Context) {
 	retry := backoff.New(backoff.Config{Initial: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.2})
 	for {
-		err := c.lookAtDisk()
+		err := c.lookAtDisk(ctx)
 		if err == nil {
 			close(c.inUse.known)
 			return
@@ -120,14 +185,22 @@ func (c *Volumes) reconstruct(ctx context.Context) {
 }
 
 // lookAtDisk tells of what is on the disk, and has settled what no pod has.
-func (c *Volumes) lookAtDisk() error {
-	published, err := c.onDisk()
+func (c *Volumes) lookAtDisk(ctx context.Context) error {
+	published, unknown, err := c.ofPods()
 	if err != nil {
 		return err
 	}
-	staged, err := c.stagedOnDisk()
+	staged, err := c.stagedOnDisk(ctx)
 	if err != nil {
 		return err
+	}
+	if unknown != nil { // whatever it is, it stays as it was until that is known
+		klog.FromContext(ctx).Info("Nobody knows which volume a pod has; all that the Node names stay in use until it is published anew, or the pod is gone", "err", unknown)
+		more, err := c.ofNode()
+		if err != nil {
+			return errors.Join(unknown, err)
+		}
+		staged = append(staged, more...)
 	}
 	for id := range published {
 		c.inUse.found(id)
@@ -135,7 +208,7 @@ func (c *Volumes) lookAtDisk() error {
 	for _, id := range staged {
 		c.inUse.found(id)
 	}
-	still, err := c.onDisk() // pods may have ended meanwhile
+	still, _, err := c.ofPods() // pods may have ended meanwhile
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,12 @@ import (
 	"github.com/polylet/polylet/internal/watch"
 )
 
+// uniquePrefix begins what Kubernetes calls a CSI driver's volume on a node.
+const uniquePrefix = "kubernetes.io/csi/"
+
 // uniqueName is what Kubernetes calls a volume on a node.
 func uniqueName(id volumeID) v1.UniqueVolumeName {
-	return v1.UniqueVolumeName("kubernetes.io/csi/" + id.driver + "^" + id.handle)
+	return v1.UniqueVolumeName(uniquePrefix + id.driver + "^" + id.handle)
 }
 
 // inUse are the volumes that must stay attached to the node: those that pods want, from

@@ -78,6 +78,9 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 	}
 	before, err := readVolumeData(w.dir)
 	begun := err == nil
+	if begun && before.id() != w.id() {
+		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed: %s is the place of the volume %q of driver %s, which the pod was given; delete the pod, and call no volume in its spec like a PersistentVolume of its claims", w.dir, before.VolumeHandle, before.DriverName)
+	}
 	if !begun || before != w.data {
 		if err := w.data.write(w.dir); err != nil {
 			return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to save volume info data: %w", err)

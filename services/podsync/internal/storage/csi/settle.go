@@ -118,7 +118,7 @@ func (c *Volumes) settle(ctx context.Context, id volumeID) error {
 
 // settleStaged has all volumes looked at that are staged.
 func (c *Volumes) settleStaged(ctx context.Context) {
-	staged, err := c.stagedOnDisk()
+	staged, err := c.stagedOnDisk(ctx)
 	if err != nil {
 		klog.FromContext(ctx).Info("The volumes that are staged cannot be read; those without a pod are unstaged with the next start", "err", err)
 	}

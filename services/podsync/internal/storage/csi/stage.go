@@ -44,9 +44,10 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 		return nil
 	}
 	dir := c.stagingDir(w.id())
-	before := !removedAlready(filepath.Join(dir, volumeDataFile))
+	_, readErr := readVolumeData(dir)
+	before := !errors.Is(readErr, fs.ErrNotExist)
 	err := os.MkdirAll(filepath.Join(dir, globalMount), 0o750)
-	if err == nil && !before {
+	if err == nil && (!before || errors.Is(readErr, errDamaged)) {
 		err = writeData(dir, stagedData{DriverName: w.data.DriverName, VolumeHandle: w.data.VolumeHandle})
 	}
 	if err != nil {
