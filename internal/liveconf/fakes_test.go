@@ -35,6 +35,7 @@ type fakeNode struct {
 	lines    []string
 	killAt   int // the step of Put, Restart or Say at which polylet run is killed; 0: never
 	steps    int
+	check    func(*kubeletconfig.Loaded) error
 	// crashes, lacks and ill say what a configuration does to a service.
 	crashes func(service string, l *kubeletconfig.Loaded) bool
 	lacks   func(service string, l *kubeletconfig.Loaded) map[string]string
@@ -84,7 +85,7 @@ func (f *fakeNode) start() error {
 		defer f.mu.Unlock()
 		f.lines = append(f.lines, args)
 	}, funcr.Options{})
-	f.controller = New(Config{Dir: f.dir, Args: []string{"--hostname-override=n"}, Services: configslice.Services(), Load: f.load, Log: log})
+	f.controller = New(Config{Dir: f.dir, Args: []string{"--hostname-override=n"}, Services: configslice.Services(), Load: f.load, Check: f.check, Log: log})
 	sources, err := f.load()
 	chosen, _, err := f.controller.Start(sources, err)
 	if err != nil {

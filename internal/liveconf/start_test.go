@@ -1,11 +1,14 @@
 package liveconf
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/polylet/polylet/internal/kubeletconfig"
 )
 
 func TestAFileThatWasChangedWhilePolyletWasAwayIsTakenAndTried(t *testing.T) {
@@ -100,4 +103,31 @@ func TestDamagedCheckpointsAreNamedAndSetAside(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAMachineThatCannotRunTheLastKnownGoodConfigurationEitherDoesNotStart(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.end()
+		f.check = func(*kubeletconfig.Loaded) error { return errors.New("swap is on") }
+		if err := f.start(); err == nil || !strings.Contains(err.Error(), "swap is on") {
+			t.Errorf("the files are as they were: %v", err)
+		}
+		f.write("maxPods: many\n")
+		if err := f.start(); err == nil || !strings.Contains(err.Error(), "maxPods") || !strings.Contains(err.Error(), "swap is on") {
+			t.Errorf("the file is bad as well: %v", err)
+		}
+		f.check = func(l *kubeletconfig.Loaded) error {
+			if l.Config.MaxPods != 100 {
+				return errors.New("not here")
+			}
+			return nil
+		}
+		f.write("maxPods: 101\n")
+		if err := f.start(); err != nil {
+			t.Fatal(err)
+		}
+		if l, state, _ := f.after(time.Minute); l.Config.MaxPods != 100 || state.Phase != Refused {
+			t.Errorf("only the file asks for what it cannot do: %d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
 }
