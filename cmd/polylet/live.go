@@ -87,7 +87,7 @@ func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded) (*live, error
 		return next, next.RefuseOpen()
 	}
 	controller := liveconf.New(liveconf.Config{
-		Dir: keptDir(flags.RootDir), Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
+		Dir: keptDir(flags.RootDir), Node: n.loaded.NodeName, Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
 		Load: load, Check: n.checkMachine, Log: n.log.WithName("configuration"),
 	})
 	sources, err := first, error(nil)

@@ -41,7 +41,7 @@ func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletco
 		c.begin(sources)
 		c.state = c.named(State{Phase: Good})
 	default:
-		if why := c.store.bad(sumOf(sources)); why != "" {
+		if why := c.store.bad(sources); why != "" {
 			c.useGood(good, WentBack, errors.New(why), c.store.badFile(sumOf(sources)))
 			break
 		}

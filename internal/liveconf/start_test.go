@@ -98,7 +98,7 @@ func TestDamagedCheckpointsAreNamedAndSetAside(t *testing.T) {
 			if err != nil || len(aside) != 1 || !f.said("damaged", name) {
 				t.Errorf("%s was set aside as %v", name, aside)
 			}
-			if good := LastKnownGood(f.dir, nil); good == nil || good.Config.MaxPods != 100 {
+			if good := LastKnownGood(f.dir, f.args); good == nil || good.Config.MaxPods != 100 {
 				t.Errorf("%s: it is not written anew", name)
 			}
 		})
@@ -128,6 +128,34 @@ func TestAMachineThatCannotRunTheLastKnownGoodConfigurationEitherDoesNotStart(t 
 		}
 		if l, state, _ := f.after(time.Minute); l.Config.MaxPods != 100 || state.Phase != Refused {
 			t.Errorf("only the file asks for what it cannot do: %d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
+
+func TestWhatAnotherNodeHasKeptIsNotUsed(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.crashes = crashesWith("podsync", 102)
+		f.write("maxPods: 102\n")
+		f.after(time.Minute)
+		f.end()
+		f.args = []string{"--hostname-override=another"} // the machine's disk was copied
+		if LastKnownGood(f.dir, f.args) != nil {
+			t.Error("it has another's last known good configuration")
+		}
+		f.write("maxPods: many\n")
+		if err := f.start(); err == nil || !strings.Contains(err.Error(), "maxPods") || !f.said(goodFile, `node \"n\"`) {
+			t.Errorf("a bad file: %v", err)
+		}
+		f.crashes = crashesWith("podsync", 0)
+		f.write("maxPods: 102\n") // which was bad there
+		if err := f.start(); err != nil {
+			t.Fatal(err)
+		}
+		if l, state, _ := f.after(2 * time.Minute); l.Config.MaxPods != 102 || state.Phase != Good {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+		if good := LastKnownGood(f.dir, f.args); good == nil || good.Config.MaxPods != 102 {
+			t.Error("it has none of its own then")
 		}
 	})
 }
