@@ -53,9 +53,12 @@ type store struct {
 	dir    string
 	node   string // empty: that of the configuration
 	damage []error
+	// unwritten are why configurations were bad that could not be written down, by their
+	// checksums: they would be tried each time that the files are looked at.
+	unwritten map[string]string
 }
 
-func newStore(dir, node string) *store { return &store{dir: dir, node: node} }
+func newStore(dir, node string) *store { return &store{dir: dir, node: node, unwritten: map[string]string{}} }
 
 func (s *store) at(name string) *fsatomic.Checkpoint[Record] {
 	return fsatomic.NewCheckpoint[Record](filepath.Join(s.dir, name))
@@ -153,6 +156,7 @@ func (s *store) setBad(generation uint64, l *kubeletconfig.Loaded, reason string
 	r := s.record(generation, l, reason)
 	path := s.badFile(r.Checksum)
 	if err := s.at(badName(r.Checksum)).Write(r); err != nil {
+		s.unwritten[r.Checksum] = reason
 		return path, err
 	}
 	s.dropOldBad()
@@ -162,6 +166,9 @@ func (s *store) setBad(generation uint64, l *kubeletconfig.Loaded, reason string
 // bad says why a configuration was bad; empty when it was not, on this node.
 func (s *store) bad(l *kubeletconfig.Loaded) string {
 	checksum := sumOf(l)
+	if why := s.unwritten[checksum]; why != "" {
+		return why
+	}
 	r := s.read(badName(checksum))
 	if r == nil || r.Checksum != checksum || r.Node != "" && r.Node != s.nodeOf(l) {
 		return ""
@@ -179,6 +186,7 @@ func (s *store) badFiles() []string {
 
 // forgetBad has bad configurations be tried again.
 func (s *store) forgetBad() {
+	clear(s.unwritten)
 	for _, file := range s.badFiles() {
 		if err := os.Remove(file); err != nil {
 			s.damage = append(s.damage, err)

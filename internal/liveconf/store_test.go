@@ -3,6 +3,7 @@ package liveconf
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -56,5 +57,21 @@ func TestAKeptConfigurationThatTheseFlagsMakeInvalidIsNotUsed(t *testing.T) {
 	}
 	if l := s.lastKnownGood([]string{"--max-pods=5"}); l == nil || l.Config.MaxPods != 5 || *l.Config.ImageGCHighThresholdPercent != 90 {
 		t.Error("flags do not go on top")
+	}
+}
+
+func TestABadConfigurationThatCannotBeWrittenDownIsNotTriedAgainUntilTheNextStart(t *testing.T) {
+	s, l := newStore(filepath.Join(t.TempDir(), "missing"), ""), loaded(t, "--max-pods=9") // as a disk that is full
+	if _, err := s.setBad(1, l, "why"); err == nil {
+		t.Fatal("it could be written down")
+	}
+	if why := s.bad(l); why != "why" {
+		t.Errorf("it was bad because %q, and is tried each minute", why)
+	}
+	if why := s.bad(loaded(t)); why != "" {
+		t.Errorf("another was bad because %q", why)
+	}
+	if s.forgetBad(); s.bad(l) != "" {
+		t.Error("it is not forgotten")
 	}
 }
