@@ -131,6 +131,11 @@ func (s *store) load(name string, args []string) *kubeletconfig.Loaded {
 	if r == nil {
 		return nil
 	}
+	return s.use(name, r, args)
+}
+
+// use is what a record keeps, with the flags on top; nil when it is not to be used here.
+func (s *store) use(name string, r *Record, args []string) *kubeletconfig.Loaded {
 	loaded, err := kubeletconfig.OfDocument(args, r.Document, r.Origins)
 	if err != nil {
 		s.damage = append(s.damage, fmt.Errorf("%s is not valid with these flags and this release, and is not used: %w", filepath.Join(s.dir, name), err))
@@ -211,7 +216,13 @@ func modified(file string) time.Time {
 }
 
 // LastKnownGood is the last known good configuration that a directory keeps, with the
-// flags on top; nil when there is none that can be used.
+// flags on top; nil when there is none that can be used. Another process may keep it:
+// nothing is changed.
 func LastKnownGood(dir string, args []string) *kubeletconfig.Loaded {
-	return newStore(dir, "").lastKnownGood(args)
+	s := newStore(dir, "")
+	r, err := s.at(goodFile).Peek()
+	if err != nil {
+		return nil // who keeps it says what is wrong with it
+	}
+	return s.use(goodFile, &r, args)
 }

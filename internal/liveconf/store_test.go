@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 )
 
@@ -73,5 +74,24 @@ func TestABadConfigurationThatCannotBeWrittenDownIsNotTriedAgainUntilTheNextStar
 	}
 	if s.forgetBad(); s.bad(l) != "" {
 		t.Error("it is not forgotten")
+	}
+}
+
+func TestWhoLooksForTheLastKnownGoodConfigurationLeavesItToWhoeverKeepsIt(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, goodFile), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "."+goodFile+fsatomic.TemporaryMark+"1"), nil, 0o600); err != nil { // which another process writes
+		t.Fatal(err)
+	}
+	if LastKnownGood(dir, nil) != nil {
+		t.Error("half a file is one")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("%v, left are %v", err, entries)
+	}
+	if _, err := os.Stat(filepath.Join(dir, goodFile)); err != nil {
+		t.Errorf("what another process keeps was set aside: %v", err)
 	}
 }
