@@ -159,3 +159,16 @@ func TestWhatAnotherNodeHasKeptIsNotUsed(t *testing.T) {
 		}
 	})
 }
+
+func TestDirectoriesAboveWhatIsKeptAreAsWithoutIt(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "kubelet")
+	l := loaded(t, "--hostname-override=n")
+	if _, _, err := New(Config{Dir: filepath.Join(root, "polylet", "configuration")}).Start(l, nil); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]os.FileMode{root: 0o750, filepath.Join(root, "polylet"): 0o750, filepath.Join(root, "polylet", "configuration"): 0o700} {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v %v, want %v", dir, err, info.Mode(), want)
+		}
+	}
+}
