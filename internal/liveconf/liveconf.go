@@ -306,6 +306,8 @@ func (c *Controller) confirm() {
 	}
 	c.cfg.Log.Info("The configuration is good", "generation", c.generation, "changes", configslice.Texts(changes))
 	c.say(State{Phase: Good})
+	c.refused = "" // what the files said meanwhile could not be shown
+	c.Changed()
 }
 
 func (c *Controller) say(s State) {
