@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"k8s.io/klog/v2"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
@@ -87,7 +88,7 @@ func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded) (*live, error
 		return next, next.RefuseOpen()
 	}
 	controller := liveconf.New(liveconf.Config{
-		Dir: keptDir(flags.RootDir), Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
+		Dir: keptDir(flags.RootDir), Node: n.loaded.NodeName, Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
 		Load: load, Check: n.checkMachine, Log: n.log.WithName("configuration"),
 	})
 	sources, err := first, error(nil)
@@ -196,8 +197,12 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 	return report, nil
 }
 
-// Say implements liveconf.Node: nodestatus shows it.
+// Say implements liveconf.Node: nodestatus shows it, and systemctl status.
 func (l *live) Say(state liveconf.State) {
+	text := oneLine(state.Text())
+	if _, err := daemon.SdNotify(false, "STATUS="+strings.ToValidUTF8(text[:min(len(text), longestMessage)], "")); err != nil {
+		l.node.log.Error(err, "Could not tell systemd how the configuration stands")
+	}
 	dir, gid := l.node.copyDir("nodestatus"), -1
 	if identity := l.identities["nodestatus"]; identity.Drop {
 		gid = identity.GID

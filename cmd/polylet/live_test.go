@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -179,4 +180,33 @@ func TestTheFilesAreFollowedThroughLinksAsAMountedConfigMapHasThem(t *testing.T)
 	await("four")
 	cancel()
 	<-done
+}
+
+func TestSystemctlStatusShowsHowTheConfigurationStands(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	sock, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	loaded := load(t, "--hostname-override=n1")
+	loaded.Flags.SocketDir = filepath.Join(t.TempDir(), "sock")
+	l := &live{node: &nodeRun{loaded: loaded, log: klog.Background()}}
+	for _, tc := range []struct {
+		state liveconf.State
+		want  string
+	}{
+		{liveconf.State{Phase: liveconf.Refused, Generation: 3, Error: "maxPods:\nmany"}, "STATUS=what the files say is not taken, generation 3 goes on: maxPods: many"},
+		{liveconf.State{Phase: liveconf.Good, Generation: 3}, "STATUS="},
+	} {
+		l.Say(tc.state)
+		got := make([]byte, 1000)
+		if err := sock.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := sock.Read(got); err != nil || string(got[:n]) != tc.want {
+			t.Errorf("%s: %v %q", tc.state.Phase, err, got[:n])
+		}
+	}
 }

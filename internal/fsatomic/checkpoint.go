@@ -110,6 +110,21 @@ func (c *Checkpoint[T]) Read() (T, error) {
 	return zero, damaged
 }
 
+// Peek is Read for who does not own the file: it changes nothing, whatever it finds, and a
+// Write may be under way.
+func (c *Checkpoint[T]) Peek() (T, error) {
+	var zero T
+	raw, err := c.read(c.path)
+	if err != nil {
+		return zero, fmt.Errorf("read checkpoint: %w", err)
+	}
+	value, err := decode[T](raw)
+	if err != nil {
+		return zero, fmt.Errorf("read checkpoint %s: %w", c.path, err)
+	}
+	return value, nil
+}
+
 // unread says whether a read's error may pass, and so says nothing of the content.
 func unread(err error) bool {
 	errno := syscall.Errno(0)

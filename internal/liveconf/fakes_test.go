@@ -26,6 +26,7 @@ type fakeNode struct {
 	t    *testing.T
 	dir  string
 	file string
+	args []string
 
 	mu       sync.Mutex
 	put      *kubeletconfig.Loaded
@@ -35,6 +36,7 @@ type fakeNode struct {
 	lines    []string
 	killAt   int // the step of Put, Restart or Say at which polylet run is killed; 0: never
 	steps    int
+	check    func(*kubeletconfig.Loaded) error
 	// crashes, lacks and ill say what a configuration does to a service.
 	crashes func(service string, l *kubeletconfig.Loaded) bool
 	lacks   func(service string, l *kubeletconfig.Loaded) map[string]string
@@ -51,7 +53,7 @@ func newFakeNode(t *testing.T) *fakeNode {
 	t.Helper()
 	dir := t.TempDir()
 	return &fakeNode{
-		t: t, dir: filepath.Join(dir, "kept"), file: filepath.Join(dir, "kubelet.yaml"), runs: map[string]string{}, looping: map[string]context.CancelFunc{},
+		t: t, dir: filepath.Join(dir, "kept"), args: []string{"--hostname-override=n"}, file: filepath.Join(dir, "kubelet.yaml"), runs: map[string]string{}, looping: map[string]context.CancelFunc{},
 		crashes: func(string, *kubeletconfig.Loaded) bool { return false },
 		lacks:   func(string, *kubeletconfig.Loaded) map[string]string { return nil },
 		ill:     func(string, *kubeletconfig.Loaded) string { return "" },
@@ -74,7 +76,7 @@ func (f *fakeNode) write(text string) {
 }
 
 func (f *fakeNode) load() (*kubeletconfig.Loaded, error) {
-	return kubeletconfig.Load([]string{"--config=" + f.file, "--hostname-override=n"})
+	return kubeletconfig.Load(append([]string{"--config=" + f.file}, f.args...))
 }
 
 // start is a start of polylet run and of all services.
@@ -84,7 +86,7 @@ func (f *fakeNode) start() error {
 		defer f.mu.Unlock()
 		f.lines = append(f.lines, args)
 	}, funcr.Options{})
-	f.controller = New(Config{Dir: f.dir, Args: []string{"--hostname-override=n"}, Services: configslice.Services(), Load: f.load, Log: log})
+	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: configslice.Services(), Load: f.load, Check: f.check, Log: log})
 	sources, err := f.load()
 	chosen, _, err := f.controller.Start(sources, err)
 	if err != nil {

@@ -37,6 +37,9 @@ const (
 type Config struct {
 	// Dir keeps the checkpoints; it is made when it is missing.
 	Dir string
+	// Node is this node's name; what another one has kept is not used. Empty: the one that
+	// the flags say.
+	Node string
 	// Args are the flags that go on top of every configuration.
 	Args []string
 	// Services are those that run here.
@@ -107,7 +110,7 @@ func New(cfg Config) *Controller {
 	}
 	cfg.Deadline = max(cfg.Deadline, time.Second) // services are asked twenty times in it
 	return &Controller{
-		cfg: cfg, store: newStore(cfg.Dir),
+		cfg: cfg, store: newStore(cfg.Dir, cfg.Node),
 		changed: make(chan struct{}, 1), back: make(chan struct{}, 1), retry: make(chan struct{}, 1), heard: make(chan struct{}, 1),
 	}
 }
@@ -200,7 +203,7 @@ func (c *Controller) consider(ctx context.Context, say bool) bool {
 		}
 		return false
 	}
-	if why := c.store.bad(sumOf(next)); why != "" {
+	if why := c.store.bad(next); why != "" {
 		c.wasBad(next, why)
 		return true
 	}
@@ -303,6 +306,8 @@ func (c *Controller) confirm() {
 	}
 	c.cfg.Log.Info("The configuration is good", "generation", c.generation, "changes", configslice.Texts(changes))
 	c.say(State{Phase: Good})
+	c.refused = "" // what the files said meanwhile could not be shown
+	c.Changed()
 }
 
 func (c *Controller) say(s State) {

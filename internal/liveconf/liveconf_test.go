@@ -44,7 +44,7 @@ func TestAChangeReachesItsOwnersAndIsGoodAfterTheDeadline(t *testing.T) {
 		if l.Config.MaxPods != 101 || state.Phase != Good || state.Generation != 2 || restarts != "" {
 			t.Errorf("after the deadline: %d pods, %+v, started again %q", l.Config.MaxPods, state, restarts)
 		}
-		if good := LastKnownGood(f.dir, nil); good == nil || good.Config.MaxPods != 101 {
+		if good := LastKnownGood(f.dir, f.args); good == nil || good.Config.MaxPods != 101 {
 			t.Error("it is not the last known good one")
 		}
 	})
@@ -246,13 +246,13 @@ func TestAFirstConfigurationIsGoodWhenItsServicesRunWellInTheEnd(t *testing.T) {
 		if err := f.start(); err != nil {
 			t.Fatal(err)
 		}
-		if l, state, restarts := f.after(time.Minute); l.Config.MaxPods != 100 || state.Phase != Good || restarts != "" || LastKnownGood(f.dir, nil) != nil {
+		if l, state, restarts := f.after(time.Minute); l.Config.MaxPods != 100 || state.Phase != Good || restarts != "" || LastKnownGood(f.dir, f.args) != nil {
 			t.Errorf("as without live configuration: %+v, started again %q", state, restarts)
 		}
 		f.mu.Lock()
 		f.crashes = crashesWith("podsync", 0)
 		f.mu.Unlock()
-		if f.after(10 * time.Minute); LastKnownGood(f.dir, nil) == nil {
+		if f.after(10 * time.Minute); LastKnownGood(f.dir, f.args) == nil {
 			t.Error("it never becomes the last known good one")
 		}
 		f.end()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -12,9 +13,9 @@ import (
 // Start chooses the configuration to start the node with, and returns it with its
 // generation: what the files say; or the last known good one, when that cannot be used
 // or was bad before. sources is what they say, or err why they cannot be used. Without
-// a last known good one that is returned.
+// a last known good one, or where this machine cannot use that either, that is returned.
 func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletconfig.Loaded, uint64, error) {
-	if mkErr := os.MkdirAll(c.cfg.Dir, 0o700); mkErr != nil {
+	if mkErr := errors.Join(os.MkdirAll(filepath.Dir(c.cfg.Dir), 0o750), os.MkdirAll(c.cfg.Dir, 0o700)); mkErr != nil {
 		c.cfg.Log.Error(mkErr, "The last known good configuration cannot be kept", "directory", c.cfg.Dir)
 	}
 	c.store.clean()
@@ -22,6 +23,11 @@ func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletco
 	defer c.tellDamage()
 	if err == nil && c.cfg.Check != nil {
 		err = c.cfg.Check(sources)
+	}
+	if err != nil && good != nil && c.cfg.Check != nil {
+		if cannot := c.cfg.Check(good); cannot != nil {
+			return nil, 0, fmt.Errorf("%w; nor can this machine use the last known good configuration: %w", err, cannot)
+		}
 	}
 	switch {
 	case err != nil && good == nil:
@@ -36,7 +42,7 @@ func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletco
 		c.begin(sources)
 		c.state = c.named(State{Phase: Good})
 	default:
-		if why := c.store.bad(sumOf(sources)); why != "" {
+		if why := c.store.bad(sources); why != "" {
 			c.useGood(good, WentBack, errors.New(why), c.store.badFile(sumOf(sources)))
 			break
 		}

@@ -1,6 +1,7 @@
 package liveconf
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 
 // Record is a configuration that is kept.
 type Record struct {
+	// Node is the name of the node that kept it; empty when it is not known.
+	Node string `json:"node,omitempty"`
 	// Generation is its count.
 	Generation uint64 `json:"generation"`
 	// Checksum is that of all fields.
@@ -44,13 +47,18 @@ const (
 )
 
 // store keeps configurations in a directory. What is damaged is set aside and counts as
-// not there.
+// not there, and so does what another node has kept: a directory comes with a disk that
+// is copied.
 type store struct {
 	dir    string
+	node   string // empty: that of the configuration
 	damage []error
+	// unwritten are why configurations were bad that could not be written down, by their
+	// checksums: they would be tried each time that the files are looked at.
+	unwritten map[string]string
 }
 
-func newStore(dir string) *store { return &store{dir: dir} }
+func newStore(dir, node string) *store { return &store{dir: dir, node: node, unwritten: map[string]string{}} }
 
 func (s *store) at(name string) *fsatomic.Checkpoint[Record] {
 	return fsatomic.NewCheckpoint[Record](filepath.Join(s.dir, name))
@@ -78,15 +86,17 @@ func (s *store) damages() []error {
 // clean removes what a crash has left of a write.
 func (s *store) clean() { fsatomic.Clean(s.dir, "*") }
 
-func record(generation uint64, l *kubeletconfig.Loaded, reason string) Record {
+func (s *store) nodeOf(l *kubeletconfig.Loaded) string { return cmp.Or(s.node, l.NodeName) }
+
+func (s *store) record(generation uint64, l *kubeletconfig.Loaded, reason string) Record {
 	return Record{
-		Generation: generation, Checksum: configslice.WholeChecksum(l.Fields()), Kept: time.Now().UTC(),
+		Node: s.nodeOf(l), Generation: generation, Checksum: configslice.WholeChecksum(l.Fields()), Kept: time.Now().UTC(),
 		Document: l.SecretCopyJSON(), Origins: l.Origins(), Reason: reason,
 	}
 }
 
 func (s *store) setActive(generation uint64, l *kubeletconfig.Loaded) error {
-	return s.at(activeFile).Write(record(generation, l, ""))
+	return s.at(activeFile).Write(s.record(generation, l, ""))
 }
 
 // lastActive is the generation and checksum of what ran last; 0 when nothing did.
@@ -100,7 +110,7 @@ func (s *store) lastActive() (uint64, string) {
 // setGood makes a configuration the last known good one; the one before it is kept as
 // the previous one.
 func (s *store) setGood(generation uint64, l *kubeletconfig.Loaded) error {
-	next := record(generation, l, "")
+	next := s.record(generation, l, "")
 	if before := s.read(goodFile); before != nil && before.Checksum != next.Checksum {
 		if err := s.at(previousFile).Write(*before); err != nil {
 			return err
@@ -121,9 +131,18 @@ func (s *store) load(name string, args []string) *kubeletconfig.Loaded {
 	if r == nil {
 		return nil
 	}
+	return s.use(name, r, args)
+}
+
+// use is what a record keeps, with the flags on top; nil when it is not to be used here.
+func (s *store) use(name string, r *Record, args []string) *kubeletconfig.Loaded {
 	loaded, err := kubeletconfig.OfDocument(args, r.Document, r.Origins)
 	if err != nil {
 		s.damage = append(s.damage, fmt.Errorf("%s is not valid with these flags and this release, and is not used: %w", filepath.Join(s.dir, name), err))
+		return nil
+	}
+	if node := s.nodeOf(loaded); r.Node != "" && r.Node != node {
+		s.damage = append(s.damage, fmt.Errorf("%s was kept by node %q and this is node %q: it is not used", filepath.Join(s.dir, name), r.Node, node))
 		return nil
 	}
 	return loaded
@@ -139,19 +158,24 @@ func (s *store) badFile(checksum string) string { return filepath.Join(s.dir, ba
 
 // setBad keeps a bad configuration and why it was bad, and says in which file.
 func (s *store) setBad(generation uint64, l *kubeletconfig.Loaded, reason string) (string, error) {
-	r := record(generation, l, reason)
+	r := s.record(generation, l, reason)
 	path := s.badFile(r.Checksum)
 	if err := s.at(badName(r.Checksum)).Write(r); err != nil {
+		s.unwritten[r.Checksum] = reason
 		return path, err
 	}
 	s.dropOldBad()
 	return path, nil
 }
 
-// bad says why a configuration was bad; empty when it was not.
-func (s *store) bad(checksum string) string {
+// bad says why a configuration was bad; empty when it was not, on this node.
+func (s *store) bad(l *kubeletconfig.Loaded) string {
+	checksum := sumOf(l)
+	if why := s.unwritten[checksum]; why != "" {
+		return why
+	}
 	r := s.read(badName(checksum))
-	if r == nil || r.Checksum != checksum {
+	if r == nil || r.Checksum != checksum || r.Node != "" && r.Node != s.nodeOf(l) {
 		return ""
 	}
 	return r.Reason
@@ -167,6 +191,7 @@ func (s *store) badFiles() []string {
 
 // forgetBad has bad configurations be tried again.
 func (s *store) forgetBad() {
+	clear(s.unwritten)
 	for _, file := range s.badFiles() {
 		if err := os.Remove(file); err != nil {
 			s.damage = append(s.damage, err)
@@ -191,7 +216,13 @@ func modified(file string) time.Time {
 }
 
 // LastKnownGood is the last known good configuration that a directory keeps, with the
-// flags on top; nil when there is none that can be used.
+// flags on top; nil when there is none that can be used. Another process may keep it:
+// nothing is changed.
 func LastKnownGood(dir string, args []string) *kubeletconfig.Loaded {
-	return newStore(dir).lastKnownGood(args)
+	s := newStore(dir, "")
+	r, err := s.at(goodFile).Peek()
+	if err != nil {
+		return nil // who keeps it says what is wrong with it
+	}
+	return s.use(goodFile, &r, args)
 }

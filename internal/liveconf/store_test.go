@@ -3,9 +3,11 @@ package liveconf
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 )
 
@@ -19,7 +21,7 @@ func loaded(t *testing.T, args ...string) *kubeletconfig.Loaded {
 }
 
 func TestFewBadConfigurationsAreKeptAndOnlyForRoot(t *testing.T) {
-	s := newStore(t.TempDir())
+	s := newStore(t.TempDir(), "")
 	for pods := range mostBad + 5 {
 		file, err := s.setBad(uint64(pods), loaded(t, fmt.Sprintf("--max-pods=%d", pods)), "why")
 		if err != nil {
@@ -32,10 +34,10 @@ func TestFewBadConfigurationsAreKeptAndOnlyForRoot(t *testing.T) {
 	if n := len(s.badFiles()); n != mostBad {
 		t.Errorf("%d are kept", n)
 	}
-	if why := s.bad(sumOf(loaded(t, fmt.Sprintf("--max-pods=%d", mostBad+4)))); why != "why" {
+	if why := s.bad(loaded(t, fmt.Sprintf("--max-pods=%d", mostBad+4))); why != "why" {
 		t.Errorf("the last one was bad because %q", why)
 	}
-	if why := s.bad(sumOf(loaded(t))); why != "" {
+	if why := s.bad(loaded(t)); why != "" {
 		t.Errorf("one that was not tried was bad because %q", why)
 	}
 	if s.forgetBad(); len(s.badFiles()) > 0 {
@@ -44,7 +46,7 @@ func TestFewBadConfigurationsAreKeptAndOnlyForRoot(t *testing.T) {
 }
 
 func TestAKeptConfigurationThatTheseFlagsMakeInvalidIsNotUsed(t *testing.T) {
-	s := newStore(t.TempDir())
+	s := newStore(t.TempDir(), "")
 	if err := s.setGood(1, loaded(t, "--image-gc-high-threshold=90")); err != nil {
 		t.Fatal(err)
 	}
@@ -56,5 +58,40 @@ func TestAKeptConfigurationThatTheseFlagsMakeInvalidIsNotUsed(t *testing.T) {
 	}
 	if l := s.lastKnownGood([]string{"--max-pods=5"}); l == nil || l.Config.MaxPods != 5 || *l.Config.ImageGCHighThresholdPercent != 90 {
 		t.Error("flags do not go on top")
+	}
+}
+
+func TestABadConfigurationThatCannotBeWrittenDownIsNotTriedAgainUntilTheNextStart(t *testing.T) {
+	s, l := newStore(filepath.Join(t.TempDir(), "missing"), ""), loaded(t, "--max-pods=9") // as a disk that is full
+	if _, err := s.setBad(1, l, "why"); err == nil {
+		t.Fatal("it could be written down")
+	}
+	if why := s.bad(l); why != "why" {
+		t.Errorf("it was bad because %q, and is tried each minute", why)
+	}
+	if why := s.bad(loaded(t)); why != "" {
+		t.Errorf("another was bad because %q", why)
+	}
+	if s.forgetBad(); s.bad(l) != "" {
+		t.Error("it is not forgotten")
+	}
+}
+
+func TestWhoLooksForTheLastKnownGoodConfigurationLeavesItToWhoeverKeepsIt(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, goodFile), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "."+goodFile+fsatomic.TemporaryMark+"1"), nil, 0o600); err != nil { // which another process writes
+		t.Fatal(err)
+	}
+	if LastKnownGood(dir, nil) != nil {
+		t.Error("half a file is one")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("%v, left are %v", err, entries)
+	}
+	if _, err := os.Stat(filepath.Join(dir, goodFile)); err != nil {
+		t.Errorf("what another process keeps was set aside: %v", err)
 	}
 }

@@ -47,3 +47,31 @@ func TestATrialIsJudgedByEndsAndByHowLongItsOwnersWereWell(t *testing.T) {
 		}
 	}
 }
+
+func TestAMistakeThatIsMadeDuringATrialIsShownWhenThatIsOver(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.write("maxPods: 101\n")
+		f.after(10 * time.Second)
+		f.write("maxPods: many\n")
+		if _, state, _ := f.after(10 * time.Second); state.Phase != Trying || !f.said("is not taken", "maxPods") {
+			t.Errorf("during it: %+v", state)
+		}
+		if l, state, _ := f.after(5 * time.Minute); l.Config.MaxPods != 101 || state.Phase != Refused || !strings.Contains(state.Error, "maxPods") {
+			t.Errorf("after it: %d pods, %+v", l.Config.MaxPods, state)
+		}
+		if good := LastKnownGood(f.dir, f.args); good == nil || good.Config.MaxPods != 101 {
+			t.Error("what was tried is not the good one")
+		}
+	})
+	onNode(t, func(t *testing.T, f *fakeNode) { // what was bad before
+		f.crashes = crashesWith("podsync", 102)
+		f.write("maxPods: 102\n")
+		f.after(time.Minute)
+		f.write("maxPods: 101\n")
+		f.after(10 * time.Second)
+		f.write("maxPods: 102\n")
+		if l, state, _ := f.after(5 * time.Minute); l.Config.MaxPods != 101 || state.Phase != WentBack {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
