@@ -37,11 +37,40 @@ func (h *healths) Set(_ string, ready bool, message string) {
 	}
 }
 
+// now is what was said last: ready, or why not.
+func (h *healths) now() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
+}
+
 type bench struct {
 	*Keeper
 	t      *testing.T
 	admin  kubernetes.Interface
 	health *healths
+	words  words
+}
+
+// words are what was told of the CSINode.
+type words struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (w *words) tell(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, why)
+}
+
+// take returns what was told since the last time.
+func (w *words) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.all
+	w.all = nil
+	return all
 }
 
 // inBubble runs a Keeper against an apiserver that has the Node.
@@ -57,6 +86,7 @@ func inBubble(t *testing.T, cfg fakeapiserver.Config, test func(b *bench)) {
 		b.Keeper = New(Config{
 			NodeName: nodeName, Nodes: client.CoreV1().Nodes(), CSINodes: client.StorageV1().CSINodes(),
 			NodeUID: func() types.UID { return node.UID }, Health: b.health,
+			Initialized: b.words.tell,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -225,49 +255,36 @@ func TestWhatIsNoAnswerOfAnApiserverEndsNoCSINode(t *testing.T) {
 			nonsense.Store(true)
 			b.Tell([]Driver{{Name: "a", NodeID: "1"}, {Name: "b", NodeID: "1"}}, true)
 			time.Sleep(10 * time.Minute)
-			if is() != before || b.health.last == "ready" {
-				b.t.Errorf("%s: CSINode %s is %s, health %q", kind.Name, before, is(), b.health.last)
+			if is() != before || b.health.now() == "ready" {
+				b.t.Errorf("%s: CSINode %s is %s, health %q", kind.Name, before, is(), b.health.now())
 			}
 			nonsense.Store(false)
 			time.Sleep(2 * time.Minute)
-			if is() != before || b.health.last != "ready" {
-				b.t.Errorf("%s: afterwards CSINode %s is %s, health %q", kind.Name, before, is(), b.health.last)
+			if is() != before || b.health.now() != "ready" {
+				b.t.Errorf("%s: afterwards CSINode %s is %s, health %q", kind.Name, before, is(), b.health.now())
 			}
 		})
 	}
 }
 
 func TestANodeLearnsThatItsCSINodeIsThereAndWhyNot(t *testing.T) {
-	var mu sync.Mutex
-	var told []string
-	failing := true
+	var served atomic.Bool
 	cfg := fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		if failing && q.Resource == "csinodes" {
+		if !served.Load() && q.Resource == "csinodes" {
 			return fakeapiserver.Fault{Status: 404}
 		}
 		return fakeapiserver.Fault{}
 	}}
 	inBubble(t, cfg, func(b *bench) {
-		b.Keeper.cfg.Initialized = func(why string) {
-			mu.Lock()
-			defer mu.Unlock()
-			told = append(told, why)
-		}
 		time.Sleep(time.Minute)
-		mu.Lock()
-		if len(told) < 2 || told[0] != NotInitialized || !strings.HasPrefix(told[1], "failed to initialize CSINode: create CSINode n1: ") {
+		if told := b.words.take(); len(told) < 2 || told[0] != NotInitialized || !strings.HasPrefix(told[1], "failed to initialize CSINode: create CSINode n1: ") {
 			t.Errorf("told while the apiserver has none: %q", told)
 		}
-		failing, told = false, nil
-		mu.Unlock()
+		served.Store(true)
 		time.Sleep(2 * time.Minute)
 		b.Tell([]Driver{{Name: "a", NodeID: "n"}}, true)
 		b.want(`[{"name":"a","nodeID":"n","topologyKeys":null}]`, `{"a":"n"}`)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(told) == 0 || told[len(told)-1] != "" {
+		if told := b.words.take(); len(told) == 0 || told[len(told)-1] != "" {
 			t.Errorf("told once it is there: %q", told)
 		}
 	})
