@@ -137,6 +137,14 @@ func (w *wiring) runtimeState() server.RuntimeState {
 // stops says of the Registry's stops in the server's words why one is none.
 type stops struct{ *pods }
 
+// setShutdown takes in whether the machine goes down.
+func (w *wiring) setShutdown(active bool) {
+	w.gate.SetShutdown(active)
+	if !active {
+		w.pods.CalledOff()
+	}
+}
+
 // Stop implements server.Stopper.
 func (s stops) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, annotations map[string]string) (already bool, err error) {
 	already, err = s.pods.Stop(ctx, uid, stop, annotations)

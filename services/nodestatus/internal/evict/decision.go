@@ -3,6 +3,7 @@ package evict
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -132,14 +133,24 @@ func (r *records) add(d Decision) bool {
 func (l *Loop) note(ctx context.Context, d Decision) {
 	d.Time, d.Count = time.Now(), 1
 	d.First = d.Time
-	if len(d.Why) > longWhy {
-		d.Why = d.Why[:longWhy] + " …"
+	d.Why = bounded(d.Why)
+	if d.Reclaimed != nil {
+		d.Reclaimed.Error = bounded(d.Reclaimed.Error)
 	}
 	if !l.kept.add(d) {
 		return
 	}
 	klog.FromContext(ctx).Info("Eviction decision", "outcome", d.Outcome, "signal", d.Shortage.Signal, "threshold", d.Shortage.Threshold,
 		"available", d.Shortage.Available, "pod", klog.KRef(d.Chosen.Namespace, d.Chosen.Name), "reason", d.Why, "candidates", len(d.Candidates)+d.More)
+}
+
+// bounded is what is kept of somebody else's words; whoever is told of them may take
+// nothing but UTF-8.
+func bounded(text string) string {
+	if len(text) <= longWhy {
+		return text
+	}
+	return strings.ToValidUTF8(strings.Clone(text[:longWhy]), "") + " …"
 }
 
 // View is how the node stands.

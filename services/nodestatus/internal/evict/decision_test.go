@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -23,6 +24,18 @@ func TestTheNewestDecisionsAreKeptAndTheSameOnceMoreIsCounted(t *testing.T) {
 	got := l.View().Decisions
 	if len(got) != kept || got[0].Shortage.Signal != fmt.Sprint(kept) || got[kept-1].Count != 3 || len(got[0].Why) > longWhy+8 {
 		t.Errorf("%d, the first of %s, the last %d times", len(got), got[0].Shortage.Signal, got[kept-1].Count)
+	}
+}
+
+func TestWhatIsKeptOfOthersWordsIsBoundedAndCanBeTold(t *testing.T) {
+	l := newWorld(t, threshold.Settings{}, Config{}).loop
+	words := "x" + strings.Repeat("é", 100*longWhy)
+	l.note(context.Background(), Decision{Outcome: Refused, Why: words, Reclaimed: &ReclaimResult{Error: words}})
+	d := l.View().Decisions[0]
+	for _, text := range []string{d.Why, d.Reclaimed.Error} {
+		if len(text) > longWhy+8 || !utf8.ValidString(text) {
+			t.Errorf("%d bytes, %q at the end", len(text), text[len(text)-8:])
+		}
 	}
 }
 

@@ -146,6 +146,21 @@ func TestAStopThatIsUnderWayAfterARestartIsWaitedForAndNotCounted(t *testing.T) 
 	})
 }
 
+func TestAPodsyncThatWasJustStartedIsNotBelievedThatAPodHasEnded(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 500*mi, 0)
+		w.pod("second", 430*mi, 0)
+		w.takes["hog"] = 20 * time.Second
+		w.signals()
+		w.wantStops("at first", "hog")
+		w.set(func() { w.forgetful = true })
+		w.pass(2 * time.Second)
+		w.set(func() { w.forgetful, w.memory["hog"], w.otherMemory = false, 200*mi, 300*mi })
+		w.pass(12 * time.Second)
+		w.wantStops("while it ends", "hog")
+	})
+}
+
 func TestPodsThatPodsyncDoesNotStopAreLeftAlone(t *testing.T) {
 	in(t, hardMemory(), Config{}, func(w *world) {
 		w.pod("first", 500*mi, 0)

@@ -50,6 +50,7 @@ type world struct {
 	stopErr        error
 	alreadyStopped map[string]bool
 	statsErr       error
+	forgetful      bool   // podsync was just started, and knows no pods yet
 	reclaims       func() // may be nil; what a reclaim does
 	stops          []Stop
 	told           []string // what podsync was told of pressure
@@ -162,6 +163,9 @@ func (w *world) pass(d time.Duration) {
 func (w *world) Pods(context.Context) ([]*v1.Pod, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.forgetful {
+		return nil, nil
+	}
 	return slices.Clone(w.pods), nil
 }
 

@@ -66,14 +66,16 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
 	}
 	for uid, s := range l.stopping {
 		now := time.Now()
-		if s.ended.IsZero() && err == nil && (byUID[uid] == nil || eviction.Ended(byUID[uid])) {
+		if s.ended.IsZero() && byUID[uid] != nil && eviction.Ended(byUID[uid]) {
 			s.ended = now
 		}
+		// It may be gone; or podsync was just started, and does not know all pods yet.
+		missing := err == nil && byUID[uid] == nil
 		if s.ended.IsZero() && s.unsure != nil && now.Sub(s.unsure.asked) >= soon && !l.repeat(ctx, s) {
 			delete(l.stopping, uid)
 			continue
 		}
-		if s.ended.IsZero() && now.After(s.given()) && now.Sub(s.measured) >= soon {
+		if s.ended.IsZero() && (missing || now.After(s.given())) && now.Sub(s.measured) >= soon {
 			s.measured = now
 			if l.unseen(ctx, uid) {
 				s.ended = now

@@ -34,13 +34,15 @@ type held struct {
 	// keptBack: it is static, and an earlier one of its name has not ended.
 	keptBack  bool
 	admission podstate.Decision
-	leaving   bool      // it was told to stop
-	leaves    time.Time // since when it is being stopped, for whatever reason
-	preempted bool      // for another pod's sake
-	claiming  bool      // others are being stopped to make room for it
-	stopped   bool      // nothing of it runs any more
-	freed     bool      // it has nothing any more that another might need
-	grant     grant
+	leaving   bool // it was told to stop
+	// withMachine: it is static, and was stopped because the machine goes down.
+	withMachine bool
+	leaves      time.Time // since when it is being stopped, for whatever reason
+	preempted   bool      // for another pod's sake
+	claiming    bool      // others are being stopped to make room for it
+	stopped     bool      // nothing of it runs any more
+	freed       bool      // it has nothing any more that another might need
+	grant       grant
 	// pendingSince is since when its resize waited in a previous run.
 	pendingSince time.Time
 }

@@ -59,11 +59,29 @@ func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, 
 			r.deps.Events.Annotated(w.pod, annotations, v1.EventTypeWarning, stop.Reason, stop.Message)
 		}
 	}
+	w.withMachine = w.withMachine || static && stop.Shutdown && !w.leaving
 	w.stopLocked(stop, unkept == nil)
 	if unkept != nil {
 		return already, fmt.Errorf("%w: %w", ErrNotKept, unkept)
 	}
 	return already, nil
+}
+
+// CalledOff has the static pods begin anew that were stopped because the machine goes
+// down: it does not, and nobody else makes them again.
+func (r *Registry) CalledOff() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.pods {
+		if !w.withMachine || w.gone || w.pod == nil {
+			continue
+		}
+		// As if its source had removed it and wanted it again.
+		w.gone, w.again, w.againSource = true, w.pod, w.source
+		w.leavesLocked()
+		w.inbox.tell(func(in *told) { in.removed = true })
+		w.returnsLocked()
+	}
 }
 
 func (r *Registry) mayStop(uid types.UID, stop podstate.Stop) (static bool, err error) {

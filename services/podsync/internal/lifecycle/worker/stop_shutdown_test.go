@@ -39,3 +39,39 @@ func TestAPodWhoseMachineGoesDownIsStoppedWhateverItIs(t *testing.T) {
 		}
 	})
 }
+
+func TestAStaticPodBeginsAnewWhenTheMachineDoesNotGoDownAfterAll(t *testing.T) {
+	for name, early := range map[string]bool{"it has ended": false, "it is ending": true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
+			r.reg.Ready("api")
+			static, other := newPod("static", v1.Container{Image: "app:1"}), newPod("other", v1.Container{Image: "app:1"})
+			r.reg.Set(static, "file")
+			r.reg.Set(other, "api")
+			stop := evicted(1)
+			stop.Reason, stop.Shutdown = "Terminated", true
+			for _, pod := range []*v1.Pod{static, other} {
+				r.until("it runs", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodRunning })
+				if _, err := r.reg.Stop(t.Context(), pod.UID, stop, nil); err != nil {
+					t.Errorf("%s: %v", pod.Name, err)
+				}
+				if pod == static && early {
+					r.reg.CalledOff()
+					continue
+				}
+				r.until("it has ended", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
+			}
+			r.reg.CalledOff()
+			r.until(name+": it runs anew", time.Minute, func() bool { return r.status(static.UID).Phase == v1.PodRunning && r.status(static.UID).Reason == "" })
+			time.Sleep(time.Minute)
+			if phase := r.status(other.UID).Phase; phase != v1.PodFailed {
+				t.Errorf("%s: a pod of the apiserver's is %s", name, phase)
+			}
+			r.reg.CalledOff() // Once more does nothing.
+			time.Sleep(time.Minute)
+			if phase := r.status(static.UID).Phase; phase != v1.PodRunning {
+				t.Errorf("%s: later it is %s", name, phase)
+			}
+		})
+	}
+}
