@@ -1,6 +1,8 @@
 package csi
 
 import (
+	"strings"
+
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -39,7 +41,7 @@ func conditionIn(unknown []byte) *volume.Condition {
 				out.Abnormal = set != 0
 			case field == fieldMessage && kind == protowire.BytesType:
 				text, _ := protowire.ConsumeBytes(value)
-				out.Message = string(text[:min(len(text), mostOfAMessage)])
+				out.Message = strings.ToValidUTF8(string(text[:min(len(text), mostOfAMessage)]), "")
 			}
 		})
 	})

@@ -3,6 +3,7 @@ package csi
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -29,6 +30,9 @@ func TestAConditionIsReadAsTheOlderSpecHasIt(t *testing.T) {
 		"nothing": {},
 		"cut off": {said: saidOf(true, "the disk is gone")[:5]},
 		"long":    {said: saidOf(true, strings.Repeat("x", 5000)), abnormal: true, message: strings.Repeat("x", mostOfAMessage)},
+		// What is no text cannot be sent on, nor how full the volume is with it.
+		"cut in a letter": {said: saidOf(true, "x"+strings.Repeat("é", 5000)), abnormal: true, message: "x" + strings.Repeat("é", mostOfAMessage/2-1)},
+		"no text":         {said: saidOf(true, "a\xffb"), abnormal: true, message: "ab"},
 	} {
 		if got := conditionIn(c.said); got.Abnormal != c.abnormal || got.Message != c.message {
 			t.Errorf("%s: %+v", name, got)
@@ -40,8 +44,8 @@ func FuzzAConditionOfAnyDriverIsRead(f *testing.F) {
 	f.Add(saidOf(true, "gone"))
 	f.Add([]byte{0x12, 0xff})
 	f.Fuzz(func(t *testing.T, said []byte) {
-		if got := conditionIn(said); len(got.Message) > mostOfAMessage {
-			t.Errorf("%d bytes are kept", len(got.Message))
+		if got := conditionIn(said); len(got.Message) > mostOfAMessage || !utf8.ValidString(got.Message) {
+			t.Errorf("%d bytes are kept: %q", len(got.Message), got.Message)
 		}
 	})
 }

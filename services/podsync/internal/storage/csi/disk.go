@@ -195,11 +195,11 @@ func (c *Volumes) lookAtDisk(ctx context.Context) error {
 		return err
 	}
 	if unknown != nil { // whatever it is, it stays as it was until that is known
-		klog.FromContext(ctx).Info("Nobody knows which volume a pod has; all that the Node names stay in use until it is published anew, or the pod is gone", "err", unknown)
 		more, err := c.ofNode()
 		if err != nil {
 			return errors.Join(unknown, err)
 		}
+		klog.FromContext(ctx).Info("Nobody knows which volume a pod has; all that the Node names stay in use until it is published anew, or the pod is gone", "err", unknown)
 		staged = append(staged, more...)
 	}
 	for id := range published {

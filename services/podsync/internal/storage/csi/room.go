@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"k8s.io/klog/v2"
 
@@ -61,10 +62,11 @@ func (c *Volumes) DriverChanged(name string) {
 	}
 }
 
-// called tells of a call of a driver that has ended.
+// called tells of a call of a driver that has ended. One that lacks what it takes to say
+// how many volumes there may be is not asked for that at once.
 func (c *Volumes) called(driver, method string, code codes.Code, took time.Duration) {
 	c.deps.Metrics.CSI(driver, method, code.String(), took)
-	if code != codes.ResourceExhausted {
+	if code != codes.ResourceExhausted || method == csi.Node_NodeGetInfo_FullMethodName {
 		return
 	}
 	if r, err := c.drivers.find(driver); err == nil {

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,4 +132,21 @@ func TestADriverWhoseVolumeIsNotAttachedForLackOfRoomIsAskedAtOnce(t *testing.T)
 		t.Fatal("it counts as attached")
 	}
 	wantRoom(t, sub, 2)
+}
+
+func TestADriverThatHasNoRoomForTheQuestionItselfIsNotAskedWithoutEnd(t *testing.T) {
+	b, _, _ := roomy(t, 3600)
+	var asked atomic.Int64
+	b.fault("NodeGetInfo", func(context.Context) error {
+		asked.Add(1)
+		return status.Error(codes.ResourceExhausted, "too many requests")
+	})
+	b.fault("NodePublishVolume", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") })
+	if _, err := b.Setup(t.Context(), b.request()); err == nil {
+		t.Fatal("set up by a driver that is full")
+	}
+	time.Sleep(200 * time.Millisecond)
+	if n := asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
 }
