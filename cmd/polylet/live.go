@@ -228,20 +228,28 @@ func (l *live) run(ctx context.Context) {
 	l.controller.Run(ctx, l)
 }
 
+// oldWish is how old a wish may be: who asked for it when no polylet run was there has
+// long done something else when the next one comes.
+const oldWish = 5 * time.Minute
+
 // takeRequest returns what a person asks for, once; empty: nothing.
-func takeRequest(path string) string {
-	raw, err := os.ReadFile(path)
+func takeRequest(path string, now time.Time) string {
+	info, err := os.Stat(path)
 	if err != nil {
 		return "" // there is none
 	}
-	if os.Remove(path) != nil {
-		return "" // it would be done again and again
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	if os.Remove(path) != nil || now.Sub(info.ModTime()) > oldWish {
+		return "" // it would be done again and again, or far too late
 	}
 	return strings.TrimSpace(string(raw))
 }
 
 func (l *live) serveRequest(path string) {
-	switch wish := takeRequest(path); wish {
+	switch wish := takeRequest(path, time.Now()); wish {
 	case "":
 	case requestRollback:
 		l.controller.Back()
