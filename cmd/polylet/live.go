@@ -177,7 +177,7 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 	if err != nil {
 		return liveconf.Report{}, err
 	}
-	report := liveconf.Report{Checksum: info.GetConfigChecksum(), Lacks: map[string]string{}}
+	report := liveconf.Report{Checksum: info.GetConfigChecksum(), Lacks: map[string]string{}, Unhealthy: map[string]string{}}
 	for _, d := range info.GetDependencies() {
 		if !d.GetReady() {
 			report.Lacks[d.GetName()] = d.GetMessage()
@@ -187,13 +187,11 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 	if err != nil {
 		return report, err
 	}
-	var failing []string
 	for _, check := range health.GetChecks() {
 		if !check.GetHealthy() {
-			failing = append(failing, check.GetName()+": "+check.GetMessage())
+			report.Unhealthy[check.GetName()] = check.GetMessage()
 		}
 	}
-	report.Unhealthy = strings.Join(failing, "; ")
 	return report, nil
 }
 
