@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/daemon"
@@ -112,11 +114,28 @@ func TestAPersonsWishReachesPolyletRunOnceByAFileOfRoots(t *testing.T) {
 		if raw, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(raw)) != want {
 			t.Errorf("%s asks %q, %v", command, raw, err)
 		}
-		if got := takeRequest(path); got != want {
+		if got := takeRequest(path, time.Now()); got != want {
 			t.Errorf("%s is taken as %q", command, got)
 		}
-		if got := takeRequest(path); got != "" {
+		if got := takeRequest(path, time.Now()); got != "" {
 			t.Errorf("%s is taken twice: %q", command, got)
 		}
+	}
+}
+
+func TestAWishOfLongAgoIsNotServed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), requestFile)
+	if err := os.WriteFile(path, []byte(requestRollback), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * oldWish)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if got := takeRequest(path, time.Now()); got != "" {
+		t.Errorf("polylet run was away for long, and does %q when it comes", got)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it stays: %v", err)
 	}
 }

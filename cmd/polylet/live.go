@@ -177,7 +177,7 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 	if err != nil {
 		return liveconf.Report{}, err
 	}
-	report := liveconf.Report{Checksum: info.GetConfigChecksum(), Lacks: map[string]string{}}
+	report := liveconf.Report{Checksum: info.GetConfigChecksum(), Lacks: map[string]string{}, Unhealthy: map[string]string{}}
 	for _, d := range info.GetDependencies() {
 		if !d.GetReady() {
 			report.Lacks[d.GetName()] = d.GetMessage()
@@ -187,13 +187,11 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 	if err != nil {
 		return report, err
 	}
-	var failing []string
 	for _, check := range health.GetChecks() {
 		if !check.GetHealthy() {
-			failing = append(failing, check.GetName()+": "+check.GetMessage())
+			report.Unhealthy[check.GetName()] = check.GetMessage()
 		}
 	}
-	report.Unhealthy = strings.Join(failing, "; ")
 	return report, nil
 }
 
@@ -228,20 +226,28 @@ func (l *live) run(ctx context.Context) {
 	l.controller.Run(ctx, l)
 }
 
+// oldWish is how old a wish may be: who asked for it when no polylet run was there has
+// long done something else when the next one comes.
+const oldWish = 5 * time.Minute
+
 // takeRequest returns what a person asks for, once; empty: nothing.
-func takeRequest(path string) string {
-	raw, err := os.ReadFile(path)
+func takeRequest(path string, now time.Time) string {
+	info, err := os.Stat(path)
 	if err != nil {
 		return "" // there is none
 	}
-	if os.Remove(path) != nil {
-		return "" // it would be done again and again
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	if os.Remove(path) != nil || now.Sub(info.ModTime()) > oldWish {
+		return "" // it would be done again and again, or far too late
 	}
 	return strings.TrimSpace(string(raw))
 }
 
 func (l *live) serveRequest(path string) {
-	switch wish := takeRequest(path); wish {
+	switch wish := takeRequest(path, time.Now()); wish {
 	case "":
 	case requestRollback:
 		l.controller.Back()

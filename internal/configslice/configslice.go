@@ -7,8 +7,10 @@ package configslice
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -82,6 +84,22 @@ func (c Change) String() string { return fmt.Sprintf("%s: %s → %s", c.Path, c.
 // masked is shown for values that may be secret.
 const masked = `"<masked>"`
 
+// withoutSecret is a URL as JSON without its password and query: changes stand in events.
+func withoutSecret(value string) string {
+	var text string
+	if json.Unmarshal([]byte(value), &text) != nil {
+		return masked
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return masked
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "xxxxx"
+	}
+	return `"` + u.Redacted() + `"`
+}
+
 // Difference lists the fields whose values differ, by path.
 func Difference(before, after Fields) []Change {
 	effects, _, _ := kubeletconfig.Effects()
@@ -92,8 +110,11 @@ func Difference(before, after Fields) []Change {
 			continue
 		}
 		change := Change{Path: path, Old: before[path], New: after[path], Owners: ownersIn(effects[path]), Refused: fixed[path]}
-		if path == "staticPodURLHeader" {
+		switch path {
+		case "staticPodURLHeader":
 			change.Old, change.New = masked, masked
+		case "staticPodURL":
+			change.Old, change.New = withoutSecret(change.Old), withoutSecret(change.New)
 		}
 		out = append(out, change)
 	}

@@ -115,3 +115,20 @@ func TestAFlagGoesBeforeTheFile(t *testing.T) {
 		t.Errorf("a change that a flag hides: %v", changes)
 	}
 }
+
+func TestAPasswordInAURLIsNotShown(t *testing.T) {
+	before, after := fieldsOf(t, "staticPodURL: https://me:first@pods.example/a\n"), fieldsOf(t, "staticPodURL: https://me:second@pods.example/a?token=third\n")
+	changes := Difference(before, after)
+	if len(changes) != 1 || changes[0].Path != "staticPodURL" {
+		t.Fatalf("%+v", changes)
+	}
+	text := changes[0].String() + Refusal(changes).Error()
+	for _, secret := range []string{"first", "second", "third"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%q stands in %s", secret, text)
+		}
+	}
+	if !strings.Contains(text, "pods.example/a") {
+		t.Errorf("it is not to be recognised: %s", text)
+	}
+}

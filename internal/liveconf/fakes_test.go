@@ -197,7 +197,11 @@ func (f *fakeNode) Ask(_ context.Context, service string) (Report, error) {
 	if !up {
 		return Report{}, errors.New("connection refused")
 	}
-	return Report{Checksum: sum, Lacks: f.lacks(service, f.put), Unhealthy: f.ill(service, f.put)}, nil
+	report := Report{Checksum: sum, Lacks: f.lacks(service, f.put)}
+	if check, why, ill := strings.Cut(f.ill(service, f.put), ": "); ill {
+		report.Unhealthy = map[string]string{check: why}
+	}
+	return report, nil
 }
 
 func (f *fakeNode) Say(s State) {

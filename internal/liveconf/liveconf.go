@@ -73,8 +73,8 @@ type Report struct {
 	Checksum string
 	// Lacks are the dependencies that it cannot use, with why.
 	Lacks map[string]string
-	// Unhealthy is a check of its own that fails; empty when all pass.
-	Unhealthy string
+	// Unhealthy are the checks of its own that fail, with why.
+	Unhealthy map[string]string
 }
 
 // Controller decides. Its methods may be called from any goroutine; Start comes first,
@@ -265,12 +265,12 @@ func (c *Controller) apply(ctx context.Context, next *kubeletconfig.Loaded) {
 	changes := configslice.Difference(reference.Fields(), next.Fields())
 	c.cfg.Log.Info("The configuration has changed; the services that use what changed are started again",
 		"generation", c.generation+1, "changes", configslice.Texts(changes), "services", restart)
-	lacked := c.usable(ctx, restart)
+	before := c.reports(ctx, restart)
 	var restarted []string // which a way back concerns too
 	if c.trial != nil {
 		restarted = c.trial.restarted
 	}
-	c.trial = newTrial(c.cfg.Deadline, changes, c.running(configslice.OwnersOf(changes)), lacked)
+	c.trial = newTrial(c.cfg.Deadline, changes, c.running(configslice.OwnersOf(changes)), before)
 	c.trial.restarted = restarted
 	c.move(ctx, next, restart, Trying)
 	if c.trial != nil && len(c.trial.owners) == 0 { // nobody uses it, or it is the good one again

@@ -113,15 +113,15 @@ func (c *Controller) askOne(ctx context.Context, service string) (Report, error)
 	}
 }
 
-// usable are the dependencies that services can use now.
-func (c *Controller) usable(ctx context.Context, services []string) map[string]map[string]string {
-	lacks := map[string]map[string]string{}
+// reports are what services say of themselves now, of those that answer.
+func (c *Controller) reports(ctx context.Context, services []string) map[string]Report {
+	out := map[string]Report{}
 	for _, service := range services {
 		if report, err := c.askOne(ctx, service); err == nil {
-			lacks[service] = report.Lacks
+			out[service] = report
 		}
 	}
-	return lacks
+	return out
 }
 
 // ask looks at all owners.

@@ -58,7 +58,9 @@ type store struct {
 	unwritten map[string]string
 }
 
-func newStore(dir, node string) *store { return &store{dir: dir, node: node, unwritten: map[string]string{}} }
+func newStore(dir, node string) *store {
+	return &store{dir: dir, node: node, unwritten: map[string]string{}}
+}
 
 func (s *store) at(name string) *fsatomic.Checkpoint[Record] {
 	return fsatomic.NewCheckpoint[Record](filepath.Join(s.dir, name))

@@ -17,7 +17,7 @@ type trial struct {
 	changes   []configslice.Change
 	owners    []string
 	restarted []string
-	lacked    map[string]map[string]string // before the change; none: not known
+	before    map[string]Report // of each before the change; none: not known
 	ends      map[string]int
 	last      map[string]error // of each that ended
 	failed    error
@@ -26,12 +26,12 @@ type trial struct {
 	bad       string // what was wrong last
 }
 
-// newTrial begins one. lacked are the dependencies that each service could not use
-// before; of a service that is missing in it nothing is known, and its dependencies
-// count for nothing.
-func newTrial(deadline time.Duration, changes []configslice.Change, owners []string, lacked map[string]map[string]string) *trial {
+// newTrial begins one. before is how each service did: what was wrong then counts for
+// nothing. Of a service that is missing in it nothing is known, and its dependencies count
+// for nothing.
+func newTrial(deadline time.Duration, changes []configslice.Change, owners []string, before map[string]Report) *trial {
 	return &trial{
-		deadline: deadline, began: time.Now(), changes: changes, owners: owners, lacked: lacked,
+		deadline: deadline, began: time.Now(), changes: changes, owners: owners, before: before,
 		ends: map[string]int{}, last: map[string]error{},
 	}
 }
@@ -59,12 +59,15 @@ func (t *trial) wrong(service, checksum string, report Report, err error) string
 		return fmt.Sprintf("%s does not answer: %v", service, err)
 	case report.Checksum != checksum:
 		return fmt.Sprintf("%s runs with another configuration still", service)
-	case report.Unhealthy != "":
-		return fmt.Sprintf("%s is not healthy: %s", service, report.Unhealthy)
 	}
-	before, known := t.lacked[service]
+	before, known := t.before[service]
+	for _, name := range slices.Sorted(maps.Keys(report.Unhealthy)) {
+		if _, failed := before.Unhealthy[name]; !failed {
+			return fmt.Sprintf("%s is not healthy: %s: %s", service, name, report.Unhealthy[name])
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(report.Lacks)) {
-		if _, lacked := before[name]; known && !lacked {
+		if _, lacked := before.Lacks[name]; known && !lacked {
 			return fmt.Sprintf("%s cannot use %s, which it could before: %s", service, name, report.Lacks[name])
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/polylet/polylet/internal/kubeletconfig"
 )
 
 func TestATrialIsJudgedByEndsAndByHowLongItsOwnersWereWell(t *testing.T) {
@@ -71,6 +73,21 @@ func TestAMistakeThatIsMadeDuringATrialIsShownWhenThatIsOver(t *testing.T) {
 		f.after(10 * time.Second)
 		f.write("maxPods: 102\n")
 		if l, state, _ := f.after(5 * time.Minute); l.Config.MaxPods != 101 || state.Phase != WentBack {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
+
+func TestACheckThatFailedBeforeTheChangeCountsForNothing(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.ill = func(service string, _ *kubeletconfig.Loaded) string {
+			if service == "podsync" {
+				return "log: the disk is full"
+			}
+			return ""
+		}
+		f.write("maxPods: 101\n") // which may be what mends it, in a while
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 101 || state.Phase != Good {
 			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
 		}
 	})
