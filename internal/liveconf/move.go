@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/polylet/polylet/internal/configslice"
@@ -113,10 +115,17 @@ func (c *Controller) askOne(ctx context.Context, service string) (Report, error)
 	}
 }
 
-// reports are what services say of themselves now, of those that answer.
+// reports are what services say of themselves now, of those that answer. Of those that run
+// with another change, which is not known to be good, it is what they said before that.
 func (c *Controller) reports(ctx context.Context, services []string) map[string]Report {
 	out := map[string]Report{}
+	if c.trial != nil {
+		maps.Copy(out, c.trial.before)
+	}
 	for _, service := range services {
+		if c.trial != nil && slices.Contains(c.trial.owners, service) {
+			continue
+		}
 		if report, err := c.askOne(ctx, service); err == nil {
 			out[service] = report
 		}

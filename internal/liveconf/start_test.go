@@ -172,3 +172,29 @@ func TestDirectoriesAboveWhatIsKeptAreAsWithoutIt(t *testing.T) {
 		}
 	}
 }
+
+func TestAMachineThatChangesIsNoChangeOfTheFiles(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.end()
+		swap := false
+		f.check = func(*kubeletconfig.Loaded) error {
+			if swap {
+				return errors.New("swap is on")
+			}
+			return nil
+		}
+		if err := f.start(); err != nil {
+			t.Fatal(err)
+		}
+		f.after(time.Minute)
+		swap = true // somebody runs swapon
+		f.controller.Changed()
+		if _, state, restarts := f.after(time.Minute); state.Phase != Good || restarts != "" {
+			t.Errorf("the files are as they were: %+v, started again %q", state, restarts)
+		}
+		f.write("maxPods: 101\n")
+		if l, state, _ := f.after(time.Minute); l.Config.MaxPods != 100 || state.Phase != Refused {
+			t.Errorf("a change that would not start: %d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}

@@ -92,3 +92,20 @@ func TestACheckThatFailedBeforeTheChangeCountsForNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestASecondChangeIsComparedWithWhatWasBeforeTheFirst(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.lacks = func(_ string, l *kubeletconfig.Loaded) map[string]string {
+			if l.Config.MaxPods >= 102 {
+				return map[string]string{"runtime": "no answer"}
+			}
+			return nil
+		}
+		f.write("maxPods: 102\n")
+		f.after(20 * time.Second)
+		f.write("maxPods: 103\n")
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "cannot use runtime") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
