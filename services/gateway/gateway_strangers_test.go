@@ -334,7 +334,7 @@ func TestOfRequestsThatWaitOnTheReadOnlyPortLittleIsHeld(t *testing.T) {
 	for n := range 8000 {
 		fmt.Fprintf(&many, "%x:\r\n", n)
 	}
-	const requests, most = 100, 40 << 20
+	const requests, most = 100, 80 << 20 // a busy machine with the race detector sees 62
 	for range requests {
 		half(t, address, "GET /metrics/cadvisor HTTP/1.1\r\nHost: 127.0.0.1\r\n"+many.String()+"\r\n")
 	}

@@ -41,6 +41,7 @@ type Server struct {
 	asked     []string // what locks were asked for
 	held      int
 	sent      []*os.File // this process' own ends of locks, while they may not be sent yet
+	given     []*os.File // the ends that tell when a lock is let go
 	changed   chan struct{}
 }
 
@@ -105,10 +106,15 @@ func (s *Server) Close() {
 	_ = s.daemon.Process.Kill() // It may have ended.
 	_ = s.daemon.Wait()
 	s.mu.Lock()
-	sent := s.sent
+	sent, given := s.sent, s.given
 	s.mu.Unlock()
 	for _, file := range sent {
 		_ = file.Close() // It may be: what holds a lock now is nobody of the fake's.
+	}
+	// A lock whose answer comes after its call's deadline is lost in the D-Bus library,
+	// and stays open: nobody waits for that here.
+	for _, reader := range given {
+		_ = reader.SetReadDeadline(time.Now().Add(time.Second)) // It may be closed.
 	}
 }
 
@@ -168,7 +174,7 @@ func (m manage) Inhibit(what, who, why, mode string) (dbus.UnixFD, *dbus.Error) 
 	m.s.change(func() {
 		m.s.asked = append(m.s.asked, strings.Join([]string{what, who, why, mode}, ":"))
 		m.s.held++
-		m.s.sent = append(m.s.sent, writer)
+		m.s.sent, m.s.given = append(m.s.sent, writer), append(m.s.given, reader)
 	})
 	go func() {
 		_, _ = reader.Read(make([]byte, 1)) // Until the other side is closed.
