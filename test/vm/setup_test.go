@@ -123,7 +123,11 @@ func install() error {
 	for _, s := range services {
 		enable = append(enable, "polylet-"+s+".socket", "polylet-"+s+".service")
 	}
-	return runAll([][]string{{"systemctl", "daemon-reload"}, enable})
+	if err := runAll([][]string{{"systemctl", "daemon-reload"}, enable}); err != nil {
+		said, journalErr := exec.Command("journalctl", "--boot", "--no-pager", "--lines=60", "--output=cat", "--unit=polylet-*").CombinedOutput()
+		return errors.Join(err, fmt.Errorf("the journal of polylet's units: %s", said), journalErr)
+	}
+	return nil
 }
 
 // installFiles installs the program and the units, and makes the users.
