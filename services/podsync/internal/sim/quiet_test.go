@@ -216,8 +216,12 @@ func untrueContainer(st v1.ContainerStatus, c *fakecri.ContainerInfo, over bool)
 		}
 		return ""
 	}
-	if int(st.RestartCount) < int(c.Config.GetMetadata().GetAttempt()) {
-		return fmt.Sprintf("was restarted %d times", c.Config.GetMetadata().GetAttempt())
+	attempt := int(c.Config.GetMetadata().GetAttempt())
+	if int(st.RestartCount) < attempt {
+		return fmt.Sprintf("was restarted %d times", attempt)
+	}
+	if over && c.State == fakecri.Exited && int(st.RestartCount) > attempt {
+		return "" // a later one is shown, which a reclaim has removed, and this one not
 	}
 	end := st.State.Terminated
 	if end == nil && st.State.Waiting != nil {
