@@ -3,6 +3,8 @@ package vm
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	utilexec "k8s.io/client-go/util/exec"
 
+	"github.com/polylet/polylet/internal/testkit/selfsigned"
 	"github.com/polylet/polylet/test/harness/images"
 )
 
@@ -169,6 +172,11 @@ func TestPodsyncsCapabilitiesAreEnoughForVolumes(t *testing.T) {
 // TestAHandoutThatRunsAsItsUnitRenewsTheCopies changes what it copies from.
 func TestAHandoutThatRunsAsItsUnitRenewsTheCopies(t *testing.T) {
 	const ca, copied = "/etc/kubernetes/pki/ca.crt", "/run/polylet/gateway/client-ca.crt"
+	authority := func(name string) string { // what is none is not copied
+		cert, _ := selfsigned.PEM(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}})
+		return string(cert)
+	}
+	first, second := authority("first"), authority("second")
 	becomes := func(want string) {
 		t.Helper()
 		eventually(t, copied+" "+want, func() error {
@@ -179,7 +187,7 @@ func TestAHandoutThatRunsAsItsUnitRenewsTheCopies(t *testing.T) {
 			return err
 		})
 	}
-	if err := errors.Join(write(ca, "first"), write("/var/lib/kubelet/config.yaml",
+	if err := errors.Join(write(ca, first), write("/var/lib/kubelet/config.yaml",
 		strings.Replace(configuration("systemd"), "authentication: {", "authentication: {x509: {clientCAFile: "+ca+"}, ", 1))); err != nil {
 		t.Fatal(err)
 	}
@@ -188,11 +196,11 @@ func TestAHandoutThatRunsAsItsUnitRenewsTheCopies(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	becomes("first")
-	if err := write(ca, "second"); err != nil {
+	becomes(first)
+	if err := write(ca, second); err != nil {
 		t.Fatal(err)
 	}
-	becomes("second")
+	becomes(second)
 	for path, want := range map[string]string{copied: "root polylet-gateway 640", filepath.Dir(copied): "root polylet-gateway 750"} {
 		if out, err := exec.Command("stat", "-c", "%U %G %a", path).Output(); err != nil || strings.TrimSpace(string(out)) != want {
 			t.Errorf("%s is %s, want %s (%v)", path, out, want, err)
