@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,10 +82,13 @@ func (h *house) killAll() (newcomers []string) {
 	h.Logf("the order of the kills: POLYLET_TEST_SEED=%d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	var order []string
+	// Each once a round: a supervisor lets what dies young again and again wait, and what
+	// is killed as soon as it stands for a minute has the Node not Ready, as it should.
 	for range killsEach {
-		order = append(order, node.Services()...)
+		round := slices.Clone(node.Services())
+		random.Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
+		order = append(order, round...)
 	}
-	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	for n, name := range order {
 		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
 		if n%newcomerEvery == 0 {
