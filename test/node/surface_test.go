@@ -224,7 +224,7 @@ func (h *house) checkReach(service string, fields map[string]string) {
 		}
 	}
 	// The means of asking work: its own copies it may read.
-	if own := filepath.Join(h.node.SocketDir, service, "config.json"); !may("-r", own) {
+	if own := filepath.Join(h.node.SocketDir, service, "slice.json"); !may("-r", own) {
 		h.Errorf("%s may not read %s", service, own)
 	}
 }
