@@ -2,6 +2,7 @@ package volume
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,14 +79,21 @@ func TestAPodThatWaitsForAHandGetsOneWhenThoseBeforeItEnd(t *testing.T) {
 		f.objects.maps["theirs/cm"] = &v1.ConfigMap{Data: map[string]string{"k": "new"}}
 		f.set.ObjectChanged(theirs)
 		synctest.Wait()
-		for _, uid := range theirs[3:11] {
+		f.set.mu.Lock()
+		waiting := slices.Clone(f.set.parked["theirs"]) // which of them have a hand is chance
+		f.set.mu.Unlock()
+		if len(waiting) != 9 {
+			t.Fatalf("%v wait", waiting)
+		}
+		last := waiting[8]
+		for _, uid := range waiting[:8] {
 			if err := f.set.Teardown(ctx, uid); err != nil {
 				t.Fatal(err)
 			}
 		}
 		end()
 		synctest.Wait()
-		dir, _ := f.set.HostPath(theirs[11], "v")
+		dir, _ := f.set.HostPath(last, "v")
 		if got := readFiles(t, dir)["k"]; got != "new" {
 			t.Errorf("the last of those that waited holds %q, though nothing is under way", got)
 		}
