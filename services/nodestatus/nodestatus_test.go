@@ -223,7 +223,8 @@ func TestAPeerThatStaysAwayIsNamed(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		w.wantReady(v1.ConditionFalse, "podsync, the process that holds the container runtime, has not answered")
 		w.podsyncSrv.Up()
-		time.Sleep(2 * time.Second)
+		// Who asks waits up to 1.2 s after a failure, and the dial beneath as long.
+		time.Sleep(4 * time.Second)
 		w.wantReady(v1.ConditionTrue, "")
 	})
 }

@@ -209,8 +209,11 @@ func (l *Ledger) MustPull(log logr.Logger, image, ref string, has func() Grant) 
 	if l.cfg.Policy == kubeletv1beta1.NeverVerify {
 		return false
 	}
-	rec, err := l.read(ref) // without the lock: files are old or new, never half
+	// Without a turn: files are old or new, never half. The intent is looked at first,
+	// as a pull that ends writes its record before its intent goes: in the other order
+	// both could be missed, and the image pass for a preloaded one.
 	intended := l.intended(image)
+	rec, err := l.read(ref)
 	if err != nil {
 		log.Error(err, "The record of an image's pull cannot be read; the image is pulled again to be sure", "image", image)
 		return true

@@ -464,3 +464,29 @@ func TestEveryCredentialOfPullsAtOnceIsRemembered(t *testing.T) {
 		t.Errorf("%d intents are left", intents)
 	}
 }
+
+func TestAnImageWhosePullEndsRightNowIsNoPreloadedOne(t *testing.T) {
+	l := New(Config{RootDir: t.TempDir()})
+	for i := range 400 {
+		// One look at the moment when the record is there and the intent still goes.
+		image, ref := fmt.Sprintf("reg.io/app%d:1", i), fmt.Sprint("sha256:", i)
+		if err := l.Begin(image); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		go func() { ended <- l.Pulled(image, ref, secret("1", "h1")) }()
+		for looking := true; looking; {
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Fatal(err)
+				}
+				looking = false
+			default:
+			}
+			if !l.MustPull(logr.Discard(), image, ref, func() Grant { return Grant{} }) {
+				t.Fatalf("image %d passed for a preloaded one while its pull ended", i)
+			}
+		}
+	}
+}
