@@ -412,13 +412,23 @@ func (fakeNodestatus) StatNodeLog(_ context.Context, req *nodestatusv1.StatNodeL
 		}, nil
 	case "dir", "dir/":
 		return &nodestatusv1.StatNodeLogResponse{File: &nodestatusv1.NodeLogFile{Name: "dir", Directory: true}}, nil
+	case waitsLog:
+		return &nodestatusv1.StatNodeLogResponse{File: &nodestatusv1.NodeLogFile{Name: waitsLog, SizeBytes: 1 << 20}}, nil
 	case "a.log":
 		return &nodestatusv1.StatNodeLogResponse{File: file}, nil
 	}
 	return nil, fmt.Errorf("%w: %s", rpcerr.ErrNotFound, req.GetPath())
 }
 
+// waitsLog is a log of which a part is sent, and no more.
+const waitsLog = "waits"
+
 func (fakeNodestatus) ReadNodeLog(req *nodestatusv1.ReadNodeLogRequest, stream nodestatusv1.NodeStatusService_ReadNodeLogServer) error {
+	if req.GetPath() == waitsLog {
+		err := stream.Send(&nodestatusv1.ReadNodeLogResponse{Data: make([]byte, 32<<10)})
+		<-stream.Context().Done()
+		return err
+	}
 	for _, b := range []byte(nodeLog[req.GetOffsetBytes():]) {
 		if err := stream.Send(&nodestatusv1.ReadNodeLogResponse{Data: []byte{b}}); err != nil {
 			return err

@@ -6,6 +6,32 @@ import (
 	"testing"
 )
 
+// TestLogsOfTheNodeThatNobodyReadsLeaveStreamsToPods: who may read the node's logs, and
+// does not, keeps each as long as a stream may last.
+func TestLogsOfTheNodeThatNobodyReadsLeaveStreamsToPods(t *testing.T) {
+	h := newHouse(t)
+	s := h.start(t, nil)
+	read := func() string {
+		conn := knock(t, s.Addresses()["secure"], "GET /logs/waits HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin-token\r\n\r\n")
+		var version, status string
+		if _, err := fmt.Fscan(conn, &version, &status); err != nil {
+			t.Fatal(err)
+		}
+		return status
+	}
+	for i := range streamsOfOne {
+		if status := read(); status != "200" {
+			t.Fatalf("log %d: %s", i, status)
+		}
+	}
+	if status := read(); status != "429" {
+		t.Errorf("one more: %s", status)
+	}
+	if got := ask(t, httpClient(t), http.MethodGet, "https://"+s.Addresses()["secure"]+"/containerLogs/ns/p/c", "admin-token"); got.status != http.StatusOK {
+		t.Errorf("a container's log beside them: %d", got.status)
+	}
+}
+
 func TestOneNamespaceDoesNotHoldAllStreams(t *testing.T) {
 	h := newHouse(t)
 	s := h.start(t, nil)

@@ -58,7 +58,10 @@ const jsonType = "application/json"
 
 // Bounds of the classes of requests.
 const (
+	// documentsOfOne is how many of the documents one caller may have under way: who reads
+	// none of them holds each for documentTime.
 	documentsAtOnce = 32
+	documentsOfOne  = 24
 	documentWait    = 10 * time.Second
 	// documentTime is how long a document may take to be asked for and received.
 	documentTime = 2 * time.Minute
@@ -117,12 +120,19 @@ func newRoutes(cfg Config, deps Deps, meter *httpmetrics.Meter) (*routes, error)
 	return r, nil
 }
 
-// namespace is whose a stream is; "" of the node's own.
+// namespace is whose a stream is. Of those of no pod, the node's logs and profiles, many
+// that nobody reads would else take all.
 func namespace(r *http.Request) string {
 	if name := route.Param(r, "namespace"); name != "" {
 		return "namespace " + name
 	}
-	return ""
+	return "the node"
+}
+
+// caller is whose a document is.
+func caller(r *http.Request) string {
+	name, _ := whose(r)
+	return name
 }
 
 // stream serves a stream within its bounds.
@@ -140,7 +150,8 @@ func (r *routes) stream(next http.Handler) http.Handler {
 
 func documentClass(name string) *inflight.Class {
 	return inflight.New(inflight.Config{
-		Name: name, AtOnce: documentsAtOnce, Wait: documentWait, Deadline: documentTime, BodyTime: bodyTime, BodyBytes: bodyBytes,
+		Name: name, AtOnce: documentsAtOnce, MostOfOne: documentsOfOne, Of: caller,
+		Wait: documentWait, Deadline: documentTime, BodyTime: bodyTime, BodyBytes: bodyBytes,
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/polylet/polylet/services/gateway/internal/httperror"
@@ -18,11 +17,8 @@ import (
 
 // Class is a kind of requests. The zero value is not usable; see New.
 type Class struct {
-	cfg   Config
-	slots chan struct{}
-
-	mu sync.Mutex
-	of map[string]int // places by whose they are
+	cfg    Config
+	places *places
 }
 
 // Config describes a class.
@@ -31,8 +27,9 @@ type Config struct {
 	Name string
 	// AtOnce is how many are served at the same time.
 	AtOnce int
-	// MostOfOne is how many of them may be somebody's, where Of says whose a request is;
-	// what it calls "" is nobody's. A nil Of counts in all only.
+	// MostOfOne is how many of them may be somebody's who is alone, where Of says whose a
+	// request is; the more others have, the fewer: see places. What it calls "" is
+	// nobody's. A nil Of counts in all only.
 	MostOfOne int
 	Of        func(*http.Request) string
 	// Wait is how long one more may wait for its turn; 0 refuses it at once.
@@ -50,7 +47,7 @@ type Config struct {
 
 // New returns a Class.
 func New(cfg Config) *Class {
-	return &Class{cfg: cfg, slots: make(chan struct{}, cfg.AtOnce), of: map[string]int{}}
+	return &Class{cfg: cfg, places: newPlaces(cfg.AtOnce, cfg.MostOfOne)}
 }
 
 // Wrap returns a handler that serves next within the limits of the class. What
@@ -60,19 +57,15 @@ func (c *Class) Wrap(next http.Handler) http.Handler {
 		if c.cfg.BodyTime > 0 && !c.receive(w, r) {
 			return
 		}
-		leave, ok := c.share(r)
-		if !ok {
-			w.Header().Set("Retry-After", "1")
-			httperror.Text(w, http.StatusTooManyRequests, "too many requests: "+strconv.Itoa(c.cfg.MostOfOne)+" of "+c.cfg.Of(r)+" for "+c.cfg.Name+" are under way, and some are kept for others; end some")
+		whose := ""
+		if c.cfg.Of != nil {
+			whose = c.cfg.Of(r)
+		}
+		if !c.places.enter(r.Context(), whose, c.cfg.Wait) {
+			c.refuse(w, whose)
 			return
 		}
-		defer leave()
-		if !c.enter(r) {
-			w.Header().Set("Retry-After", "1")
-			httperror.Text(w, http.StatusTooManyRequests, "too many requests: "+strconv.Itoa(c.cfg.AtOnce)+" for "+c.cfg.Name+" are under way; try again")
-			return
-		}
-		defer func() { <-c.slots }()
+		defer c.places.leave(whose)
 		if c.cfg.Deadline > 0 {
 			at, conn := time.Now().Add(c.cfg.Deadline), http.NewResponseController(w)
 			// A writer that knows no deadlines is a test's.
@@ -83,28 +76,14 @@ func (c *Class) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// share counts a request among those of whom it is of.
-func (c *Class) share(r *http.Request) (leave func(), ok bool) {
-	whose := ""
-	if c.cfg.Of != nil {
-		whose = c.cfg.Of(r)
+// refuse answers a request for which there is no place.
+func (c *Class) refuse(w http.ResponseWriter, whose string) {
+	w.Header().Set("Retry-After", "1")
+	if has := c.places.has(whose); has > 0 {
+		httperror.Text(w, http.StatusTooManyRequests, "too many requests: "+strconv.Itoa(has)+" of "+whose+" for "+c.cfg.Name+" are under way, and some are kept for others; end some")
+		return
 	}
-	if whose == "" {
-		return func() {}, true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of[whose] >= c.cfg.MostOfOne {
-		return nil, false
-	}
-	c.of[whose]++
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.of[whose]--; c.of[whose] == 0 {
-			delete(c.of, whose)
-		}
-	}, true
+	httperror.Text(w, http.StatusTooManyRequests, "too many requests: "+strconv.Itoa(c.cfg.AtOnce)+" for "+c.cfg.Name+" are under way; try again")
 }
 
 // receive reads the body into memory. It answers when there is none to be had.
@@ -130,25 +109,5 @@ func (c *Class) receive(w http.ResponseWriter, r *http.Request) bool {
 	}
 	w.Header().Set("Connection", "close")
 	httperror.Text(w, status, "the request's body could not be read: "+err.Error())
-	return false
-}
-
-func (c *Class) enter(r *http.Request) bool {
-	select {
-	case c.slots <- struct{}{}:
-		return true
-	default:
-	}
-	if c.cfg.Wait == 0 {
-		return false
-	}
-	timeout := time.NewTimer(c.cfg.Wait)
-	defer timeout.Stop()
-	select {
-	case c.slots <- struct{}{}:
-		return true
-	case <-timeout.C:
-	case <-r.Context().Done():
-	}
 	return false
 }
