@@ -231,10 +231,12 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 	if !cfg.Standalone {
 		reviewer = peer.NewNodestatus(deps.Nodestatus)
 	}
+	familiar := &access.Familiar{}
 	authn, authz, err := access.New(access.Config{
 		Anonymous: cfg.Anonymous, WebhookAuthentication: cfg.WebhookAuthentication, TokenTTL: cfg.TokenCacheTTL,
 		AlwaysAllow: cfg.AlwaysAllow, AllowTTL: cfg.AllowCacheTTL, DenyTTL: cfg.DenyCacheTTL,
-		Begin: inflight.NewReviews(reviews()).Begin,
+		Begin: inflight.NewReviews(reviews()).Begin, Familiar: familiar,
+		Trusted: func(ctx context.Context) bool { _, known := listen.Whose(ctx); return known },
 	}, reviewer, clients)
 	if err != nil {
 		return access.Filter{}, nil, err
@@ -242,7 +244,7 @@ func secure(cfg Config, deps Deps) (access.Filter, *listen.TLS, error) {
 	attributes := access.Attributes{NodeName: cfg.NodeName, CompatibleStreamVerbs: cfg.CompatibleStreamVerbs}
 	return access.Filter{
 		Authenticator: authn, Authorizer: authz, Attributes: attributes,
-		Admitted: listen.Trust,
+		Admitted: listen.Trust, Familiar: familiar,
 	}, config, nil
 }
 

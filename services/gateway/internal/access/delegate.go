@@ -39,6 +39,11 @@ type Config struct {
 	AllowTTL, DenyTTL time.Duration
 	// Begin bounds the questions under way; nil allows any number.
 	Begin Begin
+	// Trusted says whether the connection of a request's context is of somebody who was
+	// let in; nil says so of none. Familiar are the addresses of such; nil knows none.
+	// New tokens from there do not wait for what strangers ask.
+	Trusted  func(ctx context.Context) bool
+	Familiar *Familiar
 }
 
 // tokenTimeout bounds a TokenReview with all its tries.
@@ -112,7 +117,7 @@ func newTokens(cfg Config, client kubernetes.Interface, refused *refusedTokens) 
 	if err != nil {
 		return nil, fmt.Errorf("building the authenticator of bearer tokens: %w", err)
 	}
-	who := newAskers(cfg.Begin, refused)
+	who := newAskers(cfg, refused)
 	return who.around(cache.New(who.within(review), false, cfg.TokenTTL, cfg.TokenTTL)), nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
@@ -22,6 +23,8 @@ type Filter struct {
 	Attributes    Attributes
 	// Admitted is told of each request that may pass; nil tells nobody.
 	Admitted func(ctx context.Context)
+	// Familiar gets the addresses of who may pass; nil remembers none.
+	Familiar *Familiar
 }
 
 // reviewTimeout bounds what the apiserver may take for one request's reviews,
@@ -88,6 +91,9 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 			return false
 		}
 		if decision == authorizer.DecisionAllow {
+			if info.User.GetName() != user.Anonymous {
+				f.Familiar.note(r.RemoteAddr)
+			}
 			return true
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/polylet/polylet/services/gateway/internal/inflight"
 )
 
 // errTooMany refuses a review for want of a place. It is never kept.
@@ -97,84 +99,125 @@ var _ Reviewer = (*placed)(nil)
 // first one's.
 type askers struct {
 	begin    Begin
+	trusted  func(context.Context) bool
+	familiar *Familiar
 	good     goodTokens
 	refusals refusals
 	refused  *refusedTokens
 
-	mu      sync.Mutex
-	byToken map[string]*asker
-	waiting int
+	mu        sync.Mutex
+	byToken   map[string]*asker
+	waiting   int
+	waitingOf map[string]int // of those, by their addresses
 }
 
 // mostWaiting is how many requests may wait for what their tokens are, in all:
-// those with equal tokens take one place, but each its own memory. Tokens that
-// were good before are not counted, or strangers who wait would keep out those
-// whose answers are kept.
-const mostWaiting = 512
+// those with equal tokens take one place, but each its own memory. A few of each
+// address may always. Tokens that were good before are not counted, nor are those of
+// who has standing, or strangers who wait would keep them out.
+const mostWaiting, fewWaiting = 512, 4
 
 type asker struct {
 	address string
+	who     standing
 	waiting int
 }
 
-func newAskers(begin Begin, refused *refusedTokens) *askers {
-	return &askers{begin: begin, refused: refused, byToken: map[string]*asker{}}
+func newAskers(cfg Config, refused *refusedTokens) *askers {
+	trusted := cfg.Trusted
+	if trusted == nil {
+		trusted = func(context.Context) bool { return false }
+	}
+	return &askers{
+		begin: cfg.Begin, trusted: trusted, familiar: cfg.Familiar, refused: refused,
+		byToken: map[string]*asker{}, waitingOf: map[string]int{},
+	}
+}
+
+// who says what is known of a request's caller.
+func (a *askers) who(ctx context.Context) standing {
+	switch {
+	case a.trusted(ctx):
+		return trusted
+	case a.familiar.has(addressOf(ctx)):
+		return familiar
+	}
+	return stranger
 }
 
 // around is what asks the cache: it notes who does.
 func (a *askers) around(cache authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		good := a.good.has(token)
-		a.mu.Lock()
-		if a.waiting >= mostWaiting && !good {
-			a.mu.Unlock()
+		leave, ok := a.enter(addressOf(ctx), a.who(ctx), token)
+		if !ok {
 			return nil, false, errTooMany
 		}
-		if !good {
-			a.waiting++
-		}
-		one := a.byToken[token]
-		if one == nil {
-			one = &asker{address: addressOf(ctx)}
-			a.byToken[token] = one
-		}
-		one.waiting++
-		a.mu.Unlock()
-		defer func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			if !good {
-				a.waiting--
-			}
-			if one.waiting--; one.waiting == 0 {
-				delete(a.byToken, token)
-			}
-		}()
+		defer leave()
 		return cache.AuthenticateToken(ctx, token)
 	})
 }
 
+// enter counts a request that waits for what its token is.
+func (a *askers) enter(address string, who standing, token string) (leave func(), ok bool) {
+	counted, host := who == stranger && !a.good.has(token), inflight.HostOf(address)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if counted {
+		if a.waiting >= mostWaiting && a.waitingOf[host] >= fewWaiting {
+			return nil, false
+		}
+		a.waiting++
+		a.waitingOf[host]++
+	}
+	one := a.byToken[token]
+	if one == nil {
+		one = &asker{address: address}
+		a.byToken[token] = one
+	}
+	if one.waiting++; who > one.who {
+		one.address, one.who = address, who
+	}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if counted {
+			a.waiting--
+			if a.waitingOf[host]--; a.waitingOf[host] == 0 {
+				delete(a.waitingOf, host)
+			}
+		}
+		if one.waiting--; one.waiting == 0 {
+			delete(a.byToken, token)
+		}
+	}, true
+}
+
+// asks is whose question one about a token is.
+func (a *askers) asks(token string) (address string, who standing) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if one := a.byToken[token]; one != nil {
+		return one.address, one.who
+	}
+	return "", stranger
+}
+
 // within is what the cache asks: each question has its place, one about a token
-// that was good before among those of callers who are known.
+// that was good before, or of who has standing, among those of callers who are known.
 func (a *askers) within(review authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		address := ""
-		a.mu.Lock()
-		if one := a.byToken[token]; one != nil {
-			address = one.address
-		}
-		a.mu.Unlock()
+		address, who := a.asks(token)
 		if a.refused.has(token) {
 			return nil, false, errRefused
 		}
 		good, giveBack := a.good.has(token), func() {}
 		if !good {
 			var few bool
-			if giveBack, few = a.refusals.ask(address); !few {
+			if giveBack, few = a.refusals.ask(ctx, address, who); !few {
 				return nil, false, errTooMany
 			}
 		}
-		end := a.begin(address, good)
+		end := a.begin(address, good || who != stranger)
 		if end == nil {
 			giveBack() // nothing was asked
 			return nil, false, errTooMany

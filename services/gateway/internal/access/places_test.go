@@ -19,7 +19,7 @@ func TestRequestsThatWaitForOneTokenAreCounted(t *testing.T) {
 			<-end
 			return nil, false, nil
 		})
-		a := newAskers(func(string, bool) func() { return func() {} }, &refusedTokens{})
+		a := newAskers(Config{Begin: anyNumber}, &refusedTokens{})
 		token := a.around(hung)
 		var group sync.WaitGroup
 		for range mostWaiting {
@@ -49,12 +49,12 @@ func TestStrangersWhoWaitKeepNobodyOutWhoseTokenWasGood(t *testing.T) {
 			return nil, false, errors.New("invalid bearer token")
 		})
 		// A token that is known has a place kept for it.
-		a := newAskers(func(_ string, known bool) func() {
+		a := newAskers(Config{Begin: func(_ string, known bool) func() {
 			if hangs && !known {
 				return nil
 			}
 			return func() {}
-		}, &refusedTokens{})
+		}}, &refusedTokens{})
 		token := a.around(a.within(review))
 		if _, ok, err := token.AuthenticateToken(t.Context(), "good"); !ok || err != nil {
 			t.Fatal(ok, err)

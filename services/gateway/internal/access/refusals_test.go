@@ -5,56 +5,92 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	authnv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
+func anyNumber(string, bool) func() { return func() {} }
+
 // reviewed asks about tokens of addresses, and counts what reaches the apiserver: the
 // tokens good and good-n are somebody's.
-func reviewed(asked *int) func(t *testing.T, address, token string) error {
-	who := newAskers(func(string, bool) func() { return func() {} }, &refusedTokens{})
-	token := who.around(who.within(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		*asked++
-		return &authenticator.Response{}, len(token) >= 4 && token[:4] == "good", nil
+type reviewed struct {
+	asked    atomic.Int64
+	familiar Familiar
+	token    authenticator.Token
+}
+
+type trustedKey struct{}
+
+func newReviewed() *reviewed {
+	r := &reviewed{}
+	who := newAskers(Config{
+		Begin: anyNumber, Familiar: &r.familiar,
+		Trusted: func(ctx context.Context) bool { return ctx.Value(trustedKey{}) != nil },
+	}, &refusedTokens{})
+	r.token = who.around(who.within(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		r.asked.Add(1)
+		return &authenticator.Response{}, strings.HasPrefix(token, "good"), nil
 	})))
-	return func(t *testing.T, address, text string) error {
-		_, _, err := token.AuthenticateToken(context.WithValue(t.Context(), addressKey{}, address+":1"), text)
-		return err
+	return r
+}
+
+func (r *reviewed) show(ctx context.Context, address, text string) error {
+	_, _, err := r.token.AuthenticateToken(context.WithValue(ctx, addressKey{}, address+":1"), text)
+	return err
+}
+
+// flood has so many addresses show invented tokens, four hundred a second together, until
+// end is called.
+func (r *reviewed) flood(t *testing.T, addresses int) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for a := range addresses {
+		group.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				group.Go(func() {
+					if err := r.show(ctx, fmt.Sprintf("10.1.%d.%d", a/250, a%250), fmt.Sprintf("invented %d %d", a, i)); err != nil && !errors.Is(err, errTooMany) {
+						t.Error(err)
+					}
+				})
+				time.Sleep(time.Duration(max(20, 5*addresses/2)) * time.Millisecond)
+			}
+		})
+	}
+	return func() {
+		cancel()
+		group.Wait()
 	}
 }
 
 func TestAStrangersInventedTokensAreAskedAboutNowAndThenOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		show := reviewed(&asked)
-		if err := show(t, "10.0.0.1", "good"); err != nil {
+		r := newReviewed()
+		if err := r.show(t.Context(), "10.1.0.0", "good"); err != nil {
 			t.Fatal(err)
 		}
-		const minutes = 10
-		for i := range minutes * 6000 {
-			if err := show(t, "10.0.0.1", "invented "+strconv.Itoa(i)); err != nil && !errors.Is(err, errTooMany) {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if most := 1 + burstOfOne + minutes*60*rateOfOne; asked > most || asked < most/2 {
+		end := r.flood(t, 1)
+		const minutes = 1
+		time.Sleep(minutes * time.Minute)
+		if asked, most := r.asked.Load(), int64(1+burstOfOne+minutes*60*rateOfOne); asked > most || asked < most/2 {
 			t.Errorf("in %d minutes the apiserver was asked %d times, at most it should %d", minutes, asked, most)
 		}
-		if err := show(t, "10.0.0.1", "good"); err != nil {
+		if err := r.show(t.Context(), "10.1.0.0", "good"); err != nil {
 			t.Errorf("who was let in before, of the same address: %v", err)
 		}
 		for i := range 10 * burstOfOne {
-			if err := show(t, "10.0.0.2", "good "+strconv.Itoa(i)); err != nil {
+			if err := r.show(t.Context(), "10.0.0.2", "good "+strconv.Itoa(i)); err != nil {
 				t.Fatalf("the %d. good token of another address: %v", i, err)
 			}
 		}
+		end()
 		time.Sleep(time.Minute)
-		if err := show(t, "10.0.0.1", "good too"); err != nil {
+		if err := r.show(t.Context(), "10.1.0.0", "good too"); err != nil {
 			t.Errorf("a new one of the same address, when the flood is over: %v", err)
 		}
 	})
@@ -62,18 +98,108 @@ func TestAStrangersInventedTokensAreAskedAboutNowAndThenOnly(t *testing.T) {
 
 func TestStrangersOfManyAddressesHaveTheApiserverAskedLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		show := reviewed(&asked)
-		for second := range 60 {
-			for i := range 1000 {
-				if err := show(t, fmt.Sprintf("10.%d.%d.%d", second, i/250, i%250), "invented"+strconv.Itoa(i)); err != nil && !errors.Is(err, errTooMany) {
-					t.Fatal(err)
-				}
-			}
-			time.Sleep(time.Second)
+		r := newReviewed()
+		end := r.flood(t, 100)
+		time.Sleep(20 * time.Second)
+		if asked, most := r.asked.Load(), int64(burstOfStrangers+20*rateOfStrangers+1); asked > most || asked < most/2 {
+			t.Errorf("in 20 s the apiserver was asked %d times, at most it should %d", asked, most)
 		}
-		if most := burstOfAll + 60*rateOfAll; asked > most || asked < most/2 {
-			t.Errorf("in a minute the apiserver was asked %d times, at most it should %d", asked, most)
+		end()
+	})
+}
+
+// TestStrangersOfManyAddressesKeepNoNewTokenOut: a few pods spend what all strangers may
+// ask, for as long as they like, and who comes meanwhile has a token that the gateway does
+// not know: a new scraper, or one whose token was rotated.
+func TestStrangersOfManyAddressesKeepNoNewTokenOut(t *testing.T) {
+	for _, addresses := range []int{8, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newReviewed()
+			end := r.flood(t, addresses)
+			defer end()
+			time.Sleep(10 * time.Second)
+			for i := range 5 {
+				begin := time.Now()
+				if err := r.show(t.Context(), "10.0.0.1", "good "+strconv.Itoa(i)); err != nil || time.Since(begin) > time.Second {
+					t.Errorf("beside %d addresses, token %d: %v after %s", addresses, i, err, time.Since(begin))
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+// TestWhoHasStandingDoesNotWaitForStrangers: from addresses without end, each question is
+// the first of its address.
+func TestWhoHasStandingDoesNotWaitForStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReviewed()
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		defer group.Wait()
+		defer cancel()
+		group.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				group.Go(func() {
+					_ = r.show(ctx, fmt.Sprintf("10.%d.%d.%d", 1+i/62500, i/250%250, i%250), "invented "+strconv.Itoa(i))
+				})
+				time.Sleep(4 * time.Millisecond)
+			}
+		})
+		time.Sleep(5 * time.Second)
+		r.familiar.note("10.0.0.1:1")
+		for name, show := range map[string]func() error{
+			"a familiar address": func() error { return r.show(t.Context(), "10.0.0.1", "good familiar") },
+			"a trusted connection": func() error {
+				return r.show(context.WithValue(t.Context(), trustedKey{}, 1), "10.1.0.1", "good trusted")
+			},
+		} {
+			begin := time.Now()
+			if err := show(); err != nil || time.Since(begin) > 0 {
+				t.Errorf("%s: %v after %s", name, err, time.Since(begin))
+			}
+		}
+	})
+}
+
+func TestWhatIsSpentOfAnAddressIsNotThatOfItsTrustedConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReviewed()
+		defer r.flood(t, 1)()
+		time.Sleep(20 * time.Second)
+		if err := r.show(context.WithValue(t.Context(), trustedKey{}, 1), "10.1.0.0", "good"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNothingIsLeftOfTurnsThatAreOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		r.all = allowance{spent: burstOfStrangers + 1000, at: time.Now()}
+		var group sync.WaitGroup
+		had := atomic.Int64{}
+		for a := range 2 * mostTurns {
+			for range 2 * turnsOfOne {
+				group.Go(func() {
+					if _, ok := r.ask(t.Context(), fmt.Sprintf("10.0.%d.%d:1", a/250, a%250), stranger); ok {
+						had.Add(1)
+					}
+				})
+			}
+		}
+		synctest.Wait()
+		if len(r.waiting) != mostTurns {
+			t.Errorf("%d wait", len(r.waiting))
+		}
+		group.Wait()
+		if len(r.waiting) != 0 || had.Load() != 0 {
+			t.Errorf("%d wait, %d had a turn", len(r.waiting), had.Load())
+		}
+		for name, one := range r.of {
+			if one.turns != 0 || one.spent != 0 {
+				t.Errorf("%s: %+v", name, one)
+			}
 		}
 	})
 }
@@ -91,47 +217,6 @@ func TestTheAddressesThatAreRememberedAreBounded(t *testing.T) {
 		time.Sleep(time.Minute)
 		if r.host("x", time.Now()); len(r.of) > 2 {
 			t.Errorf("a minute later %d are", len(r.of))
-		}
-	})
-}
-
-// stern is a Reviewer to whom no token is anybody's.
-type stern struct {
-	judge
-	asked *int
-}
-
-func (s *stern) ReviewToken(context.Context, *authnv1.TokenReview) (*authnv1.TokenReview, *metav1.Status, error) {
-	*s.asked++
-	return &authnv1.TokenReview{Status: authnv1.TokenReviewStatus{Error: "invalid bearer token"}}, nil, nil
-}
-
-func TestATokenThatIsNobodysIsAskedAboutOnceInAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		p := &placed{refused: &refusedTokens{}, Reviewer: &stern{asked: &asked}}
-		client, err := clientOf(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := newTokens(Config{Begin: func(string, bool) func() { return func() {} }}, client, p.refused)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 100 {
-			if _, ok, err := token.AuthenticateToken(t.Context(), "invented"); ok || errors.Is(err, errTooMany) {
-				t.Fatalf("it is let in %v, %v", ok, err)
-			}
-			time.Sleep(time.Second)
-		}
-		if want := int(100 * time.Second / refusedFor); asked < want-1 || asked > want+1 {
-			t.Errorf("in 100 s the apiserver was asked %d times, want %d", asked, want)
-		}
-		for i := range 2 * mostRefused {
-			p.refused.note(strconv.Itoa(i))
-		}
-		if len(p.refused.of) > mostRefused {
-			t.Errorf("%d are remembered", len(p.refused.of))
 		}
 	})
 }

@@ -34,7 +34,9 @@ func NewReviews(cfg ReviewsConfig) *Reviews { return &Reviews{cfg: cfg, byHost: 
 func (l *Reviews) Begin(address string, known bool) (end func()) {
 	host := HostOf(address)
 	most := l.cfg.Most
-	if !known {
+	if known {
+		host += " known" // whatever strangers of the address do
+	} else {
 		most -= l.cfg.KnownOnly
 	}
 	l.mu.Lock()

@@ -39,6 +39,15 @@ func TestAnIPv6NetworkOfAMachineIsOneAddress(t *testing.T) {
 	}
 }
 
+func TestStrangersOfAnAddressTakeNoPlaceFromTheKnownOfIt(t *testing.T) {
+	l := NewReviews(ReviewsConfig{Most: 8, MostOfOne: 2, KnownOnly: 2})
+	for l.Begin("10.0.0.1:1", false) != nil {
+	}
+	if l.Begin("10.0.0.1:2", true) == nil {
+		t.Error("who is known has no place beside strangers behind the same address")
+	}
+}
+
 func TestSomePlacesAreKeptForThoseWhoAreKnown(t *testing.T) {
 	l := NewReviews(ReviewsConfig{Most: 4, MostOfOne: 4, KnownOnly: 1})
 	for range 3 {
