@@ -19,14 +19,17 @@ import (
 // Podsync serves logs and sessions. See NewPodsync.
 type Podsync struct {
 	client   podsyncv1.PodSyncServiceClient
+	conn     grpc.ClientConnInterface
 	commands commands
+	// outputs has one for each output of a command of /run that is held.
+	outputs chan struct{}
 }
 
 var _ streaming.Runtime = (*Podsync)(nil)
 
 // NewPodsync returns a client over a connection to podsync's socket.
 func NewPodsync(conn grpc.ClientConnInterface) *Podsync {
-	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn)}
+	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn), conn: conn, outputs: make(chan struct{}, mostOutputs)}
 }
 
 // Logs implements logs.Open.
@@ -60,12 +63,6 @@ func (p *Podsync) OpenAttach(ctx context.Context, t streaming.Target, s streamin
 func (p *Podsync) OpenPortForward(ctx context.Context, t streaming.Target, ports []int32) (string, error) {
 	res, err := p.client.OpenPortForward(ctx, &podsyncv1.OpenPortForwardRequest{Pod: ref(t), Ports: ports})
 	return res.GetUrl(), err
-}
-
-// Run implements streaming.Runtime.
-func (p *Podsync) Run(ctx context.Context, t streaming.Target, command []string) (stdout, stderr []byte, exitCode int, err error) {
-	res, err := p.client.ExecSync(ctx, &podsyncv1.ExecSyncRequest{Pod: ref(t), Container: t.Container, Command: command})
-	return res.GetStdout(), res.GetStderr(), int(res.GetExitCode()), err
 }
 
 // Checkpoint implements checkpoint.Take.

@@ -50,8 +50,16 @@ type Runtime interface {
 	OpenExec(ctx context.Context, t Target, command []string, s Streams) (Opened, error)
 	OpenAttach(ctx context.Context, t Target, s Streams) (string, error)
 	OpenPortForward(ctx context.Context, t Target, ports []int32) (string, error)
-	// Run runs a command to its end and returns stdout and stderr, in this order.
-	Run(ctx context.Context, t Target, command []string) (stdout, stderr []byte, exitCode int, err error)
+	// Run runs a command to its end.
+	Run(ctx context.Context, t Target, command []string) (*Output, error)
+}
+
+// Output is what a command has said, and how it ended.
+type Output struct {
+	Stdout, Stderr []byte
+	ExitCode       int
+	// Done is called when the output is no longer needed: few are held at once.
+	Done func()
 }
 
 // Meter counts sessions.
@@ -240,6 +248,9 @@ func (responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 // runTimeout bounds a command of /run; the kubelet sets no limit there.
 const runTimeout = time.Hour
 
+// outputTime is how long a client of /run may take to receive the output: few are held.
+const outputTime = time.Minute
+
 // longestForm bounds the form in which a command of /run may stand, in bytes: it is held
 // as long as the command runs, some times over, and is not counted as a long path is.
 const longestForm = 16 << 10
@@ -260,18 +271,22 @@ func (s Sessions) Run() http.Handler {
 		}
 		command := strings.Split(r.FormValue("cmd"), " ")
 		defer s.Meter.Begin()()
-		stdout, stderr, code, err := s.Runtime.Run(ctx, target(r), command)
+		out, err := s.Runtime.Run(ctx, target(r), command)
 		if err != nil {
 			refuse(w, r, err)
 			return
 		}
-		if code != 0 {
-			httperror.Text(w, http.StatusInternalServerError, fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(command, " "), code, stderr))
+		defer out.Done()
+		conn := http.NewResponseController(w)
+		// A writer that knows no deadlines is a test's; nor need a client that went away
+		// an answer.
+		_ = conn.SetWriteDeadline(time.Now().Add(outputTime))
+		if out.ExitCode != 0 {
+			httperror.Text(w, http.StatusInternalServerError, fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(command, " "), out.ExitCode, out.Stderr))
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		// A client that went away needs no answer.
-		_, _ = w.Write(stdout)
-		_, _ = w.Write(stderr)
+		_, _ = w.Write(out.Stdout)
+		_, _ = w.Write(out.Stderr)
 	})
 }

@@ -37,9 +37,9 @@ func (a *asked) OpenPortForward(_ context.Context, _ Target, ports []int32) (str
 	return "", errAsked
 }
 
-func (a *asked) Run(_ context.Context, _ Target, command []string) (stdout, stderr []byte, exitCode int, err error) {
+func (a *asked) Run(_ context.Context, _ Target, command []string) (*Output, error) {
 	a.command, a.any = command, true
-	return nil, nil, 0, errAsked
+	return nil, errAsked
 }
 
 type noMeter struct{}
