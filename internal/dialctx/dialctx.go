@@ -1,8 +1,9 @@
 // Package dialctx ends a dial, and the connection that it made, with the request that it
 // is for. net/http detaches dials from the contexts of requests, as others might use their
 // connections: one to a server that accepts and says no more would be open, and a handshake
-// under way, for ever after. It must never end what another request uses: it is for
-// transports that keep no connection alive.
+// under way, for ever after. And it has the kernel keep little of a connection that was
+// closed. It must never end what another request uses: it is for transports that keep no
+// connection alive.
 package dialctx
 
 import (

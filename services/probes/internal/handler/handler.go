@@ -9,11 +9,9 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/polylet/polylet/internal/dialctx"
 	"github.com/polylet/polylet/internal/slots"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
@@ -102,20 +100,9 @@ func address(host, podIP string, port int, portName string) (string, string) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), ""
 }
 
-// dialer returns a dialer whose connections do not stay in TIME_WAIT: a node
-// with many probes would run out of ports.
-func dialer(timeout time.Duration) *net.Dialer {
-	return &net.Dialer{
-		Timeout:   timeout,
-		KeepAlive: -1,
-		Control: func(_, _ string, c syscall.RawConn) error {
-			var err error
-			if cerr := c.Control(func(fd uintptr) {
-				err = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 1})
-			}); cerr != nil {
-				return cerr
-			}
-			return err
-		},
-	}
+// dial returns a dial whose connections are soon gone when they are closed: of a server
+// that does not close its side they would pile up.
+func dial(timeout time.Duration) dialctx.Dial {
+	d := net.Dialer{Timeout: timeout, KeepAlive: -1}
+	return dialctx.Brief(d.DialContext)
 }

@@ -27,8 +27,8 @@ func newTransport(header int64) *http.Transport {
 	return &http.Transport{
 		// No proxy: a probe is between the node and its pod.
 		Proxy:                  nil,
-		DialContext:            dialctx.Ending(dialctx.Closing(dialer(0).DialContext)),
-		DialTLSContext:         dialctx.Ending(tlsbound.Dial(dialctx.Closing(dialer(0).DialContext), anybody)),
+		DialContext:            dialctx.Ending(dialctx.Closing(dial(0))),
+		DialTLSContext:         dialctx.Ending(tlsbound.Dial(dialctx.Closing(dial(0)), anybody)),
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: header,
@@ -68,8 +68,8 @@ func (h *Handlers) httpGet(ctx context.Context, t probe.Target, a probe.HTTPGet)
 	switch {
 	case res.StatusCode < http.StatusOK || res.StatusCode >= http.StatusBadRequest:
 		return failed(fmt.Sprintf("HTTP probe failed with statuscode: %d", res.StatusCode))
-	case res.StatusCode >= http.StatusMultipleChoices && res.Header.Get("Location") != "":
-		// The redirect was to another host and therefore not followed.
+	case res.StatusCode >= http.StatusMultipleChoices:
+		// A redirect to another host, which is not followed, or one to nowhere.
 		return probe.Answer{Verdict: probe.Warned, Message: "Probe terminated redirects, Response body: " + string(body)}
 	}
 	return probe.Answer{Verdict: probe.Passed, Message: string(body)}

@@ -12,7 +12,7 @@ func (h *Handlers) tcpSocket(ctx context.Context, t probe.Target, a probe.TCPSoc
 	if wrong != "" {
 		return errored("%s", wrong)
 	}
-	conn, err := dialer(t.Timeout).DialContext(ctx, "tcp", addr)
+	conn, err := dial(t.Timeout)(ctx, "tcp", addr)
 	if err != nil {
 		return h.unconnected(err, err.Error())
 	}

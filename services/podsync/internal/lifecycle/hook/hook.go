@@ -65,11 +65,11 @@ type Runner struct{ deps Deps }
 // New returns a Runner.
 func New(deps Deps) *Runner {
 	if deps.Transport == nil {
-		var dial net.Dialer
+		dial := dialctx.Brief(new(net.Dialer).DialContext)
 		deps.Transport = &http.Transport{
 			DisableKeepAlives: true,
-			DialContext:       dialctx.Ending(dial.DialContext),
-			DialTLSContext:    dialctx.Ending(waiting(tlsbound.Dial(dial.DialContext, &tls.Config{InsecureSkipVerify: true}))), //nolint:gosec // as the API documents: hooks verify nothing
+			DialContext:       dialctx.Ending(dial),
+			DialTLSContext:    dialctx.Ending(waiting(tlsbound.Dial(dial, &tls.Config{InsecureSkipVerify: true}))), //nolint:gosec // as the API documents: hooks verify nothing
 			Proxy:             nil,
 			// Else net/http takes 10 MiB.
 			MaxResponseHeaderBytes: maxHeader,

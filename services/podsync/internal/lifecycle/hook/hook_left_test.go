@@ -1,0 +1,59 @@
+package hook
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// kept says whether the kernel has connections to a port of loopback, also those that
+// nobody holds any more.
+func kept(t *testing.T, port int) bool {
+	t.Helper()
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == fmt.Sprintf("0100007F:%04X", port) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestOfAHooksServerThatClosesNothingTheKernelKeepsNothing: else there would be its
+// connection for another minute.
+func TestOfAHooksServerThatClosesNothingTheKernelKeepsNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		t.Cleanup(func() { conn.Close() })
+		_, _ = fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	}()
+	port := l.Addr().(*net.TCPAddr).Port                                                                          //nolint:forcetypeassert // it is one of TCP
+	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(int32(port))}} //nolint:gosec // a port
+	if err := New(Deps{}).Run(t.Context(), Target{Container: &v1.Container{}}, h); err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(20 * time.Second)
+	for kept(t, port) {
+		if time.Now().After(end) {
+			t.Fatal("20 seconds later there is a connection")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
