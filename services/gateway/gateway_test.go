@@ -75,6 +75,13 @@ func TestPathsMethodsAndIdentitiesOnTheSecurePort(t *testing.T) {
 		{"GET", "/metrics", "metrics-token", 200, "kubelet_running_pods"},
 		{"GET", "/pods", "metrics-token", 403, "[pods proxy]"},
 		{"GET", "/pods", "reader-token", 200, `"kind":"PodList"`},
+		{"GET", "/pods/", "reader-token", 200, `"kind":"PodList"`},
+		{"GET", "/pods//", admin, 404, "404: Page Not Found"},
+		{"GET", "/stats/summary/", admin, 200, `{"node":{}}`},
+		{"GET", "/containerLogs/ns/p/c/", "reader-token", 200, "first\nlast\n"},
+		{"GET", "/exec/ns/p/c/?output=1&command=x", "reader-token", 403, "verb=create"},
+		{"POST", "/run/ns/p/c/?cmd=echo", admin, 200, "echo!"},
+		{"GET", "/metrics/", admin, 404, "404: Page Not Found"},
 		{"POST", "/pods", admin, 405, "405: Method Not Allowed"},
 		{"GET", "/containerLogs/ns/p/c", "reader-token", 200, "first\nlast\n"},
 		{"GET", "/containerLogs/ns/x/c", admin, 404, `pod "x" does not exist`},
@@ -106,6 +113,31 @@ func TestPathsMethodsAndIdentitiesOnTheSecurePort(t *testing.T) {
 		got := ask(t, client, c.method, base+c.path, c.token)
 		if got.status != c.status || !strings.Contains(got.body, c.body) {
 			t.Errorf("%s %s by %q: %d %q, want %d with %q", c.method, c.path, c.token, got.status, got.body, c.status, c.body)
+		}
+	}
+}
+
+// TestAPathWithoutItsSlashLeadsToTheDirectory, but whom it is not for.
+func TestAPathWithoutItsSlashLeadsToTheDirectory(t *testing.T) {
+	h := newHouse(t)
+	base := "https://" + h.start(t, nil).Addresses()["secure"]
+	client := httpClient(t)
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for _, path := range []string{"/logs", "/runningpods", "/debug/pprof"} {
+		for token, want := range map[string]int{"admin-token": http.StatusTemporaryRedirect, "metrics-token": http.StatusForbidden} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path+"?a=b", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if to := res.Header.Get("Location"); res.StatusCode != want || want == http.StatusTemporaryRedirect && to != path+"/?a=b" {
+				t.Errorf("%s by %s: %d to %q", path, token, res.StatusCode, to)
+			}
 		}
 	}
 }

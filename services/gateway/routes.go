@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -208,8 +209,8 @@ func (r *routes) shared(class *inflight.Class, others []string) *route.Table {
 	table := &route.Table{}
 	table.Add(
 		route.Route{Pattern: "/healthz", Methods: others, Handler: document.Healthz(r.slis, checks...)},
-		route.Route{Pattern: "/pods", Methods: get, Produces: jsonType, Handler: class.Wrap(r.documents)},
-		route.Route{Pattern: "/stats/summary", Methods: getPost, Produces: jsonType, Handler: class.Wrap(r.documents)},
+		route.Route{Pattern: "/pods", Slash: true, Methods: get, Produces: jsonType, Handler: class.Wrap(r.documents)},
+		route.Route{Pattern: "/stats/summary", Slash: true, Methods: getPost, Produces: jsonType, Handler: class.Wrap(r.documents)},
 		route.Route{Pattern: "/metrics", Methods: others, Handler: class.Wrap(r.merged)},
 		route.Route{Pattern: "/metrics/cadvisor", Methods: others, Handler: class.Wrap(exposition.Text("stats", r.stats.CAdvisor))},
 		route.Route{Pattern: "/metrics/resource", Methods: others, Handler: class.Wrap(exposition.Text("stats", r.stats.Resource))},
@@ -249,6 +250,7 @@ func (r *routes) secure() http.Handler {
 	}
 	table.Add(
 		route.Route{Pattern: "/configz", Handler: r.reading.Wrap(r.documents)},
+		toDirectory("/runningpods"),
 		route.Route{Pattern: "/runningpods/", Methods: []string{http.MethodGet}, Produces: jsonType, Handler: r.reading.Wrap(r.documents)},
 	)
 	r.addLogs(table)
@@ -256,7 +258,7 @@ func (r *routes) secure() http.Handler {
 	r.addDebug(table)
 	if r.cfg.Checkpoint {
 		table.Add(route.Route{
-			Pattern: "/checkpoint/{namespace}/{pod}/{container}", Methods: []string{http.MethodPost}, Produces: jsonType,
+			Pattern: "/checkpoint/{namespace}/{pod}/{container}", Slash: true, Methods: []string{http.MethodPost}, Produces: jsonType,
 			Handler: r.stream(checkpoint.Handler(r.podsync.Checkpoint)),
 		})
 	}
@@ -277,13 +279,14 @@ func (r *routes) addLogs(table *route.Table) {
 	get := []string{http.MethodGet}
 	table.Add(
 		route.Route{
-			Pattern: "/containerLogs/{namespace}/{pod}/{container}", Methods: get,
+			Pattern: "/containerLogs/{namespace}/{pod}/{container}", Slash: true, Methods: get,
 			Handler: r.stream(logs.Handler(logs.Config{Open: r.podsync.Logs, Sessions: r.meter, Streams: r.cfg.LogStreams})),
 		},
 		route.Route{Pattern: "/containerLogs//*", Methods: get, Handler: logs.MissingParts("podNamespace")},
 		route.Route{Pattern: "/containerLogs/{namespace}//*", Methods: get, Handler: logs.MissingParts("podID")},
 		route.Route{Pattern: "/containerLogs/{namespace}/{pod}/", Methods: get, Handler: logs.MissingParts("container name")},
 	)
+	table.Add(toDirectory("/logs"))
 	if !r.cfg.SystemLogHandler {
 		table.Add(route.Route{Pattern: "/logs/*", Handler: document.Disabled("logs endpoint is disabled.")})
 		return
@@ -291,18 +294,25 @@ func (r *routes) addLogs(table *route.Table) {
 	table.Add(route.Route{Pattern: "/logs/*", Methods: get, Handler: r.stream(nodelog.Handler(r.nodestatus, r.cfg.SystemLogQuery))})
 }
 
+// toDirectory leads from a path to what is below it, as the kubelet does.
+func toDirectory(path string) route.Route {
+	return route.Route{Pattern: path, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, (&url.URL{Path: path + "/", RawQuery: req.URL.RawQuery}).String(), http.StatusTemporaryRedirect)
+	})}
+}
+
 // addSessions adds exec, attach, run and port-forward.
 func (r *routes) addSessions(table *route.Table) {
 	getPost := []string{http.MethodGet, http.MethodPost}
 	for _, pattern := range []string{"/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"} {
 		table.Add(
-			route.Route{Pattern: "/exec" + pattern, Methods: getPost, Handler: r.stream(r.sessions.Exec())},
-			route.Route{Pattern: "/attach" + pattern, Methods: getPost, Handler: r.stream(r.sessions.Attach())},
-			route.Route{Pattern: "/run" + pattern, Methods: []string{http.MethodPost}, Handler: r.stream(r.sessions.Run())},
+			route.Route{Pattern: "/exec" + pattern, Slash: true, Methods: getPost, Handler: r.stream(r.sessions.Exec())},
+			route.Route{Pattern: "/attach" + pattern, Slash: true, Methods: getPost, Handler: r.stream(r.sessions.Attach())},
+			route.Route{Pattern: "/run" + pattern, Slash: true, Methods: []string{http.MethodPost}, Handler: r.stream(r.sessions.Run())},
 		)
 	}
 	for _, pattern := range []string{"/{namespace}/{pod}", "/{namespace}/{pod}/{uid}"} {
-		table.Add(route.Route{Pattern: "/portForward" + pattern, Methods: getPost, Handler: r.stream(r.sessions.PortForward())})
+		table.Add(route.Route{Pattern: "/portForward" + pattern, Slash: true, Methods: getPost, Handler: r.stream(r.sessions.PortForward())})
 	}
 }
 
@@ -320,5 +330,5 @@ func (r *routes) addDebug(table *route.Table) {
 	if r.cfg.DebugFlagsHandler {
 		flags.Methods, flags.Handler = []string{http.MethodPut}, r.reading.Wrap(debug.Verbosity(processes...))
 	}
-	table.Add(pprof, flags)
+	table.Add(toDirectory("/debug/pprof"), pprof, flags)
 }

@@ -41,6 +41,8 @@ func TestTheQueryBecomesPodLogOptions(t *testing.T) {
 		{"stream=All", 0, func(o *v1.PodLogOptions) bool { return *o.Stream == "All" }},
 		{"unknown=1", 0, func(*v1.PodLogOptions) bool { return true }},
 		{"stream=Stderr", 400, nil},
+		{"stream=Stderr&tailLines=1", 422, nil},
+		{"stream=stderr", 422, nil},
 		{"tailLines=x", 400, nil},
 		{"sinceTime=yesterday", 400, nil},
 		{"sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z", 422, nil},

@@ -46,13 +46,13 @@ func parse(query url.Values, streams bool) (*v1.PodLogOptions, int, string) {
 		}
 	}
 	if stream := query.Get("stream"); stream != "" {
-		if stream != v1.LogStreamAll && !streams {
-			return nil, http.StatusBadRequest, "PodLogsQuerySplitStreams feature gate must be enabled to use stream " + strconv.Quote(stream)
-		}
 		o.Stream = &stream
 	}
 	if !sound(o) {
 		return nil, http.StatusUnprocessableEntity, invalid
+	}
+	if o.Stream != nil && *o.Stream != v1.LogStreamAll && !streams {
+		return nil, http.StatusBadRequest, "unable to return the given log stream: " + strconv.Quote(*o.Stream) + ". Please enable PodLogsQuerySplitStreams feature gate in kubelet"
 	}
 	return o, 0, ""
 }

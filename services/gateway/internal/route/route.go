@@ -16,6 +16,8 @@ type Route struct {
 	// Pattern is a path; a segment in braces matches one that is not empty and
 	// names it for Param. A "*" at the end matches whatever follows.
 	Pattern string
+	// Slash says that one more slash at the end of a path changes nothing.
+	Slash bool
 	// Methods that are served; none means any.
 	Methods []string
 	// Produces is the one media type of the answer; a client that takes others
@@ -101,6 +103,9 @@ func (c compiled) match(path []string) (map[string]string, bool) {
 	if c.open {
 		// The last segment of an open pattern is what stands before the star.
 		n--
+	}
+	if c.Slash && len(path) == n+1 && path[n] == "" {
+		path = path[:n]
 	}
 	if c.open && len(path) <= n || !c.open && len(path) != n {
 		return nil, false
