@@ -21,9 +21,10 @@ type Filter struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	Attributes    Attributes
-	// Admitted is told of each request that may pass; nil tells nobody.
+	// Admitted is told of each request that may pass and of whom it is known whose it is;
+	// nil tells nobody.
 	Admitted func(ctx context.Context)
-	// Familiar gets the addresses of who may pass; nil remembers none.
+	// Familiar gets the addresses of these; nil remembers none.
 	Familiar *Familiar
 }
 
@@ -37,15 +38,25 @@ func (f Filter) Wrap(next http.Handler) http.Handler {
 	quiet := &quiet{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.allow(w, r, quiet) {
-			if f.Admitted != nil {
-				f.Admitted(r.Context())
-			}
 			// Nothing behind this point has a use for the caller's secrets, and
 			// streams are passed on to the runtime with their headers.
 			r.Header.Del("Authorization")
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// admit notes that somebody is let in. Whom everybody may be is as much a stranger as
+// before: where all may ask for /healthz, a flood of those would have the places of who
+// is known.
+func (f Filter) admit(who user.Info, r *http.Request) {
+	if who.GetName() == user.Anonymous {
+		return
+	}
+	f.Familiar.note(r.RemoteAddr)
+	if f.Admitted != nil {
+		f.Admitted(r.Context())
+	}
 }
 
 // busy answers a request for whose review there is no place.
@@ -91,9 +102,7 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 			return false
 		}
 		if decision == authorizer.DecisionAllow {
-			if info.User.GetName() != user.Anonymous {
-				f.Familiar.note(r.RemoteAddr)
-			}
+			f.admit(info.User, r)
 			return true
 		}
 	}
