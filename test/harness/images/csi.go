@@ -20,7 +20,7 @@ func PushCSI(ctx context.Context, r *registry.Registry, dir string, sidecars map
 	all := []suiteImage{
 		{s.busyBox(nil), []string{"e2e-test-images/busybox:1.36.1-1"}},
 		{single("csi-node-driver-registrar", standIn), []string{"sig-storage/csi-node-driver-registrar:v2.16.0"}},
-		{single("hostpathplugin", standIn), []string{"sig-storage/hostpathplugin:v1.17.1"}},
+		{single("hostpathplugin", standIn, file{"csimock", sidecars["csimock"], 0o755}), []string{"sig-storage/hostpathplugin:v1.17.1"}},
 	}
 	for name, version := range map[string]string{"csi-attacher": "v4.11.0", "csi-provisioner": "v6.1.1", "csi-resizer": "v2.1.0"} {
 		all = append(all, suiteImage{single(name, sidecars[name]), []string{"sig-storage/" + name + ":" + version}})
@@ -28,9 +28,9 @@ func PushCSI(ctx context.Context, r *registry.Registry, dir string, sidecars map
 	return eachOf(ctx, all, func(name string, img v1.Image) error { return r.Push(ctx, name, img) })
 }
 
-// single is an image of one program.
-func single(name, program string) func(context.Context) (v1.Image, error) {
+// single is an image of one program, and of others that it calls.
+func single(name, program string, others ...file) func(context.Context) (v1.Image, error) {
 	return func(context.Context) (v1.Image, error) {
-		return assemble(config{entrypoint: []string{"/" + name}}, file{name, program, 0o755})
+		return assemble(config{entrypoint: []string{"/" + name}}, append(others, file{name, program, 0o755})...)
 	}
 }

@@ -41,6 +41,7 @@ const (
 
 	metricsServerDir = "test/controlplane/metricsserver"
 	csiDir           = "test/controlplane/csi"
+	csiMockDir       = "test/controlplane/csimock"
 
 	// kubernetesDate is the release's own time, so that a build is reproducible.
 	kubernetesDate = "2026-07-22T18:07:38Z"
@@ -140,6 +141,10 @@ func CSISidecars() []Peer {
 	return []Peer{
 		sidecar("csi-attacher", "v4.12.0", "external-attacher/v4"), sidecar("csi-provisioner", "v6.3.0", "external-provisioner/v6"),
 		sidecar("csi-resizer", "v2.2.0", "external-resizer/v2"),
+		{
+			Name: "csimock", Version: kubernetesVersion, pkg: "github.com/polylet/polylet/test/controlplane/csimock", dir: csiMockDir,
+			flags: []string{"-ldflags", "-s -w"}, about: "1 min",
+		},
 	}
 }
 

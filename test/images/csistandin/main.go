@@ -1,7 +1,8 @@
 // Command csistandin stands in, in the upstream suite's mock CSI driver, for two programs
 // that no Go module has: under the name csi-node-driver-registrar it registers a driver
 // with the agent, and under the name hostpathplugin it hands each connection to the
-// driver's socket on to the suite, where the driver is. It must never answer for a driver.
+// driver's socket on to the suite, where the driver is, or becomes the suite's driver where
+// that is to run in the pod. It must never answer for a driver.
 package main
 
 import (
@@ -12,8 +13,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 )
+
+// mock is the suite's driver in the image.
+const mock = "/csimock"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -41,7 +47,9 @@ func run(ctx context.Context, name string, args []string) error {
 		flags.String("nodeid", "", "taken and not used")
 		endpoint := flags.String("endpoint", "", "the driver's `socket`")
 		suite := flags.String("proxy-endpoint", "", "tcp://:`port` to which the suite connects")
-		flags.String("drivername", "", "taken and not used")
+		if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(strings.TrimLeft(arg, "-"), "proxy-endpoint=") }) {
+			return syscall.Exec(mock, append([]string{mock}, args...), os.Environ())
+		}
 		if err := flags.Parse(args); err != nil {
 			return err
 		}
