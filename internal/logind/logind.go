@@ -33,8 +33,9 @@ type Bus struct {
 }
 
 // Connect connects to the system's bus, where DBUS_SYSTEM_BUS_ADDRESS says it is or at
-// its usual place, and follows what logind says from then on. ctx bounds the connecting
-// alone.
+// its usual place, and follows what is said in logind's name from then on, whoever sends
+// it: the kubelet goes by that, too, and node tests send it themselves. Who may is for
+// the bus to say (deploy/systemd/polylet.dbus.conf). ctx bounds the connecting alone.
 func Connect(ctx context.Context) (*Bus, error) {
 	address := cmp.Or(os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), "unix:path=/run/dbus/system_bus_socket")
 	conn, err := connect(ctx, address)
@@ -43,8 +44,8 @@ func Connect(ctx context.Context) (*Bus, error) {
 	}
 	b := &Bus{conn: conn, signals: make(chan *dbus.Signal, 16)}
 	conn.Signal(b.signals)
-	if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(service), dbus.WithMatchObjectPath(object),
-		dbus.WithMatchInterface(manager), dbus.WithMatchMember(signal)); err != nil {
+	if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchObjectPath(object), dbus.WithMatchInterface(manager),
+		dbus.WithMatchMember(signal)); err != nil {
 		_ = conn.Close() // It is of no use.
 		return nil, fmt.Errorf("follow logind's signals: %w", err)
 	}

@@ -19,7 +19,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // connected is a connection to a logind of the test's own.
 func connected(t *testing.T) (*Bus, *fakelogind.Server) {
 	t.Helper()
-	server, err := fakelogind.Start(t.TempDir(), "", 5*time.Second)
+	return connectedIn(t, t.TempDir())
+}
+
+func connectedIn(t *testing.T, dir string) (*Bus, *fakelogind.Server) {
+	t.Helper()
+	server, err := fakelogind.Start(dir, "", 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -153,6 +153,8 @@ func installFiles() error {
 			to = "/usr/lib/sysusers.d/polylet.conf"
 		case strings.HasSuffix(name, ".tmpfiles.conf"):
 			to = "/usr/lib/tmpfiles.d/polylet.conf"
+		case strings.HasSuffix(name, ".dbus.conf"):
+			to = "/usr/share/dbus-1/system.d/polylet.conf"
 		case name == "kubelet.service":
 			to = "/etc/systemd/system/" + name
 		case name == "kubelet.service.d":

@@ -45,14 +45,19 @@ type Server struct {
 	changed   chan struct{}
 }
 
+// PolicyFile is the name of a file in the directory of Start with rules of who may send
+// what on the bus, which allows everything without it.
+const PolicyFile = "policy.conf"
+
 // Start starts one in a directory. It delays for so long until it is told to read its
 // configuration, which is the file dropIn.
 func Start(dir, dropIn string, delay time.Duration) (*Server, error) {
 	config := filepath.Join(dir, "bus.conf")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>system</type><listen>unix:path=%s</listen>
-<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
-`, filepath.Join(dir, "bus.sock")), 0o600); err != nil {
+<policy context="default"><allow user="*"/><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy>
+<include ignore_missing="yes">%s</include></busconfig>
+`, filepath.Join(dir, "bus.sock"), filepath.Join(dir, PolicyFile)), 0o600); err != nil {
 		return nil, err
 	}
 	s := &Server{dropIn: dropIn, delay: delay, changed: make(chan struct{})}

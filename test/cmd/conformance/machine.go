@@ -35,6 +35,8 @@ type machine struct {
 	// tested names the agent, as of when it was built.
 	tested   string
 	binaries map[string]string
+	// sidecars are the programs of the mock CSI driver; nil without.
+	sidecars map[string]string
 }
 
 // newMachine builds what is missing and starts everything.
@@ -72,6 +74,11 @@ func (m *machine) build(ctx context.Context, o options) error {
 	}
 	if m.binaries, err = builder.Binaries(ctx, programs.Conformance()...); err != nil {
 		return err
+	}
+	if o.csi {
+		if m.sidecars, err = builder.Binaries(ctx, programs.CSISidecars()...); err != nil {
+			return err
+		}
 	}
 	m.tested = describe(ctx, o)
 	if o.agent == "kubelet" {
@@ -143,6 +150,11 @@ func (m *machine) addNode(ctx context.Context, o options, number int) error {
 }
 
 func (m *machine) pushSuite(ctx context.Context, r *registry.Registry, dir string) error {
+	if m.sidecars != nil {
+		if err := images.PushCSI(ctx, r, dir, m.sidecars); err != nil {
+			return err
+		}
+	}
 	return images.PushSuite(ctx, r, dir, m.binaries["agnhost"])
 }
 

@@ -31,7 +31,7 @@ type options struct {
 	focus, skipFile, agent string
 	procs, runs, nodes     int
 	timeout                time.Duration
-	services               bool
+	services, csi          bool
 	root, artifacts        string
 }
 
@@ -44,8 +44,10 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 1, "`number` of runs in a row on the same cluster")
 	flag.IntVar(&o.nodes, "nodes", 1, "`number` of nodes; those after the first have namespaces of their own, and no kube-proxy")
 	flag.BoolVar(&o.services, "services", false, "run kube-proxy and CoreDNS too, which tests of services and of names need; one such run at a time on a machine")
+	flag.BoolVar(&o.csi, "csi", false, "have the images of the suite's mock CSI driver, for [sig-storage] CSI Mock; implies -services")
 	flag.DurationVar(&o.timeout, "timeout", 2*time.Hour, "`time` after which the suite is interrupted")
 	flag.Parse()
+	o.services = o.services || o.csi // its sidecars call the apiserver by its service
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {

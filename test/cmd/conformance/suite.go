@@ -55,6 +55,6 @@ func (m *machine) suiteArguments(o options, skips []suite.Skip) []string {
 	}
 	return append(args, m.binaries["e2e.test"], "--",
 		"--kubeconfig="+m.Cluster.AdminKubeconfig, "--kubectl-path="+m.Cluster.Kubectl,
-		"--provider=skeleton", "--num-nodes=1", "--dump-logs-on-failure=false",
+		"--provider=skeleton", "--num-nodes=1", "--kubelet-root-dir="+m.Node.RootDir, "--dump-logs-on-failure=false",
 	)
 }

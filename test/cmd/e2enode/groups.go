@@ -24,6 +24,10 @@ type group struct {
 	timeout time.Duration
 	// flags are the suite's, kubelet the agent's.
 	flags, kubelet []string
+	// disk is the size in bytes of a disk of the group's own, for those that fill it.
+	disk int64
+	// logind gives the group a logind, on a bus of its own.
+	logind bool
 	// later is why the group runs only when it is asked for by name.
 	later string
 }
@@ -132,9 +136,9 @@ var groups = []group{
 	},
 	{
 		name: "eviction", about: "eviction under pressure", files: ownFiles("eviction_test", "system_node_critical_test"),
-		procs: 1, timeout: 3 * time.Hour, later: "eviction under pressure is still to come; it fills the machine's disk and memory",
+		procs: 1, timeout: 3 * time.Hour, disk: 16 << 30, later: "it takes three hours, much of the machine's memory and 6 GiB of its disk",
 	},
-	{name: "shutdown", about: "graceful node shutdown", files: ownFiles("node_shutdown_linux_test"), procs: 1, timeout: time.Hour, later: "graceful shutdown is still to come; it needs D-Bus"},
+	{name: "shutdown", about: "graceful node shutdown", files: ownFiles("node_shutdown_linux_test"), procs: 1, timeout: time.Hour, logind: true},
 }
 
 func groupNames() []string {

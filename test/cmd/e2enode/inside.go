@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/internal/testkit/fakelogind"
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/registry"
 )
@@ -71,6 +72,11 @@ func inside(args []string) error {
 	if err := nameBusyBox(ctx, conn); err != nil {
 		return err
 	}
+	bus, err := serveLogind(o)
+	if err != nil {
+		return err
+	}
+	defer bus.Close()
 	listener, err := net.Listen("unix", unitSocket)
 	if err != nil {
 		return err
@@ -91,6 +97,33 @@ func serveImages(ctx context.Context, saved string) error {
 		return err
 	}
 	return r.WriteHosts("/etc/containerd/certs.d")
+}
+
+// busVariable is where programs find the system's bus.
+const busVariable = "DBUS_SYSTEM_BUS_ADDRESS"
+
+// logindDelays is more than any of the suite's periods together.
+const logindDelays = 10 * time.Minute
+
+// noBus is that of a run without logind.
+type noBus struct{}
+
+func (noBus) Close() {}
+
+// serveLogind starts a logind if the run has one, which the suite and the agent find.
+func serveLogind(o order) (interface{ Close() }, error) {
+	if !o.Logind {
+		return noBus{}, nil
+	}
+	const dir = "/run/dbus"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	server, err := fakelogind.Start(dir, "", logindDelays)
+	if err != nil {
+		return nil, err
+	}
+	return server, os.Setenv(busVariable, server.Address)
 }
 
 func nameBusyBox(ctx context.Context, conn *grpc.ClientConn) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 
@@ -39,7 +40,7 @@ func makeMounts(o order) error {
 		return fmt.Errorf("open %s: %w", o.Artifacts, err)
 	}
 	defer unix.Close(artifacts)
-	for _, step := range []func(order) error{mountKernel, mountCgroups, mountRun, mountOverlays, mountPrivate} {
+	for _, step := range []func(order) error{mountDisk, mountKernel, mountCgroups, mountRun, mountOverlays, mountPrivate} {
 		if err := step(o); err != nil {
 			return err
 		}
@@ -148,14 +149,50 @@ func mountOverlays(o order) error {
 	return nil
 }
 
+// diskDir is where a run's own file system is mounted, in the instance's directory.
+const diskDir = "disk"
+
+// mountDisk gives a run that fills its disk one of its own: a file with a file
+// system, whose loop device ends with the mount namespace. What others write to
+// the machine's disk meanwhile is not seen there, and it cannot be filled.
+func mountDisk(o order) error {
+	if o.DiskBytes == 0 {
+		return nil
+	}
+	file, point := o.path(diskDir+".img"), o.path(diskDir)
+	if err := os.MkdirAll(point, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Truncate(file, o.DiskBytes); err != nil {
+		return fmt.Errorf("make a disk for the run: %w", err)
+	}
+	for _, args := range [][]string{
+		{"mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,nodiscard", file},
+		{"mount", "-o", "loop,discard", file, point},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("make a disk for the run: %s: %w: %s", args[0], err, out)
+		}
+	}
+	return nil
+}
+
 func mountPrivate(o order) error {
+	base := o.Dir
+	if o.DiskBytes > 0 {
+		base = o.path(diskDir)
+	}
 	for _, m := range private {
-		for _, dir := range []string{m.point, o.path(m.dir)} {
+		source := filepath.Join(base, m.dir)
+		for _, dir := range []string{m.point, source} {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
 		}
-		if err := mount(o.path(m.dir), m.point, "", syscall.MS_BIND, ""); err != nil {
+		if err := mount(source, m.point, "", syscall.MS_BIND, ""); err != nil {
 			return err
 		}
 	}

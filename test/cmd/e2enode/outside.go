@@ -186,6 +186,7 @@ func (r *runner) furnish(inst *instance.Instance, g group, o *order) error {
 	o.Dir, o.Cgroup, o.Bin = inst.Dir, inst.CgroupRoot(), inst.Path("bin")
 	o.Suite, o.Ginkgo = r.binaries[programs.E2ENodeTest().Name], r.binaries[programs.Ginkgo().Name]
 	o.Containerd, o.Shims = r.binaries[programs.Containerd().Name], filepath.Dir(r.binaries[programs.ContainerdShim().Name])
+	o.DiskBytes, o.Logind = g.disk, g.logind
 	o.Ginkgos, o.Flags = r.ginkgoArguments(*o, g), suiteFlags(*o, g)
 	if err := os.MkdirAll(o.Bin, 0o755); err != nil {
 		return err

@@ -40,6 +40,10 @@ type order struct {
 	Suite, Ginkgo, Containerd, Shims string
 	// Images holds the saved images, Artifacts gets the logs and the report.
 	Images, Artifacts string
+	// DiskBytes is the size of a disk of the run's own; 0 uses the machine's.
+	DiskBytes int64
+	// Logind asks for a logind that says nothing by itself.
+	Logind bool
 	// Ginkgos and Flags are the arguments of ginkgo and of the suite.
 	Ginkgos, Flags []string
 }

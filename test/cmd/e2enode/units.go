@@ -63,6 +63,9 @@ type unit struct {
 
 func newUnits(o order) *units {
 	env := []string{"PATH=" + systemPath, "HOME=/root"}
+	if bus := os.Getenv(busVariable); bus != "" {
+		env = append(env, busVariable+"="+bus)
+	}
 	if o.Agent == agentPolylet {
 		env = append(env, agentVariable+"="+o.Program)
 	}

@@ -40,6 +40,8 @@ const (
 	kubeadmDir     = "test/controlplane/kubeadm"
 
 	metricsServerDir = "test/controlplane/metricsserver"
+	csiDir           = "test/controlplane/csi"
+	csiMockDir       = "test/controlplane/csimock"
 
 	// kubernetesDate is the release's own time, so that a build is reproducible.
 	kubernetesDate = "2026-07-22T18:07:38Z"
@@ -126,6 +128,23 @@ func Ginkgo() Peer {
 	return Peer{
 		Name: "ginkgo", Version: ginkgoVersion, pkg: "github.com/onsi/ginkgo/v2/ginkgo", dir: conformanceDir,
 		flags: []string{"-ldflags", "-s -w"}, about: "1 min",
+	}
+}
+
+// CSISidecars are what stands beside a CSI driver in a cluster, for tests of the upstream
+// suite. They are newer than those that its manifests name: older ones no module has.
+func CSISidecars() []Peer {
+	const base = "github.com/kubernetes-csi/"
+	sidecar := func(name, version, module string) Peer {
+		return Peer{Name: name, Version: version, pkg: base + module + "/cmd/" + name, dir: csiDir, flags: []string{"-ldflags", "-s -w"}, about: "2 min"}
+	}
+	return []Peer{
+		sidecar("csi-attacher", "v4.12.0", "external-attacher/v4"), sidecar("csi-provisioner", "v6.3.0", "external-provisioner/v6"),
+		sidecar("csi-resizer", "v2.2.0", "external-resizer/v2"),
+		{
+			Name: "csimock", Version: kubernetesVersion, pkg: "github.com/polylet/polylet/test/controlplane/csimock", dir: csiMockDir,
+			flags: []string{"-ldflags", "-s -w"}, about: "1 min",
+		},
 	}
 }
 

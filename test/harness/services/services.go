@@ -1,5 +1,5 @@
 // Package services runs what makes a cluster's services work: the real
-// kube-proxy and CoreDNS. kube-proxy's chains have fixed names and belong to the
+// kube-proxy and CoreDNS, and a way for pods to the apiserver. kube-proxy's chains have fixed names and belong to the
 // whole machine, so there is one at a time, and it must never leave its chains
 // behind.
 package services
@@ -40,6 +40,7 @@ type Services struct {
 	cfg        Config
 	binaries   map[string]string
 	proxy, dns *process.Process
+	apiserver  net.Listener
 	release    func()
 }
 
@@ -70,7 +71,7 @@ func Start(ctx context.Context, cfg Config) (*Services, error) {
 	fmt.Fprintln(cfg.Progress, "starting kube-proxy and CoreDNS …")
 	for _, step := range []func() error{
 		cfg.Instance.AddBridge, cfg.Instance.RouteServicesToPods,
-		func() error { return s.startDNS(ctx) }, func() error { return s.startProxy(ctx) },
+		func() error { return s.serveAPIServer(ctx) }, func() error { return s.startDNS(ctx) }, func() error { return s.startProxy(ctx) },
 	} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, s.Stop())
@@ -156,6 +157,9 @@ func (s *Services) startDNS(ctx context.Context) error {
 // Stop stops both and removes kube-proxy's rules.
 func (s *Services) Stop() error {
 	defer s.release()
+	if s.apiserver != nil {
+		_ = s.apiserver.Close() // What it holds ends with this process.
+	}
 	if s.dns != nil {
 		s.dns.Stop()
 	}

@@ -248,7 +248,7 @@ func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) er
 		}
 		at := c.blockPlaces(pv, "") // of no pod: publish is the directory for all
 		if isThere(at.staging) {
-			if err := c.askToUnstage(ctx, id, at.staging); err != nil {
+			if err := c.askToUnstage(ctx, st, id, at.staging); err != nil {
 				return err
 			}
 		}

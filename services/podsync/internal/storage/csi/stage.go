@@ -102,7 +102,7 @@ func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
 	if removedAlready(filepath.Join(dir, volumeDataFile)) {
 		return c.cleanStaging(dir) // the driver was not asked yet, or does not stage
 	}
-	if err := c.askToUnstage(ctx, id, target); err != nil {
+	if err := c.askToUnstage(ctx, st, id, target); err != nil {
 		return err
 	}
 	st.staged = false
@@ -112,8 +112,9 @@ func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
 	return nil
 }
 
-// askToUnstage has the driver unstage a volume, if it stages any.
-func (c *Volumes) askToUnstage(ctx context.Context, id volumeID, target string) error {
+// askToUnstage has the driver unstage a volume, if it stages any. Once it is asked nobody
+// knows what is staged, if it fails: a pod that comes then has the volume staged anew.
+func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, target string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	driver, err := c.drivers.find(id.driver)
@@ -127,6 +128,7 @@ func (c *Volumes) askToUnstage(ctx context.Context, id volumeID, target string) 
 	if !can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
 	}
+	st.staged = false
 	if _, err := driver.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id.handle, StagingTargetPath: target}); err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
 	}

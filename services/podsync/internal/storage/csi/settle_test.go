@@ -1,0 +1,55 @@
+package csi
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What a driver has of a volume that it could not unstage nobody knows: the next pod
+// cannot build upon it.
+func TestAfterAFailureToUnstageTheNextPodHasTheVolumeStagedAnew(t *testing.T) {
+	for name, of := range map[string]struct {
+		setUp func(*bench, *testing.T, types.UID) error
+		end   func(*bench, *testing.T, types.UID)
+	}{
+		"a file system": {(*bench).setUp, (*bench).end},
+		"a device":      {(*bench).mapDeviceOf, (*bench).unmap},
+	} {
+		for _, code := range []codes.Code{codes.InvalidArgument, codes.DeadlineExceeded} {
+			t.Run(name+" "+code.String(), func(t *testing.T) {
+				b := newStaging(t, nil)
+				failed := make(chan struct{}, 100)
+				b.fault("NodeUnstageVolume", func(context.Context) error {
+					failed <- struct{}{}
+					return status.Error(code, "cannot")
+				})
+				if err := of.setUp(b, t, "uid-1"); err != nil {
+					t.Fatal(err)
+				}
+				of.end(b, t, "uid-1")
+				select {
+				case <-failed:
+				case <-time.After(20 * time.Second):
+					t.Fatal("it was not unstaged")
+				}
+				if err := of.setUp(b, t, "uid-2"); err != nil {
+					t.Fatal(err)
+				}
+				b.fault("NodeUnstageVolume", nil)
+				of.end(b, t, "uid-2")
+				b.nothing(t)
+				asked := slices.DeleteFunc(b.driver.Calls(), func(call string) bool { return call != "NodeStageVolume" && call != "NodeUnstageVolume" })
+				want := []string{"NodeStageVolume", "NodeUnstageVolume", "NodeStageVolume", "NodeUnstageVolume"}
+				if got := slices.Compact(asked); !slices.Equal(got, want) {
+					t.Errorf("the driver was asked for %v, want %v", got, want)
+				}
+			})
+		}
+	}
+}
