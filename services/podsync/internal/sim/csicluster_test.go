@@ -36,7 +36,9 @@ func newAttacher(w *world) *attacher {
 }
 
 // onNode is what Kubernetes calls the volume of a claim on the node.
-func (p *driverPlan) onNode(claim string) string { return "kubernetes.io/csi/" + p.name + "^h-" + claim }
+func (p *driverPlan) onNode(claim string) string {
+	return "kubernetes.io/csi/" + p.name + "^h-" + claim
+}
 
 // disk is what a volume of that name is: its driver and its handle.
 func disk(onNode string) (driver, handle string) {
