@@ -1,6 +1,8 @@
 package podsync
 
 import (
+	"context"
+
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/podcertificate"
@@ -26,7 +28,7 @@ func (w *wiring) setUpHost() {
 	}})
 	w.csi = csi.New(csi.Config{RootDir: cfg.RootDir, NodeName: cfg.Node.Name, Epoch: deps.Epoch}, csi.Deps{
 		Objects: w.objects, Tokens: w.tokens, Node: w.node, Mounter: deps.Mounter, Pods: w.pods, Metrics: w.metrics,
-		Cluster: w.objects, Events: w.events,
+		Cluster: w.objects, Events: w.events, Dial: deps.DialCSI,
 	})
 	w.node.Subscribe(w.csi.NodeChanged)
 	with := volume.Deps{
@@ -42,7 +44,9 @@ func (w *wiring) setUpHost() {
 	w.podCIDR = podcidr.New(podcidr.Deps{Runtime: w.runtime, Ready: w.runtimeReady, Wanted: w.node.PodCIDR})
 	w.node.Subscribe(w.podCIDR.Check)
 	w.makeCgroups()
-	if cfg.PluginsDir != "" {
+	if deps.Plugins != nil {
+		w.add("plugins", func(ctx context.Context) error { return deps.Plugins(ctx, w.csi) })
+	} else if cfg.PluginsDir != "" {
 		w.add("plugins", plugins.New(plugins.Config{
 			Dir: cfg.PluginsDir, Handlers: map[string]plugins.Handler{registration.CSIPlugin: w.csi},
 		}, plugins.Deps{Health: deps.Health}).Run)

@@ -23,12 +23,14 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/host/alone"
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
+	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/report/event"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/probestore"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/observe"
 	"github.com/polylet/polylet/services/podsync/internal/server"
+	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
@@ -52,6 +54,10 @@ type Deps struct {
 	HostsGuard  HostsGuard
 	HostIPs     func() []string
 	FreePercent func(dir string) (float64, error)
+	// Plugins finds the CSI drivers of the node and has them taken, until ctx is done, and
+	// DialCSI connects with one.
+	Plugins func(ctx context.Context, csi plugins.Handler) error
+	DialCSI func(socket string) (csi.Conn, error)
 	// makeCgroups makes the manager of the cgroups.
 	makeCgroups func(cgroup.Config) (cgroup.Manager, error)
 }

@@ -176,6 +176,7 @@ func (w *world) reboot(wiped bool) {
 	}
 	w.crash("reboot")
 	synctest.Wait() // nothing of podsync goes on in a machine that is off
+	w.rebootDrivers()
 	w.must(w.mounts.Reboot())
 	if !wiped {
 		w.rt.Reboot()

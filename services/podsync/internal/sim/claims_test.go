@@ -102,7 +102,7 @@ func (w *world) bindAll() {
 func (j *judge) bound(claim string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.bounds["of-"+claim] = true
+	j.bounds["of-"+claim], j.disks.bound[claim] = true, time.Now()
 }
 
 // unboundLocked says whether a mount is of a volume whose claim is not bound; the caller

@@ -28,7 +28,9 @@
 // policy rules out, with and without the wish to be restarted for it. Some seeds
 // have a pod whose containers are all restarted when one ends as its rule says, and
 // a few drain a node full of pods at once. Some have claims, which are made, and
-// bound to volumes that are made, at any time. In some the node evicts pods, with
+// bound to volumes that are made, at any time. Some have two CSI drivers and pods with
+// volumes of these, their own and shared ones, which are staged and attached or not; what
+// attaches them, and what writes into the Node which are in use, takes its time. In some the node evicts pods, with
 // grace periods of all lengths, once or again with less, while podsync dies before or
 // after its answer, and has room made.
 //
@@ -43,6 +45,10 @@
 //     forgotten everything then.
 //   - The apiserver: 500, 429, 410, no answer, a lost answer; watches that are
 //     cut, compacted away or late; refused and silent partitions; a 404 to each status.
+//   - CSI drivers (csidriver_test.go): a call fails for good or not, hangs, is slow, has its effect
+//     after nobody waits for it any more, or is said to be done and is not; the process
+//     dies at any call, before or after its effect, and comes back at its socket or at
+//     another; all of a driver hangs for a while; podsync dies at any call to one.
 //   - probes: the process dies, results come late.
 //   - The disk: what was kept of the probes is damaged.
 //
@@ -59,7 +65,13 @@
 // answered ends with that reason and message unless it had ended before, nothing of it
 // is made any more, and nobody else is evicted (evict_test.go); every mount has an owner, and
 // that of a claim's volume a claim that is bound; no container starts before what its pod
-// keeps in memory, and the volumes of its claims, are mounted. When it is quiet
+// keeps in memory, and the volumes of its claims, are mounted. Of CSI drivers' volumes
+// (judgecsi_test.go): nothing is asked for twice, or during another call for the same
+// volume; nothing is staged or published before the Node says that it is in use and
+// attached, nor does the Node stop saying so before it is unstaged; none is taken from a
+// pod before its containers have ended and its sandbox is stopped, or unstaged while a pod
+// has it; where nothing else fails, a driver that is as it should be is asked at once
+// whatever another does. When it is quiet
 // (quiet_test.go): the outcome that was asked for, statuses and readiness as the
 // runtime has them, files as their ConfigMaps are, sizes as they were asked for and
 // fit, no sandbox, container, mount,

@@ -32,6 +32,7 @@ type judge struct {
 	bounds map[string]bool
 	// networks are the sandboxes whose network is up, by pod UID.
 	networks map[string]map[string]bool
+	disks    account
 	// hooking are the containers that run and whose postStart hook is not over, by id.
 	hooking map[string]bool
 	// away: podsync has died and does not run again yet.
@@ -123,6 +124,8 @@ type record struct {
 
 func newJudge(w *world) *judge {
 	return &judge{
+		disks: newAccount(),
+
 		w: w, facts: map[string]*facts{}, owners: map[string]*facts{}, names: map[string]*record{},
 		made: map[string]fakecri.Transition{}, ready: map[string]map[string]bool{}, bounds: map[string]bool{}, networks: map[string]map[string]bool{},
 		hooking: map[string]bool{}, asks: map[string][]ask{}, failures: map[string]time.Time{}, cut: map[string]cut{}, renewed: map[string]bool{}, disturbed: map[string]bool{}, forgotten: map[string]bool{},

@@ -291,10 +291,14 @@ func (w *world) live(l *life, n int) error {
 	config.Wrap(kubeclient.WithAnswerTimeout)
 	client, err := kubernetes.NewForConfig(config)
 	w.must(err)
-	service, err := podsync.New(w.config(), podsync.Deps{
+	deps := podsync.Deps{
 		Epoch: uint64(n + 1), Runtime: conn, Images: conn, Client: client, Mounter: mounter{l, w.mounts},
 		Notifier: w.notifier, LogNotifier: w.notifier, HostsGuard: smallfiles.Off{},
-	})
+	}
+	if w.scenario.csi != nil {
+		deps.Plugins, deps.DialCSI = l.plugins, l.dialDisk
+	}
+	service, err := podsync.New(w.config(), deps)
 	w.must(err)
 	var probes sync.WaitGroup
 	service.Register(registrar(func(impl any) {
@@ -302,6 +306,9 @@ func (w *world) live(l *life, n int) error {
 		l.server = impl.(podsyncv1.PodSyncServiceServer)
 		w.mu.Unlock()
 		probes.Go(func() { w.prober.follow(ctx, impl) })
+		if w.scenario.csi != nil {
+			probes.Go(func() { w.attacher.follow(ctx, impl.(podsyncv1.PodSyncServiceServer)) })
+		}
 	}))
 	err = service.Run(ctx)
 	if stopped, ok := l.stoppedAt(); ok && !l.late.Stop() {

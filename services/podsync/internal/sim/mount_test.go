@@ -62,6 +62,7 @@ func (m mounter) Unmount(target string) error {
 // furnished checks that a container starts with what its pod keeps in memory, and the
 // volumes of its claims, mounted, also after a restart of the machine.
 func (j *judge) furnished(tr fakecri.Transition, f *facts) {
+	j.equipped(tr, f)
 	for _, v := range f.sub.pod.Spec.Volumes {
 		kind, name := "", v.Name
 		switch {

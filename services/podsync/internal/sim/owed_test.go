@@ -70,6 +70,8 @@ func (j *judge) backAgain() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.away = false
+	j.disks.up = time.Now()
+	clear(j.disks.drivers)
 }
 
 // interrupted notes that podsync has died: why it asks containers to stop, but for a

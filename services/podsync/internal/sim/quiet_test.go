@@ -53,6 +53,9 @@ func (w *world) wrong() string {
 	if why := strayRuntime(snapshot, owners); why != "" {
 		return why
 	}
+	if why := w.strayDisks(owners); why != "" {
+		return why
+	}
 	return w.strayFiles(owners)
 }
 
@@ -310,6 +313,9 @@ func strayRuntime(snapshot fakecri.Snapshot, owners map[string]*v1.Pod) string {
 func (w *world) strayFiles(owners map[string]*v1.Pod) string {
 	pods := filepath.Join(w.dir, "root", "pods")
 	for _, m := range w.mounts.Mounts() {
+		if strings.HasPrefix(m, w.stagings()) {
+			continue // see strayDisks
+		}
 		rest, ok := strings.CutPrefix(m, pods+"/")
 		uid, _, _ := strings.Cut(rest, "/")
 		pod := owners[uid]

@@ -27,6 +27,8 @@ type sabotage struct {
 	cri func(w *world, method string, req, reply any, do func() error) error
 	// api stands between podsync and the apiserver.
 	api func(w *world, req *http.Request, next http.RoundTripper) (*http.Response, error)
+	// csi stands between podsync and CSI drivers.
+	csi func(w *world, method string, req any, do func() error) error
 	// unmount says whether a mount is really ended.
 	unmount func(target string) bool
 }

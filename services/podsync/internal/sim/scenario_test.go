@@ -45,13 +45,17 @@ type scenario struct {
 	badTeardowns float64
 	// alwaysVerify: images that were there before are verified, too.
 	alwaysVerify bool
+	// calm: neither the runtime nor the apiserver fails.
+	calm bool
+	// csi is nil without CSI drivers.
+	csi *csiPlan
 }
 
 func newScenario(seed int64) *scenario {
 	rng := rand.New(rand.NewPCG(uint64(seed), 1))
 	s := &scenario{noisy: time.Duration(60+rng.IntN(120)) * time.Second, noEvents: rng.IntN(4) == 0, byName: map[string]*subject{}}
 	heavy := []float64{0, .3, 1, 2}[rng.IntN(4)]
-	s.faulty = true
+	s.faulty, s.calm = true, heavy == 0
 	s.cri = fakecri.Rates{
 		Err: .03 * heavy, Hang: .01 * heavy, LostResponse: .03 * heavy, Delay: .2 * heavy, MaxDelay: 2 * time.Second,
 		DropEvent: .15 * heavy, DupEvent: .1 * heavy, DelayEvent: .15 * heavy,
@@ -74,6 +78,7 @@ func newScenario(seed int64) *scenario {
 	s.claims(seed)
 	s.worlds(seed)
 	s.evictions(seed)
+	s.storage(seed)
 	slices.SortStableFunc(s.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 	return s
 }

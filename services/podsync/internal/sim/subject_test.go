@@ -87,6 +87,9 @@ func newPod(shape, name string, grace *int64, rng *rand.Rand) *subject {
 	case spender:
 		m.spending()
 		return sub
+	case diskUser:
+		m.main(m.forever())
+		return sub
 	case drained:
 		m.drain()
 		return sub

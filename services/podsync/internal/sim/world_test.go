@@ -39,6 +39,8 @@ type world struct {
 	judge    *judge
 	trace    *trace
 	prober   *prober
+	disks    *disks
+	attacher *attacher
 	notifier *notifier
 	log      logr.Logger
 	story    *slog.Logger // nil unless one seed is told
@@ -72,6 +74,7 @@ func newWorld(t *testing.T, seed int64, dir string, s *sabotage) *world {
 	w.trace, err = newTrace(seed, dir)
 	w.must(err)
 	w.prober = &prober{w: w}
+	w.disks, w.attacher = newDisks(w), newAttacher(w)
 	w.judge = newJudge(w)
 	criFaults := fakecri.RandomFaults(seed, w.scenario.cri)
 	w.rt = fakecri.New(fakecri.Config{
@@ -230,6 +233,7 @@ func (w *world) prepare() {
 		_, err = admin.Secrets(namespace).Create(ctx, pullSecret(name, password), metav1.CreateOptions{})
 		w.must(err)
 	}
+	w.prepareDrivers()
 }
 
 func (w *world) must(err error) {
@@ -247,6 +251,7 @@ func (w *world) becomeQuiet() {
 	w.rt.SetDown(false)
 	w.rt.SetNetworkReady(true)
 	w.prober.late(0)
+	w.calmDrivers()
 }
 
 // notifier stands in for inotify on the manifests' directory.

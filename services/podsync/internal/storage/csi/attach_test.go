@@ -44,6 +44,7 @@ func (b *bench) attached(metadata map[string]string) {
 func TestAVolumeIsUsedOnceTheNodeShowsThatItIsInUseAndAttached(t *testing.T) {
 	b := newAttaching(t)
 	b.attached(map[string]string{"lun": "7"})
+	b.shows(false, false)
 	sub, err := b.InUse(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +109,7 @@ func TestWhatAVolumeWaitsForIsSaid(t *testing.T) {
 			t.Errorf("said is %s", said)
 		}
 		b.Forget("uid-1")
+		b.shows(true, false)
 		b.nothing(t) // also not in use any more
 	}
 }
@@ -155,6 +157,7 @@ func TestWhatARunHasPublishedTheNextDoesNotWaitFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.end(t, "uid-1")
+	b.shows(true, false)
 	b.nothing(t)
 }
 

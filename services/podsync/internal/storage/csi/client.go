@@ -16,17 +16,42 @@ import (
 // mostOfAnAnswer is how much of a driver's answer, and of its error, is read, in bytes.
 const mostOfAnAnswer = 64 << 10
 
+// Conn is a connection with a driver.
+type Conn interface {
+	grpc.ClientConnInterface
+	Close() error
+}
+
 // client asks one driver.
 type client struct {
-	conn  *grpc.ClientConn
+	conn  Conn
 	node  csi.NodeClient
 	asked chan struct{} // places for questions about volumes
 }
 
-// dial returns a client of the driver at a socket; it connects when it is used. called is
-// told of each call that has ended.
-func dial(socket string, called func(method string, code codes.Code, took time.Duration)) (*client, error) {
-	conn, err := grpc.NewClient("passthrough:///csi",
+// newClient returns a client of the driver at the other end. called is told of each call
+// that has ended.
+func newClient(conn Conn, called func(method string, code codes.Code, took time.Duration)) *client {
+	return &client{conn, csi.NewNodeClient(counted{conn, called}), make(chan struct{}, mostAsked)}
+}
+
+// counted tells of each call that has ended.
+type counted struct {
+	Conn
+	called func(method string, code codes.Code, took time.Duration)
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c counted) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
+	began := time.Now()
+	err := c.Conn.Invoke(ctx, method, req, reply, opts...)
+	c.called(method, status.Code(err), time.Since(began))
+	return err
+}
+
+// dial returns a connection with the driver at a socket; it connects when it is used.
+func dial(socket string) (Conn, error) {
+	return grpc.NewClient("passthrough:///csi",
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -35,12 +60,6 @@ func dial(socket string, called func(method string, code codes.Code, took time.D
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: time.Second},
 			MinConnectTimeout: 10 * time.Second,
-		}),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, do grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			began := time.Now()
-			err := do(ctx, method, req, reply, conn, opts...)
-			called(method, status.Code(err), time.Since(began))
-			return err
 		}),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
@@ -52,10 +71,6 @@ func dial(socket string, called func(method string, code codes.Code, took time.D
 		grpc.WithWriteBufferSize(4<<10),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostOfAnAnswer)),
 	)
-	if err != nil {
-		return nil, err
-	}
-	return &client{conn, csi.NewNodeClient(conn), make(chan struct{}, mostAsked)}, nil
 }
 
 func (c *client) close() { _ = c.conn.Close() }

@@ -83,6 +83,8 @@ type Deps struct {
 	Cluster Cluster
 	// Metrics may be nil.
 	Metrics *metrics.Metrics
+	// Dial returns a connection with the driver at a socket; nil connects with gRPC.
+	Dial func(socket string) (Conn, error)
 }
 
 // Volumes are those of all CSI drivers. It is a volume.Driver, and the plugins.Handler
@@ -132,6 +134,9 @@ func New(cfg Config, deps Deps) *Volumes {
 	}
 	if cfg.Again <= 0 {
 		cfg.Again = time.Minute
+	}
+	if deps.Dial == nil {
+		deps.Dial = dial
 	}
 	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}, settling: map[volumeID]chan struct{}{}, inUse: newInUse(cfg.Epoch)}
 	c.drivers = newDrivers(cfg, func(driver string, uids []types.UID) {

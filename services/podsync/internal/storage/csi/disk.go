@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
@@ -124,6 +125,11 @@ func (c *Volumes) ofNode() (ids []volumeID, err error) {
 	for _, a := range node.Status.VolumesAttached {
 		all = append(all, a.Name)
 	}
+	return ofDrivers(all), nil
+}
+
+// ofDrivers are those volumes of a Node that are of CSI drivers.
+func ofDrivers(all []v1.UniqueVolumeName) (ids []volumeID) {
 	for _, name := range all {
 		text, ours := strings.CutPrefix(string(name), uniquePrefix)
 		driver, handle, is := strings.Cut(text, "^")
@@ -131,7 +137,7 @@ func (c *Volumes) ofNode() (ids []volumeID, err error) {
 			ids = append(ids, id)
 		}
 	}
-	return ids, nil
+	return ids
 }
 
 // dataBelow is what lies beside the volumes in a directory, by their own; damaged are

@@ -60,6 +60,7 @@ func TestADamagedStagingIsTheVolumesThatTheNodeNamesAndKeepsNoOtherFromBeingUsed
 				}
 				b.end(t, "uid-2")
 			}
+			b.shows(true, false) // what was told to be in use comes into the Node
 			b.nothing(t)
 			if !slices.Contains(b.driver.Calls(), "NodeUnstageVolume") {
 				t.Error("the driver was not asked to unstage it")

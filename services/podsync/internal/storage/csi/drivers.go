@@ -92,10 +92,11 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn, err := dial(p.Endpoint, func(method string, code codes.Code, took time.Duration) { c.called(p.Name, method, code, took) })
+	to, err := c.deps.Dial(p.Endpoint)
 	if err != nil {
 		return err
 	}
+	conn := newClient(to, func(method string, code codes.Code, took time.Duration) { c.called(p.Name, method, code, took) })
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	info, err := conn.info(limited)

@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,6 +22,11 @@ func uniqueName(id volumeID) v1.UniqueVolumeName {
 // inUse are the volumes that must stay attached to the node: those that pods want, from
 // before anything of them is on the disk, and those of which something is, until the last
 // of it is gone. Safe for concurrent use.
+//
+// Who writes them into the Node does so a moment after he is told, and others detach what
+// the Node does not name. So a volume that is in use again is told only once the Node was
+// seen without it, and one that is in use no more once the Node was seen with it: what the
+// Node shows after that is what was told last.
 type inUse struct {
 	told *watch.Store[v1.UniqueVolumeName, struct{}]
 	// known is closed once what is on the disk was looked at.
@@ -29,6 +35,11 @@ type inUse struct {
 	mu sync.Mutex
 	// wanted are the volumes that pods want, by pod, and whether they must be attached.
 	wanted map[types.UID]map[volumeID]bool
+	// leaving are those of which it was told that they are in use no more, and that the
+	// Node may name still; ending those of which that is told once the Node names them.
+	leaving, ending map[v1.UniqueVolumeName]bool
+	// inherited: what the Node named at first was looked at.
+	inherited bool
 	// changed is closed when the Node object changes.
 	changed chan struct{}
 }
@@ -37,6 +48,7 @@ func newInUse(epoch uint64) inUse {
 	return inUse{
 		told:  watch.NewStore[v1.UniqueVolumeName, struct{}](epoch, func(struct{}, struct{}) bool { return true }),
 		known: make(chan struct{}), changed: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{},
+		leaving: map[v1.UniqueVolumeName]bool{}, ending: map[v1.UniqueVolumeName]bool{},
 	}
 }
 
@@ -48,11 +60,28 @@ func (u *inUse) want(uid types.UID, id volumeID, attached bool) {
 		u.wanted[uid] = map[volumeID]bool{}
 	}
 	u.wanted[uid][id] = attached
+	name := uniqueName(id)
 	if attached {
-		u.told.Set(uniqueName(id), struct{}{})
-	} else {
-		u.told.Delete(uniqueName(id))
+		u.tellLocked(name)
+		return
 	}
+	u.told.Delete(name)
+	delete(u.leaving, name)
+	delete(u.ending, name)
+}
+
+// tellLocked tells that a volume is in use, now or once the Node was seen without it.
+func (u *inUse) tellLocked(name v1.UniqueVolumeName) {
+	delete(u.ending, name)
+	if !u.leaving[name] {
+		u.told.Set(name, struct{}{})
+	}
+}
+
+// isTold says whether it was told that a volume is in use.
+func (u *inUse) isTold(name v1.UniqueVolumeName) bool {
+	_, told := u.told.Get(name)
+	return told
 }
 
 // forget drops a pod and returns what it wanted.
@@ -92,15 +121,62 @@ func (u *inUse) found(id volumeID) {
 			return
 		}
 	}
-	u.told.Set(uniqueName(id), struct{}{})
+	u.tellLocked(uniqueName(id))
 }
 
-// free says that nothing of a volume is on the disk any more.
-func (u *inUse) free(id volumeID) {
+// free says that nothing of a volume is on the disk any more. node is the Node as it is
+// known; nil before it is.
+func (u *inUse) free(id volumeID, node *v1.Node) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !u.isWantedLocked(id) {
-		u.told.Delete(uniqueName(id))
+	name := uniqueName(id)
+	switch {
+	case u.isWantedLocked(id) || !u.isTold(name):
+	case node == nil: // nobody has been told yet
+		u.told.Delete(name)
+	case inNode(node, name):
+		u.endLocked(name)
+	default:
+		u.ending[name] = true // it may be on its way into the Node
+	}
+}
+
+func (u *inUse) endLocked(name v1.UniqueVolumeName) {
+	u.told.Delete(name)
+	u.leaving[name] = true
+}
+
+// inNode says whether a Node says that a volume is in use.
+func inNode(node *v1.Node, name v1.UniqueVolumeName) bool {
+	return slices.Contains(node.Status.VolumesInUse, name)
+}
+
+// see goes by what the Node names now.
+func (u *inUse) see(node *v1.Node) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for name := range u.ending {
+		if inNode(node, name) {
+			delete(u.ending, name)
+			u.endLocked(name)
+		}
+	}
+	for name := range u.leaving {
+		if !inNode(node, name) {
+			delete(u.leaving, name)
+			u.againLocked(name)
+		}
+	}
+}
+
+// againLocked tells of a volume that a pod has come to want while it was leaving.
+func (u *inUse) againLocked(name v1.UniqueVolumeName) {
+	for _, ids := range u.wanted {
+		for id, attached := range ids {
+			if attached && uniqueName(id) == name {
+				u.tellLocked(name)
+			}
+		}
 	}
 }
 
@@ -113,6 +189,9 @@ func (u *inUse) next() <-chan struct{} {
 
 // NodeChanged tells that the Node object changed. It returns at once.
 func (c *Volumes) NodeChanged() {
+	if node := c.deps.Node.Object(); node != nil {
+		c.inUse.see(node)
+	}
 	c.inUse.mu.Lock()
 	defer c.inUse.mu.Unlock()
 	close(c.inUse.changed)
@@ -120,12 +199,40 @@ func (c *Volumes) NodeChanged() {
 }
 
 // InUse tells of the volumes that must stay attached to this node, and then of changes. It
-// waits until all are known that a previous run has left.
+// waits until all are known that a previous run has left, on the disk and in the Node.
 func (c *Volumes) InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolumeName, struct{}], error) {
 	select {
 	case <-c.inUse.known:
-		return c.inUse.told.Subscribe(ctx), nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	}
+	for {
+		changed := c.inUse.next()
+		if node := c.deps.Node.Object(); node != nil {
+			c.inherit(ofDrivers(node.Status.VolumesInUse))
+			return c.inUse.told.Subscribe(ctx), nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// inherit has what the Node names at first be in use until it is known that no pod wants
+// it: else it would be told, and written, that it is in use no more, while a pod that wants
+// it finds it in the Node.
+func (c *Volumes) inherit(ids []volumeID) {
+	c.inUse.mu.Lock()
+	before := c.inUse.inherited
+	c.inUse.inherited = true
+	c.inUse.mu.Unlock()
+	if before {
+		return
+	}
+	for _, id := range ids {
+		c.inUse.found(id)
+		c.settleSoon(id)
 	}
 }

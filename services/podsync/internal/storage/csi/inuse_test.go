@@ -3,7 +3,11 @@ package csi
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 func TestAVolumeIsInUseAsLongAsAPodWantsItOrTheDiskHasIt(t *testing.T) {
@@ -20,16 +24,16 @@ func TestAVolumeIsInUseAsLongAsAPodWantsItOrTheDiskHasIt(t *testing.T) {
 	u.want("a", id, true)
 	u.want("b", id, true)
 	u.want("b", other, true)
-	u.free(id)
+	u.free(id, nil)
 	is(true)
 	u.forget("a")
-	u.free(id)
+	u.free(id, nil)
 	is(true)
 	if ids := u.forget("b"); len(ids) != 2 {
 		t.Errorf("it wanted %v", ids)
 	}
 	is(true) // until it is looked at
-	u.free(id)
+	u.free(id, nil)
 	is(false)
 	u.want("c", id, false)
 	u.found(id)
@@ -37,7 +41,8 @@ func TestAVolumeIsInUseAsLongAsAPodWantsItOrTheDiskHasIt(t *testing.T) {
 }
 
 func TestWhoAsksWhatIsInUseWaitsUntilTheDiskWasLookedAt(t *testing.T) {
-	c := New(Config{}, Deps{})
+	node := &nodeObject{}
+	c := New(Config{}, Deps{Node: node})
 	reason := errors.New("the caller has left")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(reason)
@@ -45,9 +50,82 @@ func TestWhoAsksWhatIsInUseWaitsUntilTheDiskWasLookedAt(t *testing.T) {
 		t.Error(err)
 	}
 	close(c.inUse.known)
+	if _, err := c.InUse(ctx); !errors.Is(err, reason) {
+		t.Error(err) // nobody knows what the Node says
+	}
+	node.Store(&v1.Node{})
 	sub, err := c.InUse(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	sub.Close()
+}
+
+// told asserts which of the two volumes are in use.
+func told(t *testing.T, u *inUse, want ...v1.UniqueVolumeName) {
+	t.Helper()
+	if got := slices.Sorted(maps.Keys(u.told.Snapshot())); !slices.Equal(got, want) {
+		t.Errorf("in use are %v, want %v", got, want)
+	}
+}
+
+func TestAVolumeIsInUseAgainOnceTheNodeWasSeenWithoutIt(t *testing.T) {
+	u, id := newInUse(1), volumeID{"d", "h"}
+	with, without := &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"kubernetes.io/csi/d^h"}}}, &v1.Node{}
+	u.want("a", id, true)
+	u.see(with)
+	u.forget("a")
+	u.free(id, with)
+	told(t, &u)
+	u.want("b", id, true) // the Node names it still, and will not in a moment
+	told(t, &u)
+	u.see(with)
+	told(t, &u)
+	u.see(without)
+	told(t, &u, "kubernetes.io/csi/d^h")
+	u.forget("b")
+	u.see(with)
+	u.free(id, with)
+	u.see(without)
+	told(t, &u) // nobody wants it
+}
+
+func TestAVolumeIsInUseNoMoreOnceTheNodeWasSeenWithIt(t *testing.T) {
+	u, id := newInUse(1), volumeID{"d", "h"}
+	with, without := &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"kubernetes.io/csi/d^h"}}}, &v1.Node{}
+	u.want("a", id, true)
+	u.forget("a")
+	u.free(id, without) // it is on its way into the Node
+	told(t, &u, "kubernetes.io/csi/d^h")
+	u.see(without)
+	told(t, &u, "kubernetes.io/csi/d^h")
+	u.see(with)
+	told(t, &u)
+	u.see(without)
+	u.want("b", id, true)
+	u.forget("b")
+	u.free(id, without)
+	u.want("c", id, true)
+	u.see(with)
+	told(t, &u, "kubernetes.io/csi/d^h")
+	u.want("c", id, false) // it need not be attached
+	told(t, &u)
+}
+
+func TestWhatTheNodeNamesAtFirstIsInUseUntilItIsKnownThatNoPodHasIt(t *testing.T) {
+	b := newAttaching(t)
+	b.shows(true, true)
+	sub, err := b.InUse(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	first, err := sub.Next(t.Context())
+	if _, is := first.Changed[nameOf]; err != nil || !is {
+		t.Fatalf("in use are %v, %v", first.Changed, err)
+	}
+	if next, err := sub.Next(t.Context()); err != nil || !slices.Equal(next.Removed, []v1.UniqueVolumeName{nameOf}) {
+		t.Errorf("then %+v, %v", next, err)
+	}
+	b.nothing(t)
 }
