@@ -19,6 +19,8 @@ type VolumeError struct {
 type VolumeStep struct {
 	Step string // e.g. MountVolume.NodeAffinity check
 	Err  error
+	// Whole: Step says that it failed, too.
+	Whole bool
 }
 
 // Error implements error.
@@ -30,7 +32,11 @@ func (e *VolumeStep) Unwrap() error { return e.Err }
 // Error implements error, in the words that people know.
 func (e *VolumeError) Error() string {
 	if step := (*VolumeStep)(nil); errors.As(e.Err, &step) {
-		return fmt.Sprintf("%s failed for volume %q : %v", step.Step, e.Volume, step.Err)
+		failed := " failed"
+		if step.Whole {
+			failed = ""
+		}
+		return fmt.Sprintf("%s%s for volume %q : %v", step.Step, failed, e.Volume, step.Err)
 	}
 	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
 }

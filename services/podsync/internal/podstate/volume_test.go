@@ -42,3 +42,10 @@ func TestDevicesThatFailAreNamedAsTheKubeletDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestAStepMaySayItselfThatItFailed(t *testing.T) {
+	err := &VolumeError{Volume: "v", Err: &VolumeStep{Step: "MountVolume.Setup failed while expanding volume", Err: errors.New("no"), Whole: true}}
+	if got, want := err.Error(), `MountVolume.Setup failed while expanding volume for volume "v" : no`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -26,8 +26,8 @@ type wanted struct {
 	// modes are those of a PersistentVolume, and options its mount options.
 	modes   []v1.PersistentVolumeAccessMode
 	options []string
-	// stageSecret and publishSecret are nil for none.
-	stageSecret, publishSecret *v1.SecretReference
+	// stageSecret, publishSecret and expandSecret are nil for none.
+	stageSecret, publishSecret, expandSecret *v1.SecretReference
 }
 
 // wantedBy is what is asked for.
@@ -51,7 +51,7 @@ func (c *Volumes) wantedBy(r volume.Request) wanted {
 	w.readOnly, w.attributes, w.fsType = r.ReadOnly, source.VolumeAttributes, source.FSType
 	w.block = r.PV.Spec.VolumeMode != nil && *r.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
 	w.modes, w.options = r.PV.Spec.AccessModes, r.PV.Spec.MountOptions
-	w.stageSecret, w.publishSecret = source.NodeStageSecretRef, source.NodePublishSecretRef
+	w.stageSecret, w.publishSecret, w.expandSecret = source.NodeStageSecretRef, source.NodePublishSecretRef, source.NodeExpandSecretRef
 	return w
 }
 

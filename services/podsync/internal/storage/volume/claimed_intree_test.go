@@ -21,7 +21,7 @@ func TestAVolumeOfBeforeCSIIsResolvedToItsDrivers(t *testing.T) {
 		if !is || !ofClaim(&v) || ref.ReadOnly != (name == "in a spec") {
 			t.Errorf("%s: %+v, %v", name, ref, is)
 		}
-		pv, _ := f.set.resolve(t.Context(), pod, &v, ref)
+		_, pv, _ := f.set.resolve(t.Context(), pod, &v, ref)
 		if pv == nil || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != "ebs.csi.aws.com" || pv.Spec.CSI.VolumeHandle != "vol-1" {
 			t.Errorf("%s: %+v", name, pv)
 		}
