@@ -1,6 +1,8 @@
 package node_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -130,4 +132,42 @@ func TestAVolumeGrowsWhileItsPodRunsAndAtItsNextMount(t *testing.T) {
 	h.claimIs("disk", "10Gi", "")
 	h.delete("second")
 	h.waitGone("second", 2*time.Minute)
+}
+
+// TestAPodWhoseVolumesTheNodeHasNoRoomForIsRejected: what attaches volumes says that the
+// node is full, and the pod's owner can make another one elsewhere.
+func TestAPodWhoseVolumesTheNodeHasNoRoomForIsRejected(t *testing.T) {
+	h := build(t, plan{controllers: true})
+	d := h.csiWith(storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: ptr(int64(3600))}, "-stage", "-max-volumes=9")
+	h.csiDisk("disk")
+	h.create(onDisk("unlucky", "disk"))
+	all := h.cluster.Client.StorageV1().VolumeAttachments()
+	h.eventually(time.Minute, "its volume cannot be attached", func() error {
+		list, err := all.List(h.ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			return boolError(false, "%d attachments, %v", len(list.Items), err)
+		}
+		list.Items[0].Status.AttachError = &storagev1.VolumeError{Message: "full", ErrorCode: ptr(int32(8)), Time: metav1.Now()}
+		_, err = all.UpdateStatus(h.ctx, &list.Items[0], metav1.UpdateOptions{})
+		return err
+	})
+	h.must(os.WriteFile(filepath.Join(d.faults, "max-volumes"), []byte("1"), 0o600))
+	h.eventually(4*time.Minute, "the pod is rejected", func() error {
+		p, err := h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(h.ctx, "unlucky", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return boolError(p.Status.Phase == corev1.PodFailed && p.Status.Reason == "VolumeAttachmentLimitExceeded" &&
+			p.Status.Message == "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: context deadline exceeded",
+			"it is %+v", p.Status)
+	})
+	h.eventually(time.Minute, "who schedules pods knows of it", func() error {
+		n, err := h.cluster.Client.StorageV1().CSINodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return boolError(len(n.Spec.Drivers) == 1 && n.Spec.Drivers[0].Allocatable != nil && *n.Spec.Drivers[0].Allocatable.Count == 1, "there is %+v", n.Spec.Drivers)
+	})
+	h.delete("unlucky")
+	h.waitGone("unlucky", time.Minute)
 }

@@ -3,6 +3,7 @@ package podstate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -69,6 +70,27 @@ func (e VolumeErrors) Error() string {
 		text += fmt.Sprintf("; and %d more volumes failed", more)
 	}
 	return text
+}
+
+// ErrNoRoomToAttach says that a volume is not attached because the node can have no more.
+var ErrNoRoomToAttach = errors.New("the node can have no more volumes attached")
+
+// Unattachable says, in the kubelet's words, that the pod cannot run on this node since
+// that has no room for a volume; false when that is not why.
+// Source: KEP-4876
+func (e VolumeErrors) Unattachable() (message string, is bool) {
+	var all, unattached []string
+	for _, one := range e {
+		all = append(all, one.Volume)
+		step := (*VolumeStep)(nil)
+		if errors.As(one.Err, &step) && step.Step == "MountVolume.WaitForAttach" {
+			unattached = append(unattached, one.Volume)
+		}
+		is = is || errors.Is(one.Err, ErrNoRoomToAttach)
+	}
+	slices.Sort(all)
+	slices.Sort(unattached)
+	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=%v, unattached volumes=%v, failed to process volumes=[]: context deadline exceeded", all, unattached), is
 }
 
 // EventReason is what the kubelet's event is called: volumes that are devices are mapped,

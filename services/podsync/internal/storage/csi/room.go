@@ -163,19 +163,24 @@ func sameInfo(a, b Info) bool {
 const noRoomTimeout = 10 * time.Second
 
 // noRoom looks whether a volume that was waited for is not attached because the node has
-// no more room for those of its driver.
-func (c *Volumes) noRoom(ctx context.Context, w *wanted) {
-	r, err := c.drivers.find(w.data.DriverName)
-	if err != nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return
+// no more room for those of its driver, which is asked anew how many there may be then.
+// Drivers that say nothing of a period do not say so.
+func (c *Volumes) noRoom(ctx context.Context, w *wanted) bool {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noRoomTimeout)
 	defer cancel()
-	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, w.data.AttachmentID)
-	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil {
-		return
+	if c.roomPeriod(ctx, w.data.DriverName) == 0 {
+		return false
 	}
-	if codes.Code(*a.Status.AttachError.ErrorCode) == codes.ResourceExhausted { //nolint:gosec // A code is small.
+	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, w.data.AttachmentID)
+	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil ||
+		codes.Code(*a.Status.AttachError.ErrorCode) != codes.ResourceExhausted { //nolint:gosec // A code is small.
+		return false
+	}
+	if r, err := c.drivers.find(w.data.DriverName); err == nil {
 		r.room.exhausted.Set()
 	}
+	return true
 }
