@@ -68,7 +68,7 @@ func (c *Volumes) notAttached(name v1.UniqueVolumeName) error {
 	switch {
 	case node == nil:
 		return errors.New("this node's object has not been read yet")
-	case !slices.Contains(node.Status.VolumesInUse, name):
+	case !c.inUse.isTold(name), !slices.Contains(node.Status.VolumesInUse, name):
 		return fmt.Errorf("volume %s has not been added to the list of VolumesInUse in the node's volume status", name)
 	case !slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name }):
 		return fmt.Errorf("volume %s is not attached according to node status; the attach-detach controller and the driver's external-attacher attach it", name)

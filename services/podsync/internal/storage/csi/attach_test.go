@@ -3,6 +3,8 @@ package csi
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +37,27 @@ func (b *bench) shows(inUse, attached bool) {
 	}
 	b.node.Store(node)
 	b.NodeChanged()
+}
+
+// obeys has the Node show what it is told, as nodestatus has it.
+func (b *bench) obeys() {
+	node := &v1.Node{}
+	if is := b.node.Object(); is != nil {
+		node = is.DeepCopy()
+	}
+	node.Status.VolumesInUse = slices.Sorted(maps.Keys(b.inUse.told.Snapshot()))
+	b.node.Store(node)
+	b.NodeChanged()
+}
+
+// showsTold is shows after the Node was told that the volume is in use.
+func (b *bench) showsTold(attached bool) {
+	<-b.inUse.known
+	b.shows(false, attached)
+	b.inUse.mu.Lock()
+	b.inUse.tellLocked(nameOf, true)
+	b.inUse.mu.Unlock()
+	b.shows(true, attached)
 }
 
 func (b *bench) attached(metadata map[string]string) {
@@ -96,7 +119,7 @@ func TestWhatAVolumeWaitsForIsSaid(t *testing.T) {
 	}{
 		{func(*bench) {}, "this node's object has not been read yet: the pod was deleted"},
 		{func(b *bench) { b.shows(false, true) }, "volume kubernetes.io/csi/csi.example.com^h/1 has not been added to the list of VolumesInUse in the node's volume status"},
-		{func(b *bench) { b.shows(true, false) }, "volume kubernetes.io/csi/csi.example.com^h/1 is not attached according to node status"},
+		{func(b *bench) { b.showsTold(false) }, "volume kubernetes.io/csi/csi.example.com^h/1 is not attached according to node status"},
 	} {
 		b := newAttaching(t)
 		c.prepare(b)
@@ -123,7 +146,7 @@ func TestAnAttachmentThatIsNotThereKeepsAVolumeFromBeingStaged(t *testing.T) {
 		{&storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no room"}}, "no room"},
 	} {
 		b := newAttaching(t)
-		b.shows(true, true)
+		b.showsTold(true)
 		if c.status != nil {
 			b.cluster.attachments[id] = *c.status
 		}
@@ -140,7 +163,7 @@ func TestAnAttachmentThatIsNotThereKeepsAVolumeFromBeingStaged(t *testing.T) {
 func TestWhatARunHasPublishedTheNextDoesNotWaitFor(t *testing.T) {
 	b := newAttaching(t)
 	b.attached(nil)
-	b.shows(true, true)
+	b.showsTold(true)
 	if err := b.setUp(t, "uid-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +192,7 @@ func TestAVolumeThatNeedNotBeAttachedIsNotInUse(t *testing.T) {
 	if err := b.setUp(t, "uid-1"); err != nil {
 		t.Fatal(err)
 	}
-	if b.inUse.told.Len() != 0 {
+	if b.obeys(); b.inUse.told.Len() != 0 {
 		t.Errorf("told are %v", b.inUse.told.Snapshot())
 	}
 	b.end(t, "uid-1")

@@ -143,7 +143,7 @@ func (c *Volumes) keepDevice(w *wanted, at blockPlaces) error {
 
 // stageDevice is stage for a device.
 func (c *Volumes) stageDevice(ctx context.Context, st *state, w *wanted, driver *registered, p *publication) error {
-	if st.staged {
+	if st.staged[p.staging] {
 		return nil
 	}
 	if err := os.MkdirAll(p.staging, 0o750); err != nil {
@@ -152,7 +152,7 @@ func (c *Volumes) stageDevice(ctx context.Context, st *state, w *wanted, driver 
 	if err := c.askToStage(ctx, w, driver, p, nil); err != nil {
 		return err
 	}
-	st.staged = true
+	st.staged[p.staging] = true
 	return nil
 }
 
@@ -178,8 +178,10 @@ func (c *Volumes) Unmap(ctx context.Context, v volume.Remains) error {
 	at := c.blockPlaces(v.Name, v.UID)
 	data, err := readVolumeData(at.data)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
-		klog.FromContext(ctx).Info("Nobody knows whose a device is; its driver is not asked", "podUID", v.UID, "path", v.Dir, "err", err)
-		return errors.Join(c.unmapDevice(at), removeOne(v.Dir))
+		klog.FromContext(ctx).Info("Nobody knows whose a device is; it is taken from the pod, and its driver not asked", "podUID", v.UID, "path", v.Dir, "err", err)
+		err := c.abandonDevice(v, at)
+		c.settleStaged(ctx) // it may have been the last one to have a volume
+		return err
 	}
 	if err != nil {
 		return err
@@ -197,6 +199,22 @@ func (c *Volumes) Unmap(ctx context.Context, v volume.Remains) error {
 		c.settleSoon(data.id())
 	}
 	return err
+}
+
+// abandonDevice ends a device that nobody knows the driver of. The link goes last: as long
+// as it is there, this is done again.
+func (c *Volumes) abandonDevice(v volume.Remains, at blockPlaces) error {
+	err := c.unmapDevice(at)
+	if err == nil {
+		err = c.deps.Mounter.Unmount(at.publish) // a driver may have mounted a device there, or made one
+	}
+	if err == nil {
+		err = removeOne(at.publish)
+	}
+	if err != nil {
+		return fmt.Errorf("volume %q: %w", v.Name, err)
+	}
+	return removeOne(v.Dir)
 }
 
 func (c *Volumes) unpublishDevice(ctx context.Context, v volume.Remains, data volumeData, at blockPlaces) error {
@@ -252,7 +270,7 @@ func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) er
 				return err
 			}
 		}
-		st.staged = false
+		delete(st.staged, at.staging)
 		fsatomic.Clean(at.data, volumeDataFile)
 		for _, path := range []string{
 			at.staging, at.publish, at.maps, filepath.Join(at.data, volumeDataFile), at.data, filepath.Dir(at.data),

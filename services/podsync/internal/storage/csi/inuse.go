@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,21 +21,27 @@ func uniqueName(id volumeID) v1.UniqueVolumeName {
 
 // inUse are the volumes that must stay attached to the node: those that pods want, from
 // before anything of them is on the disk, and those of which something is, until the last
-// of it is gone. Safe for concurrent use.
+// of it is gone. What is told of a volume changes only once the Node shows what was told
+// before: what the Node shows of it is then never from an earlier time. Safe for concurrent
+// use.
 type inUse struct {
 	told *watch.Store[v1.UniqueVolumeName, struct{}]
 	// known is closed once what is on the disk was looked at.
 	known chan struct{}
+	node  Node
 
 	mu sync.Mutex
+	// due is what is to be told of volumes when the Node shows what was told before.
+	due map[v1.UniqueVolumeName]bool
 	// wanted are the volumes that pods want, by pod, and whether they must be attached.
 	wanted map[types.UID]map[volumeID]bool
 	// changed is closed when the Node object changes.
 	changed chan struct{}
 }
 
-func newInUse(epoch uint64) inUse {
+func newInUse(epoch uint64, node Node) inUse {
 	return inUse{
+		node: node, due: map[v1.UniqueVolumeName]bool{},
 		told:  watch.NewStore[v1.UniqueVolumeName, struct{}](epoch, func(struct{}, struct{}) bool { return true }),
 		known: make(chan struct{}), changed: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{},
 	}
@@ -48,11 +55,40 @@ func (u *inUse) want(uid types.UID, id volumeID, attached bool) {
 		u.wanted[uid] = map[volumeID]bool{}
 	}
 	u.wanted[uid][id] = attached
-	if attached {
-		u.told.Set(uniqueName(id), struct{}{})
-	} else {
-		u.told.Delete(uniqueName(id))
+	u.tellLocked(uniqueName(id), attached)
+}
+
+// tellLocked says whether a volume is in use, at once or when that may be said.
+func (u *inUse) tellLocked(name v1.UniqueVolumeName, is bool) {
+	_, told := u.told.Get(name)
+	delete(u.due, name)
+	switch {
+	case told == is:
+	case !u.shown(name, told):
+		u.due[name] = is
+	case is:
+		u.told.Set(name, struct{}{})
+	default:
+		u.told.Delete(name)
 	}
+}
+
+// shown says whether the Node shows of a volume what it was told. Before it was told
+// anything it shows what a previous run has said.
+func (u *inUse) shown(name v1.UniqueVolumeName, told bool) bool {
+	select {
+	case <-u.known:
+	default:
+		return true
+	}
+	node := u.node.Object()
+	return told == (node != nil && slices.Contains(node.Status.VolumesInUse, name))
+}
+
+// isTold says whether the Node is told that a volume is in use.
+func (u *inUse) isTold(name v1.UniqueVolumeName) bool {
+	_, told := u.told.Get(name)
+	return told
 }
 
 // forget drops a pod and returns what it wanted.
@@ -92,7 +128,7 @@ func (u *inUse) found(id volumeID) {
 			return
 		}
 	}
-	u.told.Set(uniqueName(id), struct{}{})
+	u.tellLocked(uniqueName(id), true)
 }
 
 // free says that nothing of a volume is on the disk any more.
@@ -100,7 +136,7 @@ func (u *inUse) free(id volumeID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.isWantedLocked(id) {
-		u.told.Delete(uniqueName(id))
+		u.tellLocked(uniqueName(id), false)
 	}
 }
 
@@ -115,6 +151,9 @@ func (u *inUse) next() <-chan struct{} {
 func (c *Volumes) NodeChanged() {
 	c.inUse.mu.Lock()
 	defer c.inUse.mu.Unlock()
+	for name, is := range c.inUse.due {
+		c.inUse.tellLocked(name, is)
+	}
 	close(c.inUse.changed)
 	c.inUse.changed = make(chan struct{})
 }

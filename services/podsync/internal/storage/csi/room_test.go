@@ -127,7 +127,7 @@ func TestADriverWhoseVolumeIsNotAttachedForLackOfRoomIsAskedAtOnce(t *testing.T)
 	b.cluster.attachments["csi-"+sum(handleOf+driverOf+"n1")] = storagev1.VolumeAttachmentStatus{
 		AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: &full},
 	}
-	b.shows(true, false)
+	b.showsTold(false)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := b.Attach(ctx, b.claimOf("uid-1")); !errors.Is(err, podstate.ErrNoRoomToAttach) {

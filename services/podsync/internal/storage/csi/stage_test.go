@@ -94,6 +94,7 @@ func (b *bench) nothing(t *testing.T) {
 	t.Helper()
 	var left []string
 	for range 500 {
+		b.obeys()
 		left = b.mounts.Mounts()
 		for _, dir := range []string{b.staging(), b.pvDir("uid-1"), b.pvDir("uid-2"), b.link("uid-1"), b.link("uid-2"), b.devices("pv"), b.devices("staging/pv"), b.devices("publish/pv")} {
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
