@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -55,13 +56,17 @@ func (c *Volumes) blockPlaces(pv string, uid types.UID) blockPlaces {
 func (c *Volumes) setUpDevice(ctx context.Context, st *state, w *wanted) (volume.Made, error) {
 	at := c.blockPlaces(w.data.SpecVolID, w.pod.UID)
 	made, stood := volume.Made{Path: w.dir}, isThere(w.dir) // through the link
-	if _, published := st.published[w.dir]; published && stood {
+	if again, published := st.published[w.dir]; published && stood && again == nil {
 		return made, nil
 	}
-	err := c.publishDevice(ctx, st, w, at)
+	object, err := c.publishDevice(ctx, st, w, at)
 	switch {
 	case err == nil:
+		st.forget(w.dir, false)
 		st.published[w.dir] = nil
+		if isTrue(object.Spec.RequiresRepublish) {
+			c.publishAgain(ctx, st, *w)
+		}
 		return made, nil
 	case stood:
 		return made, err
@@ -69,25 +74,25 @@ func (c *Volumes) setUpDevice(ctx context.Context, st *state, w *wanted) (volume
 	return volume.Made{}, err
 }
 
-func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at blockPlaces) error {
+func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at blockPlaces) (*storagev1.CSIDriver, error) {
 	driver, err := c.drivers.get(w.data.DriverName, w.pod.UID)
 	if err != nil {
-		return asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: %w", err))
+		return nil, asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: %w", err))
 	}
-	asking, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	asking, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
 	object, err := c.object(asking, w)
 	if err != nil {
-		return asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetupDevice failed to check CSIDriver for %s: %w", w.data.DriverName, err))
+		return nil, asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetupDevice failed to check CSIDriver for %s: %w", w.data.DriverName, err))
 	}
 	p, err := c.publication(asking, w, driver, object)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.group, p.target = nil, at.publish
 	before := isLink(w.dir)
 	if err := c.keepDevice(w, at); err != nil {
-		return asSetUpDevice(err)
+		return nil, asSetUpDevice(err)
 	}
 	if p.staging != "" {
 		p.staging = at.staging
@@ -96,13 +101,13 @@ func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at bl
 				_ = os.Remove(w.dir) // else with the pod's end
 				c.settleSoon(w.id())
 			}
-			return asSetUpDevice(err)
+			return nil, asSetUpDevice(err)
 		}
 	}
 	if err := c.publishAt(ctx, driver, w, &p); err != nil {
-		return &podstate.VolumeStep{Step: "MapVolume.MapPodDevice", Err: err}
+		return nil, &podstate.VolumeStep{Step: "MapVolume.MapPodDevice", Err: err}
 	}
-	return c.mapDevice(at)
+	return object, c.mapDevice(at)
 }
 
 // asSetUpDevice says of an error that it is of a device's set-up, in the words that people
@@ -190,6 +195,7 @@ func (c *Volumes) Unmap(ctx context.Context, v volume.Remains) error {
 	if err != nil {
 		return err
 	}
+	st.forget(v.Dir, false)
 	err = c.unpublishDevice(ctx, v, data, at)
 	if err == nil {
 		st.forget(v.Dir, true)

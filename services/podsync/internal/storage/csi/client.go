@@ -25,7 +25,7 @@ type client struct {
 
 // dial returns a client of the driver at a socket; it connects when it is used. called is
 // told of each call that has ended.
-func dial(socket string, called func(method string, code codes.Code, took time.Duration)) (*client, error) {
+func dial(socket string, called func(ctx context.Context, method string, code codes.Code, took time.Duration)) (*client, error) {
 	conn, err := grpc.NewClient("passthrough:///csi",
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -39,7 +39,7 @@ func dial(socket string, called func(method string, code codes.Code, took time.D
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, do grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			began := time.Now()
 			err := do(ctx, method, req, reply, conn, opts...)
-			called(method, status.Code(err), time.Since(began))
+			called(ctx, method, status.Code(err), time.Since(began))
 			return err
 		}),
 		grpc.WithDisableServiceConfig(),

@@ -92,7 +92,9 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn, err := dial(p.Endpoint, func(method string, code codes.Code, took time.Duration) { c.called(p.Name, method, code, took) })
+	conn, err := dial(p.Endpoint, func(ctx context.Context, method string, code codes.Code, took time.Duration) {
+		c.called(ctx, p.Name, method, code, took)
+	})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (c *Volumes) Expand(ctx context.Context, r volume.Request, to resource.Quan
 	if err != nil {
 		return &growth.Error{Kind: growth.Away, Err: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
 	request, err := c.expansion(ctx, &w, driver, to)
 	if err != nil {

@@ -62,10 +62,14 @@ func (c *Volumes) DriverChanged(name string) {
 	}
 }
 
+// migratedKey is of the contexts of calls for a volume of before CSI.
+type migratedKey struct{}
+
 // called tells of a call of a driver that has ended. One that lacks what it takes to say
 // how many volumes there may be is not asked for that at once.
-func (c *Volumes) called(driver, method string, code codes.Code, took time.Duration) {
-	c.deps.Metrics.CSI(driver, method, code.String(), took)
+func (c *Volumes) called(ctx context.Context, driver, method string, code codes.Code, took time.Duration) {
+	migrated, _ := ctx.Value(migratedKey{}).(bool)
+	c.deps.Metrics.CSI(driver, method, code.String(), migrated, took)
 	if code != codes.ResourceExhausted || method == csi.Node_NodeGetInfo_FullMethodName {
 		return
 	}

@@ -72,7 +72,7 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 
 // askToStage has the driver stage a volume.
 func (c *Volumes) askToStage(ctx context.Context, w *wanted, on *registered, p *publication, group *int64) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
 	secret, err := c.secret(ctx, "NodeStageSecretRef", w.stageSecret)
 	if err != nil {

@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 
@@ -18,6 +19,8 @@ type wanted struct {
 	dir  string // the volume's place below the pod's directory
 	data volumeData
 
+	// migrated: it is of before CSI.
+	migrated bool
 	// block: as a device.
 	block      bool
 	readOnly   bool
@@ -32,7 +35,7 @@ type wanted struct {
 
 // wantedBy is what is asked for.
 func (c *Volumes) wantedBy(r volume.Request) wanted {
-	w := wanted{pod: r.Pod, dir: r.Dir}
+	w := wanted{pod: r.Pod, dir: r.Dir, migrated: r.Migrated}
 	if r.PV == nil {
 		source := r.Volume.CSI
 		w.data = ephemeral(r.Pod.UID, r.Volume.Name, source.Driver, c.cfg.NodeName)
@@ -56,6 +59,11 @@ func (c *Volumes) wantedBy(r volume.Request) wanted {
 }
 
 func (w *wanted) id() volumeID { return w.data.id() }
+
+// asking is ctx for calls of the driver.
+func (w *wanted) asking(ctx context.Context) context.Context {
+	return context.WithValue(ctx, migratedKey{}, w.migrated)
+}
 
 // persists says whether the volume outlives its pods.
 func (w *wanted) persists() bool { return w.data.persists() }

@@ -63,16 +63,15 @@ func (s *Set) claimed(ctx context.Context, r Request, ref claims.Reference) (str
 	if !known {
 		before, known = s.keptBound(pod.UID, v.Name)
 	}
-	claim, pv, err := s.resolve(ctx, pod, v, ref)
-	if err == nil && known && before.PV != pv.Name {
-		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", pv.Name, before.PV))
+	claim, err := s.resolve(ctx, &r, ref)
+	if err == nil && known && before.PV != r.PV.Name {
+		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", r.PV.Name, before.PV))
 	}
 	if err == nil {
-		r.PV, r.ReadOnly = pv, ref.ReadOnly
 		err = s.attach(ctx, &r)
 	}
 	if err == nil {
-		err = s.work(ctx, pod.UID, v.Name+" "+pv.Name, func(ctx context.Context, c *chown) error {
+		err = s.work(ctx, pod.UID, v.Name+" "+r.PV.Name, func(ctx context.Context, c *chown) error {
 			return s.mountBound(ctx, r, ref, claim, c)
 		})
 	}
@@ -103,41 +102,44 @@ func (s *Set) attach(ctx context.Context, r *Request) error {
 	return errors.New("this node has no CSI drivers")
 }
 
-// resolve finds the volume that a claim is bound to, and the claim, of which a volume of
-// before CSI has none. What may come right by itself is awaited.
-func (s *Set) resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims.Reference) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+// resolve finds the volume that a claim is bound to for a request, and returns the claim,
+// of which a volume of before CSI has none. What may come right by itself is awaited.
+func (s *Set) resolve(ctx context.Context, r *Request, ref claims.Reference) (claim *v1.PersistentVolumeClaim, err error) {
+	pod, v := r.Pod, r.Volume
+	r.ReadOnly = ref.ReadOnly
+	if claims.InTree(v) {
+		if r.PV, err = claims.Inline(pod.Namespace, v); err != nil {
+			return nil, err
+		}
+		r.Migrated = true
+		return nil, s.mayUse(ctx, pod, v, r.PV)
+	}
 	awaits := func(kind objects.Kind, namespace, name string, seen runtime.Object) {
 		s.deps.Claims.Await(pod.UID, pod.Namespace, objects.Key{Kind: kind, Namespace: namespace, Name: name}, seen)
 	}
-	if claims.InTree(v) {
-		pv, err := claims.Inline(pod.Namespace, v)
-		if err != nil {
-			return nil, nil, err
-		}
-		return nil, pv, s.mayUse(ctx, pod, v, pv)
-	}
-	claim, err := s.deps.Claims.Claim(ctx, pod.UID, ref.Namespace, ref.Name)
+	claim, err = s.deps.Claims.Claim(ctx, pod.UID, ref.Namespace, ref.Name)
 	if err != nil {
 		awaits(objects.PersistentVolumeClaim, ref.Namespace, ref.Name, nil)
-		return nil, nil, ref.Failed(fmt.Errorf("failed to fetch PVC from API server: %w", err))
+		return nil, ref.Failed(fmt.Errorf("failed to fetch PVC from API server: %w", err))
 	}
 	if err := ref.Check(pod, claim); err != nil {
 		awaits(objects.PersistentVolumeClaim, ref.Namespace, ref.Name, claim)
-		return nil, nil, err
+		return nil, err
 	}
 	pv, err := s.deps.Claims.PersistentVolume(ctx, pod.UID, pod.Namespace, claim.Spec.VolumeName)
 	if err != nil {
 		awaits(objects.PersistentVolume, "", claim.Spec.VolumeName, nil)
-		return nil, nil, ref.Failed(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
+		return nil, ref.Failed(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
 	}
 	if err := ref.CheckVolume(claim, pv); err != nil {
 		awaits(objects.PersistentVolume, "", pv.Name, pv)
-		return nil, nil, err
+		return nil, err
 	}
-	if pv, err = claims.Translate(pv); err != nil {
-		return nil, nil, ref.Failed(err)
+	if r.PV, err = claims.Translate(pv); err != nil {
+		return nil, ref.Failed(err)
 	}
-	return claim, pv, s.mayUse(ctx, pod, v, pv)
+	r.Migrated = r.PV != pv
+	return claim, s.mayUse(ctx, pod, v, r.PV)
 }
 
 // mayUse says why a volume cannot be used here by this pod; nil when it can.

@@ -91,6 +91,8 @@ type Request struct {
 	// claim; nil for a volume that is in the pod's own spec.
 	PV       *v1.PersistentVolume
 	ReadOnly bool
+	// Migrated: it is of before CSI, and PV what a CSI driver makes of it.
+	Migrated bool
 
 	mounts func() *mountIndex // the pod's
 }
