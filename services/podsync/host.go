@@ -9,11 +9,13 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/host/firewall"
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
+	"github.com/polylet/polylet/services/podsync/internal/report/claimstatus"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/resources/nodecgroups"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/podcidr"
 	"github.com/polylet/polylet/services/podsync/internal/storage/csi"
+	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
 
@@ -34,6 +36,11 @@ func (w *wiring) setUpHost() {
 	with := volume.Deps{
 		Objects: w.objects, Claims: w.objects, Tokens: w.tokens, Mounter: deps.Mounter, Events: w.events, Metrics: w.metrics,
 		Allocatable: w.node.Allocatable, Pods: w.pods, CSI: w.csi,
+	}
+	if deps.Client != nil {
+		grows := growth.New(growth.Config{}, growth.Deps{Claims: w.objects, Status: claimstatus.New(deps.Client.CoreV1()), Events: w.events})
+		with.Growth = grows
+		w.add("growth of volumes", grows.Run)
 	}
 	if cfg.Pods.Certificates {
 		w.certificates = podcertificate.New(podcertificate.Deps{Issuer: podcertificate.FromClient(deps.Client), Objects: w.objects, Events: w.events})

@@ -73,6 +73,9 @@ type Mounter interface {
 	// Device mounts the filesystem of a block device, which is made if the device holds
 	// nothing, and mended if need be.
 	Device(device, target, filesystem string, options []string) error
+	// Resize makes the filesystem of a block device that is mounted on target as large as
+	// the device.
+	Resize(device, target string) error
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
 	// Release ends loop devices that hold file open.

@@ -50,6 +50,9 @@ type Config struct {
 	Device  func(volume, target string) error
 	Free    func(volume string) error
 	Mounted func(target string) (bool, error)
+	// Grow gives what is at a path another size; only for a driver that grows volumes
+	// (EXPAND_VOLUME among its abilities). May be nil.
+	Grow func(volume, path string, bytes int64) error
 
 	// Fault is asked before and after each call ("NodePublishVolume",
 	// "NodePublishVolume done" …): an error is what the call ends with, and it may
@@ -69,6 +72,7 @@ type Driver struct {
 	calls     []string
 	published []*csi.NodePublishVolumeRequest
 	staged    []*csi.NodeStageVolumeRequest
+	expanded  []*csi.NodeExpandVolumeRequest
 	told      []string
 	busy      map[string]bool // volumes with an operation under way
 	most      int64           // as Config.MaxVolumes
@@ -142,6 +146,13 @@ func (d *Driver) Staged() []*csi.NodeStageVolumeRequest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.staged)
+}
+
+// Expanded are the requests to grow so far.
+func (d *Driver) Expanded() []*csi.NodeExpandVolumeRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.expanded)
 }
 
 // Told is what the node said of the registration, one line for each time.
@@ -306,6 +317,26 @@ func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeSta
 		answer.ProtoReflect().SetUnknown(d.cfg.Condition)
 	}
 	return answer, nil
+}
+
+// NodeExpandVolume implements CSI.
+func (d *Driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	d.mu.Lock()
+	d.expanded = append(d.expanded, r)
+	d.mu.Unlock()
+	err := d.operate(ctx, "NodeExpandVolume", r.GetVolumeId(), r.GetVolumePath(), func() error {
+		if !slices.Contains(d.cfg.Can, csi.NodeServiceCapability_RPC_EXPAND_VOLUME) {
+			return status.Error(codes.Unimplemented, "this driver does not grow volumes")
+		}
+		if _, err := os.Stat(r.GetVolumePath()); err != nil || r.GetCapacityRange().GetRequiredBytes() <= 0 || d.stages() != (r.GetStagingTargetPath() != "") {
+			return status.Error(codes.InvalidArgument, "the volume is not there, or its size or where it is staged does not make sense")
+		}
+		if d.cfg.Grow == nil {
+			return nil
+		}
+		return d.cfg.Grow(r.GetVolumeId(), r.GetVolumePath(), r.GetCapacityRange().GetRequiredBytes())
+	})
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, err
 }
 
 // NodeUnpublishVolume implements CSI.

@@ -47,6 +47,7 @@ func run() error {
 	most := flag.Int64("max-volumes", 0, "how many volumes the node may have")
 	topology := flag.String("topology", "", "key=value of where the node is")
 	stage := flag.Bool("stage", false, "volumes are staged for the node, and published from there")
+	grow := flag.Bool("grow", false, "volumes grow while they are used")
 	stats := flag.Bool("stats", false, "say how full volumes are")
 	flag.Parse()
 	cfg := fakecsi.Config{
@@ -65,6 +66,10 @@ func run() error {
 	}
 	if *stage {
 		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+	}
+	if *grow {
+		cfg.Can = append(cfg.Can, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+		cfg.Grow = resize
 	}
 	if key, value, ok := strings.Cut(*topology, "="); ok {
 		cfg.Topology = map[string]string{key: value}
@@ -95,6 +100,11 @@ func mount(volume, target string, readOnly bool) error {
 		return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
 	}
 	return nil
+}
+
+// resize gives a tmpfs another size: a byte for each KiB that is asked for.
+func resize(_, target string, bytes int64) error {
+	return unix.Mount("", target, "", unix.MS_REMOUNT, fmt.Sprintf("size=%d", bytes>>10))
 }
 
 // bind mounts what is staged.

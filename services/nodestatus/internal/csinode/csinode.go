@@ -199,6 +199,11 @@ func (k *Keeper) write(ctx context.Context, uid types.UID) error {
 	if err == nil {
 		err = k.writeCSINode(ctx, uid, usable)
 	}
+	if refused(err) {
+		var worse error
+		worse, err = k.writeEach(ctx, uid, usable)
+		clash = errors.Join(clash, worse)
+	}
 	if err == nil && k.initialized != uid {
 		k.initialized = uid
 		k.tell("")

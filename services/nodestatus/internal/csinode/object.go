@@ -2,6 +2,8 @@ package csinode
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -60,6 +62,23 @@ func (k *Keeper) writeCSINode(ctx context.Context, uid types.UID, drivers []Driv
 		_, err = k.updateCSINode(ctx, there)
 	}
 	return err
+}
+
+// writeEach is writeCSINode for each driver by itself, when the apiserver refuses them
+// together; clash says which it refuses.
+func (k *Keeper) writeEach(ctx context.Context, uid types.UID, drivers []Driver) (clash, err error) {
+	if err := k.writeCSINode(ctx, uid, nil); err != nil {
+		return nil, err
+	}
+	for _, d := range drivers {
+		switch err := k.writeCSINode(ctx, uid, []Driver{d}); {
+		case refused(err):
+			clash = errors.Join(clash, fmt.Errorf("CSI driver %s: %w", d.Name, err))
+		case err != nil:
+			return clash, err
+		}
+	}
+	return clash, nil
 }
 
 // recount changes how many volumes there may be of drivers of which nothing else has

@@ -3,6 +3,7 @@ package csinode
 import (
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,4 +62,25 @@ func (b *bench) now() string {
 	}
 	text, _ := json.Marshal(csi.Spec.Drivers)
 	return string(text)
+}
+
+// As an apiserver that is older, or newer, may refuse what one driver says of itself.
+func TestADriverThatTheCSINodeIsRefusedForKeepsNoOtherOut(t *testing.T) {
+	var refuse atomic.Int64
+	cfg := fakeapiserver.Config{Faults: func(q fakeapiserver.Request) fakeapiserver.Fault {
+		if q.Resource == "csinodes" && q.Verb == "update" && refuse.Add(-1) >= 0 {
+			return fakeapiserver.Fault{Status: 422}
+		}
+		return fakeapiserver.Fault{}
+	}}
+	inBubble(t, cfg, func(b *bench) {
+		b.want("[]", "")
+		refuse.Store(2) // both at once, and the first alone
+		b.Tell([]Driver{{Name: "a", NodeID: "n"}, {Name: "b", NodeID: "n"}}, true)
+		time.Sleep(50 * time.Millisecond)
+		if text := b.now(); text != `[{"name":"b","nodeID":"n","topologyKeys":null}]` {
+			t.Errorf("the CSINode has %s, health is %s", text, b.health.now())
+		}
+		b.want(`[{"name":"b","nodeID":"n","topologyKeys":null},{"name":"a","nodeID":"n","topologyKeys":null}]`, `{"a":"n","b":"n"}`)
+	})
 }

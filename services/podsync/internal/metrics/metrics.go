@@ -7,6 +7,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -147,9 +148,9 @@ func (m *Metrics) Volume(operation, plugin string, began time.Time, err error) {
 }
 
 // CSI counts one call of a CSI driver; code is the name of its gRPC code.
-func (m *Metrics) CSI(driver, method, code string, took time.Duration) {
+func (m *Metrics) CSI(driver, method, code string, migrated bool, took time.Duration) {
 	if m != nil {
-		m.csi.WithLabelValues(driver, code, method, "false").Observe(took.Seconds())
+		m.csi.WithLabelValues(driver, code, method, strconv.FormatBool(migrated)).Observe(took.Seconds())
 	}
 }
 

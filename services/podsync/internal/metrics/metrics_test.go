@@ -81,9 +81,9 @@ func TestWithoutMetricsNothingIsCounted(*testing.T) {
 func TestCallsOfCSIDriversAreCountedUntilADriverIsForgotten(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := New(reg)
-	m.CSI("a", "/csi.v1.Node/NodePublishVolume", "OK", time.Second)
-	m.CSI("a", "/csi.v1.Node/NodePublishVolume", "Internal", time.Second)
-	m.CSI("b", "/csi.v1.Node/NodeGetInfo", "OK", time.Second)
+	m.CSI("a", "/csi.v1.Node/NodePublishVolume", "OK", false, time.Second)
+	m.CSI("a", "/csi.v1.Node/NodePublishVolume", "Internal", true, time.Second)
+	m.CSI("b", "/csi.v1.Node/NodeGetInfo", "OK", false, time.Second)
 	if n := testutil.CollectAndCount(m.csi, "csi_operations_seconds"); n != 3 {
 		t.Errorf("%d series", n)
 	}
@@ -91,6 +91,6 @@ func TestCallsOfCSIDriversAreCountedUntilADriverIsForgotten(t *testing.T) {
 	if n := testutil.CollectAndCount(m.csi, "csi_operations_seconds"); n != 1 {
 		t.Errorf("%d series are left of the other driver", n)
 	}
-	(*Metrics)(nil).CSI("a", "x", "OK", 0)
+	(*Metrics)(nil).CSI("a", "x", "OK", false, 0)
 	(*Metrics)(nil).ForgetCSI("a")
 }

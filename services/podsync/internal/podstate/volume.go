@@ -3,6 +3,7 @@ package podstate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -19,6 +20,8 @@ type VolumeError struct {
 type VolumeStep struct {
 	Step string // e.g. MountVolume.NodeAffinity check
 	Err  error
+	// Whole: Step says that it failed, too.
+	Whole bool
 }
 
 // Error implements error.
@@ -30,7 +33,11 @@ func (e *VolumeStep) Unwrap() error { return e.Err }
 // Error implements error, in the words that people know.
 func (e *VolumeError) Error() string {
 	if step := (*VolumeStep)(nil); errors.As(e.Err, &step) {
-		return fmt.Sprintf("%s failed for volume %q : %v", step.Step, e.Volume, step.Err)
+		failed := " failed"
+		if step.Whole {
+			failed = ""
+		}
+		return fmt.Sprintf("%s%s for volume %q : %v", step.Step, failed, e.Volume, step.Err)
 	}
 	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
 }
@@ -63,6 +70,27 @@ func (e VolumeErrors) Error() string {
 		text += fmt.Sprintf("; and %d more volumes failed", more)
 	}
 	return text
+}
+
+// ErrNoRoomToAttach says that a volume is not attached because the node can have no more.
+var ErrNoRoomToAttach = errors.New("the node can have no more volumes attached")
+
+// Unattachable says, in the kubelet's words, that the pod cannot run on this node since
+// that has no room for a volume; false when that is not why.
+// Source: KEP-4876
+func (e VolumeErrors) Unattachable() (message string, is bool) {
+	var all, unattached []string
+	for _, one := range e {
+		all = append(all, one.Volume)
+		step := (*VolumeStep)(nil)
+		if errors.As(one.Err, &step) && step.Step == "MountVolume.WaitForAttach" {
+			unattached = append(unattached, one.Volume)
+		}
+		is = is || errors.Is(one.Err, ErrNoRoomToAttach)
+	}
+	slices.Sort(all)
+	slices.Sort(unattached)
+	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=%v, unattached volumes=%v, failed to process volumes=[]: context deadline exceeded", all, unattached), is
 }
 
 // EventReason is what the kubelet's event is called: volumes that are devices are mapped,

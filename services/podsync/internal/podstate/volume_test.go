@@ -42,3 +42,24 @@ func TestDevicesThatFailAreNamedAsTheKubeletDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestAStepMaySayItselfThatItFailed(t *testing.T) {
+	err := &VolumeError{Volume: "v", Err: &VolumeStep{Step: "MountVolume.Setup failed while expanding volume", Err: errors.New("no"), Whole: true}}
+	if got, want := err.Error(), `MountVolume.Setup failed while expanding volume for volume "v" : no`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestAPodIsRejectedForAVolumeThatTheNodeHasNoRoomFor(t *testing.T) {
+	waits := &VolumeError{Volume: "b", Err: &VolumeStep{Step: "MountVolume.WaitForAttach", Err: errors.New("not yet")}}
+	if text, is := (VolumeErrors{waits}).Unattachable(); is {
+		t.Errorf("rejected: %s", text)
+	}
+	full := &VolumeError{Volume: "a", Err: &VolumeStep{Step: "MountVolume.WaitForAttach", Err: fmt.Errorf("%w: full", ErrNoRoomToAttach)}}
+	other := &VolumeError{Volume: "c", Err: fs.ErrNotExist}
+	text, is := VolumeErrors{waits, full, other}.Unattachable()
+	want := "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[a b c], unattached volumes=[a b], failed to process volumes=[]: context deadline exceeded"
+	if !is || text != want {
+		t.Errorf("%v, %s", is, text)
+	}
+}

@@ -179,11 +179,12 @@ func (e *Executor) setupVolumes(ctx context.Context, t Task) error {
 	if err == nil {
 		return nil
 	}
-	why := "FailedMount"
+	why, rejected := "FailedMount", false
 	if failed := (podstate.VolumeErrors)(nil); errors.As(err, &failed) {
 		why = failed.EventReason()
+		_, rejected = failed.Unattachable() // which has an event of its own
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !rejected {
 		e.deps.Events.Pod(t.Pod, v1.EventTypeWarning, why, err.Error())
 	}
 	return reason.New(why, err)

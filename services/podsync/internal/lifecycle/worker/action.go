@@ -82,6 +82,7 @@ func (w *worker) finish(o outcome) {
 	if o.err == nil && len(w.reclaims) > 0 && removes(a.Kind) {
 		w.removed++
 	}
+	w.unattachable(o)
 	noted := w.state.Ended(w.planned(o, now))
 	switch {
 	case noted.Failure.Count > 0:

@@ -131,7 +131,8 @@ func (m *Metrics) rejected(reason string) {
 	case "OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods", "OutOfExtendedResources", "Evicted", "SysctlForbidden",
 		"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "InvalidNodeInfo", "PodOSSelectorNodeLabelDoesNotMatch",
 		"PodOSNotSupported", "SupplementalGroupsPolicyNotSupported", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration",
-		"AppArmor", "PodLevelResourcesNotSupported", "PodFeatureUnsupported", "NodeShutdown", "UnknownReason", "UnexpectedPredicateFailureType":
+		"AppArmor", "PodLevelResourcesNotSupported", "PodFeatureUnsupported", "NodeShutdown", "UnknownReason", "UnexpectedPredicateFailureType",
+		attachmentLimit:
 	default:
 		reason = "Other"
 	}

@@ -110,6 +110,14 @@ func (r *Recorder) Annotated(pod *v1.Pod, annotations map[string]string, eventTy
 	r.record(note{podRef(pod, ""), eventType, reason, message, annotations})
 }
 
+// Claim records an event on a claim of a pod.
+func (r *Recorder) Claim(claim *v1.PersistentVolumeClaim, eventType, reason, message string) {
+	r.record(note{ref: &v1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+		ResourceVersion: claim.ResourceVersion,
+	}, eventType: eventType, reason: reason, message: message})
+}
+
 // Container records an event on a container of a pod (fieldPath
 // spec.containers{name}, spec.initContainers{name} or spec.ephemeralContainers{name}).
 func (r *Recorder) Container(pod *v1.Pod, container, eventType, reason, message string) {

@@ -50,9 +50,22 @@ func (c *Volumes) publishOnce(ctx context.Context, w wanted) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // taken down meanwhile
 	}
+	if w.block {
+		return c.publishDeviceOnce(ctx, st, &w)
+	}
 	if now, err := readVolumeData(w.dir); err != nil || now != w.data {
 		return errGone
 	}
 	_, err = c.publish(ctx, st, &w, true)
+	return err
+}
+
+// publishDeviceOnce publishes a device that is there.
+func (c *Volumes) publishDeviceOnce(ctx context.Context, st *state, w *wanted) error {
+	at := c.blockPlaces(w.data.SpecVolID, w.pod.UID)
+	if now, err := readVolumeData(at.data); err != nil || now.id() != w.id() || !isLink(w.dir) {
+		return errGone
+	}
+	_, err := c.publishDevice(ctx, st, w, at)
 	return err
 }

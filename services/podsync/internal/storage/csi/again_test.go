@@ -51,3 +51,24 @@ func TestAVolumeWhoseDriverWantsThatIsPublishedAgainAsLongAsItIsThere(t *testing
 	}
 	b.gone(t)
 }
+
+func TestADeviceWhoseDriverWantsThatIsPublishedAgainAsLongAsItIsThere(t *testing.T) {
+	b := newStaging(t, nil)
+	b.cfg.Again = 5 * time.Millisecond
+	yes := true
+	b.cluster.driver.Spec.RequiresRepublish = &yes
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	b.publishedTimes(t, 3)
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil { // of a newer version of the pod
+		t.Fatal(err)
+	}
+	b.unmap(t, "uid-1")
+	b.nothing(t)
+	n := len(b.driver.Published())
+	time.Sleep(50 * time.Millisecond) // as many rounds as ten
+	if more := len(b.driver.Published()) - n; more > 0 {
+		t.Errorf("after it was unpublished it was published %d times", more)
+	}
+}

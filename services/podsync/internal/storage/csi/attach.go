@@ -47,7 +47,9 @@ func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			c.noRoom(ctx, &w)
+			if c.noRoom(ctx, &w) {
+				missing = fmt.Errorf("%w: %w", podstate.ErrNoRoomToAttach, missing)
+			}
 			return asWaitForAttach(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
 		}
 	}

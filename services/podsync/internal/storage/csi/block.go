@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -55,13 +56,17 @@ func (c *Volumes) blockPlaces(pv string, uid types.UID) blockPlaces {
 func (c *Volumes) setUpDevice(ctx context.Context, st *state, w *wanted) (volume.Made, error) {
 	at := c.blockPlaces(w.data.SpecVolID, w.pod.UID)
 	made, stood := volume.Made{Path: w.dir}, isThere(w.dir) // through the link
-	if _, published := st.published[w.dir]; published && stood {
+	if again, published := st.published[w.dir]; published && stood && again == nil {
 		return made, nil
 	}
-	err := c.publishDevice(ctx, st, w, at)
+	object, err := c.publishDevice(ctx, st, w, at)
 	switch {
 	case err == nil:
+		st.forget(w.dir, false)
 		st.published[w.dir] = nil
+		if isTrue(object.Spec.RequiresRepublish) {
+			c.publishAgain(ctx, st, *w)
+		}
 		return made, nil
 	case stood:
 		return made, err
@@ -69,25 +74,25 @@ func (c *Volumes) setUpDevice(ctx context.Context, st *state, w *wanted) (volume
 	return volume.Made{}, err
 }
 
-func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at blockPlaces) error {
+func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at blockPlaces) (*storagev1.CSIDriver, error) {
 	driver, err := c.drivers.get(w.data.DriverName, w.pod.UID)
 	if err != nil {
-		return asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: %w", err))
+		return nil, asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: %w", err))
 	}
-	asking, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	asking, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
 	object, err := c.object(asking, w)
 	if err != nil {
-		return asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetupDevice failed to check CSIDriver for %s: %w", w.data.DriverName, err))
+		return nil, asSetUpDevice(fmt.Errorf("kubernetes.io/csi: blockMapper.SetupDevice failed to check CSIDriver for %s: %w", w.data.DriverName, err))
 	}
 	p, err := c.publication(asking, w, driver, object)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.group, p.target = nil, at.publish
 	before := isLink(w.dir)
 	if err := c.keepDevice(w, at); err != nil {
-		return asSetUpDevice(err)
+		return nil, asSetUpDevice(err)
 	}
 	if p.staging != "" {
 		p.staging = at.staging
@@ -96,13 +101,13 @@ func (c *Volumes) publishDevice(ctx context.Context, st *state, w *wanted, at bl
 				_ = os.Remove(w.dir) // else with the pod's end
 				c.settleSoon(w.id())
 			}
-			return asSetUpDevice(err)
+			return nil, asSetUpDevice(err)
 		}
 	}
 	if err := c.publishAt(ctx, driver, w, &p); err != nil {
-		return &podstate.VolumeStep{Step: "MapVolume.MapPodDevice", Err: err}
+		return nil, &podstate.VolumeStep{Step: "MapVolume.MapPodDevice", Err: err}
 	}
-	return c.mapDevice(at)
+	return object, c.mapDevice(at)
 }
 
 // asSetUpDevice says of an error that it is of a device's set-up, in the words that people
@@ -143,7 +148,7 @@ func (c *Volumes) keepDevice(w *wanted, at blockPlaces) error {
 
 // stageDevice is stage for a device.
 func (c *Volumes) stageDevice(ctx context.Context, st *state, w *wanted, driver *registered, p *publication) error {
-	if st.staged {
+	if st.staged[p.staging] {
 		return nil
 	}
 	if err := os.MkdirAll(p.staging, 0o750); err != nil {
@@ -152,7 +157,7 @@ func (c *Volumes) stageDevice(ctx context.Context, st *state, w *wanted, driver 
 	if err := c.askToStage(ctx, w, driver, p, nil); err != nil {
 		return err
 	}
-	st.staged = true
+	st.staged[p.staging] = true
 	return nil
 }
 
@@ -178,8 +183,10 @@ func (c *Volumes) Unmap(ctx context.Context, v volume.Remains) error {
 	at := c.blockPlaces(v.Name, v.UID)
 	data, err := readVolumeData(at.data)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
-		klog.FromContext(ctx).Info("Nobody knows whose a device is; its driver is not asked", "podUID", v.UID, "path", v.Dir, "err", err)
-		return errors.Join(c.unmapDevice(at), removeOne(v.Dir))
+		klog.FromContext(ctx).Info("Nobody knows whose a device is; it is taken from the pod, and its driver not asked", "podUID", v.UID, "path", v.Dir, "err", err)
+		err := c.abandonDevice(v, at)
+		c.settleStaged(ctx) // it may have been the last one to have a volume
+		return err
 	}
 	if err != nil {
 		return err
@@ -188,6 +195,7 @@ func (c *Volumes) Unmap(ctx context.Context, v volume.Remains) error {
 	if err != nil {
 		return err
 	}
+	st.forget(v.Dir, false)
 	err = c.unpublishDevice(ctx, v, data, at)
 	if err == nil {
 		st.forget(v.Dir, true)
@@ -197,6 +205,22 @@ func (c *Volumes) Unmap(ctx context.Context, v volume.Remains) error {
 		c.settleSoon(data.id())
 	}
 	return err
+}
+
+// abandonDevice ends a device that nobody knows the driver of. The link goes last: as long
+// as it is there, this is done again.
+func (c *Volumes) abandonDevice(v volume.Remains, at blockPlaces) error {
+	err := c.unmapDevice(at)
+	if err == nil {
+		err = c.deps.Mounter.Unmount(at.publish) // a driver may have mounted a device there, or made one
+	}
+	if err == nil {
+		err = removeOne(at.publish)
+	}
+	if err != nil {
+		return fmt.Errorf("volume %q: %w", v.Name, err)
+	}
+	return removeOne(v.Dir)
 }
 
 func (c *Volumes) unpublishDevice(ctx context.Context, v volume.Remains, data volumeData, at blockPlaces) error {
@@ -252,7 +276,7 @@ func (c *Volumes) unstageDevices(ctx context.Context, st *state, id volumeID) er
 				return err
 			}
 		}
-		st.staged = false
+		delete(st.staged, at.staging)
 		fsatomic.Clean(at.data, volumeDataFile)
 		for _, path := range []string{
 			at.staging, at.publish, at.maps, filepath.Join(at.data, volumeDataFile), at.data, filepath.Dir(at.data),

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/testkit/fakecsi"
+	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -187,6 +190,58 @@ func TestADeviceOfWhichNothingIsKnownIsTakenFromItsPod(t *testing.T) {
 	b.unmap(t, "uid-1")
 	b.nothing(t)
 	b.called(t)
+}
+
+func TestADeviceOfWhichOnlyDamageIsKnownLeavesNothingInItsPod(t *testing.T) {
+	b := newStaging(t, nil)
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	damage(t, b.devices("pv/data"))
+	b.unmap(t, "uid-1")
+	if _, err := os.Lstat(b.devices("publish/pv/uid-1")); !errors.Is(err, os.ErrNotExist) || isLink(b.link("uid-1")) || len(b.mounts.Mounts()) != 0 {
+		t.Errorf("the pod's device: %v, mounts %v", err, b.mounts.Mounts())
+	}
+	b.called(t, "NodeStageVolume", "NodePublishVolume") // nobody knows what to ask for
+}
+
+// Two PersistentVolumes may name one volume.
+func TestAVolumeIsStagedForEachPlaceThatItIsUsedIn(t *testing.T) {
+	b := newStaging(t, nil)
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.setUp(t, "uid-2"); err != nil {
+		t.Fatal(err)
+	}
+	staged := b.driver.Staged()
+	if len(staged) != 2 || staged[0].GetStagingTargetPath() == staged[1].GetStagingTargetPath() {
+		t.Errorf("staged %v", staged)
+	}
+	b.unmap(t, "uid-1")
+	b.end(t, "uid-2")
+	b.nothing(t)
+}
+
+func TestCallsForAVolumeOfBeforeCSIAreCountedAsSuch(t *testing.T) {
+	b := newStaging(t, nil)
+	reg := prometheus.NewRegistry()
+	b.deps.Metrics = metrics.New(reg)
+	r := b.claimOf("uid-1")
+	r.Migrated = true
+	if _, err := b.Setup(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(fmt.Sprint(families), " ", "")
+	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeGetCapabilities"} {
+		if !strings.Contains(text, `value:"/csi.v1.Node/`+method+`"}label:{name:"migrated"value:"true"}`) {
+			t.Errorf("%s: %s", method, text)
+		}
+	}
 }
 
 func TestWhatIsKnownOfADeviceIsKeptUntilItIsUnstaged(t *testing.T) {

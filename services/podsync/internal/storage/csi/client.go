@@ -31,21 +31,21 @@ type client struct {
 
 // newClient returns a client of the driver at the other end. called is told of each call
 // that has ended.
-func newClient(conn Conn, called func(method string, code codes.Code, took time.Duration)) *client {
+func newClient(conn Conn, called func(ctx context.Context, method string, code codes.Code, took time.Duration)) *client {
 	return &client{conn, csi.NewNodeClient(counted{conn, called}), make(chan struct{}, mostAsked)}
 }
 
 // counted tells of each call that has ended.
 type counted struct {
 	Conn
-	called func(method string, code codes.Code, took time.Duration)
+	called func(ctx context.Context, method string, code codes.Code, took time.Duration)
 }
 
 // Invoke implements grpc.ClientConnInterface.
 func (c counted) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
 	began := time.Now()
 	err := c.Conn.Invoke(ctx, method, req, reply, opts...)
-	c.called(method, status.Code(err), time.Since(began))
+	c.called(ctx, method, status.Code(err), time.Since(began))
 	return err
 }
 

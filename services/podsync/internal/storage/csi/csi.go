@@ -120,8 +120,9 @@ type state struct {
 	// Volumes.mu.
 	users int
 
-	// The rest is for who has the turn. staged: by this process.
-	staged bool
+	// The rest is for who has the turn. staged are the places where it is, by this
+	// process: two PersistentVolumes may name one volume, as a filesystem and a device.
+	staged map[string]bool
 	// published are the places where it is as it should be, by this process; each with
 	// what ends its being published again and again, nil when nothing does.
 	published map[string]context.CancelFunc
@@ -184,7 +185,7 @@ func (c *Volumes) enter(ctx context.Context, id volumeID) (*state, func(), error
 	c.mu.Lock()
 	st := c.volumes[id]
 	if st == nil {
-		st = &state{turn: make(chan struct{}, 1), published: map[string]context.CancelFunc{}}
+		st = &state{turn: make(chan struct{}, 1), published: map[string]context.CancelFunc{}, staged: map[string]bool{}}
 		c.volumes[id] = st
 	}
 	st.users++
@@ -203,7 +204,7 @@ func (c *Volumes) leave(id volumeID, st *state, turn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st.users--
-	if st.users == 0 && !st.staged && len(st.published) == 0 { // nobody else is there who could change it
+	if st.users == 0 && len(st.staged) == 0 && len(st.published) == 0 { // nobody else is there who could change it
 		delete(c.volumes, id)
 	}
 	if turn {

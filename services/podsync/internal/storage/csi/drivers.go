@@ -96,7 +96,9 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn := newClient(to, func(method string, code codes.Code, took time.Duration) { c.called(p.Name, method, code, took) })
+	conn := newClient(to, func(ctx context.Context, method string, code codes.Code, took time.Duration) {
+		c.called(ctx, p.Name, method, code, took)
+	})
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	info, err := conn.info(limited)

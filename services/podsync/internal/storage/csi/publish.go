@@ -66,7 +66,7 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w", err)
 	}
-	asking, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	asking, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
 	object, err := c.object(asking, w)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Volumes) publish(ctx context.Context, st *state, w *wanted, stood bool)
 
 // publishAt has the driver publish it.
 func (c *Volumes) publishAt(ctx context.Context, driver *registered, w *wanted, p *publication) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
 	return driver.publish(ctx, w, p)
 }

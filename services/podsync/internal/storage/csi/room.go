@@ -62,10 +62,14 @@ func (c *Volumes) DriverChanged(name string) {
 	}
 }
 
+// migratedKey is of the contexts of calls for a volume of before CSI.
+type migratedKey struct{}
+
 // called tells of a call of a driver that has ended. One that lacks what it takes to say
 // how many volumes there may be is not asked for that at once.
-func (c *Volumes) called(driver, method string, code codes.Code, took time.Duration) {
-	c.deps.Metrics.CSI(driver, method, code.String(), took)
+func (c *Volumes) called(ctx context.Context, driver, method string, code codes.Code, took time.Duration) {
+	migrated, _ := ctx.Value(migratedKey{}).(bool)
+	c.deps.Metrics.CSI(driver, method, code.String(), migrated, took)
 	if code != codes.ResourceExhausted || method == csi.Node_NodeGetInfo_FullMethodName {
 		return
 	}
@@ -163,19 +167,24 @@ func sameInfo(a, b Info) bool {
 const noRoomTimeout = 10 * time.Second
 
 // noRoom looks whether a volume that was waited for is not attached because the node has
-// no more room for those of its driver.
-func (c *Volumes) noRoom(ctx context.Context, w *wanted) {
-	r, err := c.drivers.find(w.data.DriverName)
-	if err != nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return
+// no more room for those of its driver, which is asked anew how many there may be then.
+// Drivers that say nothing of a period do not say so.
+func (c *Volumes) noRoom(ctx context.Context, w *wanted) bool {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noRoomTimeout)
 	defer cancel()
-	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, w.data.AttachmentID)
-	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil {
-		return
+	if c.roomPeriod(ctx, w.data.DriverName) == 0 {
+		return false
 	}
-	if codes.Code(*a.Status.AttachError.ErrorCode) == codes.ResourceExhausted { //nolint:gosec // A code is small.
+	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, w.data.AttachmentID)
+	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil ||
+		codes.Code(*a.Status.AttachError.ErrorCode) != codes.ResourceExhausted { //nolint:gosec // A code is small.
+		return false
+	}
+	if r, err := c.drivers.find(w.data.DriverName); err == nil {
 		r.room.exhausted.Set()
 	}
+	return true
 }

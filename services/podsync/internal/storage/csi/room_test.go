@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/polylet/polylet/internal/watch"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // followed are the drivers whose objects are followed.
@@ -128,10 +130,16 @@ func TestADriverWhoseVolumeIsNotAttachedForLackOfRoomIsAskedAtOnce(t *testing.T)
 	b.shows(true, false)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := b.Attach(ctx, b.claimOf("uid-1")); err == nil {
-		t.Fatal("it counts as attached")
+	if err := b.Attach(ctx, b.claimOf("uid-1")); !errors.Is(err, podstate.ErrNoRoomToAttach) {
+		t.Fatal(err)
 	}
 	wantRoom(t, sub, 2)
+	b.cluster.driver.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+	again, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if err := b.Attach(again, b.claimOf("uid-1")); err == nil || errors.Is(err, podstate.ErrNoRoomToAttach) {
+		t.Errorf("with a driver that tells of no room: %v", err)
+	}
 }
 
 func TestADriverThatHasNoRoomForTheQuestionItselfIsNotAskedWithoutEnd(t *testing.T) {

@@ -40,7 +40,7 @@ func (c *Volumes) stagingDir(id volumeID) string {
 // already. The caller has the volume's turn. What is to be known of it is on the disk
 // before the driver is asked.
 func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registered, p *publication) error {
-	if st.staged {
+	if st.staged[p.staging] {
 		return nil
 	}
 	dir := c.stagingDir(w.id())
@@ -66,13 +66,13 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 		}
 		return err
 	}
-	st.staged = true
+	st.staged[p.staging] = true
 	return nil
 }
 
 // askToStage has the driver stage a volume.
 func (c *Volumes) askToStage(ctx context.Context, w *wanted, on *registered, p *publication, group *int64) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(w.asking(ctx), c.cfg.Timeout)
 	defer cancel()
 	secret, err := c.secret(ctx, "NodeStageSecretRef", w.stageSecret)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
 	dir := c.stagingDir(id)
 	target := filepath.Join(dir, globalMount)
 	if removedAlready(dir) {
-		st.staged = false
+		delete(st.staged, target)
 		return nil
 	}
 	if removedAlready(filepath.Join(dir, volumeDataFile)) {
@@ -105,7 +105,7 @@ func (c *Volumes) unstage(ctx context.Context, st *state, id volumeID) error {
 	if err := c.askToUnstage(ctx, st, id, target); err != nil {
 		return err
 	}
-	st.staged = false
+	delete(st.staged, target)
 	if err := c.cleanStaging(dir); err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: failed to clean up global mount %s: %w", id.handle, dir, err)
 	}
@@ -128,7 +128,7 @@ func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, targ
 	if !can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
 	}
-	st.staged = false
+	delete(st.staged, target)
 	if _, err := driver.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id.handle, StagingTargetPath: target}); err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
 	}

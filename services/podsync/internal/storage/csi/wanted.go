@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 
@@ -18,6 +19,8 @@ type wanted struct {
 	dir  string // the volume's place below the pod's directory
 	data volumeData
 
+	// migrated: it is of before CSI.
+	migrated bool
 	// block: as a device.
 	block      bool
 	readOnly   bool
@@ -26,13 +29,13 @@ type wanted struct {
 	// modes are those of a PersistentVolume, and options its mount options.
 	modes   []v1.PersistentVolumeAccessMode
 	options []string
-	// stageSecret and publishSecret are nil for none.
-	stageSecret, publishSecret *v1.SecretReference
+	// stageSecret, publishSecret and expandSecret are nil for none.
+	stageSecret, publishSecret, expandSecret *v1.SecretReference
 }
 
 // wantedBy is what is asked for.
 func (c *Volumes) wantedBy(r volume.Request) wanted {
-	w := wanted{pod: r.Pod, dir: r.Dir}
+	w := wanted{pod: r.Pod, dir: r.Dir, migrated: r.Migrated}
 	if r.PV == nil {
 		source := r.Volume.CSI
 		w.data = ephemeral(r.Pod.UID, r.Volume.Name, source.Driver, c.cfg.NodeName)
@@ -51,11 +54,16 @@ func (c *Volumes) wantedBy(r volume.Request) wanted {
 	w.readOnly, w.attributes, w.fsType = r.ReadOnly, source.VolumeAttributes, source.FSType
 	w.block = r.PV.Spec.VolumeMode != nil && *r.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
 	w.modes, w.options = r.PV.Spec.AccessModes, r.PV.Spec.MountOptions
-	w.stageSecret, w.publishSecret = source.NodeStageSecretRef, source.NodePublishSecretRef
+	w.stageSecret, w.publishSecret, w.expandSecret = source.NodeStageSecretRef, source.NodePublishSecretRef, source.NodeExpandSecretRef
 	return w
 }
 
 func (w *wanted) id() volumeID { return w.data.id() }
+
+// asking is ctx for calls of the driver.
+func (w *wanted) asking(ctx context.Context) context.Context {
+	return context.WithValue(ctx, migratedKey{}, w.migrated)
+}
 
 // persists says whether the volume outlives its pods.
 func (w *wanted) persists() bool { return w.data.persists() }

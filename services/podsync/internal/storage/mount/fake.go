@@ -12,7 +12,7 @@ import (
 // removed with the mount as those of a tmpfs are. Safe for concurrent use.
 type Fake struct {
 	// Fail, when set, is asked before each call ("tmpfs", "huge", "bind",
-	// "device", "restrict", "unmount", "share") and makes it fail. Set it before use.
+	// "device", "resize", "restrict", "unmount", "share") and makes it fail. Set it before use.
 	Fail func(call, target string) error
 
 	mu      sync.Mutex
@@ -70,6 +70,14 @@ func (f *Fake) Bind(source, target string) error { return f.mount("bind", source
 // Device keeps the device in mind.
 func (f *Fake) Device(device, target, _ string, _ []string) error {
 	return f.mount("device", device, target)
+}
+
+// Resize finds the filesystem as large as it can be.
+func (f *Fake) Resize(_, target string) error {
+	if f.Fail != nil {
+		return f.Fail("resize", target)
+	}
+	return nil
 }
 
 // Restrict keeps the options in mind.

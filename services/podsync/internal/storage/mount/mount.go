@@ -29,6 +29,9 @@ type Mounter interface {
 	// Device mounts the filesystem of a block device, which is made if the device holds
 	// nothing, and mended if need be. It takes as long as the device is large.
 	Device(device, target, filesystem string, options []string) error
+	// Resize makes the filesystem of a block device that is mounted on target as large as
+	// the device.
+	Resize(device, target string) error
 	// Restrict gives the mount on target options that it can have by itself: ro, noexec …
 	Restrict(target string, options []string) error
 	// Unmount ends the mount on target; nil when there is none.

@@ -63,17 +63,16 @@ func (s *Set) claimed(ctx context.Context, r Request, ref claims.Reference) (str
 	if !known {
 		before, known = s.keptBound(pod.UID, v.Name)
 	}
-	pv, err := s.resolve(ctx, pod, v, ref)
-	if err == nil && known && before.PV != pv.Name {
-		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", pv.Name, before.PV))
+	claim, err := s.resolve(ctx, &r, ref)
+	if err == nil && known && before.PV != r.PV.Name {
+		err = ref.Failed(fmt.Errorf("it is bound to %s now, and the pod was given %s; delete the pod", r.PV.Name, before.PV))
 	}
 	if err == nil {
-		r.PV, r.ReadOnly = pv, ref.ReadOnly
 		err = s.attach(ctx, &r)
 	}
 	if err == nil {
-		err = s.work(ctx, pod.UID, v.Name+" "+pv.Name, func(ctx context.Context, c *chown) error {
-			return s.mountBound(ctx, r, ref, c)
+		err = s.work(ctx, pod.UID, v.Name+" "+r.PV.Name, func(ctx context.Context, c *chown) error {
+			return s.mountBound(ctx, r, ref, claim, c)
 		})
 	}
 	if err != nil {
@@ -103,20 +102,22 @@ func (s *Set) attach(ctx context.Context, r *Request) error {
 	return errors.New("this node has no CSI drivers")
 }
 
-// resolve finds the volume that a claim is bound to. What may come right by itself is
-// awaited.
-func (s *Set) resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims.Reference) (*v1.PersistentVolume, error) {
+// resolve finds the volume that a claim is bound to for a request, and returns the claim,
+// of which a volume of before CSI has none. What may come right by itself is awaited.
+func (s *Set) resolve(ctx context.Context, r *Request, ref claims.Reference) (claim *v1.PersistentVolumeClaim, err error) {
+	pod, v := r.Pod, r.Volume
+	r.ReadOnly = ref.ReadOnly
+	if claims.InTree(v) {
+		if r.PV, err = claims.Inline(pod.Namespace, v); err != nil {
+			return nil, err
+		}
+		r.Migrated = true
+		return nil, s.mayUse(ctx, pod, v, r.PV)
+	}
 	awaits := func(kind objects.Kind, namespace, name string, seen runtime.Object) {
 		s.deps.Claims.Await(pod.UID, pod.Namespace, objects.Key{Kind: kind, Namespace: namespace, Name: name}, seen)
 	}
-	if claims.InTree(v) {
-		pv, err := claims.Inline(pod.Namespace, v)
-		if err != nil {
-			return nil, err
-		}
-		return pv, s.mayUse(ctx, pod, v, pv)
-	}
-	claim, err := s.deps.Claims.Claim(ctx, pod.UID, ref.Namespace, ref.Name)
+	claim, err = s.deps.Claims.Claim(ctx, pod.UID, ref.Namespace, ref.Name)
 	if err != nil {
 		awaits(objects.PersistentVolumeClaim, ref.Namespace, ref.Name, nil)
 		return nil, ref.Failed(fmt.Errorf("failed to fetch PVC from API server: %w", err))
@@ -134,10 +135,11 @@ func (s *Set) resolve(ctx context.Context, pod *v1.Pod, v *v1.Volume, ref claims
 		awaits(objects.PersistentVolume, "", pv.Name, pv)
 		return nil, err
 	}
-	if pv, err = claims.Translate(pv); err != nil {
+	if r.PV, err = claims.Translate(pv); err != nil {
 		return nil, ref.Failed(err)
 	}
-	return pv, s.mayUse(ctx, pod, v, pv)
+	r.Migrated = r.PV != pv
+	return claim, s.mayUse(ctx, pod, v, r.PV)
 }
 
 // mayUse says why a volume cannot be used here by this pod; nil when it can.
@@ -163,7 +165,7 @@ func (s *Set) mayUse(ctx context.Context, pod *v1.Pod, v *v1.Volume, pv *v1.Pers
 
 // mountBound sets a volume up for a pod, as the only one that works on it; of CSI drivers'
 // volumes those see to that themselves.
-func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c *chown) error {
+func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, claim *v1.PersistentVolumeClaim, c *chown) error {
 	pod, v, pv := r.Pod, r.Volume, r.PV
 	done, err := s.handles.TakeWithin(ctx, pv.Name)
 	if err != nil {
@@ -193,6 +195,10 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		if err = claims.CheckNoOptions(pv); err == nil {
 			err = checkHostPath(pv.Spec.HostPath)
 		}
+	}
+	if err == nil && claim != nil {
+		end()
+		err = s.grown(ctx, r, claim, b)
 	}
 	if err == nil {
 		s.setBound(pod.UID, v.Name, b)

@@ -21,9 +21,10 @@ func TestAVolumeOfBeforeCSIIsResolvedToItsDrivers(t *testing.T) {
 		if !is || !ofClaim(&v) || ref.ReadOnly != (name == "in a spec") {
 			t.Errorf("%s: %+v, %v", name, ref, is)
 		}
-		pv, _ := f.set.resolve(t.Context(), pod, &v, ref)
-		if pv == nil || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != "ebs.csi.aws.com" || pv.Spec.CSI.VolumeHandle != "vol-1" {
-			t.Errorf("%s: %+v", name, pv)
+		r := Request{Pod: pod, Volume: &v}
+		_, _ = f.set.resolve(t.Context(), &r, ref)
+		if pv := r.PV; !r.Migrated || pv == nil || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != "ebs.csi.aws.com" || pv.Spec.CSI.VolumeHandle != "vol-1" {
+			t.Errorf("%s: %+v", name, r.PV)
 		}
 	}
 	f.claims.volumes["pv"].Spec.AWSElasticBlockStore.VolumeID = "aws://a/b/c/d"

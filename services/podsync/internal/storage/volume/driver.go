@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -43,6 +44,14 @@ type Mapper interface {
 	Driver
 	// Unmap is Teardown for a device, of which Remains.Dir is the link to it.
 	Unmap(ctx context.Context, v Remains) error
+}
+
+// Expander is a Driver whose volumes can grow while they are mounted.
+type Expander interface {
+	Driver
+	// Expand has a volume of a claim grown that Setup has made. The error may be a
+	// growth.Error.
+	Expand(ctx context.Context, r Request, to resource.Quantity) error
 }
 
 // Meter is a Driver whose volumes it alone can measure.
@@ -82,6 +91,8 @@ type Request struct {
 	// claim; nil for a volume that is in the pod's own spec.
 	PV       *v1.PersistentVolume
 	ReadOnly bool
+	// Migrated: it is of before CSI, and PV what a CSI driver makes of it.
+	Migrated bool
 
 	mounts func() *mountIndex // the pod's
 }

@@ -37,6 +37,9 @@ func (s *Set) Teardown(ctx context.Context, uid types.UID) error {
 	if err := s.endWorks(ctx, st); err != nil {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", uid, err)
 	}
+	if s.deps.Growth != nil {
+		s.deps.Growth.Leave(uid)
+	}
 	_, err = os.Lstat(s.claimsDir(uid))
 	hadClaims := err == nil
 	s.deps.Objects.Release(uid)

@@ -84,6 +84,8 @@ type Deps struct {
 	Events Events
 	// CSI makes the volumes of CSI drivers; nil when there are none.
 	CSI Driver
+	// Growth may be nil: volumes stay as large as they are.
+	Growth Growth
 	// Allocatable is the node's; nil or an empty list when not known.
 	Allocatable func() v1.ResourceList
 	// Pods may be nil.
