@@ -19,8 +19,8 @@ const (
 	// images, in MiB; hogInodes how many inodes the first has.
 	hogDisk, hogInodes = 400, 20000
 	// keepThreads is how many more threads than there are at first the machine may
-	// have; a hog takes so many more.
-	keepThreads = 1500
+	// have: whatever else runs on it takes fewer. A hog takes twice as many.
+	keepThreads = 5000
 )
 
 // shortage is a resource of the node that a hog uses up.

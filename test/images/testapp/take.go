@@ -91,7 +91,7 @@ func takeFiles(dir string, n int) error {
 }
 
 // threadsEach is how many threads one of the processes has.
-const threadsEach = 50
+const threadsEach = 200
 
 // takeThreads starts processes with so many threads in all.
 func takeThreads(n int) error {

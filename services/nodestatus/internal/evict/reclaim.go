@@ -15,8 +15,9 @@ import (
 // reclaim is podsync freeing what nobody needs, which may take long; memory is
 // looked after meanwhile.
 type reclaim struct {
-	by   pressure.Met
-	done chan struct{}
+	by    pressure.Met
+	asked eviction.Reclaim
+	done  chan struct{}
 	// heard is whether the loop has heard that it is done.
 	heard bool
 	// what and err are set when done is closed.
@@ -31,6 +32,11 @@ func (r *reclaim) finished() bool {
 	default:
 		return false
 	}
+}
+
+// covers says whether all of what was tried.
+func (r *reclaim) covers(what eviction.Reclaim) bool {
+	return (r.asked.Containers || !what.Containers) && (r.asked.Images || !what.Images)
 }
 
 // result is what came of it; nil when podsync cannot do it.
@@ -52,11 +58,11 @@ func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.L
 	if what == (eviction.Reclaim{}) {
 		return true
 	}
-	if l.reclaim != nil {
+	if l.reclaim != nil && (!l.reclaim.finished() || l.reclaim.covers(what)) {
 		return l.reclaim.finished()
 	}
 	l.announce(ctx, m)
-	r := &reclaim{by: m, done: make(chan struct{})}
+	r := &reclaim{by: m, asked: what, done: make(chan struct{})}
 	l.reclaim = r
 	l.running.Go(func() {
 		r.what, r.err = l.deps.Podsync.Reclaim(ctx, what)

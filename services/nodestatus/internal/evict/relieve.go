@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -17,6 +18,10 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
+
+// remeasured is when figures are asked for again that were from before, or said
+// something else.
+const remeasured = 200 * time.Millisecond
 
 // relieve does the next thing about the first of what is short that is to be tried
 // now.
@@ -49,11 +54,11 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 	m, confirmed := eviction.Confirm(m, eviction.Observe(summary))
 	switch {
 	case l.fromBefore(m.By, now):
-		l.next[m.Signal] = now.Add(settlePeriod)
+		l.next[m.Signal] = now.Add(remeasured)
 	case !confirmed && disk && l.reclaim != nil && l.reclaim.finished():
 		l.enough(ctx)
 	case !confirmed:
-		l.hold(ctx, m, settlePeriod, "a second look, which measures the pods, too, does not find it")
+		l.hold(ctx, m, remeasured, "a second look, which measures the pods, too, does not find it")
 	case l.reclaimed(ctx, m, frame.Layout):
 		l.evict(ctx, m, due, frame.Layout, summary)
 	}
@@ -89,8 +94,18 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 		l.hold(ctx, m, soon, fmt.Sprintf("podsync does not say which pods there are: %v", err))
 		return
 	}
+	if l.gathers(pods) {
+		l.hold(ctx, m, soon, "podsync was just started and may not have heard of all pods")
+		return
+	}
 	figures := eviction.FiguresOf(summary)
-	ranked := eviction.Rank(m.By, layout, pods, figures)
+	var unlinked map[types.UID][]eviction.Unlinked
+	if pressure.KindOf(m.Signal) == pressure.Disk {
+		if unlinked, err = l.deps.Stats.Unlinked(ctx); err != nil {
+			klog.FromContext(ctx).Info("Pods are ranked without open files that have no name", "err", err)
+		}
+	}
+	ranked := eviction.Rank(m.By, layout, pods.Pods, figures, unlinked)
 	for i := range ranked {
 		if ranked[i].Not == "" {
 			ranked[i].Not = l.leftAlone(ranked[i].Pod)
@@ -112,8 +127,23 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	stop := Stop{Pod: chosen.Pod, Grace: eviction.Grace(m.Threshold, chosen.Pod, l.cfg.LongestGrace), Disruption: true}
 	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, figures[string(chosen.Pod.UID)])
 	d.Chosen, d.Grace, d.Why = ref(chosen.Pod), stop.Grace, why(m.Signal, chosen)
+	if chosen.Unlinked != "" {
+		d.Why += "; " + chosen.Unlinked
+	}
 	l.deps.Metrics.acted(due)
 	l.stop(ctx, d, stop, m)
+}
+
+// gathers says whether podsync is to be given time to hear of its pods.
+func (l *Loop) gathers(pods Pods) bool {
+	now := time.Now()
+	switch {
+	case !pods.Partial:
+		l.partial = time.Time{}
+	case l.partial.IsZero():
+		l.partial = now
+	}
+	return pods.Partial && now.Sub(l.partial) < gathering
 }
 
 func btoi(b bool) int {
@@ -190,11 +220,11 @@ func why(signal string, c eviction.Candidate) string {
 
 // enforceLimits has podsync stop the pods that use more local storage than they may.
 func (l *Loop) enforceLimits(ctx context.Context) {
-	pods, err := l.deps.Podsync.Pods(ctx)
+	all, err := l.deps.Podsync.Pods(ctx)
 	if err != nil {
 		return // Health says that podsync is away.
 	}
-	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+	pods := slices.DeleteFunc(slices.Clone(all.Pods), func(pod *v1.Pod) bool {
 		return eviction.Ended(pod) || l.stopping[pod.UID] != nil || !eviction.Limited(pod) || l.leftAlone(pod) != ""
 	})
 	if len(pods) == 0 {

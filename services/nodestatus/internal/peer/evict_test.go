@@ -76,7 +76,7 @@ func TestPodsAreFetchedOnceAndStoppedWithAllThatIsSaidOfThem(t *testing.T) {
 	podsync := &fakePodsync{}
 	pods := NewPods(dial(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, podsync) }))
 	for range 3 {
-		if all, err := pods.Pods(t.Context()); err != nil || len(all) != 1 || all[0].Name != "p" {
+		if all, err := pods.Pods(t.Context()); err != nil || len(all.Pods) != 1 || all.Pods[0].Name != "p" {
 			t.Fatalf("%v, %v", all, err)
 		}
 	}

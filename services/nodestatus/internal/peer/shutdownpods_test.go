@@ -110,7 +110,7 @@ func asking(t *testing.T, do func(t *testing.T, p *podsync, pods *ShutdownPods))
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		do(t, p, NewShutdownPods(conn))
+		do(t, p, NewShutdownPods(NewPods(conn)))
 	})
 }
 

@@ -14,6 +14,11 @@ func (s *Server) SetShutdown(_ context.Context, req *podsyncv1.SetShutdownReques
 		return nil, fmt.Errorf("%w: this podsync goes by the Node alone", rpcerr.ErrUnimplemented)
 	}
 	s.deps.Shutdown(req.GetActive())
+	return &podsyncv1.SetShutdownResponse{PodsKnown: s.podsKnown()}, nil
+}
+
+// podsKnown says whether all sources of pods have been seen, and the runtime has.
+func (s *Server) podsKnown() bool {
 	state := s.deps.State()
-	return &podsyncv1.SetShutdownResponse{PodsKnown: !state.SourcesReady.IsZero() && !state.LastRelist.IsZero()}, nil
+	return !state.SourcesReady.IsZero() && !state.LastRelist.IsZero()
 }

@@ -51,7 +51,7 @@ func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (
 	if err != nil {
 		return nil, fmt.Errorf("write the summary as JSON: %w", err)
 	}
-	return &statsv1.GetSummaryResponse{SummaryJson: data}, nil
+	return &statsv1.GetSummaryResponse{SummaryJson: data, Nameless: s.Names.View().Version == 0}, nil
 }
 
 // GetMachine implements StatsService.
