@@ -32,7 +32,7 @@ const askAgain = 250 * time.Millisecond
 func (p *ShutdownPods) Close(ctx context.Context, saw func(pods []shutdown.Pod, fresh, whole bool)) error {
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: 0.2})
 	for {
-		known, err := p.setShutdown(ctx, true)
+		known, _, err := p.setShutdown(ctx, true)
 		if err == nil { // That podsync is away is told elsewhere.
 			_ = p.watch(ctx, known, func(pods []shutdown.Pod, fresh bool) {
 				retry.Reset()
@@ -53,7 +53,7 @@ func (p *ShutdownPods) awaitKnown(ctx context.Context) {
 			return
 		case <-time.After(askAgain):
 		}
-		if known, err := p.setShutdown(ctx, true); known || err != nil {
+		if known, _, err := p.setShutdown(ctx, true); known || err != nil {
 			return
 		}
 	}
@@ -107,22 +107,29 @@ func (p *ShutdownPods) Stop(parent context.Context, pod shutdown.Pod, grace time
 
 // Open has pods admitted again.
 func (p *ShutdownPods) Open(ctx context.Context) error {
-	_, err := p.setShutdown(ctx, false)
+	_, _, err := p.setShutdown(ctx, false)
 	return err
 }
 
-// setShutdown says whether pods are admitted. known: podsync knows all pods.
-func (p *ShutdownPods) setShutdown(parent context.Context, active bool) (known bool, err error) {
+// Mounted are how many pods have ended and still have volumes.
+func (p *ShutdownPods) Mounted(ctx context.Context) (int, error) {
+	_, mounted, err := p.setShutdown(ctx, true)
+	return mounted, err
+}
+
+// setShutdown says whether pods are admitted. known: podsync knows all pods; mounted are
+// how many have ended and have volumes.
+func (p *ShutdownPods) setShutdown(parent context.Context, active bool) (known bool, mounted int, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
 	r, err := p.pods.client.SetShutdown(ctx, &podsyncv1.SetShutdownRequest{Active: active})
 	switch {
 	case errors.Is(err, rpcerr.ErrUnimplemented):
-		return true, nil // An older one goes by the Node.
+		return true, 0, nil // An older one goes by the Node.
 	case err != nil:
-		return false, fmt.Errorf("tell podsync whether the machine goes down: %w", err)
+		return false, 0, fmt.Errorf("tell podsync whether the machine goes down: %w", err)
 	}
-	return r.GetPodsKnown(), nil
+	return r.GetPodsKnown(), int(r.GetPodsWithVolumes()), nil
 }
 
 // Untold are how many pods' ends the apiserver has not heard of: those that have ended
