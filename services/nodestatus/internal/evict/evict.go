@@ -96,9 +96,22 @@ type Podsync interface {
 	SetPressure(ctx context.Context, conditions []string, ttl time.Duration) error
 }
 
-// Stats has the figures. brief leaves out all but CPU and memory.
+// Detail is what is asked of figures.
+type Detail int
+
+// Details.
+const (
+	// Brief is CPU and memory only.
+	Brief Detail = iota
+	// Full is all, as it was measured last.
+	Full
+	// Renewed is all, and what lies on disks is measured anew.
+	Renewed
+)
+
+// Stats has the figures.
 type Stats interface {
-	Summary(ctx context.Context, brief bool) (*statsapi.Summary, error)
+	Summary(ctx context.Context, detail Detail) (*statsapi.Summary, error)
 	// Unlinked are the files without a name that containers hold open, by pod.
 	Unlinked(ctx context.Context) (map[types.UID][]eviction.Unlinked, error)
 }

@@ -86,3 +86,34 @@ func TestWhatAnotherSignalNeedsIsReclaimedToo(t *testing.T) {
 		t.Errorf("%+v", w.asked)
 	}
 }
+
+func TestWhatLiesOnADiskIsMeasuredAnewBeforeAPodGoes(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("small", 1, 5*mi)
+		w.pod("hog", 1, 920*mi)
+		w.walked = map[string]uint64{"hog": 0}
+		w.pass(5 * time.Second)
+		w.wantStops("what was measured before it wrote", "hog")
+	})
+}
+
+func TestTheRuntimeIsGivenTimeToWeighLayers(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 920*mi)
+		w.layersAt = map[string]time.Time{"hog": time.Now().Add(-5 * time.Second)}
+		w.pass(8 * time.Second)
+		w.wantStops("while its figures are from before the shortage")
+		if d := w.last(); d.Outcome != Held || !strings.Contains(d.Why, "was measured before the shortage") {
+			t.Errorf("%+v", d)
+		}
+		w.set(func() { w.layersAt["hog"] = time.Now() })
+		w.pass(2 * time.Second)
+		w.wantStops("when they are new", "hog")
+	})
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 920*mi)
+		w.layersAt = map[string]time.Time{"hog": time.Now().Add(-5 * time.Second)}
+		w.pass(layersAge + 2*time.Second)
+		w.wantStops("when they stay old", "hog")
+	})
+}

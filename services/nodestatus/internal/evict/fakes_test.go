@@ -51,14 +51,17 @@ type world struct {
 	alreadyStopped map[string]bool
 	statsErr       error
 	partial        bool
-	changed        wake.Signal
-	asked          []eviction.Reclaim
-	forgetful      bool   // podsync was just started, and knows no pods yet
-	reclaims       func() // may be nil; what a reclaim does
-	stops          []Stop
-	told           []string // what podsync was told of pressure
-	events         []string
-	registry       *prometheus.Registry
+	// walked is what disk was when it was measured last, layersAt when layers were.
+	walked    map[string]uint64
+	layersAt  map[string]time.Time
+	changed   wake.Signal
+	asked     []eviction.Reclaim
+	forgetful bool   // podsync was just started, and knows no pods yet
+	reclaims  func() // may be nil; what a reclaim does
+	stops     []Stop
+	told      []string // what podsync was told of pressure
+	events    []string
+	registry  *prometheus.Registry
 }
 
 func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
@@ -233,9 +236,10 @@ func (w *world) Send(_ context.Context, e node.Event) {
 	w.set(func() { w.events = append(w.events, e.Type+" "+e.Reason+": "+e.Message) })
 }
 
-func (w *world) Summary(_ context.Context, brief bool) (*statsapi.Summary, error) {
+func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	brief := detail == Brief
 	if w.statsErr != nil {
 		return nil, w.statsErr
 	}
@@ -254,7 +258,14 @@ func (w *world) Summary(_ context.Context, brief bool) (*statsapi.Summary, error
 		}
 		s := statsapi.PodStats{PodRef: statsapi.PodReference{UID: string(p.UID)}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}}
 		s.Containers = []statsapi.ContainerStats{{Name: "c", Memory: s.Memory}}
-		if disk := w.disk[p.Name]; !brief {
+		disk := w.disk[p.Name]
+		if old, measured := w.walked[p.Name]; measured && detail != Renewed {
+			disk = old
+		}
+		if !brief {
+			if at, known := w.layersAt[p.Name]; known {
+				s.Containers[0].Rootfs = &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: new(uint64)}
+			}
 			s.Containers[0].Logs = &statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}
 			s.VolumeStats = []statsapi.VolumeStats{{Name: "scratch", FsStats: statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}}}
 		}

@@ -23,6 +23,10 @@ import (
 // something else.
 const remeasured = 200 * time.Millisecond
 
+// layersAge is how old the runtime's figures of layers may be: it measures every ten
+// seconds.
+const layersAge = 12 * time.Second
+
 // relieve does the next thing about the first of what is short that is to be tried
 // now.
 func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.Frame) {
@@ -46,7 +50,11 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 		return // New ones come.
 	}
 	disk := pressure.KindOf(m.Signal) == pressure.Disk
-	summary, err := l.deps.Stats.Summary(ctx, pressure.KindOf(m.Signal) == pressure.Memory)
+	detail := Brief
+	if pressure.KindOf(m.Signal) != pressure.Memory {
+		detail = Full
+	}
+	summary, err := l.deps.Stats.Summary(ctx, detail)
 	if err != nil {
 		l.hold(ctx, m, soon, fmt.Sprintf("stats does not say what the pods use: %v", err))
 		return
@@ -101,6 +109,10 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	figures := eviction.FiguresOf(summary)
 	var unlinked map[types.UID][]eviction.Unlinked
 	if pressure.KindOf(m.Signal) == pressure.Disk {
+		if figures, err = l.renewed(ctx, m, layout); err != nil {
+			l.hold(ctx, m, soon, err.Error())
+			return
+		}
 		if unlinked, err = l.deps.Stats.Unlinked(ctx); err != nil {
 			klog.FromContext(ctx).Info("Pods are ranked without open files that have no name", "err", err)
 		}
@@ -132,6 +144,21 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	}
 	l.deps.Metrics.acted(due)
 	l.stop(ctx, d, stop, m)
+}
+
+// renewed are figures of what lies on disks that are as new as the shortage: by older
+// ones somebody would go who has little. But the runtime measures layers by itself, and
+// is not waited for for long.
+func (l *Loop) renewed(ctx context.Context, m pressure.Met, layout threshold.Layout) (eviction.Figures, error) {
+	summary, err := l.deps.Stats.Summary(ctx, Renewed)
+	if err != nil {
+		return nil, fmt.Errorf("stats does not say what the pods use: %w", err)
+	}
+	figures := eviction.FiguresOf(summary)
+	if name, older := eviction.Older(m, layout, figures); older && time.Since(m.Since) < layersAge {
+		return nil, fmt.Errorf("what the writable layer of a container of pod %s weighs was measured before the shortage began", name)
+	}
+	return figures, nil
 }
 
 // gathers says whether podsync is to be given time to hear of its pods.
@@ -230,7 +257,7 @@ func (l *Loop) enforceLimits(ctx context.Context) {
 	if len(pods) == 0 {
 		return
 	}
-	summary, err := l.deps.Stats.Summary(ctx, false)
+	summary, err := l.deps.Stats.Summary(ctx, Full)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Limits of local storage are not looked at, stats does not answer", "err", err)
 		return

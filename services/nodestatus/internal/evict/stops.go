@@ -139,7 +139,7 @@ func (l *Loop) repeat(ctx context.Context, s *stopping) bool {
 // unseen says whether stats sees nothing of a pod any more: without the apiserver
 // podsync's list keeps the status that a pod had.
 func (l *Loop) unseen(ctx context.Context, uid types.UID) bool {
-	summary, err := l.deps.Stats.Summary(ctx, true)
+	summary, err := l.deps.Stats.Summary(ctx, Brief)
 	if err != nil {
 		return false
 	}

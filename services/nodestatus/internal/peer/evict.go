@@ -55,11 +55,11 @@ func (p *Pods) SetPressure(parent context.Context, conditions []string, ttl time
 	return nil
 }
 
-// Summary asks for the node's figures; brief leaves out all but CPU and memory.
-func (s *Stats) Summary(parent context.Context, brief bool) (*statsapi.Summary, error) {
+// Summary asks for the node's figures.
+func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.Summary, error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
-	r, err := s.client.GetSummary(ctx, &statsv1.GetSummaryRequest{OnlyCpuAndMemory: brief})
+	r, err := s.client.GetSummary(ctx, &statsv1.GetSummaryRequest{OnlyCpuAndMemory: detail == evict.Brief, RenewDisk: detail == evict.Renewed})
 	if err != nil {
 		return nil, fmt.Errorf("ask stats for the summary: %w", rpcerr.FromStatus(err))
 	}

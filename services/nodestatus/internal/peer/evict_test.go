@@ -103,10 +103,10 @@ func TestPodsAreFetchedOnceAndStoppedWithAllThatIsSaidOfThem(t *testing.T) {
 
 func TestASummaryIsReadOrRefused(t *testing.T) {
 	stats := NewStats(dial(t, func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, fakeStats{}) }), health.Discard(), NewStore(Host()), time.Second, nil)
-	if s, err := stats.Summary(t.Context(), true); err != nil || s.Node.NodeName != "n" {
+	if s, err := stats.Summary(t.Context(), evict.Brief); err != nil || s.Node.NodeName != "n" {
 		t.Errorf("%v, %v", s, err)
 	}
-	if _, err := stats.Summary(t.Context(), false); err == nil {
+	if _, err := stats.Summary(t.Context(), evict.Full); err == nil {
 		t.Error("half a document was read")
 	}
 }

@@ -83,8 +83,12 @@ type GetSummaryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Leave out everything but CPU and memory.
 	OnlyCpuAndMemory bool `protobuf:"varint,1,opt,name=only_cpu_and_memory,json=onlyCpuAndMemory,proto3" json:"only_cpu_and_memory,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Have what lies on disks measured anew, whenever it was before, and wait for that up
+	// to three seconds; what takes longer is as it was measured before. It is for when a
+	// disk is short, not to be asked again and again.
+	RenewDisk     bool `protobuf:"varint,2,opt,name=renew_disk,json=renewDisk,proto3" json:"renew_disk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetSummaryRequest) Reset() {
@@ -120,6 +124,13 @@ func (*GetSummaryRequest) Descriptor() ([]byte, []int) {
 func (x *GetSummaryRequest) GetOnlyCpuAndMemory() bool {
 	if x != nil {
 		return x.OnlyCpuAndMemory
+	}
+	return false
+}
+
+func (x *GetSummaryRequest) GetRenewDisk() bool {
+	if x != nil {
+		return x.RenewDisk
 	}
 	return false
 }
@@ -1222,9 +1233,11 @@ var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"B\n" +
+	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"a\n" +
 	"\x11GetSummaryRequest\x12-\n" +
-	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\"S\n" +
+	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\x12\x1d\n" +
+	"\n" +
+	"renew_disk\x18\x02 \x01(\bR\trenewDisk\"S\n" +
 	"\x12GetSummaryResponse\x12!\n" +
 	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\x12\x1a\n" +
 	"\bnameless\x18\x02 \x01(\bR\bnameless\"\x13\n" +
