@@ -60,6 +60,8 @@ type Deps struct {
 	Driven      *disk.Drivens
 	Machine     *machine.Machine
 	Proc        process.Proc
+	// Cgroups has the kernel's notices; nil: it is not asked for any.
+	Cgroups CgroupDirs
 }
 
 // Collector collects. Safe for concurrent use.
