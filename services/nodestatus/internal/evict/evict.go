@@ -205,7 +205,7 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 	maps.DeleteFunc(l.skip, func(_ types.UID, until time.Time) bool { return !now.Before(until) })
 	judgement, frame, known := l.deps.Judge.Judge(now)
 	if len(l.stopping) > 0 {
-		l.settle(ctx, judgement)
+		l.settle(ctx, judgement, frame.Layout)
 	}
 	if l.cfg.LocalLimits && !now.Before(l.limitsAt) {
 		l.limitsAt = now.Add(interval)

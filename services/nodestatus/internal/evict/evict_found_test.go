@@ -78,6 +78,10 @@ func TestWhatAnotherSignalNeedsIsReclaimedToo(t *testing.T) {
 			t.Errorf("%s: all is freed before anything was tried", signal)
 		}
 		<-w.loop.reclaim.done
+		if wants(signal) {
+			t.Errorf("%s: the runtime has no time to free it", signal)
+		}
+		w.loop.reclaim.at = time.Now().Add(-freeing)
 		if !wants(signal) {
 			t.Errorf("%s: it is tried again and again", signal)
 		}
@@ -115,5 +119,22 @@ func TestTheRuntimeIsGivenTimeToWeighLayers(t *testing.T) {
 		w.layersAt = map[string]time.Time{"hog": time.Now().Add(-5 * time.Second)}
 		w.pass(layersAge + 2*time.Second)
 		w.wantStops("when they stay old", "hog")
+	})
+}
+
+func TestWhatAPodLeavesIsReclaimedBeforeAnotherPodGoes(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.pod("small", 1, 5*mi)
+		w.otherDisk = 420 * mi
+		w.takes["hog"] = time.Second
+		w.pass(4 * time.Second)
+		w.wantStops("at first", "hog")
+		w.set(func() { w.otherDisk = 920 * mi }) // The runtime keeps the layer of what has ended.
+		w.reclaims = func() {
+			time.AfterFunc(time.Second, func() { w.set(func() { w.otherDisk = 420 * mi }) })
+		}
+		w.pass(30 * time.Second)
+		w.wantStops("when it is freed", "hog")
 	})
 }

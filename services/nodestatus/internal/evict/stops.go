@@ -12,6 +12,7 @@ import (
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 const (
@@ -78,7 +79,7 @@ func (s *stopping) next(now time.Time, missing bool) time.Time {
 }
 
 // settle looks which pods have ended, or were waited for long enough.
-func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
+func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshold.Layout) {
 	log := klog.FromContext(ctx)
 	for uid, s := range l.stopping {
 		now := time.Now()
@@ -96,6 +97,9 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
 				s.ended = now
 			}
 		}
+		if s.ended.Equal(now) {
+			l.clear(ctx, s, j, layout)
+		}
 		switch {
 		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
@@ -109,6 +113,22 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
 		}
 		delete(l.stopping, uid)
 		l.after = now
+	}
+}
+
+// clear has what a pod that has ended leaves on a disk freed: the runtime keeps its
+// containers' layers until they are removed.
+func (l *Loop) clear(ctx context.Context, s *stopping, j pressure.Judgement, layout threshold.Layout) {
+	if s.kind != pressure.Disk || l.reclaim != nil {
+		return
+	}
+	for _, m := range eviction.Order(j.Due) {
+		if pressure.KindOf(m.Signal) == pressure.Disk {
+			if !l.reclaimed(ctx, m, layout) && l.reclaim != nil {
+				l.reclaim.behind = true
+			}
+			return
+		}
 	}
 }
 
