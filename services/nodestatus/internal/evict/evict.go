@@ -105,6 +105,8 @@ const (
 	Brief Detail = iota
 	// Full is all, as it was measured last.
 	Full
+	// Weighed is all, and the runtime is asked what layers weigh.
+	Weighed
 	// Renewed is all, and what lies on disks is measured anew.
 	Renewed
 )

@@ -244,31 +244,3 @@ func why(signal string, c eviction.Candidate) string {
 	return fmt.Sprintf("no pod uses more than it asked for, and of those of the lowest priority, %d, it comes nearest: it uses %s and asked for %s",
 		c.Priority, used, eviction.Amount(signal, uint64(max(c.Request, 0))))
 }
-
-// enforceLimits has podsync stop the pods that use more local storage than they may.
-func (l *Loop) enforceLimits(ctx context.Context) {
-	all, err := l.deps.Podsync.Pods(ctx)
-	if err != nil {
-		return // Health says that podsync is away.
-	}
-	pods := slices.DeleteFunc(slices.Clone(all.Pods), func(pod *v1.Pod) bool {
-		return eviction.Ended(pod) || l.stopping[pod.UID] != nil || !eviction.Limited(pod) || l.leftAlone(pod) != ""
-	})
-	if len(pods) == 0 {
-		return
-	}
-	summary, err := l.deps.Stats.Summary(ctx, Full)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Limits of local storage are not looked at, stats does not answer", "err", err)
-		return
-	}
-	_, frame, _ := l.deps.Judge.Judge(time.Now())
-	for _, b := range eviction.Breaches(pods, eviction.FiguresOf(summary), frame.Layout) {
-		d := Decision{
-			Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
-			Why: "it uses more local storage than it may: " + b.Message,
-		}
-		stop := Stop{Pod: b.Pod, Message: b.Message, Grace: eviction.Immediate}
-		l.stop(ctx, d, stop, pressure.Met{Threshold: threshold.Threshold{Signal: b.Signal, Hard: true}})
-	}
-}

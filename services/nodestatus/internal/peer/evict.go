@@ -59,7 +59,9 @@ func (p *Pods) SetPressure(parent context.Context, conditions []string, ttl time
 func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.Summary, error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
-	r, err := s.client.GetSummary(ctx, &statsv1.GetSummaryRequest{OnlyCpuAndMemory: detail == evict.Brief, RenewDisk: detail == evict.Renewed})
+	r, err := s.client.GetSummary(ctx, &statsv1.GetSummaryRequest{
+		OnlyCpuAndMemory: detail == evict.Brief, RenewDisk: detail == evict.Renewed, RenewLayers: detail == evict.Weighed,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("ask stats for the summary: %w", rpcerr.FromStatus(err))
 	}

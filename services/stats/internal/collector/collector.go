@@ -79,8 +79,9 @@ func (c *Collector) podsCgroup() string { return cmp.Or(c.deps.Names.PodsCgroup(
 type Asked struct {
 	// OnlyCPUAndMemory leaves out all else.
 	OnlyCPUAndMemory bool
-	// Renew has what lies on disks measured anew, whenever it was before.
-	Renew bool
+	// Renew has what lies on disks measured anew, whenever it was before; RenewLayers has
+	// the runtime asked alone.
+	Renew, RenewLayers bool
 }
 
 // Summary collects the facts of /stats/summary.
@@ -101,11 +102,11 @@ func (c *Collector) Summary(ctx context.Context, asked Asked) (summary.Facts, er
 	if asked.OnlyCPUAndMemory {
 		return out, nil
 	}
-	out.Disk, err = c.disk(ctx, out.Pods, asked.Renew)
+	out.Disk, err = c.disk(ctx, out.Pods, asked)
 	return out, err
 }
 
-func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, renew bool) (*summary.Disk, error) {
+func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked Asked) (*summary.Disk, error) {
 	root, err := disk.Statfs(c.cfg.RootDir)
 	if err != nil {
 		return nil, err
@@ -115,12 +116,12 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, renew
 		return nil, err
 	}
 	wait, directoriesOf := waitTimeout, c.deps.Directories.Get
-	if renew {
+	if asked.Renew {
 		wait, directoriesOf = renewTimeout, c.deps.Directories.Renew
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	usage := c.runtime(waitCtx, renew)
+	usage := c.runtime(waitCtx, asked.Renew || asked.RenewLayers)
 	out := &summary.Disk{Root: root, Numbers: numbers, Layers: usage.Layers, Time: time.Now()}
 	out.Image = runtimeFilesystem(usage.Images)
 	out.Container = runtimeFilesystem(usage.Containers)

@@ -86,7 +86,10 @@ type GetSummaryRequest struct {
 	// Have what lies on disks measured anew, whenever it was before, and wait for that up
 	// to three seconds; what takes longer is as it was measured before. It is for when a
 	// disk is short, not to be asked again and again.
-	RenewDisk     bool `protobuf:"varint,2,opt,name=renew_disk,json=renewDisk,proto3" json:"renew_disk,omitempty"`
+	RenewDisk bool `protobuf:"varint,2,opt,name=renew_disk,json=renewDisk,proto3" json:"renew_disk,omitempty"`
+	// Have the runtime asked what writable layers weigh, instead of going by what it said
+	// up to a minute ago.
+	RenewLayers   bool `protobuf:"varint,3,opt,name=renew_layers,json=renewLayers,proto3" json:"renew_layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +134,13 @@ func (x *GetSummaryRequest) GetOnlyCpuAndMemory() bool {
 func (x *GetSummaryRequest) GetRenewDisk() bool {
 	if x != nil {
 		return x.RenewDisk
+	}
+	return false
+}
+
+func (x *GetSummaryRequest) GetRenewLayers() bool {
+	if x != nil {
+		return x.RenewLayers
 	}
 	return false
 }
@@ -1233,11 +1243,12 @@ var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"a\n" +
+	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x01\n" +
 	"\x11GetSummaryRequest\x12-\n" +
 	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\x12\x1d\n" +
 	"\n" +
-	"renew_disk\x18\x02 \x01(\bR\trenewDisk\"S\n" +
+	"renew_disk\x18\x02 \x01(\bR\trenewDisk\x12!\n" +
+	"\frenew_layers\x18\x03 \x01(\bR\vrenewLayers\"S\n" +
 	"\x12GetSummaryResponse\x12!\n" +
 	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\x12\x1a\n" +
 	"\bnameless\x18\x02 \x01(\bR\bnameless\"\x13\n" +
