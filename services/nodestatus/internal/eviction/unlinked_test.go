@@ -26,7 +26,10 @@ func TestOpenFilesWithoutANameCountForTheFilesystemTheyLieOn(t *testing.T) {
 		layout threshold.Layout
 		want   int64
 	}{
-		{"nodefs.available", threshold.Layout{}, 130}, {"nodefs.available", apart, 100}, {"imagefs.available", apart, 30}, {"nodefs.inodesFree", threshold.Layout{}, 4},
+		{"nodefs.available", threshold.Layout{}, 130},
+		{"nodefs.available", apart, 100},
+		{"imagefs.available", apart, 30},
+		{"nodefs.inodesFree", threshold.Layout{}, 4},
 		{"memory.available", threshold.Layout{}, 0},
 	} {
 		got := Rank(pressure.Signal{Name: test.signal, Capacity: 1000}, test.layout, []*v1.Pod{pod}, figures, all)[0]
