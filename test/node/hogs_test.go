@@ -107,7 +107,7 @@ func crossTheirLimits(h *house) {
 		return p
 	}
 	logger := limited(app("logger", "logs", "lines=40000"), "2Mi")
-	second := app("", "sleep").Spec.Containers[0]
+	second := app("", "take").Spec.Containers[0] // One that ends badly: else the kubelet says that the pod has succeeded.
 	second.Name = "roomy"
 	second.Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("50Mi")}
 	logger.Spec.Containers = append(logger.Spec.Containers, second)
