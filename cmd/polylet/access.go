@@ -63,11 +63,12 @@ func accessTo(service string) map[string]daemon.Access {
 			probesv1.ProbesService_ListProbes_FullMethodName: readers,
 		},
 		"stats": {
-			statsv1.StatsService_GetSummary_FullMethodName:     {Services: []string{"gateway", "nodestatus"}, People: true},
-			statsv1.StatsService_GetMachine_FullMethodName:     {Services: []string{"gateway", "nodestatus"}, People: true},
-			statsv1.StatsService_GetMetricsText_FullMethodName: readers,
-			statsv1.StatsService_WatchSignals_FullMethodName:   {Services: nodestatus.Services, People: true},
-			statsv1.StatsService_WatchOOMKills_FullMethodName:  {Services: nodestatus.Services, People: true},
+			statsv1.StatsService_GetSummary_FullMethodName:        {Services: []string{"gateway", "nodestatus"}, People: true},
+			statsv1.StatsService_GetMachine_FullMethodName:        {Services: []string{"gateway", "nodestatus"}, People: true},
+			statsv1.StatsService_GetMetricsText_FullMethodName:    readers,
+			statsv1.StatsService_WatchSignals_FullMethodName:      {Services: nodestatus.Services, People: true},
+			statsv1.StatsService_WatchOOMKills_FullMethodName:     {Services: nodestatus.Services, People: true},
+			statsv1.StatsService_ListUnlinkedFiles_FullMethodName: {Services: nodestatus.Services, People: true},
 		},
 		"nodestatus": {
 			nodestatusv1.NodeStatusService_GetNode_FullMethodName:               readers,

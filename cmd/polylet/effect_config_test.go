@@ -12,18 +12,18 @@ import (
 )
 
 func TestSettingsWithoutEffectAreInTheConfigurationAndInAnEvent(t *testing.T) {
-	loaded := loadedWith(t, "--housekeeping-interval=3s", "--kernel-memcg-notification")
+	loaded := loadedWith(t, "--housekeeping-interval=3s", "--volume-plugin-dir=/x")
 	var out bytes.Buffer
 	if err := showConfig(&out, &commonv1.GetConfigResponse{KubeletConfigurationJson: loaded.ConfigzJSON(), WithoutEffect: withoutEffect(loaded)()}, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nNot as it says:\n", "  kernelMemcgNotification: true has no effect: ", "  --housekeeping-interval: 3s has no effect: containers are measured"} {
+	for _, want := range []string{"\nNot as it says:\n", "  volumePluginDir: \"/x\" has no effect yet: ", "  --housekeeping-interval: 3s has no effect: containers are measured"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 	events := withoutEffectEvent(loaded)
-	if len(events) != 1 || events[0].Type != "Warning" || events[0].Reason != "ConfigurationWithoutEffect" || !strings.Contains(events[0].Message, "kernelMemcgNotification") {
+	if len(events) != 1 || events[0].Type != "Warning" || events[0].Reason != "ConfigurationWithoutEffect" || !strings.Contains(events[0].Message, "volumePluginDir") {
 		t.Errorf("events %+v", events)
 	}
 }
@@ -33,8 +33,8 @@ func TestDefaultsThatNobodySetAreNoWarningOnEachNode(t *testing.T) {
 	if events := withoutEffectEvent(plain); len(events) > 0 {
 		t.Errorf("a node without a configuration warns: %+v", events)
 	}
-	events := withoutEffectEvent(loadedWith(t, "--kernel-memcg-notification", "--topology-manager-policy=restricted"))
-	if len(events) != 1 || !strings.Contains(events[0].Message, "kernelMemcgNotification, topologyManagerPolicy;") {
+	events := withoutEffectEvent(loadedWith(t, "--volume-plugin-dir=/x", "--topology-manager-policy=restricted"))
+	if len(events) != 1 || !strings.Contains(events[0].Message, "topologyManagerPolicy, volumePluginDir;") {
 		t.Errorf("what flags set: %+v", events)
 	}
 }

@@ -47,6 +47,7 @@ func runStats(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		RuntimeCgroup:  loaded.Flags.RuntimeCgroups,
 		SystemCgroup:   config.SystemCgroups,
 		VolumePeriod:   config.VolumeStatsAggPeriod.Duration,
+		MemoryNotices:  config.KernelMemcgNotification,
 	}, stats.Deps{Podsync: podsync, Metrics: d.Metrics(), Health: d.Health(), Note: d.Health().Note, Epoch: d.Epoch()})
 	if err != nil {
 		return err

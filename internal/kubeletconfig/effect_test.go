@@ -91,7 +91,7 @@ func TestWhatIsSetAndDoesNothingIsSaid(t *testing.T) {
 		"a field that is there twice": {"maxPods: 7\nmaxPods: 8\n", nil, []string{"maxPods: in "}},
 		"a part of the effect":        {"cpuManagerPolicy: static\nkubeReserved: {cpu: 1m}\n", nil, []string{`cpuManagerPolicy: "static" has a part of its effect: Guaranteed`}},
 		"nested":                      {"logging: {options: {json: {splitStream: true}}}\n", nil, []string{"logging.options.json.splitStream: true has no effect: all lines"}},
-		"a flag that sets a field":    {"", []string{"--kernel-memcg-notification"}, []string{"kernelMemcgNotification: true has no effect: with it"}},
+		"a flag that sets a field":    {"", []string{"--volume-plugin-dir=/x"}, []string{`volumePluginDir: "/x" has no effect yet`}},
 		"nobody uses it":              {"hairpinMode: none\n", []string{"--storage-driver-db=x", "--streaming-connection-idle-timeout=1s"}, nil},
 		"own flags":                   {"", []string{"--housekeeping-interval=3s"}, []string{"--housekeeping-interval: 3s has no effect: containers"}},
 		"a gate without its part":     {"featureGates: {MemoryQoS: true}\n", nil, []string{"featureGates.MemoryQoS: true has no effect yet"}},

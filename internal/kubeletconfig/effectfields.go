@@ -172,7 +172,7 @@ func nodeEffects() map[string]Effect {
 		"evictionMaxPodGracePeriod":        used("nodestatus"),
 		"evictionMinimumReclaim":           used("nodestatus"),
 		"mergeDefaultEvictionSettings":     used("loading"),
-		"kernelMemcgNotification":          ours("with it and without, memory is measured up to five times a second when a threshold is near"),
+		"kernelMemcgNotification":          used("stats"),
 		"shutdownGracePeriod":              used("nodestatus, polylet run, polylet handout"),
 		"shutdownGracePeriodCriticalPods":  used("nodestatus, polylet run, polylet handout"),
 		"shutdownGracePeriodByPodPriority": used("nodestatus, polylet run, polylet handout"),

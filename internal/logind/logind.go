@@ -123,12 +123,32 @@ func (b *Bus) property(ctx context.Context, name string, to any) error {
 }
 
 // Inhibit takes a lock that delays each shutdown until it is closed, or Delay is over.
+// A lock that comes when ctx is done already is let go: nobody would.
 func (b *Bus) Inhibit(ctx context.Context) (*os.File, error) {
-	call := b.conn.Object(service, object).CallWithContext(ctx, manager+".Inhibit", 0,
+	answered := make(chan *dbus.Call, 1)
+	b.conn.Object(service, object).Go(manager+".Inhibit", 0, answered,
 		"shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")
+	select {
+	case call := <-answered:
+		file, err := lockOf(call)
+		if err != nil {
+			return nil, fmt.Errorf("take logind's lock that delays a shutdown: %w", err)
+		}
+		return file, nil
+	case <-ctx.Done():
+		go func() { // It ends with the connection at the latest.
+			if file, err := lockOf(<-answered); err == nil {
+				_ = file.Close() // It is closed in any case.
+			}
+		}()
+		return nil, fmt.Errorf("take logind's lock that delays a shutdown: %w", context.Cause(ctx))
+	}
+}
+
+func lockOf(call *dbus.Call) (*os.File, error) {
 	var fd dbus.UnixFD
 	if err := call.Store(&fd); err != nil {
-		return nil, fmt.Errorf("take logind's lock that delays a shutdown: %w", err)
+		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "logind's lock"), nil //nolint:gosec // A descriptor.
 }

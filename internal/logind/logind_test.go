@@ -121,3 +121,26 @@ func TestABusThatTakesAConnectionAndDoesNotAnswerIsNotWaitedForForever(t *testin
 		t.Error("it is waited for")
 	}
 }
+
+func TestALockThatComesTooLateIsLetGo(t *testing.T) {
+	bus, server := connected(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	gone, giveUp := context.WithCancel(ctx)
+	giveUp()
+	for range 20 { // The answer may win.
+		lock, err := bus.Inhibit(gone)
+		if err != nil {
+			break
+		}
+		_ = lock.Close()
+	}
+	lock, err := bus.Inhibit(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.AwaitHeld(ctx, 1); err != nil { // And none of the others.
+		t.Error(err)
+	}
+	_ = lock.Close()
+}

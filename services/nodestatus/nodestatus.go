@@ -126,7 +126,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 			return nil, fmt.Errorf("nodestatus: register metrics: %w", err)
 		}
 	}
-	store := peer.NewStore(peer.Host())
+	store, pods := peer.NewStore(peer.Host()), peer.NewPods(deps.Podsync)
 	s := &Service{
 		inUse:   peer.VolumesInUse{Podsync: deps.Podsync, Store: store},
 		podsync: peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
@@ -146,7 +146,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
 		ReportFrequency: cfg.NodeStatusReportFrequency, StartEvents: startEvents(cfg),
 	}, status.Deps{API: api, Store: store, Judge: judged, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
-	if s.evictions, err = s.evicting(cfg, deps, judged, store); err != nil {
+	if s.evictions, err = s.evicting(cfg, deps, judged, store, pods); err != nil {
 		return nil, err
 	}
 	if api != nil {
@@ -164,7 +164,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.csiDrivers = peer.CSIDrivers{Podsync: deps.Podsync, Tell: s.csiNode.Tell}
 	}
 	s.addresses = peer.Addresses{Find: finder(nodeConfig, deps.Addresses), Health: deps.Health, Store: store, Existing: s.keeper.Addresses}
-	if err := s.followShutdowns(cfg, deps, store); err != nil {
+	if err := s.followShutdowns(cfg, deps, store, pods); err != nil {
 		return nil, err
 	}
 	if err := s.keepCertificates(cfg, deps, store); err != nil {
@@ -177,7 +177,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 }
 
 // evicting is what acts when the node is short of something.
-func (s *Service) evicting(cfg Config, deps Deps, judged *judge.Judge, store *peer.Store) (*evict.Loop, error) {
+func (s *Service) evicting(cfg Config, deps Deps, judged *judge.Judge, store *peer.Store, pods *peer.Pods) (*evict.Loop, error) {
 	var metrics *evict.Metrics
 	if deps.Metrics != nil {
 		var err error
@@ -186,7 +186,7 @@ func (s *Service) evicting(cfg Config, deps Deps, judged *judge.Judge, store *pe
 		}
 	}
 	return evict.New(evict.Config{LongestGrace: cfg.EvictionMaxPodGracePeriod, LocalLimits: !cfg.NoLocalStorage}, evict.Deps{
-		Judge: judged, Podsync: peer.NewPods(deps.Podsync), Stats: s.stats, Events: s.events, Moved: store.Moved(), Metrics: metrics,
+		Judge: judged, Podsync: pods, Stats: s.stats, Events: s.events, Moved: store.Moved(), Metrics: metrics,
 	}), nil
 }
 

@@ -12,7 +12,7 @@ import (
 
 // followShutdowns makes what ends the pods when the machine goes down, where that is
 // configured.
-func (s *Service) followShutdowns(cfg Config, deps Deps, store *peer.Store) error {
+func (s *Service) followShutdowns(cfg Config, deps Deps, store *peer.Store, pods *peer.Pods) error {
 	if deps.Metrics != nil {
 		for _, c := range shutdownTimes(cfg.ShutdownState) {
 			if err := deps.Metrics.Register(c); err != nil {
@@ -28,7 +28,7 @@ func (s *Service) followShutdowns(cfg Config, deps Deps, store *peer.Store) erro
 		note = func(problem string) { deps.Note("shutdown", problem) }
 	}
 	s.shutdown = shutdown.New(cfg.ShutdownGroups, shutdown.Deps{
-		Line: peer.NewShutdown(cfg.ShutdownSocket, note), Pods: peer.NewShutdownPods(deps.Podsync), Events: s.events, SetNode: store.SetShuttingDown,
+		Line: peer.NewShutdown(cfg.ShutdownSocket, note), Pods: peer.NewShutdownPods(pods), Events: s.events, SetNode: store.SetShuttingDown,
 	})
 	return nil
 }

@@ -25,6 +25,8 @@ type Config struct {
 	// VolumePeriod is how old the size of a volume or a log directory may be;
 	// 0 is one minute.
 	VolumePeriod time.Duration
+	// MemoryNotices has the kernel tell when memory may be short.
+	MemoryNotices bool
 }
 
 // podsCgroup is the cgroup of all pods, until podsync says where it is.

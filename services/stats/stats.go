@@ -114,12 +114,16 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if deps.Cgroups.Unified() {
 		version = 2
 	}
+	var dirs collector.CgroupDirs
+	if cfg.MemoryNotices {
+		dirs = deps.Cgroups
+	}
 	collected := collector.New(collector.Config{
 		CgroupVersion: version,
 		NodeName:      cfg.NodeName, RootDir: cfg.RootDir, PodsCgroup: cfg.podsCgroup(), System: system, Pressure: deps.Cgroups.HasPressure(),
 	}, collector.Deps{
 		Meter: s.meter, Names: s.names, Runtime: disk.NewRuntime(runtimeDeadline, s.podsync.FilesystemUsage),
-		Directories: s.directories, Driven: driven, Machine: description, Proc: deps.Proc,
+		Directories: s.directories, Driven: driven, Machine: description, Proc: deps.Proc, Cgroups: dirs,
 	})
 	if deps.Metrics != nil {
 		if err := deps.Metrics.Register(collector.NewMetrics(collected)); err != nil {

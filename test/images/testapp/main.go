@@ -25,7 +25,9 @@ const usage = `usage: testapp COMMAND [name=value ...]
   env                                            print the environment, then wait
   sleep       for=0s linger=0s ready=            wait for SIGTERM or for the time given; end so long after SIGTERM;
                                                  write the file once it waits
-  take        mebibytes=0 path=                  take memory, or with a path disk, then wait for SIGTERM
+  take        mebibytes=0 path= unlink= files=0 threads=0
+                                                 take memory, or with a path disk or files, or threads, then wait for
+                                                 SIGTERM; a file that is unlinked stays open
   stat        path=                              print type, mode, owner and content length, for exec
   cat                                            copy stdin to stdout, for exec and attach
   write       path= text=                        write a file, for exec
@@ -73,6 +75,8 @@ func dispatch(ctx context.Context, command string, f flags) error {
 		return sleep(ctx, f)
 	case "take":
 		return take(ctx, f)
+	case "idle":
+		return idle(ctx, f)
 	case "get":
 		return get(ctx, f)
 	case "call":

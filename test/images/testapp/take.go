@@ -3,37 +3,119 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
 )
 
 // errTaken is how take ends: the kubelet says of a pod that was evicted and whose
 // containers all end well that it has succeeded.
 var errTaken = errors.New("ended while it holds what it took")
 
-// take takes memory, page by page, or disk, and waits.
+const mebibyte = 1 << 20
+
+// take takes something of the node's, and waits: memory page by page, or with a path
+// disk, or files, or processes.
 func take(ctx context.Context, f flags) error {
 	n, err := f.number("mebibytes", 0)
 	if err != nil {
 		return err
 	}
-	const mebibyte = 1 << 20
-	if path := f.text("path", ""); path != "" {
-		if err := os.WriteFile(path, make([]byte, n*mebibyte), 0o644); err != nil {
-			return err
-		}
-		<-ctx.Done()
-		return errTaken
+	files, err := f.number("files", 0)
+	if err != nil {
+		return err
 	}
-	var held [][]byte
-	for range n {
+	threads, err := f.number("threads", 0)
+	if err != nil {
+		return err
+	}
+	switch path := f.text("path", ""); {
+	case files > 0:
+		err = takeFiles(path, files)
+	case threads > 0:
+		err = takeThreads(threads)
+	case path != "":
+		var file *os.File
+		if file, err = takeDisk(path, n); file != nil {
+			defer file.Close()
+		}
+		if err == nil && f.text("unlink", "") != "" {
+			err = os.Remove(path) // It stays open, and its bytes stay with it.
+		}
+	default:
+		held := takeMemory(n)
+		defer runtime.KeepAlive(held)
+	}
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return errTaken
+}
+
+func takeMemory(mebibytes int) (held [][]byte) {
+	for range mebibytes {
 		block := make([]byte, mebibyte)
 		for i := 0; i < len(block); i += 4096 {
 			block[i] = 1
 		}
 		held = append(held, block)
 	}
+	return held
+}
+
+func takeDisk(path string, mebibytes int) (*os.File, error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	block := make([]byte, mebibyte)
+	for range mebibytes {
+		if _, err := file.Write(block); err != nil {
+			return file, err
+		}
+	}
+	return file, nil
+}
+
+func takeFiles(dir string, n int) error {
+	for i := range n {
+		if err := os.WriteFile(filepath.Join(dir, "file"+strconv.Itoa(i)), nil, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// threadsEach is how many threads one of the processes has.
+const threadsEach = 200
+
+// takeThreads starts processes with so many threads in all.
+func takeThreads(n int) error {
+	for range (n + threadsEach - 1) / threadsEach {
+		child := exec.Command("/proc/self/exe", "idle", fmt.Sprintf("threads=%d", threadsEach))
+		if err := child.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idle is one of takeThreads' processes; it ends with its container.
+func idle(ctx context.Context, f flags) error {
+	n, err := f.number("threads", 0)
+	if err != nil {
+		return err
+	}
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			<-ctx.Done()
+		}()
+	}
 	<-ctx.Done()
-	runtime.KeepAlive(held)
-	return errTaken
+	return nil
 }

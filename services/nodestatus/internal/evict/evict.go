@@ -32,6 +32,9 @@ const (
 	soon = time.Second
 	// unserved is when to ask a podsync again that does not know a call.
 	unserved = time.Minute
+	// gathering is how long a podsync that was just started is given to hear of all its
+	// pods before one of those that it knows goes: its sources may be away for long.
+	gathering = 10 * time.Second
 )
 
 // Config says how evictions go.
@@ -70,10 +73,21 @@ type Reclaimed struct {
 	Failed []string
 }
 
+// Pods are those of the node; they must not be changed.
+type Pods struct {
+	Pods []*v1.Pod
+	// Partial: podsync was just started, and there may be others.
+	Partial bool
+}
+
 // Podsync does it. Errors wrap a class of rpcerr.
 type Podsync interface {
-	// Pods are those of the node; they must not be changed.
-	Pods(ctx context.Context) ([]*v1.Pod, error)
+	// Pods are those of the node.
+	Pods(ctx context.Context) (Pods, error)
+	// FollowEnds has saw called with which pods there are and whether nothing of them
+	// runs any more, at first and after each change, until ctx is done or podsync is
+	// away.
+	FollowEnds(ctx context.Context, saw func(ended map[types.UID]bool)) error
 	// StopPod returns when the stop is taken; already is whether it was before.
 	StopPod(ctx context.Context, stop Stop) (already bool, err error)
 	// Reclaim returns when what can be is freed.
@@ -82,9 +96,26 @@ type Podsync interface {
 	SetPressure(ctx context.Context, conditions []string, ttl time.Duration) error
 }
 
-// Stats has the figures. brief leaves out all but CPU and memory.
+// Detail is what is asked of figures.
+type Detail int
+
+// Details.
+const (
+	// Brief is CPU and memory only.
+	Brief Detail = iota
+	// Full is all, as it was measured last.
+	Full
+	// Weighed is all, and the runtime is asked what layers weigh.
+	Weighed
+	// Renewed is all, and what lies on disks is measured anew.
+	Renewed
+)
+
+// Stats has the figures.
 type Stats interface {
-	Summary(ctx context.Context, brief bool) (*statsapi.Summary, error)
+	Summary(ctx context.Context, detail Detail) (*statsapi.Summary, error)
+	// Unlinked are the files without a name that containers hold open, by pod.
+	Unlinked(ctx context.Context) (map[types.UID][]eviction.Unlinked, error)
 }
 
 // Events takes what happened to the Node.
@@ -115,6 +146,7 @@ type Loop struct {
 
 	// stopping are the pods that were stopped and may not have ended.
 	stopping map[types.UID]*stopping
+	ends     *ends
 	// skip are pods that podsync would not stop, and until when they are left alone.
 	skip map[types.UID]time.Time
 	// after is since when the last thing that was done has had its effect: figures
@@ -124,6 +156,8 @@ type Loop struct {
 	// looked at.
 	next     map[string]time.Time
 	limitsAt time.Time
+	// partial is since when podsync has known a part of its pods only; zero: it knows all.
+	partial time.Time
 	// reclaim is under way, or done and not used yet; nil when nothing is.
 	reclaim *reclaim
 	running sync.WaitGroup
@@ -135,13 +169,14 @@ func New(cfg Config, deps Deps) *Loop {
 	return &Loop{
 		cfg: cfg, deps: deps, tell: wake.New(),
 		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
-		next: map[string]time.Time{},
+		next: map[string]time.Time{}, ends: newEnds(deps.Podsync),
 	}
 }
 
 // Run acts until ctx is done.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.running.Wait()
+	defer l.ends.follow(ctx, false)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -154,11 +189,14 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-l.deps.Moved:
+		case <-l.ends.heard:
 		case <-reclaimed:
 			l.reclaim.heard = true
 		}
 		l.tell.Set()
-		timer.Reset(l.look(ctx))
+		wait := l.look(ctx)
+		l.ends.follow(ctx, len(l.stopping) > 0)
+		timer.Reset(wait)
 	}
 }
 
@@ -169,7 +207,7 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 	maps.DeleteFunc(l.skip, func(_ types.UID, until time.Time) bool { return !now.Before(until) })
 	judgement, frame, known := l.deps.Judge.Judge(now)
 	if len(l.stopping) > 0 {
-		l.settle(ctx, judgement)
+		l.settle(ctx, judgement, frame.Layout)
 	}
 	if l.cfg.LocalLimits && !now.Before(l.limitsAt) {
 		l.limitsAt = now.Add(interval)
@@ -195,8 +233,9 @@ func (l *Loop) wait(j pressure.Judgement) time.Duration {
 	if !j.Again.IsZero() {
 		until(j.Again.Add(time.Millisecond))
 	}
-	if len(l.stopping) > 0 {
-		until(now.Add(settlePeriod))
+	for uid, s := range l.stopping {
+		_, missing := l.ends.of(uid)
+		until(s.next(now, missing))
 	}
 	for _, m := range j.Due {
 		if at := l.next[m.Signal]; at.After(now) {

@@ -42,7 +42,7 @@ type world struct {
 	frame pressure.Frame
 	pods  []*v1.Pod
 	// memory and disk are what pods use, by name; other what the rest does.
-	memory, disk           map[string]uint64
+	memory, disk, unlinked map[string]uint64
 	otherMemory, otherDisk uint64
 	// takes is how long a pod takes to end, by name; 0 is at once.
 	takes map[string]time.Duration
@@ -50,12 +50,18 @@ type world struct {
 	stopErr        error
 	alreadyStopped map[string]bool
 	statsErr       error
-	forgetful      bool   // podsync was just started, and knows no pods yet
-	reclaims       func() // may be nil; what a reclaim does
-	stops          []Stop
-	told           []string // what podsync was told of pressure
-	events         []string
-	registry       *prometheus.Registry
+	partial        bool
+	// walked is what disk was when it was measured last, layersAt when layers were.
+	walked    map[string]uint64
+	layersAt  map[string]time.Time
+	changed   wake.Signal
+	asked     []eviction.Reclaim
+	forgetful bool   // podsync was just started, and knows no pods yet
+	reclaims  func() // may be nil; what a reclaim does
+	stops     []Stop
+	told      []string // what podsync was told of pressure
+	events    []string
+	registry  *prometheus.Registry
 }
 
 func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
@@ -65,7 +71,7 @@ func newWorld(t *testing.T, settings threshold.Settings, cfg Config) *world {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, moved: wake.New(), memory: map[string]uint64{}, disk: map[string]uint64{}, takes: map[string]time.Duration{},
+		t: t, moved: wake.New(), changed: wake.New(), memory: map[string]uint64{}, disk: map[string]uint64{}, unlinked: map[string]uint64{}, takes: map[string]time.Duration{},
 		alreadyStopped: map[string]bool{}, registry: prometheus.NewRegistry(),
 	}
 	w.judge = judge.New(judge.Config{Thresholds: thresholds, Transition: 5 * time.Minute}, func() pressure.Frame {
@@ -124,12 +130,13 @@ func (w *world) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
+	w.changed.Set()
 }
 
 func (w *world) leftLocked() (memory, disk uint64) {
 	memory, disk = capacity-w.otherMemory, capacity-w.otherDisk
 	for name := range w.memory {
-		memory, disk = memory-min(memory, w.memory[name]), disk-min(disk, w.disk[name])
+		memory, disk = memory-min(memory, w.memory[name]), disk-min(disk, w.disk[name]+w.unlinked[name])
 	}
 	return memory, disk
 }
@@ -160,13 +167,32 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-func (w *world) Pods(context.Context) ([]*v1.Pod, error) {
+func (w *world) Pods(context.Context) (Pods, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.forgetful {
-		return nil, nil
+		return Pods{Partial: w.partial}, nil
 	}
-	return slices.Clone(w.pods), nil
+	return Pods{Pods: slices.Clone(w.pods), Partial: w.partial}, nil
+}
+
+func (w *world) FollowEnds(ctx context.Context, saw func(map[types.UID]bool)) error {
+	for {
+		ended := map[types.UID]bool{}
+		w.mu.Lock()
+		for _, p := range w.pods {
+			if !w.forgetful {
+				ended[p.UID] = eviction.Ended(p)
+			}
+		}
+		w.mu.Unlock()
+		saw(ended)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.changed:
+		}
+	}
 }
 
 func (w *world) StopPod(_ context.Context, stop Stop) (bool, error) {
@@ -193,6 +219,7 @@ func (w *world) end(name string) {
 func (w *world) Reclaim(ctx context.Context, what eviction.Reclaim) (Reclaimed, error) {
 	w.mu.Lock()
 	do := w.reclaims
+	w.asked = append(w.asked, what)
 	w.mu.Unlock()
 	if do != nil {
 		do()
@@ -209,9 +236,10 @@ func (w *world) Send(_ context.Context, e node.Event) {
 	w.set(func() { w.events = append(w.events, e.Type+" "+e.Reason+": "+e.Message) })
 }
 
-func (w *world) Summary(_ context.Context, brief bool) (*statsapi.Summary, error) {
+func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	brief := detail == Brief
 	if w.statsErr != nil {
 		return nil, w.statsErr
 	}
@@ -230,11 +258,28 @@ func (w *world) Summary(_ context.Context, brief bool) (*statsapi.Summary, error
 		}
 		s := statsapi.PodStats{PodRef: statsapi.PodReference{UID: string(p.UID)}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}}
 		s.Containers = []statsapi.ContainerStats{{Name: "c", Memory: s.Memory}}
-		if disk := w.disk[p.Name]; !brief {
+		disk := w.disk[p.Name]
+		if old, measured := w.walked[p.Name]; measured && detail != Renewed {
+			disk = old
+		}
+		if !brief {
+			if at, known := w.layersAt[p.Name]; known {
+				s.Containers[0].Rootfs = &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: new(uint64)}
+			}
 			s.Containers[0].Logs = &statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}
 			s.VolumeStats = []statsapi.VolumeStats{{Name: "scratch", FsStats: statsapi.FsStats{UsedBytes: &disk, CapacityBytes: &whole}}}
 		}
 		out.Pods = append(out.Pods, s)
+	}
+	return out, nil
+}
+
+func (w *world) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[types.UID][]eviction.Unlinked{}
+	for name, bytes := range w.unlinked {
+		out[types.UID(name)] = []eviction.Unlinked{{Container: "c", Root: eviction.Files{Bytes: bytes, Count: 1}, Largest: "/scratch/" + name}}
 	}
 	return out, nil
 }

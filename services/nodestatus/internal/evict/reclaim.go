@@ -15,14 +15,21 @@ import (
 // reclaim is podsync freeing what nobody needs, which may take long; memory is
 // looked after meanwhile.
 type reclaim struct {
-	by   pressure.Met
-	done chan struct{}
+	by    pressure.Met
+	asked eviction.Reclaim
+	done  chan struct{}
+	// behind: it is for what a pod that was evicted has left.
+	behind bool
 	// heard is whether the loop has heard that it is done.
 	heard bool
-	// what and err are set when done is closed.
+	// what, err and at, which is when, are set when done is closed.
 	what Reclaimed
 	err  error
+	at   time.Time
 }
+
+// freeing is how long after it the runtime may take to free what was removed.
+const freeing = 2 * time.Second
 
 func (r *reclaim) finished() bool {
 	select {
@@ -31,6 +38,11 @@ func (r *reclaim) finished() bool {
 	default:
 		return false
 	}
+}
+
+// covers says whether all of what was tried.
+func (r *reclaim) covers(what eviction.Reclaim) bool {
+	return (r.asked.Containers || !what.Containers) && (r.asked.Images || !what.Images)
 }
 
 // result is what came of it; nil when podsync cannot do it.
@@ -52,14 +64,21 @@ func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.L
 	if what == (eviction.Reclaim{}) {
 		return true
 	}
-	if l.reclaim != nil {
-		return l.reclaim.finished()
+	if r := l.reclaim; r != nil && !r.finished() {
+		return false
+	} else if r != nil && r.covers(what) {
+		if free := r.at.Add(freeing); r.what.Containers+r.what.Images > 0 && time.Now().Before(free) {
+			l.next[m.Signal] = free
+			return false
+		}
+		return true
 	}
 	l.announce(ctx, m)
-	r := &reclaim{by: m, done: make(chan struct{})}
+	r := &reclaim{by: m, asked: what, done: make(chan struct{})}
 	l.reclaim = r
 	l.running.Go(func() {
 		r.what, r.err = l.deps.Podsync.Reclaim(ctx, what)
+		r.at = time.Now()
 		close(r.done)
 	})
 	return false
@@ -68,6 +87,9 @@ func (l *Loop) reclaimed(ctx context.Context, m pressure.Met, layout threshold.L
 // enough notes that what was reclaimed was.
 func (l *Loop) enough(ctx context.Context) {
 	d := Decision{Shortage: shortage(l.reclaim.by), Outcome: Enough, Reclaimed: l.reclaim.result(), Why: "after that enough is left, and no pod has to go"}
+	behind := l.reclaim.behind
 	l.reclaim, l.after = nil, time.Now()
-	l.note(ctx, d)
+	if !behind { // Else a pod had to go.
+		l.note(ctx, d)
+	}
 }

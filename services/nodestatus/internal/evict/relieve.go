@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -17,6 +18,14 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
+
+// remeasured is when figures are asked for again that were from before, or said
+// something else.
+const remeasured = 200 * time.Millisecond
+
+// layersAge is how old the runtime's figures of layers may be: it measures every ten
+// seconds.
+const layersAge = 12 * time.Second
 
 // relieve does the next thing about the first of what is short that is to be tried
 // now.
@@ -41,7 +50,11 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 		return // New ones come.
 	}
 	disk := pressure.KindOf(m.Signal) == pressure.Disk
-	summary, err := l.deps.Stats.Summary(ctx, pressure.KindOf(m.Signal) == pressure.Memory)
+	detail := Brief
+	if pressure.KindOf(m.Signal) != pressure.Memory {
+		detail = Full
+	}
+	summary, err := l.deps.Stats.Summary(ctx, detail)
 	if err != nil {
 		l.hold(ctx, m, soon, fmt.Sprintf("stats does not say what the pods use: %v", err))
 		return
@@ -49,11 +62,11 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 	m, confirmed := eviction.Confirm(m, eviction.Observe(summary))
 	switch {
 	case l.fromBefore(m.By, now):
-		l.next[m.Signal] = now.Add(settlePeriod)
+		l.next[m.Signal] = now.Add(remeasured)
 	case !confirmed && disk && l.reclaim != nil && l.reclaim.finished():
 		l.enough(ctx)
 	case !confirmed:
-		l.hold(ctx, m, settlePeriod, "a second look, which measures the pods, too, does not find it")
+		l.hold(ctx, m, remeasured, "a second look, which measures the pods, too, does not find it")
 	case l.reclaimed(ctx, m, frame.Layout):
 		l.evict(ctx, m, due, frame.Layout, summary)
 	}
@@ -89,8 +102,22 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 		l.hold(ctx, m, soon, fmt.Sprintf("podsync does not say which pods there are: %v", err))
 		return
 	}
+	if l.gathers(pods) {
+		l.hold(ctx, m, soon, "podsync was just started and may not have heard of all pods")
+		return
+	}
 	figures := eviction.FiguresOf(summary)
-	ranked := eviction.Rank(m.By, layout, pods, figures)
+	var unlinked map[types.UID][]eviction.Unlinked
+	if pressure.KindOf(m.Signal) == pressure.Disk {
+		if figures, err = l.renewed(ctx, m, layout); err != nil {
+			l.hold(ctx, m, soon, err.Error())
+			return
+		}
+		if unlinked, err = l.deps.Stats.Unlinked(ctx); err != nil {
+			klog.FromContext(ctx).Info("Pods are ranked without open files that have no name", "err", err)
+		}
+	}
+	ranked := eviction.Rank(m.By, layout, pods.Pods, figures, unlinked)
 	for i := range ranked {
 		if ranked[i].Not == "" {
 			ranked[i].Not = l.leftAlone(ranked[i].Pod)
@@ -112,8 +139,38 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	stop := Stop{Pod: chosen.Pod, Grace: eviction.Grace(m.Threshold, chosen.Pod, l.cfg.LongestGrace), Disruption: true}
 	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, figures[string(chosen.Pod.UID)])
 	d.Chosen, d.Grace, d.Why = ref(chosen.Pod), stop.Grace, why(m.Signal, chosen)
+	if chosen.Unlinked != "" {
+		d.Why += "; " + chosen.Unlinked
+	}
 	l.deps.Metrics.acted(due)
 	l.stop(ctx, d, stop, m)
+}
+
+// renewed are figures of what lies on disks that are as new as the shortage: by older
+// ones somebody would go who has little. But the runtime measures layers by itself, and
+// is not waited for for long.
+func (l *Loop) renewed(ctx context.Context, m pressure.Met, layout threshold.Layout) (eviction.Figures, error) {
+	summary, err := l.deps.Stats.Summary(ctx, Renewed)
+	if err != nil {
+		return nil, fmt.Errorf("stats does not say what the pods use: %w", err)
+	}
+	figures := eviction.FiguresOf(summary)
+	if name, older := eviction.Older(m, layout, figures); older && time.Since(m.Since) < layersAge {
+		return nil, fmt.Errorf("what the writable layer of a container of pod %s weighs was measured before the shortage began", name)
+	}
+	return figures, nil
+}
+
+// gathers says whether podsync is to be given time to hear of its pods.
+func (l *Loop) gathers(pods Pods) bool {
+	now := time.Now()
+	switch {
+	case !pods.Partial:
+		l.partial = time.Time{}
+	case l.partial.IsZero():
+		l.partial = now
+	}
+	return pods.Partial && now.Sub(l.partial) < gathering
 }
 
 func btoi(b bool) int {
@@ -186,32 +243,4 @@ func why(signal string, c eviction.Candidate) string {
 	}
 	return fmt.Sprintf("no pod uses more than it asked for, and of those of the lowest priority, %d, it comes nearest: it uses %s and asked for %s",
 		c.Priority, used, eviction.Amount(signal, uint64(max(c.Request, 0))))
-}
-
-// enforceLimits has podsync stop the pods that use more local storage than they may.
-func (l *Loop) enforceLimits(ctx context.Context) {
-	pods, err := l.deps.Podsync.Pods(ctx)
-	if err != nil {
-		return // Health says that podsync is away.
-	}
-	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
-		return eviction.Ended(pod) || l.stopping[pod.UID] != nil || !eviction.Limited(pod) || l.leftAlone(pod) != ""
-	})
-	if len(pods) == 0 {
-		return
-	}
-	summary, err := l.deps.Stats.Summary(ctx, false)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Limits of local storage are not looked at, stats does not answer", "err", err)
-		return
-	}
-	_, frame, _ := l.deps.Judge.Judge(time.Now())
-	for _, b := range eviction.Breaches(pods, eviction.FiguresOf(summary), frame.Layout) {
-		d := Decision{
-			Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
-			Why: "it uses more local storage than it may: " + b.Message,
-		}
-		stop := Stop{Pod: b.Pod, Message: b.Message, Grace: eviction.Immediate}
-		l.stop(ctx, d, stop, pressure.Met{Threshold: threshold.Threshold{Signal: b.Signal, Hard: true}})
-	}
 }

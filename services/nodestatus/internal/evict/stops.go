@@ -12,12 +12,10 @@ import (
 	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
 const (
-	// settlePeriod is between two looks at a pod that was stopped: podsync answers
-	// that nothing changed, which costs next to nothing.
-	settlePeriod = 200 * time.Millisecond
 	// lateness is how long beyond its grace period a pod is waited for.
 	lateness = 30 * time.Second
 	// least is what the runtime gives a pod at least, and a little.
@@ -56,21 +54,39 @@ type unsure struct {
 // given is until when the pod may use its grace period.
 func (s *stopping) given() time.Time { return s.at.Add(max(s.grace, least)) }
 
-// settle looks which pods have ended, or were waited for long enough.
-func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
-	log := klog.FromContext(ctx)
-	pods, err := l.deps.Podsync.Pods(ctx)
-	byUID := make(map[types.UID]*v1.Pod, len(pods))
-	for _, pod := range pods {
-		byUID[pod.UID] = pod
+// next is when to look at it again though nothing is heard. missing: podsync does not
+// know it.
+func (s *stopping) next(now time.Time, missing bool) time.Time {
+	at := s.at.Add(s.grace + lateness)
+	earlier := func(other time.Time) {
+		if other.Before(at) {
+			at = other
+		}
 	}
+	if !s.ended.IsZero() {
+		earlier(s.ended.Add(emptying))
+		return at
+	}
+	if s.unsure != nil {
+		earlier(s.unsure.asked.Add(soon))
+	}
+	if given := s.given(); missing || now.After(given) {
+		earlier(s.measured.Add(soon))
+	} else {
+		earlier(given.Add(time.Millisecond))
+	}
+	return at
+}
+
+// settle looks which pods have ended, or were waited for long enough.
+func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshold.Layout) {
+	log := klog.FromContext(ctx)
 	for uid, s := range l.stopping {
 		now := time.Now()
-		if s.ended.IsZero() && byUID[uid] != nil && eviction.Ended(byUID[uid]) {
+		ended, missing := l.ends.of(uid) // Who is missing may be gone, or podsync was just started.
+		if s.ended.IsZero() && ended {
 			s.ended = now
 		}
-		// It may be gone; or podsync was just started, and does not know all pods yet.
-		missing := err == nil && byUID[uid] == nil
 		if s.ended.IsZero() && s.unsure != nil && now.Sub(s.unsure.asked) >= soon && !l.repeat(ctx, s) {
 			delete(l.stopping, uid)
 			continue
@@ -80,6 +96,9 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
 			if l.unseen(ctx, uid) {
 				s.ended = now
 			}
+		}
+		if s.ended.Equal(now) {
+			l.clear(ctx, s, j, layout)
 		}
 		switch {
 		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying):
@@ -94,6 +113,22 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement) {
 		}
 		delete(l.stopping, uid)
 		l.after = now
+	}
+}
+
+// clear has what a pod that has ended leaves on a disk freed: the runtime keeps its
+// containers' layers until they are removed.
+func (l *Loop) clear(ctx context.Context, s *stopping, j pressure.Judgement, layout threshold.Layout) {
+	if s.kind != pressure.Disk || l.reclaim != nil {
+		return
+	}
+	for _, m := range eviction.Order(j.Due) {
+		if pressure.KindOf(m.Signal) == pressure.Disk {
+			if !l.reclaimed(ctx, m, layout) && l.reclaim != nil {
+				l.reclaim.behind = true
+			}
+			return
+		}
 	}
 }
 
@@ -124,7 +159,7 @@ func (l *Loop) repeat(ctx context.Context, s *stopping) bool {
 // unseen says whether stats sees nothing of a pod any more: without the apiserver
 // podsync's list keeps the status that a pod had.
 func (l *Loop) unseen(ctx context.Context, uid types.UID) bool {
-	summary, err := l.deps.Stats.Summary(ctx, true)
+	summary, err := l.deps.Stats.Summary(ctx, Brief)
 	if err != nil {
 		return false
 	}

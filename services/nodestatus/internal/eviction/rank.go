@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -22,6 +23,9 @@ type Candidate struct {
 	// Exceeds is whether it uses more than it asked for; Priority is the pod's.
 	Exceeds  bool
 	Priority int32
+	// Unlinked names files without a name that it holds open, which Usage counts; empty
+	// when there are none.
+	Unlinked string
 	// Not is why it is not evicted whatever its figures are; empty when it may be.
 	Not string
 }
@@ -32,12 +36,13 @@ type Candidate struct {
 // Beside what the kubelet ranks by, a pod of which the summary has no figures, or
 // ones that cannot be, is no candidate: nobody knows whether its end would help.
 // And of inodes only inodes are counted: the kubelet takes the request for bytes
-// off their number.
-func Rank(by pressure.Signal, layout threshold.Layout, pods []*v1.Pod, figures Figures) []Candidate {
+// off their number. And what lies in files that are open and have no name any more
+// counts for who holds them, where unlinked says so.
+func Rank(by pressure.Signal, layout threshold.Layout, pods []*v1.Pod, figures Figures, unlinked map[types.UID][]Unlinked) []Candidate {
 	var out []Candidate
 	for _, pod := range pods {
 		if !Ended(pod) {
-			out = append(out, candidate(by, layout, pod, figures[string(pod.UID)]))
+			out = append(out, candidate(by, layout, pod, figures[string(pod.UID)], unlinked[pod.UID]))
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Candidate) int {
@@ -49,7 +54,7 @@ func Rank(by pressure.Signal, layout threshold.Layout, pods []*v1.Pod, figures F
 	return out
 }
 
-func candidate(by pressure.Signal, layout threshold.Layout, pod *v1.Pod, stats *statsapi.PodStats) Candidate {
+func candidate(by pressure.Signal, layout threshold.Layout, pod *v1.Pod, stats *statsapi.PodStats, unlinked []Unlinked) Candidate {
 	c := Candidate{Pod: pod, Not: Spared(pod)}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
@@ -62,6 +67,11 @@ func candidate(by pressure.Signal, layout threshold.Layout, pod *v1.Pod, stats *
 	if !known {
 		c.Not = cmp.Or(c.Not, "stats does not say how much it uses")
 		return c
+	}
+	if pressure.KindOf(by.Name) == pressure.Disk {
+		var more int64
+		more, c.Unlinked = unlinkedOf(by, layout, unlinked)
+		usage += more
 	}
 	c.Usage = usage
 	switch ResourceOf(by.Name) {

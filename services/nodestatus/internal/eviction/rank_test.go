@@ -42,7 +42,7 @@ func TestForMemoryThoseGoFirstThatExceedTheirRequestThenTheLeastImportantThenThe
 		stats("overhead", 120*mi, 0, 0, 0, nil),
 	)
 	for _, signal := range []string{"memory.available", "allocatableMemory.available"} {
-		got := ranked(Rank(pressure.Signal{Name: signal, Capacity: 8 << 30}, threshold.Layout{}, pods, f))
+		got := ranked(Rank(pressure.Signal{Name: signal, Capacity: 8 << 30}, threshold.Layout{}, pods, f, nil))
 		want := []string{"large", "small", "important", "within", "overhead", "whole", "|", "static", "critical", "absurd", "unknown"}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s:\n got %v\nwant %v", signal, got, want)
@@ -53,7 +53,7 @@ func TestForMemoryThoseGoFirstThatExceedTheirRequestThenTheLeastImportantThenThe
 func TestForProcessesTheLeastImportantGoFirstThenThoseWithTheMost(t *testing.T) {
 	pods := []*v1.Pod{pod("few", 0, nil), pod("many", 0, nil), pod("important", 5, nil), pod("absurd", 0, nil)}
 	f := figures(stats("few", 0, 3, 0, 0, nil), stats("many", 0, 300, 0, 0, nil), stats("important", 0, 3000, 0, 0, nil), stats("absurd", 0, 1<<40, 0, 0, nil))
-	got := ranked(Rank(pressure.Signal{Name: "pid.available", Capacity: 32768}, threshold.Layout{}, pods, f))
+	got := ranked(Rank(pressure.Signal{Name: "pid.available", Capacity: 32768}, threshold.Layout{}, pods, f, nil))
 	if want := []string{"many", "few", "important", "|", "absurd"}; !slices.Equal(got, want) {
 		t.Errorf("%v; want %v", got, want)
 	}
@@ -88,7 +88,7 @@ func TestForDiskThoseGoFirstThatHaveMostOfWhatLiesOnThatFilesystem(t *testing.T)
 		{"nodefs.inodesFree", one, []string{"asked", "layer", "volumes", "logs"}, 65536 / mi},
 		{"nodefs.inodesFree", apart, []string{"asked", "volumes", "logs", "layer"}, 64768 / mi},
 	} {
-		all := Rank(pressure.Signal{Name: test.signal, Capacity: 1 << 40}, test.layout, pods, f)
+		all := Rank(pressure.Signal{Name: test.signal, Capacity: 1 << 40}, test.layout, pods, f, nil)
 		if got := ranked(all); !slices.Equal(got, test.want) {
 			t.Errorf("%s, %+v:\n got %v\nwant %v", test.signal, test.layout, got, test.want)
 		}
@@ -105,7 +105,7 @@ func TestMoreThanAFilesystemHasCountsForNothing(t *testing.T) {
 	capacity := resource.MustParse("1Mi")
 	small := uint64(capacity.Value())
 	s.Containers[0].Rootfs.CapacityBytes = &small
-	if got := Rank(pressure.Signal{Name: "nodefs.available"}, threshold.Layout{}, []*v1.Pod{p}, figures(s)); got[0].Usage != 0 || got[0].Exceeds {
+	if got := Rank(pressure.Signal{Name: "nodefs.available"}, threshold.Layout{}, []*v1.Pod{p}, figures(s), nil); got[0].Usage != 0 || got[0].Exceeds {
 		t.Errorf("%+v", got[0])
 	}
 }

@@ -23,13 +23,14 @@ import (
 // fakePodsync has one pod, in epoch 7 and revision 3.
 type fakePodsync struct {
 	podsyncv1.UnimplementedPodSyncServiceServer
-	lists int // in full
-	stop  *podsyncv1.StopPodRequest
-	told  *podsyncv1.SetPressureRequest
+	lists   int // in full
+	partial bool
+	stop    *podsyncv1.StopPodRequest
+	told    *podsyncv1.SetPressureRequest
 }
 
 func (f *fakePodsync) ListDesiredPods(_ context.Context, r *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
-	out := &podsyncv1.ListDesiredPodsResponse{Epoch: 7, Revision: 3}
+	out := &podsyncv1.ListDesiredPodsResponse{Epoch: 7, Revision: 3, Partial: f.partial}
 	if r.GetKnownEpoch() == 7 && r.GetKnownRevision() == 3 {
 		out.Unchanged = true
 		return out, nil
@@ -52,11 +53,21 @@ func (f *fakePodsync) SetPressure(_ context.Context, r *podsyncv1.SetPressureReq
 
 type fakeStats struct {
 	statsv1.UnimplementedStatsServiceServer
+	nameless, old bool
 }
 
-func (fakeStats) GetSummary(_ context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
+func (f fakeStats) ListUnlinkedFiles(ctx context.Context, r *statsv1.ListUnlinkedFilesRequest) (*statsv1.ListUnlinkedFilesResponse, error) {
+	if f.old {
+		return f.UnimplementedStatsServiceServer.ListUnlinkedFiles(ctx, r)
+	}
+	return &statsv1.ListUnlinkedFilesResponse{Containers: []*statsv1.UnlinkedFiles{
+		{PodUid: "u", Container: "c", RootBytes: 1, RootFiles: 2, LayerBytes: 3, LayerFiles: 4, Largest: "/x"},
+	}}, nil
+}
+
+func (f fakeStats) GetSummary(_ context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
 	if r.GetOnlyCpuAndMemory() {
-		return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"nodeName":"n"},"pods":[]}`)}, nil
+		return &statsv1.GetSummaryResponse{SummaryJson: []byte(`{"node":{"nodeName":"n"},"pods":[]}`), Nameless: f.nameless}, nil
 	}
 	return &statsv1.GetSummaryResponse{SummaryJson: []byte("{")}, nil
 }
@@ -76,9 +87,13 @@ func TestPodsAreFetchedOnceAndStoppedWithAllThatIsSaidOfThem(t *testing.T) {
 	podsync := &fakePodsync{}
 	pods := NewPods(dial(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, podsync) }))
 	for range 3 {
-		if all, err := pods.Pods(t.Context()); err != nil || len(all) != 1 || all[0].Name != "p" {
+		if all, err := pods.Pods(t.Context()); err != nil || len(all.Pods) != 1 || all.Pods[0].Name != "p" {
 			t.Fatalf("%v, %v", all, err)
 		}
+	}
+	podsync.partial = true
+	if all, err := pods.Pods(t.Context()); err != nil || !all.Partial || len(all.Pods) != 1 {
+		t.Errorf("a list that is not whole: %+v, %v", all, err)
 	}
 	if podsync.lists != 1 {
 		t.Errorf("they were sent %d times", podsync.lists)
@@ -101,12 +116,34 @@ func TestPodsAreFetchedOnceAndStoppedWithAllThatIsSaidOfThem(t *testing.T) {
 	}
 }
 
+func statsOf(t *testing.T, f fakeStats) *Stats {
+	t.Helper()
+	return NewStats(dial(t, func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, f) }), health.Discard(), NewStore(Host()), time.Second, nil)
+}
+
 func TestASummaryIsReadOrRefused(t *testing.T) {
-	stats := NewStats(dial(t, func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, fakeStats{}) }), health.Discard(), NewStore(Host()), time.Second, nil)
-	if s, err := stats.Summary(t.Context(), true); err != nil || s.Node.NodeName != "n" {
+	stats := statsOf(t, fakeStats{})
+	if s, err := stats.Summary(t.Context(), evict.Brief); err != nil || s.Node.NodeName != "n" {
 		t.Errorf("%v, %v", s, err)
 	}
-	if _, err := stats.Summary(t.Context(), false); err == nil {
+	if _, err := stats.Summary(t.Context(), evict.Full); err == nil {
 		t.Error("half a document was read")
+	}
+}
+
+func TestASummaryOfAStatsThatKnowsNoPodsYetSaysNothing(t *testing.T) {
+	if _, err := statsOf(t, fakeStats{nameless: true}).Summary(t.Context(), evict.Brief); !errors.Is(err, rpcerr.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOpenFilesWithoutANameComeByPodAndAnOlderStatsHasNone(t *testing.T) {
+	got, err := statsOf(t, fakeStats{}).Unlinked(t.Context())
+	want := eviction.Unlinked{Container: "c", Root: eviction.Files{Bytes: 1, Count: 2}, Layer: eviction.Files{Bytes: 3, Count: 4}, Largest: "/x"}
+	if err != nil || len(got["u"]) != 1 || got["u"][0] != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := statsOf(t, fakeStats{old: true}).Unlinked(t.Context()); err != nil || len(got) > 0 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

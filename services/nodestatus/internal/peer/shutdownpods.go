@@ -4,33 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
 )
 
 // ShutdownPods ends podsync's pods when the machine goes down. It has shutdown.Pods.
-type ShutdownPods struct {
-	client podsyncv1.PodSyncServiceClient
-	pods   podsapi.PodsClient
-}
+type ShutdownPods struct{ pods *Pods }
 
-// NewShutdownPods returns ShutdownPods of a connection to podsync.
-func NewShutdownPods(conn grpc.ClientConnInterface) *ShutdownPods {
-	return &ShutdownPods{client: podsyncv1.NewPodSyncServiceClient(conn), pods: podsapi.NewPodsClient(conn)}
-}
+// NewShutdownPods returns ShutdownPods of podsync's pods.
+func NewShutdownPods(pods *Pods) *ShutdownPods { return &ShutdownPods{pods} }
 
 // askAgain is how long after it a podsync that has not seen all pods is asked again.
 const askAgain = 250 * time.Millisecond
@@ -40,7 +32,7 @@ const askAgain = 250 * time.Millisecond
 func (p *ShutdownPods) Close(ctx context.Context, saw func(pods []shutdown.Pod, fresh, whole bool)) error {
 	retry := backoff.New(backoff.Config{Initial: 50 * time.Millisecond, Max: time.Second, Jitter: 0.2})
 	for {
-		known, err := p.setShutdown(ctx, true)
+		known, _, err := p.setShutdown(ctx, true)
 		if err == nil { // That podsync is away is told elsewhere.
 			_ = p.watch(ctx, known, func(pods []shutdown.Pod, fresh bool) {
 				retry.Reset()
@@ -61,7 +53,7 @@ func (p *ShutdownPods) awaitKnown(ctx context.Context) {
 			return
 		case <-time.After(askAgain):
 		}
-		if known, err := p.setShutdown(ctx, true); known || err != nil {
+		if known, _, err := p.setShutdown(ctx, true); known || err != nil {
 			return
 		}
 	}
@@ -80,56 +72,26 @@ func (p *ShutdownPods) watch(parent context.Context, known bool, saw func(pods [
 			p.awaitKnown(ctx)
 		})
 	}
-	return p.follow(ctx, saw)
-}
-
-func (p *ShutdownPods) follow(ctx context.Context, saw func(pods []shutdown.Pod, fresh bool)) error {
-	stream, err := p.pods.WatchPods(ctx, &podsapi.WatchPodsRequest{})
-	if err != nil {
-		return err
-	}
-	all, whole := map[types.UID]shutdown.Pod{}, false
-	for {
-		event, err := stream.Recv()
-		if err != nil {
-			return err
+	return p.pods.Follow(ctx, func(all map[types.UID]*v1.Pod, fresh bool) {
+		pods := make([]shutdown.Pod, 0, len(all))
+		for _, pod := range all {
+			pods = append(pods, podOf(pod))
 		}
-		fresh := event.GetType() == podsapi.EventType_INITIAL_SYNC_COMPLETE
-		whole = whole || fresh
-		if !fresh {
-			var pod v1.Pod
-			if err := pod.Unmarshal(event.GetPod()); err != nil {
-				return fmt.Errorf("read a pod of podsync's: %w", err)
-			}
-			if event.GetType() == podsapi.EventType_DELETED {
-				delete(all, pod.UID)
-			} else {
-				all[pod.UID] = podOf(&pod)
-			}
-		}
-		if whole {
-			saw(slices.Collect(maps.Values(all)), fresh)
-		}
-	}
+		saw(pods, fresh)
+	})
 }
 
 func podOf(pod *v1.Pod) shutdown.Pod {
-	out := shutdown.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Ended: ended(pod)}
+	out := shutdown.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Ended: eviction.Ended(pod)}
 	if pod.Spec.Priority != nil {
 		out.Priority = *pod.Spec.Priority
 	}
 	return out
 }
 
-func ended(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-}
-
 // Stop has a pod ended within a time, or its own where that is shorter.
 func (p *ShutdownPods) Stop(parent context.Context, pod shutdown.Pod, grace time.Duration) (stops bool, err error) {
-	ctx, cancel := context.WithTimeout(parent, callDeadline)
-	defer cancel()
-	_, err = p.client.StopPod(ctx, &podsyncv1.StopPodRequest{
+	_, err = p.pods.stop(parent, &podsyncv1.StopPodRequest{
 		Pod:    &podsyncv1.PodRef{Namespace: pod.Namespace, Name: pod.Name, Uid: pod.UID},
 		Reason: shutdown.Reason, Message: shutdown.Message, Grace: durationpb.New(grace), Shutdown: true,
 		DisruptionReason: v1.PodReasonTerminationByKubelet, DisruptionMessage: shutdown.Message,
@@ -140,58 +102,51 @@ func (p *ShutdownPods) Stop(parent context.Context, pod shutdown.Pod, grace time
 	case errors.Is(err, rpcerr.ErrNotFound), errors.Is(err, rpcerr.ErrPrecondition), errors.Is(err, rpcerr.ErrUnimplemented):
 		return false, nil // It has ended; or podsync is an older one.
 	}
-	return false, fmt.Errorf("stop pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	return false, err
 }
 
 // Open has pods admitted again.
 func (p *ShutdownPods) Open(ctx context.Context) error {
-	_, err := p.setShutdown(ctx, false)
+	_, _, err := p.setShutdown(ctx, false)
 	return err
 }
 
-// setShutdown says whether pods are admitted. known: podsync knows all pods.
-func (p *ShutdownPods) setShutdown(parent context.Context, active bool) (known bool, err error) {
+// Mounted are how many pods have ended and still have volumes.
+func (p *ShutdownPods) Mounted(ctx context.Context) (int, error) {
+	_, mounted, err := p.setShutdown(ctx, true)
+	return mounted, err
+}
+
+// setShutdown says whether pods are admitted. known: podsync knows all pods; mounted are
+// how many have ended and have volumes.
+func (p *ShutdownPods) setShutdown(parent context.Context, active bool) (known bool, mounted int, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
-	r, err := p.client.SetShutdown(ctx, &podsyncv1.SetShutdownRequest{Active: active})
+	r, err := p.pods.client.SetShutdown(ctx, &podsyncv1.SetShutdownRequest{Active: active})
 	switch {
 	case errors.Is(err, rpcerr.ErrUnimplemented):
-		return true, nil // An older one goes by the Node.
+		return true, 0, nil // An older one goes by the Node.
 	case err != nil:
-		return false, fmt.Errorf("tell podsync whether the machine goes down: %w", err)
+		return false, 0, fmt.Errorf("tell podsync whether the machine goes down: %w", err)
 	}
-	return r.GetPodsKnown(), nil
+	return r.GetPodsKnown(), int(r.GetPodsWithVolumes()), nil
 }
 
 // Untold are how many pods' ends the apiserver has not heard of: those that have ended
 // here and whose objects, as podsync has them from there, have not. A static pod's
 // mirror is none of them.
 func (p *ShutdownPods) Untold(parent context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(parent, callDeadline)
-	defer cancel()
-	here, err := p.pods.ListPods(ctx, &podsapi.ListPodsRequest{})
+	here, err := p.pods.ended(parent)
 	if err != nil {
-		return 0, fmt.Errorf("ask podsync for its pods: %w", err)
+		return 0, err
 	}
-	there, err := p.client.ListDesiredPods(ctx, &podsyncv1.ListDesiredPodsRequest{})
+	there, err := p.pods.Pods(parent)
 	if err != nil {
-		return 0, fmt.Errorf("ask podsync for the apiserver's pods: %w", err)
-	}
-	over := map[types.UID]bool{}
-	for _, data := range here.GetPods() {
-		var pod v1.Pod
-		if err := pod.Unmarshal(data); err != nil {
-			return 0, fmt.Errorf("read a pod of podsync's: %w", err)
-		}
-		over[pod.UID] = ended(&pod)
+		return 0, err
 	}
 	untold := 0
-	for _, data := range there.GetPods() {
-		var pod v1.Pod
-		if err := pod.Unmarshal(data); err != nil {
-			return 0, fmt.Errorf("read a pod of the apiserver's: %w", err)
-		}
-		if over[pod.UID] && !ended(&pod) {
+	for _, pod := range there.Pods {
+		if here[pod.UID] && !eviction.Ended(pod) {
 			untold++
 		}
 	}

@@ -41,7 +41,7 @@ func (p *podsync) SetShutdown(context.Context, *podsyncv1.SetShutdownRequest) (*
 	if p.old {
 		return nil, status.Error(codes.Unimplemented, "")
 	}
-	return &podsyncv1.SetShutdownResponse{PodsKnown: !p.starting}, nil
+	return &podsyncv1.SetShutdownResponse{PodsKnown: !p.starting, PodsWithVolumes: 3}, nil
 }
 
 func (p *podsync) bytes(phase v1.PodPhase) []byte {
@@ -110,7 +110,7 @@ func asking(t *testing.T, do func(t *testing.T, p *podsync, pods *ShutdownPods))
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		do(t, p, NewShutdownPods(conn))
+		do(t, p, NewShutdownPods(NewPods(conn)))
 	})
 }
 
@@ -138,6 +138,9 @@ func TestAPodIsStoppedInTheKubeletsWordsAndItsEndIsSeen(t *testing.T) {
 			if list[0].Ended {
 				break
 			}
+		}
+		if n, err := pods.Mounted(ctx); n != 3 || err != nil {
+			t.Errorf("pods with volumes: %d, %v", n, err)
 		}
 		if n, err := pods.Untold(ctx); n != 1 || err != nil {
 			t.Errorf("the apiserver has not heard: %d, %v", n, err)
@@ -168,7 +171,7 @@ func TestAPodThatPodsyncNeverStopsIsToldFromOneThatItDoesNotStopNow(t *testing.T
 func TestAPodsyncThatKnowsNoShutdownGoesByTheNode(t *testing.T) {
 	asking(t, func(t *testing.T, p *podsync, pods *ShutdownPods) {
 		p.old = true
-		if known, err := pods.setShutdown(t.Context(), true); err != nil || !known {
+		if known, _, err := pods.setShutdown(t.Context(), true); err != nil || !known {
 			t.Error(known, err)
 		}
 	})

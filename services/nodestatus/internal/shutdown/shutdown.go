@@ -27,6 +27,10 @@ const (
 // toldWait is how long it is waited at most for the apiserver to hear of the pods' ends.
 const toldWait = 10 * time.Second
 
+// unheardWait is how long it is waited for the first Signal before pods are admitted
+// again that a run before this one may have had refused.
+const unheardWait = 10 * time.Second
+
 // Signal is what is known of the machine's shutdown.
 type Signal struct {
 	// Since is when it began; zero: there is none.
@@ -61,6 +65,8 @@ type Pods interface {
 	Open(ctx context.Context) error
 	// Stop has a pod ended within a time. False: podsync does not, and never will.
 	Stop(ctx context.Context, pod Pod, grace time.Duration) (stops bool, err error)
+	// Mounted are how many pods have ended and still have volumes.
+	Mounted(ctx context.Context) (int, error)
 	// Untold are how many pods' ends the apiserver has not heard of.
 	Untold(ctx context.Context) (int, error)
 }
@@ -102,13 +108,25 @@ func (m *Manager) Run(ctx context.Context) error {
 		})
 	})
 	var now Signal
-	stop := m.open(ctx)
+	heard, stop := false, func() {}
 	defer func() { stop() }()
+	// What a run before this one has closed stays so until it is known that nothing goes
+	// down; whoever would say so may be away for good.
+	unheard := time.NewTimer(unheardWait)
+	defer unheard.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-unheard.C:
+			if !heard {
+				heard, stop = true, m.open(ctx)
+			}
 		case s := <-signals:
+			if !heard && s.Since.IsZero() {
+				stop = m.open(ctx)
+			}
+			heard = true
 			if s.Since.Equal(now.Since) {
 				continue
 			}
@@ -179,12 +197,38 @@ func (m *Manager) goDown(parent context.Context, s Signal) {
 			until = deadline
 		}
 		stopper.end(ctx, seen, func(p Pod) bool { return groupOf(m.groups, p.Priority) == i }, g, until)
+		m.awaitUnmounted(ctx, until)
 	}
 	m.awaitTold(ctx, seen, deadline)
 	if ctx.Err() == nil {
 		klog.FromContext(ctx).Info("The pods have ended, or their time is over: the machine may go down", "took", time.Since(s.Since))
 		m.deps.Line.Done(s.Since)
 		<-ctx.Done() // New pods are refused until the end.
+	}
+}
+
+// lookAgain is between two questions whether volumes are taken down.
+const lookAgain = 250 * time.Millisecond
+
+// awaitUnmounted waits until the volumes of the pods that have ended are taken down, for
+// the next group may have who takes them down.
+// Source: https://github.com/kubernetes/kubernetes/issues/115148
+func (m *Manager) awaitUnmounted(parent context.Context, until time.Time) {
+	ctx, cancel := context.WithDeadline(parent, until)
+	defer cancel()
+	for {
+		mounted, err := m.deps.Pods.Mounted(ctx)
+		if err == nil && mounted == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			if parent.Err() == nil {
+				klog.FromContext(parent).Info("The time of the pods of a priority is over, though volumes are not taken down", "pods", mounted, "err", err)
+			}
+			return
+		case <-time.After(lookAgain):
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ type world struct {
 	// is no answer for those of the lowest priority.
 	refuses, never, hangs bool
 	stopped               map[string]bool
-	untold                int
+	untold, mounted       int
 	fresh                 bool
 	// unknown: podsync was just started, and does not know all pods.
 	unknown bool
@@ -63,6 +63,12 @@ func (w *world) Send(_ context.Context, e node.Event) { w.say("%s: %s", e.Reason
 func (w *world) Open(context.Context) error {
 	w.say("admits: true")
 	return nil
+}
+
+func (w *world) Mounted(context.Context) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mounted, nil
 }
 
 func (w *world) Untold(context.Context) (int, error) {
@@ -139,6 +145,12 @@ func (w *world) edit(change func()) {
 // running runs a Manager of two groups while do runs, and returns what happened.
 func running(t *testing.T, pods []Pod, do func(w *world)) string {
 	t.Helper()
+	return runningFrom(t, pods, false, do)
+}
+
+// runningFrom is running; silent: the line has not said whether the machine goes down.
+func runningFrom(t *testing.T, pods []Pod, silent bool, do func(w *world)) string {
+	t.Helper()
 	var story string
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
@@ -149,6 +161,9 @@ func running(t *testing.T, pods []Pod, do func(w *world)) string {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
+		if !silent {
+			w.line <- Signal{}
+		}
 		synctest.Wait()
 		do(w)
 		cancel()
@@ -323,5 +338,38 @@ func TestTheMachineWaitsForTheApiserverToHearOfTheEndsButNotForLong(t *testing.T
 		if !strings.HasSuffix(got, c.want) || c.heard < time.Minute && !strings.HasSuffix(got, "3s done") {
 			t.Errorf("%s: it went\n%s", name, got)
 		}
+	}
+}
+
+func TestAProcessThatStartsInAShutdownAdmitsNothingMeanwhile(t *testing.T) {
+	got := runningFrom(t, []Pod{pod("web", 0)}, true, func(w *world) {
+		time.Sleep(time.Second)
+		w.begin()
+		time.Sleep(10 * time.Second)
+	})
+	if strings.Contains(got, "admits: true") {
+		t.Errorf("it went\n%s", got)
+	}
+	got = runningFrom(t, nil, true, func(*world) { time.Sleep(unheardWait + time.Second) })
+	wantStory(t, got, "10s admits: true")
+}
+
+func TestTheNextPodsEndWhenTheVolumesOfTheFirstAreTakenDown(t *testing.T) {
+	got := running(t, []Pod{pod("web", 0), pod("driver", systemCritical)}, func(w *world) {
+		w.edit(func() { w.mounted = 1 })
+		time.AfterFunc(5*time.Second, func() { w.edit(func() { w.mounted = 0 }) })
+		w.begin()
+		time.Sleep(20 * time.Second)
+	})
+	if !strings.Contains(got, "\n0s web ended\n5s stop driver within 10s") {
+		t.Errorf("it went\n%s", got)
+	}
+	got = running(t, []Pod{pod("web", 0)}, func(w *world) {
+		w.edit(func() { w.mounted = 1 })
+		w.begin()
+		time.Sleep(40 * time.Second)
+	})
+	if !strings.Contains(got, "\n30s done") {
+		t.Errorf("volumes that stay keep the machine: it went\n%s", got)
 	}
 }

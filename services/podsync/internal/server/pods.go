@@ -21,7 +21,7 @@ import (
 
 // ListDesiredPods implements PodSyncService.
 func (s *Server) ListDesiredPods(_ context.Context, req *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
-	resp := &podsyncv1.ListDesiredPodsResponse{}
+	resp := &podsyncv1.ListDesiredPodsResponse{Partial: !s.podsKnown()}
 	resp.Epoch, resp.Revision = s.deps.Pods.Version()
 	if req.GetKnownEpoch() == resp.Epoch && req.GetKnownRevision() == resp.Revision {
 		resp.Unchanged = true

@@ -52,6 +52,15 @@ func TestDesiredPodsThatTheCallerHasAreNotSentAgain(t *testing.T) {
 			return resp
 		}
 		none := list(nil)
+		known := r.state
+		if !none.GetPartial() {
+			t.Error("what was just started has all its pods")
+		}
+		r.state = RuntimeState{SourcesReady: time.Now(), LastRelist: time.Now()}
+		if list(none).GetPartial() {
+			t.Error("it has seen all, and says that there may be others")
+		}
+		r.state = known
 		if none.GetUnchanged() || none.GetEpoch() != 7 || none.GetRevision() == 0 {
 			t.Fatalf("who knows nothing gets %v", none)
 		}

@@ -6,6 +6,7 @@ import (
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // SetShutdown implements PodSyncService.
@@ -14,6 +15,21 @@ func (s *Server) SetShutdown(_ context.Context, req *podsyncv1.SetShutdownReques
 		return nil, fmt.Errorf("%w: this podsync goes by the Node alone", rpcerr.ErrUnimplemented)
 	}
 	s.deps.Shutdown(req.GetActive())
+	return &podsyncv1.SetShutdownResponse{PodsKnown: s.podsKnown(), PodsWithVolumes: s.mounted()}, nil
+}
+
+// mounted is how many pods have ended and have volumes that are not taken down.
+func (s *Server) mounted() (n uint32) {
+	for _, pod := range s.deps.Pods.List() {
+		if podutil.TerminalPhase(pod.WithStatus().Status.Phase) && s.deps.Table.HasVolumes(pod.Pod.UID) {
+			n++
+		}
+	}
+	return n
+}
+
+// podsKnown says whether all sources of pods have been seen, and the runtime has.
+func (s *Server) podsKnown() bool {
 	state := s.deps.State()
-	return &podsyncv1.SetShutdownResponse{PodsKnown: !state.SourcesReady.IsZero() && !state.LastRelist.IsZero()}, nil
+	return !state.SourcesReady.IsZero() && !state.LastRelist.IsZero()
 }

@@ -26,6 +26,8 @@ const (
 	// waitTimeout is how long a document waits for what is measured in the
 	// background for the first time; what is missing then is left out.
 	waitTimeout = 500 * time.Millisecond
+	// renewTimeout is how long one waits for what is measured for it anew.
+	renewTimeout = 3 * time.Second
 	// layersFresh is how old the runtime's account of writable layers may be.
 	layersFresh = 15 * time.Second
 	// mountsFresh is how old the mount points of the runtime's filesystems may
@@ -58,6 +60,8 @@ type Deps struct {
 	Driven      *disk.Drivens
 	Machine     *machine.Machine
 	Proc        process.Proc
+	// Cgroups has the kernel's notices; nil: it is not asked for any.
+	Cgroups CgroupDirs
 }
 
 // Collector collects. Safe for concurrent use.
@@ -71,8 +75,17 @@ func New(cfg Config, deps Deps) *Collector { return &Collector{cfg: cfg, deps: d
 
 func (c *Collector) podsCgroup() string { return cmp.Or(c.deps.Names.PodsCgroup(), c.cfg.PodsCgroup) }
 
+// Asked is what is asked of a summary.
+type Asked struct {
+	// OnlyCPUAndMemory leaves out all else.
+	OnlyCPUAndMemory bool
+	// Renew has what lies on disks measured anew, whenever it was before; RenewLayers has
+	// the runtime asked alone.
+	Renew, RenewLayers bool
+}
+
 // Summary collects the facts of /stats/summary.
-func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) (summary.Facts, error) {
+func (c *Collector) Summary(ctx context.Context, asked Asked) (summary.Facts, error) {
 	boot, err := c.deps.Proc.BootSeconds()
 	if err != nil {
 		return summary.Facts{}, err
@@ -86,14 +99,14 @@ func (c *Collector) Summary(ctx context.Context, onlyCPUAndMemory bool) (summary
 		NodeName: c.cfg.NodeName, BootTime: time.Unix(boot, 0), Rows: rows, Pods: c.deps.Names.View().Pods(),
 		System: append(slices.Clone(c.cfg.System), summary.SystemContainer{Name: "pods", Cgroup: c.podsCgroup()}),
 	}
-	if onlyCPUAndMemory {
+	if asked.OnlyCPUAndMemory {
 		return out, nil
 	}
-	out.Disk, err = c.disk(ctx, out.Pods)
+	out.Disk, err = c.disk(ctx, out.Pods, asked)
 	return out, err
 }
 
-func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*summary.Disk, error) {
+func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked Asked) (*summary.Disk, error) {
 	root, err := disk.Statfs(c.cfg.RootDir)
 	if err != nil {
 		return nil, err
@@ -102,9 +115,13 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*sum
 	if err != nil {
 		return nil, err
 	}
-	waitCtx, cancel := context.WithTimeout(ctx, waitTimeout)
+	wait, directoriesOf := waitTimeout, c.deps.Directories.Get
+	if asked.Renew {
+		wait, directoriesOf = renewTimeout, c.deps.Directories.Renew
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	usage := c.deps.Runtime.Get(waitCtx, layersFresh)
+	usage := c.runtime(waitCtx, asked.Renew || asked.RenewLayers)
 	out := &summary.Disk{Root: root, Numbers: numbers, Layers: usage.Layers, Time: time.Now()}
 	out.Image = runtimeFilesystem(usage.Images)
 	out.Container = runtimeFilesystem(usage.Containers)
@@ -119,9 +136,17 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod) (*sum
 			out.Own[pod.Sandbox.Pod.UID] = append(out.Own[pod.Sandbox.Pod.UID], dir.Path)
 		}
 	}
-	out.Directories = c.deps.Directories.Get(waitCtx, dirs)
+	out.Directories = directoriesOf(waitCtx, dirs)
 	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
 	return out, nil
+}
+
+// runtime is the runtime's account.
+func (c *Collector) runtime(ctx context.Context, renew bool) disk.RuntimeUsage {
+	if renew {
+		return c.deps.Runtime.Renew(ctx)
+	}
+	return c.deps.Runtime.Get(ctx, layersFresh)
 }
 
 // own are the places of a pod beside its containers' and its volumes: the hosts

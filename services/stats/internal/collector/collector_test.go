@@ -110,7 +110,7 @@ func TestAPodsOwnFilesAreItsHostsFileItsMessagesAndItsLogs(t *testing.T) {
 func TestWhoAsksForCPUAndMemoryOnlyGetsNoDisk(t *testing.T) {
 	c, _ := newCollector(t, "/proc", disk.RuntimeUsage{})
 	for only, disks := range map[bool]bool{true: false, false: true} {
-		facts, err := c.Summary(t.Context(), only)
+		facts, err := c.Summary(t.Context(), Asked{OnlyCPUAndMemory: only})
 		if err != nil || (facts.Disk != nil) != disks {
 			t.Errorf("only CPU and memory is %t: disk %v, %v", only, facts.Disk, err)
 		}
@@ -120,7 +120,7 @@ func TestWhoAsksForCPUAndMemoryOnlyGetsNoDisk(t *testing.T) {
 func TestTheCgroupOfAllPodsIsWherePodsyncSaysThatItIs(t *testing.T) {
 	c, names := newCollector(t, "/proc", disk.RuntimeUsage{})
 	for _, want := range []string{"/kubepods", "/moved"} {
-		facts, err := c.Summary(t.Context(), true)
+		facts, err := c.Summary(t.Context(), Asked{OnlyCPUAndMemory: true})
 		if err != nil || len(facts.System) != 1 || facts.System[0].Cgroup != want {
 			t.Errorf("%+v, %v; want %s", facts.System, err, want)
 		}
@@ -166,7 +166,7 @@ func TestWithoutAFilesystemOfContainersItIsThatOfImages(t *testing.T) {
 
 func TestWithoutTheMachinesFilesThereIsNoSummary(t *testing.T) {
 	c, _ := newCollector(t, process.Proc(filepath.Join(t.TempDir(), "proc")), disk.RuntimeUsage{})
-	if _, err := c.Summary(t.Context(), true); err == nil {
+	if _, err := c.Summary(t.Context(), Asked{OnlyCPUAndMemory: true}); err == nil {
 		t.Error("the machine's start is not known, and there is a summary")
 	}
 }

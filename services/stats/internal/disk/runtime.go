@@ -53,6 +53,14 @@ func NewRuntime(deadline time.Duration, source Source) *Runtime {
 // and a new one is fetched behind the caller's back; else it waits for the
 // answer until ctx is done and returns whatever there is then.
 func (r *Runtime) Get(ctx context.Context, fresh time.Duration) RuntimeUsage {
+	return r.get(ctx, fresh, fresh+stale)
+}
+
+// Renew is Get, but waits for a new account.
+func (r *Runtime) Renew(ctx context.Context) RuntimeUsage { return r.get(ctx, 0, 0) }
+
+// get fetches an account that is older than fresh, and waits when it is older than old.
+func (r *Runtime) get(ctx context.Context, fresh, old time.Duration) RuntimeUsage {
 	r.mu.Lock()
 	age := time.Since(r.at)
 	if r.running == nil && (r.at.IsZero() || age > fresh) {
@@ -61,7 +69,7 @@ func (r *Runtime) Get(ctx context.Context, fresh time.Duration) RuntimeUsage {
 		go r.fetch(context.WithoutCancel(ctx), done)
 	}
 	running, last := r.running, r.last
-	wait := running != nil && (r.at.IsZero() || age > fresh+stale)
+	wait := running != nil && (r.at.IsZero() || age > old)
 	r.mu.Unlock()
 	if !wait {
 		return last

@@ -27,6 +27,10 @@ func TestTheRuntimesAccountIsSharedAndRenewedBehindTheCaller(t *testing.T) {
 		if got := r.Get(t.Context(), 10*time.Second).Images[0].Bytes; got != 2 || calls != 2 {
 			t.Errorf("bytes %d, %d questions; want the second answer", got, calls)
 		}
+		time.Sleep(time.Second)
+		if got := r.Renew(t.Context()).Images[0].Bytes; got != 3 {
+			t.Errorf("bytes %d; want a new answer, though the second is not old", got)
+		}
 	})
 }
 

@@ -76,6 +76,8 @@ type Trees struct {
 
 	mu      sync.Mutex
 	entries map[string]*tree
+	// finished is closed, and made anew, when a tree was measured, well or not.
+	finished chan struct{}
 	// queues are by namespace, none is empty; spent is the time that its directories
 	// have taken, and least what the one that came last had: who comes again has no
 	// claim on what it has not used.
@@ -91,6 +93,8 @@ type tree struct {
 	queued bool
 	next   time.Time
 	asked  time.Time
+	// began is when the last measurement did.
+	began time.Time
 	// first is closed when the first walk ended, well or not.
 	first chan struct{}
 	tried bool
@@ -100,7 +104,7 @@ type tree struct {
 func NewTrees(cfg TreesConfig) *Trees {
 	return &Trees{
 		cfg: cfg, measureOne: Measure, wake: make(chan struct{}, 1), entries: map[string]*tree{},
-		queues: map[string][]Directory{}, spent: map[string]time.Duration{},
+		finished: make(chan struct{}), queues: map[string][]Directory{}, spent: map[string]time.Duration{},
 	}
 }
 
@@ -117,6 +121,11 @@ func (t *Trees) Get(ctx context.Context, dirs []Directory) map[string]Measured {
 		}
 		break
 	}
+	return t.have(dirs)
+}
+
+// have are the last measurements that there are.
+func (t *Trees) have(dirs []Directory) map[string]Measured {
 	out := make(map[string]Measured, len(dirs))
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,16 +137,63 @@ func (t *Trees) Get(ctx context.Context, dirs []Directory) map[string]Measured {
 	return out
 }
 
+// Renew is Get, but has all trees measured now, whenever they were before, and waits
+// for that until ctx is done.
+func (t *Trees) Renew(ctx context.Context, dirs []Directory) map[string]Measured {
+	for since := time.Now(); ; {
+		finished, all := t.renew(dirs, since)
+		if all {
+			break
+		}
+		select {
+		case <-finished:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	return t.have(dirs)
+}
+
+// renew has those trees measured that were not since a time; all: all were.
+func (t *Trees) renew(dirs []Directory, since time.Time) (finished chan struct{}, all bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all = true
+	for _, dir := range dirs {
+		e := t.entry(dir.Path)
+		if !e.began.Before(since) {
+			continue
+		}
+		all, e.asked = false, since
+		if !e.queued {
+			e.queued = true
+			t.push(dir)
+		}
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+	return t.finished, all
+}
+
+// entry is that of a path. The caller holds mu.
+func (t *Trees) entry(path string) *tree {
+	e := t.entries[path]
+	if e == nil {
+		e = &tree{first: make(chan struct{})}
+		t.entries[path] = e
+	}
+	return e
+}
+
 func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, dir := range dirs {
-		e := t.entries[dir.Path]
-		if e == nil {
-			e = &tree{first: make(chan struct{})}
-			t.entries[dir.Path] = e
-		}
+		e := t.entry(dir.Path)
 		e.asked = now
 		if !e.queued && !now.Before(e.next) {
 			e.queued = true
@@ -241,7 +297,7 @@ func (t *Trees) measure(ctx context.Context, dir Directory) {
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Directory was not measured", "directory", dir.Path, "after", time.Since(start).String(), "err", err)
 		}
-		t.finish(dir, result, time.Since(start), err)
+		t.finish(dir, result, start, err)
 	}()
 	hung := time.NewTimer(2 * t.cfg.Deadline)
 	defer hung.Stop()
@@ -252,16 +308,18 @@ func (t *Trees) measure(ctx context.Context, dir Directory) {
 	}
 }
 
-func (t *Trees) finish(dir Directory, result Measured, took time.Duration, err error) {
+func (t *Trees) finish(dir Directory, result Measured, began time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[dir.Path]
 	if e == nil {
 		return
 	}
-	e.queued = false
+	e.queued, e.began = false, began
+	close(t.finished)
+	t.finished = make(chan struct{})
 	// A tree that takes long is measured less often: at most a tenth of the time.
-	e.next = time.Now().Add(max(t.cfg.Period, 10*took))
+	e.next = time.Now().Add(max(t.cfg.Period, 10*time.Since(began)))
 	if err == nil {
 		e.last, e.valid = result, true
 	}

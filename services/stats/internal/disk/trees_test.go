@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -111,5 +112,42 @@ func TestOneNamespaceWhoseTreesTakeLongHoldsUpNoOther(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
+	})
+}
+
+func TestTreesThatAreRenewedAreMeasuredAgainBeforeTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		size := uint64(1)
+		trees := NewTrees(TreesConfig{Period: time.Hour, Deadline: time.Minute, Forget: time.Hour})
+		trees.measureOne = func(_ context.Context, d Directory) (Measured, error) {
+			now, bytes := time.Now(), size
+			time.Sleep(time.Second)
+			if d.Path == "broken" {
+				return Measured{}, errors.New("no such directory")
+			}
+			return Measured{Tree: Tree{Bytes: bytes}, Time: now}, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = trees.Run(ctx) }()
+		dirs := []Directory{{Path: "a"}, {Path: "b"}, {Path: "broken"}}
+		trees.Get(ctx, dirs)
+		size = 2
+		if got := trees.Get(ctx, dirs)["b"].Bytes; got != 1 {
+			t.Errorf("%d, though it is not due", got)
+		}
+		time.Sleep(time.Millisecond)
+		if got := trees.Renew(ctx, dirs); got["a"].Bytes != 2 || got["b"].Bytes != 2 {
+			t.Errorf("%+v", got)
+		}
+		size = 3
+		time.Sleep(time.Millisecond)
+		short, cancelShort := context.WithTimeout(ctx, 1500*time.Millisecond)
+		defer cancelShort()
+		if got := trees.Renew(short, dirs); got["a"].Bytes != 3 || got["b"].Bytes != 2 {
+			t.Errorf("who has no time gets what there is: %+v", got)
+		}
+		cancel()
+		<-done
 	})
 }

@@ -230,8 +230,9 @@ func (m *Meter) drop() {
 
 // Memory is the memory of one cgroup.
 type Memory struct {
-	// WorkingSet is what it uses; Limit what it may use, 0 for no limit; bytes.
-	WorkingSet, Limit uint64
+	// Usage is what it uses, WorkingSet that without what can be given back at once;
+	// Limit what it may use, 0 for no limit; bytes.
+	Usage, WorkingSet, Limit uint64
 	// Time is when it was measured.
 	Time time.Time
 }
@@ -242,7 +243,7 @@ func (m *Meter) Memory(name string) (Memory, error) {
 	if err != nil {
 		return Memory{}, err
 	}
-	out := Memory{WorkingSet: stats.Memory.WorkingSet, Time: stats.Timestamp}
+	out := Memory{Usage: stats.Memory.Usage, WorkingSet: stats.Memory.WorkingSet, Time: stats.Timestamp}
 	if limit := m.deps.Cgroups.MemoryLimit(name); limit < 1<<62 {
 		out.Limit = limit
 	}

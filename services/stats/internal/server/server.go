@@ -43,7 +43,7 @@ func New(deps Deps) *Server { return &Server{Deps: deps} }
 
 // GetSummary implements StatsService.
 func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
-	facts, err := s.Collector.Summary(ctx, r.GetOnlyCpuAndMemory())
+	facts, err := s.Collector.Summary(ctx, collector.Asked{OnlyCPUAndMemory: r.GetOnlyCpuAndMemory(), Renew: r.GetRenewDisk(), RenewLayers: r.GetRenewLayers()})
 	if err != nil {
 		return nil, fmt.Errorf("%w: make the summary: %w", rpcerr.ErrUnavailable, err)
 	}
@@ -51,7 +51,7 @@ func (s *Server) GetSummary(ctx context.Context, r *statsv1.GetSummaryRequest) (
 	if err != nil {
 		return nil, fmt.Errorf("write the summary as JSON: %w", err)
 	}
-	return &statsv1.GetSummaryResponse{SummaryJson: data}, nil
+	return &statsv1.GetSummaryResponse{SummaryJson: data, Nameless: s.Names.View().Version == 0}, nil
 }
 
 // GetMachine implements StatsService.

@@ -53,12 +53,18 @@ func (*memory) MemoryLimit(string) uint64 { return 1 << 63 }
 // newServer is one of a node whose cgroups are used, and whose proc filesystem is proc.
 func newServer(t *testing.T, used *memory, proc process.Proc) *Server {
 	t.Helper()
+	return newServerOf(t, used, proc, nil)
+}
+
+// newServerOf is newServer with the kernel's notices of cgroups; nil: without.
+func newServerOf(t *testing.T, used *memory, proc process.Proc, dirs collector.CgroupDirs) *Server {
+	t.Helper()
 	names, description, dir := &inventory.Table{}, machine.New(time.Hour), t.TempDir()
 	return New(Deps{
 		Machine: description, Proc: proc, RootDir: dir, Epoch: 7,
 		Collector: collector.New(collector.Config{RootDir: dir, PodsCgroup: "/kubepods"}, collector.Deps{
 			Meter: sampler.New(sampler.Roots{Pods: "/kubepods"}, sampler.Deps{Cgroups: used, Names: names, Proc: proc, Machine: description}),
-			Names: names, Machine: description, Proc: proc,
+			Names: names, Machine: description, Proc: proc, Cgroups: dirs,
 			Runtime: disk.NewRuntime(time.Second, func(context.Context) (disk.RuntimeUsage, error) { return disk.RuntimeUsage{}, nil }),
 		}),
 	})

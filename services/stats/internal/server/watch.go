@@ -12,6 +12,7 @@ import (
 
 	statsv1 "github.com/polylet/polylet/api/gen/polylet/stats/v1"
 	"github.com/polylet/polylet/internal/rpcerr"
+	"github.com/polylet/polylet/services/stats/internal/notice"
 	"github.com/polylet/polylet/services/stats/internal/signal"
 )
 
@@ -21,11 +22,14 @@ const (
 	// looksPerPeriod is how often signals are measured in a period, to send
 	// one at once that moved; a look is half a dozen small files.
 	looksPerPeriod = 4
-	// memoryPeriod is between two looks at memory for whom has a mark of it, and
-	// nearPeriod when it is near one: that is one or two small files.
+	// memoryPeriod is between two looks at memory for whom has a mark of it, unless the
+	// kernel tells when one is crossed, and nearPeriod when it is near one: that is one
+	// or two small files.
 	memoryPeriod = time.Second
 	nearPeriod   = 200 * time.Millisecond
 	mostMarks    = 64
+	// noticePeriod is between two looks at memory that the kernel's notices bring about.
+	noticePeriod = 50 * time.Millisecond
 )
 
 // WatchSignals implements StatsService.
@@ -35,6 +39,7 @@ func (s *Server) WatchSignals(r *statsv1.WatchSignalsRequest, stream grpc.Server
 		return err
 	}
 	ctx := stream.Context()
+	defer w.listen(klog.FromContext(ctx))()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failed := false
@@ -42,9 +47,16 @@ func (s *Server) WatchSignals(r *statsv1.WatchSignalsRequest, stream grpc.Server
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-w.heard:
+			if wait := noticePeriod - time.Since(w.measuredAt); wait > 0 {
+				timer.Reset(wait)
+				continue
+			}
 		case <-timer.C:
 		}
 		err := w.measure(ctx)
+		w.measuredAt = time.Now()
+		w.armed = w.server.Collector.Arm(w.notices, w.marks)
 		switch {
 		case err != nil && w.sentAt.IsZero():
 			return fmt.Errorf("%w: measure the eviction signals: %w", rpcerr.ErrUnavailable, err)
@@ -71,6 +83,13 @@ type watcher struct {
 	before []signal.Signal
 	// allAt is when all were measured last.
 	allAt time.Time
+	// measuredAt is when something was.
+	measuredAt time.Time
+	// notices are the kernel's about memory, heard receives after one; nil: there are
+	// none. armed: it tells of every mark that is crossed.
+	notices *notice.Notices
+	heard   <-chan struct{}
+	armed   bool
 	// sent was at sentAt; zero is never.
 	sent   []signal.Signal
 	sentAt time.Time
@@ -94,6 +113,19 @@ func (s *Server) watcher(r *statsv1.WatchSignalsRequest) (*watcher, error) {
 		w.marks = append(w.marks, signal.Mark{Signal: m.GetSignal(), Quantity: m.GetQuantity(), Percent: m.GetPercent()})
 	}
 	return w, nil
+}
+
+// listen has the kernel tell of memory to whom has a mark of it.
+func (w *watcher) listen(log klog.Logger) (stop func()) {
+	if !signal.Marked(w.marks) {
+		return func() {}
+	}
+	w.notices = w.server.Collector.Notices(log)
+	if w.notices == nil {
+		return func() {}
+	}
+	w.heard = w.notices.Heard()
+	return w.notices.Close
 }
 
 // measure measures what is due: all, or memory alone.
@@ -143,11 +175,12 @@ func (w *watcher) wait() time.Duration {
 		wait -= time.Since(w.allAt)
 	}
 	if signal.Marked(w.marks) && w.now.Signals != nil {
-		pace := memoryPeriod
-		if signal.Near(w.before, w.now.Signals, w.marks) {
-			pace = nearPeriod
+		switch {
+		case signal.Near(w.before, w.now.Signals, w.marks):
+			wait = min(wait, nearPeriod)
+		case !w.armed:
+			wait = min(wait, memoryPeriod)
 		}
-		wait = min(wait, pace)
 	}
 	if wait <= 0 {
 		wait = w.allPeriod() // It was due and could not be measured.

@@ -15,7 +15,8 @@ type Mark struct {
 	Percent  float64
 }
 
-func (m Mark) level(capacity uint64) uint64 {
+// Level is what it is of a capacity.
+func (m Mark) Level(capacity uint64) uint64 {
 	if m.Percent > 0 {
 		return uint64(float64(capacity) * m.Percent / 100)
 	}
@@ -27,7 +28,7 @@ func Crossed(signals []Signal, marks []Mark) []bool {
 	out := make([]bool, len(marks))
 	for i, m := range marks {
 		s, found := find(signals, m.Signal)
-		out[i] = found && s.Available < m.level(s.Capacity)
+		out[i] = found && s.Available < m.Level(s.Capacity)
 	}
 	return out
 }
@@ -47,7 +48,7 @@ func Near(before, now []Signal, marks []Mark) bool {
 		if !found || !ofMemory(s.Name) {
 			continue
 		}
-		level := m.level(s.Capacity)
+		level := m.Level(s.Capacity)
 		if s.Available < level || s.Available-level < s.Capacity/closeBy {
 			return true
 		}
@@ -79,6 +80,12 @@ func With(all, some []Signal) []Signal {
 	}
 	return out
 }
+
+// OfNode and OfPods say whose memory a mark is about; neither: it is of something else.
+func (m Mark) OfNode() bool { return m.Signal == nodeMemory }
+
+// OfPods is like OfNode.
+func (m Mark) OfPods() bool { return m.Signal == podsMemory }
 
 func ofMemory(name string) bool { return name == nodeMemory || name == podsMemory }
 

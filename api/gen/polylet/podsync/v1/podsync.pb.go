@@ -327,7 +327,10 @@ type ListDesiredPodsResponse struct {
 	// Revision of the pods within the epoch; it grows with every change.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The pods are those of the response that the request says is known.
-	Unchanged     bool `protobuf:"varint,4,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	Unchanged bool `protobuf:"varint,4,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	// This process was just started and has not heard of all its pods: there may be
+	// others. False from one that does not say, and set beside unchanged, too.
+	Partial       bool `protobuf:"varint,5,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -386,6 +389,13 @@ func (x *ListDesiredPodsResponse) GetRevision() uint64 {
 func (x *ListDesiredPodsResponse) GetUnchanged() bool {
 	if x != nil {
 		return x.Unchanged
+	}
+	return false
+}
+
+func (x *ListDesiredPodsResponse) GetPartial() bool {
+	if x != nil {
+		return x.Partial
 	}
 	return false
 }
@@ -5435,9 +5445,12 @@ type SetShutdownResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All sources of pods have been seen, and the runtime has: those that podsync names
 	// are all there are. A podsync that was just started knows of none yet.
-	PodsKnown     bool `protobuf:"varint,1,opt,name=pods_known,json=podsKnown,proto3" json:"pods_known,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PodsKnown bool `protobuf:"varint,1,opt,name=pods_known,json=podsKnown,proto3" json:"pods_known,omitempty"`
+	// How many pods have ended and have volumes that are not taken down yet. 0 from one
+	// that does not say.
+	PodsWithVolumes uint32 `protobuf:"varint,2,opt,name=pods_with_volumes,json=podsWithVolumes,proto3" json:"pods_with_volumes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SetShutdownResponse) Reset() {
@@ -5477,6 +5490,13 @@ func (x *SetShutdownResponse) GetPodsKnown() bool {
 	return false
 }
 
+func (x *SetShutdownResponse) GetPodsWithVolumes() uint32 {
+	if x != nil {
+		return x.PodsWithVolumes
+	}
+	return 0
+}
+
 var File_polylet_podsync_v1_podsync_proto protoreflect.FileDescriptor
 
 const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
@@ -5489,12 +5509,13 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"\x16ListDesiredPodsRequest\x12\x1f\n" +
 	"\vknown_epoch\x18\x01 \x01(\x04R\n" +
 	"knownEpoch\x12%\n" +
-	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\"}\n" +
+	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\"\x97\x01\n" +
 	"\x17ListDesiredPodsResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\fR\x04pods\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x1c\n" +
-	"\tunchanged\x18\x04 \x01(\bR\tunchanged\"\x18\n" +
+	"\tunchanged\x18\x04 \x01(\bR\tunchanged\x12\x18\n" +
+	"\apartial\x18\x05 \x01(\bR\apartial\"\x18\n" +
 	"\x16ListRuntimePodsRequest\"-\n" +
 	"\x17ListRuntimePodsResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\fR\x04pods\"\x18\n" +
@@ -5859,10 +5880,11 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"imageBytes\x12\x16\n" +
 	"\x06failed\x18\x04 \x03(\tR\x06failed\",\n" +
 	"\x12SetShutdownRequest\x12\x16\n" +
-	"\x06active\x18\x01 \x01(\bR\x06active\"4\n" +
+	"\x06active\x18\x01 \x01(\bR\x06active\"`\n" +
 	"\x13SetShutdownResponse\x12\x1d\n" +
 	"\n" +
-	"pods_known\x18\x01 \x01(\bR\tpodsKnown*\xa4\x01\n" +
+	"pods_known\x18\x01 \x01(\bR\tpodsKnown\x12*\n" +
+	"\x11pods_with_volumes\x18\x02 \x01(\rR\x0fpodsWithVolumes*\xa4\x01\n" +
 	"\x0eContainerState\x12\x1f\n" +
 	"\x1bCONTAINER_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONTAINER_STATE_CREATED\x10\x01\x12\x1b\n" +

@@ -83,8 +83,15 @@ type GetSummaryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Leave out everything but CPU and memory.
 	OnlyCpuAndMemory bool `protobuf:"varint,1,opt,name=only_cpu_and_memory,json=onlyCpuAndMemory,proto3" json:"only_cpu_and_memory,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Have what lies on disks measured anew, whenever it was before, and wait for that up
+	// to three seconds; what takes longer is as it was measured before. It is for when a
+	// disk is short, not to be asked again and again.
+	RenewDisk bool `protobuf:"varint,2,opt,name=renew_disk,json=renewDisk,proto3" json:"renew_disk,omitempty"`
+	// Have the runtime asked what writable layers weigh, instead of going by what it said
+	// up to a minute ago.
+	RenewLayers   bool `protobuf:"varint,3,opt,name=renew_layers,json=renewLayers,proto3" json:"renew_layers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetSummaryRequest) Reset() {
@@ -124,11 +131,28 @@ func (x *GetSummaryRequest) GetOnlyCpuAndMemory() bool {
 	return false
 }
 
+func (x *GetSummaryRequest) GetRenewDisk() bool {
+	if x != nil {
+		return x.RenewDisk
+	}
+	return false
+}
+
+func (x *GetSummaryRequest) GetRenewLayers() bool {
+	if x != nil {
+		return x.RenewLayers
+	}
+	return false
+}
+
 // Response of GetSummary.
 type GetSummaryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// stats/v1alpha1 Summary as JSON.
-	SummaryJson   []byte `protobuf:"bytes,1,opt,name=summary_json,json=summaryJson,proto3" json:"summary_json,omitempty"`
+	SummaryJson []byte `protobuf:"bytes,1,opt,name=summary_json,json=summaryJson,proto3" json:"summary_json,omitempty"`
+	// This process was just started and has not heard of podsync which pods there are:
+	// that the summary has none says nothing. False from one that does not say.
+	Nameless      bool `protobuf:"varint,2,opt,name=nameless,proto3" json:"nameless,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -168,6 +192,13 @@ func (x *GetSummaryResponse) GetSummaryJson() []byte {
 		return x.SummaryJson
 	}
 	return nil
+}
+
+func (x *GetSummaryResponse) GetNameless() bool {
+	if x != nil {
+		return x.Nameless
+	}
+	return false
 }
 
 // Request of GetMachine.
@@ -1015,15 +1046,212 @@ func (x *OOMKill) GetContainer() string {
 	return ""
 }
 
+// Request of ListUnlinkedFiles.
+type ListUnlinkedFilesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUnlinkedFilesRequest) Reset() {
+	*x = ListUnlinkedFilesRequest{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUnlinkedFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUnlinkedFilesRequest) ProtoMessage() {}
+
+func (x *ListUnlinkedFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUnlinkedFilesRequest.ProtoReflect.Descriptor instead.
+func (*ListUnlinkedFilesRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{14}
+}
+
+// Response of ListUnlinkedFiles.
+type ListUnlinkedFilesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each container that has any, in no order.
+	Containers []*UnlinkedFiles `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`
+	// The time allowed was over before all open files were looked at.
+	Incomplete    bool `protobuf:"varint,2,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUnlinkedFilesResponse) Reset() {
+	*x = ListUnlinkedFilesResponse{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUnlinkedFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUnlinkedFilesResponse) ProtoMessage() {}
+
+func (x *ListUnlinkedFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUnlinkedFilesResponse.ProtoReflect.Descriptor instead.
+func (*ListUnlinkedFilesResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListUnlinkedFilesResponse) GetContainers() []*UnlinkedFiles {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+func (x *ListUnlinkedFilesResponse) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
+// UnlinkedFiles are files without a name that a container holds open.
+type UnlinkedFiles struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pod's UID.
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// The container's name in the pod's spec.
+	Container string `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	// What lies in them on the filesystem of the node's root directory, in bytes.
+	RootBytes uint64 `protobuf:"varint,3,opt,name=root_bytes,json=rootBytes,proto3" json:"root_bytes,omitempty"`
+	// How many there are on it.
+	RootFiles uint64 `protobuf:"varint,4,opt,name=root_files,json=rootFiles,proto3" json:"root_files,omitempty"`
+	// What lies in them in the container's writable layer, in bytes.
+	LayerBytes uint64 `protobuf:"varint,5,opt,name=layer_bytes,json=layerBytes,proto3" json:"layer_bytes,omitempty"`
+	// How many there are in it.
+	LayerFiles uint64 `protobuf:"varint,6,opt,name=layer_files,json=layerFiles,proto3" json:"layer_files,omitempty"`
+	// What the largest of them was called, as the container saw it; UTF-8, at most 256
+	// bytes of it.
+	Largest       string `protobuf:"bytes,7,opt,name=largest,proto3" json:"largest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlinkedFiles) Reset() {
+	*x = UnlinkedFiles{}
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlinkedFiles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlinkedFiles) ProtoMessage() {}
+
+func (x *UnlinkedFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_stats_v1_stats_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlinkedFiles.ProtoReflect.Descriptor instead.
+func (*UnlinkedFiles) Descriptor() ([]byte, []int) {
+	return file_polylet_stats_v1_stats_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *UnlinkedFiles) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *UnlinkedFiles) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *UnlinkedFiles) GetRootBytes() uint64 {
+	if x != nil {
+		return x.RootBytes
+	}
+	return 0
+}
+
+func (x *UnlinkedFiles) GetRootFiles() uint64 {
+	if x != nil {
+		return x.RootFiles
+	}
+	return 0
+}
+
+func (x *UnlinkedFiles) GetLayerBytes() uint64 {
+	if x != nil {
+		return x.LayerBytes
+	}
+	return 0
+}
+
+func (x *UnlinkedFiles) GetLayerFiles() uint64 {
+	if x != nil {
+		return x.LayerFiles
+	}
+	return 0
+}
+
+func (x *UnlinkedFiles) GetLargest() string {
+	if x != nil {
+		return x.Largest
+	}
+	return ""
+}
+
 var File_polylet_stats_v1_stats_proto protoreflect.FileDescriptor
 
 const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"B\n" +
+	"\x1cpolylet/stats/v1/stats.proto\x12\x10polylet.stats.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x01\n" +
 	"\x11GetSummaryRequest\x12-\n" +
-	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\"7\n" +
+	"\x13only_cpu_and_memory\x18\x01 \x01(\bR\x10onlyCpuAndMemory\x12\x1d\n" +
+	"\n" +
+	"renew_disk\x18\x02 \x01(\bR\trenewDisk\x12!\n" +
+	"\frenew_layers\x18\x03 \x01(\bR\vrenewLayers\"S\n" +
 	"\x12GetSummaryResponse\x12!\n" +
-	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\"\x13\n" +
+	"\fsummary_json\x18\x01 \x01(\fR\vsummaryJson\x12\x1a\n" +
+	"\bnameless\x18\x02 \x01(\bR\bnameless\"\x13\n" +
 	"\x11GetMachineRequest\"\xa4\x03\n" +
 	"\x12GetMachineResponse\x12*\n" +
 	"\x11machine_info_json\x18\x01 \x01(\fR\x0fmachineInfoJson\x12\x1b\n" +
@@ -1084,11 +1312,31 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"\bpod_name\x18\t \x01(\tR\apodName\x12\x17\n" +
 	"\apod_uid\x18\n" +
 	" \x01(\tR\x06podUid\x12\x1c\n" +
-	"\tcontainer\x18\v \x01(\tR\tcontainer*q\n" +
+	"\tcontainer\x18\v \x01(\tR\tcontainer\"\x1a\n" +
+	"\x18ListUnlinkedFilesRequest\"|\n" +
+	"\x19ListUnlinkedFilesResponse\x12?\n" +
+	"\n" +
+	"containers\x18\x01 \x03(\v2\x1f.polylet.stats.v1.UnlinkedFilesR\n" +
+	"containers\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x02 \x01(\bR\n" +
+	"incomplete\"\xe0\x01\n" +
+	"\rUnlinkedFiles\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
+	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x1d\n" +
+	"\n" +
+	"root_bytes\x18\x03 \x01(\x04R\trootBytes\x12\x1d\n" +
+	"\n" +
+	"root_files\x18\x04 \x01(\x04R\trootFiles\x12\x1f\n" +
+	"\vlayer_bytes\x18\x05 \x01(\x04R\n" +
+	"layerBytes\x12\x1f\n" +
+	"\vlayer_files\x18\x06 \x01(\x04R\n" +
+	"layerFiles\x12\x18\n" +
+	"\alargest\x18\a \x01(\tR\alargest*q\n" +
 	"\x0fMetricsDocument\x12 \n" +
 	"\x1cMETRICS_DOCUMENT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19METRICS_DOCUMENT_CADVISOR\x10\x01\x12\x1d\n" +
-	"\x19METRICS_DOCUMENT_RESOURCE\x10\x022\xec\x03\n" +
+	"\x19METRICS_DOCUMENT_RESOURCE\x10\x022\xda\x04\n" +
 	"\fStatsService\x12W\n" +
 	"\n" +
 	"GetSummary\x12#.polylet.stats.v1.GetSummaryRequest\x1a$.polylet.stats.v1.GetSummaryResponse\x12W\n" +
@@ -1096,7 +1344,8 @@ const file_polylet_stats_v1_stats_proto_rawDesc = "" +
 	"GetMachine\x12#.polylet.stats.v1.GetMachineRequest\x1a$.polylet.stats.v1.GetMachineResponse\x12e\n" +
 	"\x0eGetMetricsText\x12'.polylet.stats.v1.GetMetricsTextRequest\x1a(.polylet.stats.v1.GetMetricsTextResponse0\x01\x12_\n" +
 	"\fWatchSignals\x12%.polylet.stats.v1.WatchSignalsRequest\x1a&.polylet.stats.v1.WatchSignalsResponse0\x01\x12b\n" +
-	"\rWatchOOMKills\x12&.polylet.stats.v1.WatchOOMKillsRequest\x1a'.polylet.stats.v1.WatchOOMKillsResponse0\x01B=Z;github.com/polylet/polylet/api/gen/polylet/stats/v1;statsv1b\x06proto3"
+	"\rWatchOOMKills\x12&.polylet.stats.v1.WatchOOMKillsRequest\x1a'.polylet.stats.v1.WatchOOMKillsResponse0\x01\x12l\n" +
+	"\x11ListUnlinkedFiles\x12*.polylet.stats.v1.ListUnlinkedFilesRequest\x1a+.polylet.stats.v1.ListUnlinkedFilesResponseB=Z;github.com/polylet/polylet/api/gen/polylet/stats/v1;statsv1b\x06proto3"
 
 var (
 	file_polylet_stats_v1_stats_proto_rawDescOnce sync.Once
@@ -1111,50 +1360,56 @@ func file_polylet_stats_v1_stats_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_stats_v1_stats_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_polylet_stats_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_polylet_stats_v1_stats_proto_goTypes = []any{
-	(MetricsDocument)(0),           // 0: polylet.stats.v1.MetricsDocument
-	(*GetSummaryRequest)(nil),      // 1: polylet.stats.v1.GetSummaryRequest
-	(*GetSummaryResponse)(nil),     // 2: polylet.stats.v1.GetSummaryResponse
-	(*GetMachineRequest)(nil),      // 3: polylet.stats.v1.GetMachineRequest
-	(*GetMachineResponse)(nil),     // 4: polylet.stats.v1.GetMachineResponse
-	(*HugePages)(nil),              // 5: polylet.stats.v1.HugePages
-	(*GetMetricsTextRequest)(nil),  // 6: polylet.stats.v1.GetMetricsTextRequest
-	(*GetMetricsTextResponse)(nil), // 7: polylet.stats.v1.GetMetricsTextResponse
-	(*WatchSignalsRequest)(nil),    // 8: polylet.stats.v1.WatchSignalsRequest
-	(*Mark)(nil),                   // 9: polylet.stats.v1.Mark
-	(*WatchSignalsResponse)(nil),   // 10: polylet.stats.v1.WatchSignalsResponse
-	(*Signal)(nil),                 // 11: polylet.stats.v1.Signal
-	(*WatchOOMKillsRequest)(nil),   // 12: polylet.stats.v1.WatchOOMKillsRequest
-	(*WatchOOMKillsResponse)(nil),  // 13: polylet.stats.v1.WatchOOMKillsResponse
-	(*OOMKill)(nil),                // 14: polylet.stats.v1.OOMKill
-	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
+	(MetricsDocument)(0),              // 0: polylet.stats.v1.MetricsDocument
+	(*GetSummaryRequest)(nil),         // 1: polylet.stats.v1.GetSummaryRequest
+	(*GetSummaryResponse)(nil),        // 2: polylet.stats.v1.GetSummaryResponse
+	(*GetMachineRequest)(nil),         // 3: polylet.stats.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),        // 4: polylet.stats.v1.GetMachineResponse
+	(*HugePages)(nil),                 // 5: polylet.stats.v1.HugePages
+	(*GetMetricsTextRequest)(nil),     // 6: polylet.stats.v1.GetMetricsTextRequest
+	(*GetMetricsTextResponse)(nil),    // 7: polylet.stats.v1.GetMetricsTextResponse
+	(*WatchSignalsRequest)(nil),       // 8: polylet.stats.v1.WatchSignalsRequest
+	(*Mark)(nil),                      // 9: polylet.stats.v1.Mark
+	(*WatchSignalsResponse)(nil),      // 10: polylet.stats.v1.WatchSignalsResponse
+	(*Signal)(nil),                    // 11: polylet.stats.v1.Signal
+	(*WatchOOMKillsRequest)(nil),      // 12: polylet.stats.v1.WatchOOMKillsRequest
+	(*WatchOOMKillsResponse)(nil),     // 13: polylet.stats.v1.WatchOOMKillsResponse
+	(*OOMKill)(nil),                   // 14: polylet.stats.v1.OOMKill
+	(*ListUnlinkedFilesRequest)(nil),  // 15: polylet.stats.v1.ListUnlinkedFilesRequest
+	(*ListUnlinkedFilesResponse)(nil), // 16: polylet.stats.v1.ListUnlinkedFilesResponse
+	(*UnlinkedFiles)(nil),             // 17: polylet.stats.v1.UnlinkedFiles
+	(*durationpb.Duration)(nil),       // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
 }
 var file_polylet_stats_v1_stats_proto_depIdxs = []int32{
 	5,  // 0: polylet.stats.v1.GetMachineResponse.huge_pages:type_name -> polylet.stats.v1.HugePages
 	0,  // 1: polylet.stats.v1.GetMetricsTextRequest.document:type_name -> polylet.stats.v1.MetricsDocument
-	15, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
+	18, // 2: polylet.stats.v1.WatchSignalsRequest.period:type_name -> google.protobuf.Duration
 	9,  // 3: polylet.stats.v1.WatchSignalsRequest.marks:type_name -> polylet.stats.v1.Mark
 	11, // 4: polylet.stats.v1.WatchSignalsResponse.signals:type_name -> polylet.stats.v1.Signal
-	16, // 5: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
+	19, // 5: polylet.stats.v1.Signal.time:type_name -> google.protobuf.Timestamp
 	14, // 6: polylet.stats.v1.WatchOOMKillsResponse.kills:type_name -> polylet.stats.v1.OOMKill
-	16, // 7: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
-	1,  // 8: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
-	3,  // 9: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
-	6,  // 10: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
-	8,  // 11: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
-	12, // 12: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
-	2,  // 13: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
-	4,  // 14: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
-	7,  // 15: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
-	10, // 16: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
-	13, // 17: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	19, // 7: polylet.stats.v1.OOMKill.time:type_name -> google.protobuf.Timestamp
+	17, // 8: polylet.stats.v1.ListUnlinkedFilesResponse.containers:type_name -> polylet.stats.v1.UnlinkedFiles
+	1,  // 9: polylet.stats.v1.StatsService.GetSummary:input_type -> polylet.stats.v1.GetSummaryRequest
+	3,  // 10: polylet.stats.v1.StatsService.GetMachine:input_type -> polylet.stats.v1.GetMachineRequest
+	6,  // 11: polylet.stats.v1.StatsService.GetMetricsText:input_type -> polylet.stats.v1.GetMetricsTextRequest
+	8,  // 12: polylet.stats.v1.StatsService.WatchSignals:input_type -> polylet.stats.v1.WatchSignalsRequest
+	12, // 13: polylet.stats.v1.StatsService.WatchOOMKills:input_type -> polylet.stats.v1.WatchOOMKillsRequest
+	15, // 14: polylet.stats.v1.StatsService.ListUnlinkedFiles:input_type -> polylet.stats.v1.ListUnlinkedFilesRequest
+	2,  // 15: polylet.stats.v1.StatsService.GetSummary:output_type -> polylet.stats.v1.GetSummaryResponse
+	4,  // 16: polylet.stats.v1.StatsService.GetMachine:output_type -> polylet.stats.v1.GetMachineResponse
+	7,  // 17: polylet.stats.v1.StatsService.GetMetricsText:output_type -> polylet.stats.v1.GetMetricsTextResponse
+	10, // 18: polylet.stats.v1.StatsService.WatchSignals:output_type -> polylet.stats.v1.WatchSignalsResponse
+	13, // 19: polylet.stats.v1.StatsService.WatchOOMKills:output_type -> polylet.stats.v1.WatchOOMKillsResponse
+	16, // 20: polylet.stats.v1.StatsService.ListUnlinkedFiles:output_type -> polylet.stats.v1.ListUnlinkedFilesResponse
+	15, // [15:21] is the sub-list for method output_type
+	9,  // [9:15] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_polylet_stats_v1_stats_proto_init() }
@@ -1168,7 +1423,7 @@ func file_polylet_stats_v1_stats_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_stats_v1_stats_proto_rawDesc), len(file_polylet_stats_v1_stats_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

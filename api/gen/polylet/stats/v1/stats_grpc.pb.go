@@ -21,11 +21,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	StatsService_GetSummary_FullMethodName     = "/polylet.stats.v1.StatsService/GetSummary"
-	StatsService_GetMachine_FullMethodName     = "/polylet.stats.v1.StatsService/GetMachine"
-	StatsService_GetMetricsText_FullMethodName = "/polylet.stats.v1.StatsService/GetMetricsText"
-	StatsService_WatchSignals_FullMethodName   = "/polylet.stats.v1.StatsService/WatchSignals"
-	StatsService_WatchOOMKills_FullMethodName  = "/polylet.stats.v1.StatsService/WatchOOMKills"
+	StatsService_GetSummary_FullMethodName        = "/polylet.stats.v1.StatsService/GetSummary"
+	StatsService_GetMachine_FullMethodName        = "/polylet.stats.v1.StatsService/GetMachine"
+	StatsService_GetMetricsText_FullMethodName    = "/polylet.stats.v1.StatsService/GetMetricsText"
+	StatsService_WatchSignals_FullMethodName      = "/polylet.stats.v1.StatsService/WatchSignals"
+	StatsService_WatchOOMKills_FullMethodName     = "/polylet.stats.v1.StatsService/WatchOOMKills"
+	StatsService_ListUnlinkedFiles_FullMethodName = "/polylet.stats.v1.StatsService/ListUnlinkedFiles"
 )
 
 // StatsServiceClient is the client API for StatsService service.
@@ -48,6 +49,11 @@ type StatsServiceClient interface {
 	// first the newest since the machine started, a bounded number, then each as it
 	// happens. Where the kernel's log cannot be read there are none.
 	WatchOOMKills(ctx context.Context, in *WatchOOMKillsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOOMKillsResponse], error)
+	// ListUnlinkedFiles names the containers that hold files open which have no name any
+	// more: what lies in them is on the disk, and in no directory. It looks at each open
+	// file of each container, so it is for when a disk is short, not to be asked again and
+	// again. UNIMPLEMENTED: an older stats.
+	ListUnlinkedFiles(ctx context.Context, in *ListUnlinkedFilesRequest, opts ...grpc.CallOption) (*ListUnlinkedFilesResponse, error)
 }
 
 type statsServiceClient struct {
@@ -135,6 +141,16 @@ func (c *statsServiceClient) WatchOOMKills(ctx context.Context, in *WatchOOMKill
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StatsService_WatchOOMKillsClient = grpc.ServerStreamingClient[WatchOOMKillsResponse]
 
+func (c *statsServiceClient) ListUnlinkedFiles(ctx context.Context, in *ListUnlinkedFilesRequest, opts ...grpc.CallOption) (*ListUnlinkedFilesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListUnlinkedFilesResponse)
+	err := c.cc.Invoke(ctx, StatsService_ListUnlinkedFiles_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StatsServiceServer is the server API for StatsService service.
 // All implementations must embed UnimplementedStatsServiceServer
 // for forward compatibility.
@@ -155,6 +171,11 @@ type StatsServiceServer interface {
 	// first the newest since the machine started, a bounded number, then each as it
 	// happens. Where the kernel's log cannot be read there are none.
 	WatchOOMKills(*WatchOOMKillsRequest, grpc.ServerStreamingServer[WatchOOMKillsResponse]) error
+	// ListUnlinkedFiles names the containers that hold files open which have no name any
+	// more: what lies in them is on the disk, and in no directory. It looks at each open
+	// file of each container, so it is for when a disk is short, not to be asked again and
+	// again. UNIMPLEMENTED: an older stats.
+	ListUnlinkedFiles(context.Context, *ListUnlinkedFilesRequest) (*ListUnlinkedFilesResponse, error)
 	mustEmbedUnimplementedStatsServiceServer()
 }
 
@@ -179,6 +200,9 @@ func (UnimplementedStatsServiceServer) WatchSignals(*WatchSignalsRequest, grpc.S
 }
 func (UnimplementedStatsServiceServer) WatchOOMKills(*WatchOOMKillsRequest, grpc.ServerStreamingServer[WatchOOMKillsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchOOMKills not implemented")
+}
+func (UnimplementedStatsServiceServer) ListUnlinkedFiles(context.Context, *ListUnlinkedFilesRequest) (*ListUnlinkedFilesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListUnlinkedFiles not implemented")
 }
 func (UnimplementedStatsServiceServer) mustEmbedUnimplementedStatsServiceServer() {}
 func (UnimplementedStatsServiceServer) testEmbeddedByValue()                      {}
@@ -270,6 +294,24 @@ func _StatsService_WatchOOMKills_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StatsService_WatchOOMKillsServer = grpc.ServerStreamingServer[WatchOOMKillsResponse]
 
+func _StatsService_ListUnlinkedFiles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUnlinkedFilesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatsServiceServer).ListUnlinkedFiles(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatsService_ListUnlinkedFiles_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatsServiceServer).ListUnlinkedFiles(ctx, req.(*ListUnlinkedFilesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StatsService_ServiceDesc is the grpc.ServiceDesc for StatsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -284,6 +326,10 @@ var StatsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetMachine",
 			Handler:    _StatsService_GetMachine_Handler,
+		},
+		{
+			MethodName: "ListUnlinkedFiles",
+			Handler:    _StatsService_ListUnlinkedFiles_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -48,6 +48,8 @@ type Keeper struct {
 	file *fsatomic.Checkpoint[map[types.UID]entry]
 	// dropped wakes Run.
 	dropped chan struct{}
+	// writeFile writes the file.
+	writeFile func(map[types.UID]entry) error
 	// turn lets one write at a time; what one has written others need not.
 	turn chan struct{}
 
@@ -61,8 +63,9 @@ func New(deps Deps) *Keeper {
 	if deps.Health == nil {
 		deps.Health = health.Discard()
 	}
+	file := fsatomic.NewCheckpoint[map[types.UID]entry](deps.File)
 	return &Keeper{
-		deps: deps, file: fsatomic.NewCheckpoint[map[types.UID]entry](deps.File),
+		deps: deps, file: file, writeFile: file.Write,
 		dropped: make(chan struct{}, 1), turn: make(chan struct{}, 1), pods: map[types.UID]entry{},
 	}
 }
@@ -172,7 +175,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// write writes all down unless a change as new as this one has been.
+// write writes all down unless a change as new as this one has been. A disk that hangs
+// is not waited for beyond ctx; who comes then waits for its turn.
 func (k *Keeper) write(ctx context.Context, change uint64) error {
 	if k.deps.File == "" {
 		return nil
@@ -182,7 +186,21 @@ func (k *Keeper) write(ctx context.Context, change uint64) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-k.turn }()
+	done := make(chan error, 1)
+	go func() {
+		defer func() { <-k.turn }()
+		done <- k.writeNow(change)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("write %s: %w; the disk does not answer", k.deps.File, context.Cause(ctx))
+	}
+}
+
+// writeNow is for whose turn it is.
+func (k *Keeper) writeNow(change uint64) error {
 	k.mu.Lock()
 	if k.written >= change && change > 0 {
 		k.mu.Unlock()
@@ -192,7 +210,7 @@ func (k *Keeper) write(ctx context.Context, change uint64) error {
 	k.mu.Unlock()
 	err := os.MkdirAll(filepath.Dir(k.deps.File), 0o750)
 	if err == nil {
-		err = k.file.Write(pods)
+		err = k.writeFile(pods)
 	}
 	if err != nil {
 		k.deps.Health.Set(healthName, false, err.Error())

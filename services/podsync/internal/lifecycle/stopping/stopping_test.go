@@ -2,14 +2,17 @@ package stopping
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
@@ -103,4 +106,30 @@ func TestALaterDecisionOnAPodShortensItsTimeAndChangesNothingElse(t *testing.T) 
 	if got := loaded(file).Of("u"); got == nil || !reflect.DeepEqual(*got, podstate.Stop{Reason: "Evicted", Message: "low", GraceSeconds: &short}) {
 		t.Errorf("%+v", got)
 	}
+}
+
+func TestADiskThatHangsIsNotWaitedForBeyondTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := New(Deps{File: filepath.Join(t.TempDir(), "stops.json")})
+		answers, written := make(chan struct{}), 0
+		k.writeFile = func(map[types.UID]entry) error {
+			<-answers
+			written++
+			return nil
+		}
+		for _, uid := range []types.UID{"first", "second"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := k.Put(ctx, uid, podstate.Stop{Reason: "Evicted"}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", uid, err)
+			}
+			cancel()
+			if k.Of(uid) == nil {
+				t.Errorf("%s goes on", uid)
+			}
+		}
+		close(answers)
+		if err := k.Put(t.Context(), "third", podstate.Stop{Reason: "Evicted"}); err != nil || written != 2 {
+			t.Errorf("when it answers: %v, written %d times", err, written)
+		}
+	})
 }

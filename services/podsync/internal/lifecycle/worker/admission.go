@@ -121,6 +121,7 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 	}
 	answer := r.deps.Admit(q)
 	w.admission = answer.Decision
+	w.withMachine = w.withMachine || q.Static && answer.Decision == podstate.Rejected && answer.Reason == reasonShutdown
 	if answer.Decision == podstate.Admitted {
 		w.allotLocked(resize.Of(q.Pod), 0)
 	}
@@ -173,6 +174,9 @@ func (h *held) mayComeBackLocked(instead *held) bool {
 // reasonPreempting is why a critical pod waits for others to end. What comes
 // free is its own: no ordinary pod may take it meanwhile.
 const reasonPreempting = "Preempting"
+
+// reasonShutdown is why a pod is rejected while the machine goes down.
+const reasonShutdown = "NodeShutdown"
 
 func critical(w *held) bool {
 	return w.source != apiSource || w.pod.Spec.Priority != nil && *w.pod.Spec.Priority >= systemCritical

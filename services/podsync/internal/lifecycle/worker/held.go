@@ -35,7 +35,8 @@ type held struct {
 	keptBack  bool
 	admission podstate.Decision
 	leaving   bool // it was told to stop
-	// withMachine: it is static, and was stopped because the machine goes down.
+	// withMachine: it is static, and was stopped or rejected because the machine goes
+	// down.
 	withMachine bool
 	leaves      time.Time // since when it is being stopped, for whatever reason
 	preempted   bool      // for another pod's sake

@@ -67,8 +67,8 @@ func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, 
 	return already, nil
 }
 
-// CalledOff has the static pods begin anew that were stopped because the machine goes
-// down: it does not, and nobody else makes them again.
+// CalledOff has the static pods begin anew that were stopped or rejected because the
+// machine goes down: it does not, and nobody else makes them again.
 func (r *Registry) CalledOff() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

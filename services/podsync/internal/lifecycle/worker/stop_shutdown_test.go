@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 func TestAPodWhoseMachineGoesDownIsStoppedWhateverItIs(t *testing.T) {
@@ -74,4 +75,36 @@ func TestAStaticPodBeginsAnewWhenTheMachineDoesNotGoDownAfterAll(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAStaticPodThatWasRejectedBeginsWhenTheMachineDoesNotGoDownAfterAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
+		r.reg.Ready("api")
+		admit := r.reg.deps.Admit
+		rejects := func(reason string) func(Question) Answer {
+			return func(Question) Answer {
+				return Answer{Admission: podstate.Admission{Decision: podstate.Rejected, Reason: reason}}
+			}
+		}
+		names := map[string]v1.PodPhase{"late": v1.PodRunning, "unfit": v1.PodFailed, "other": v1.PodFailed}
+		for name, reason := range map[string]string{"late": "NodeShutdown", "unfit": "OutOfcpu", "other": "NodeShutdown"} {
+			r.reg.deps.Admit = rejects(reason)
+			pod := newPod(name, v1.Container{Image: "app:1"})
+			source := "file"
+			if name == "other" {
+				source = "api"
+			}
+			r.reg.Set(pod, source)
+			r.until(name+" is rejected", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
+		}
+		r.reg.deps.Admit = admit
+		r.reg.CalledOff()
+		time.Sleep(time.Minute)
+		for name, want := range names {
+			if got := r.status(newPod(name, v1.Container{Image: "app:1"}).UID).Phase; got != want {
+				t.Errorf("%s is %s, want %s", name, got, want)
+			}
+		}
+	})
 }

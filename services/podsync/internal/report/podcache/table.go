@@ -142,6 +142,12 @@ func (t *Table) SetVolumes(volumes Volumes) {
 	t.store.Set(key, Entry{Volumes: &volumes})
 }
 
+// HasVolumes says whether volumes of a pod are shown.
+func (t *Table) HasVolumes(uid types.UID) bool {
+	_, shown := t.store.Get(EntryKey{VolumesUID: uid})
+	return shown
+}
+
 // Running returns the running container of this name in the pod.
 func (t *Table) Running(uid types.UID, container string) (podstate.ContainerRow, bool) {
 	t.mu.RLock()

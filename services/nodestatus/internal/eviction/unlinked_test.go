@@ -1,0 +1,65 @@
+package eviction
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
+	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
+)
+
+func TestOpenFilesWithoutANameCountForTheFilesystemTheyLieOn(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
+	figures := Figures{"u": {PodRef: statsapi.PodReference{UID: "u"}}}
+	all := map[types.UID][]Unlinked{"u": {
+		{Container: "a", Root: Files{Bytes: 100, Count: 2}, Layer: Files{Bytes: 30, Count: 1}, Largest: "/scratch/x"},
+		{Container: "b", Root: Files{Bytes: 1 << 50, Count: 1}, Largest: "/cannot/be"},
+	}}
+	apart := threshold.Layout{ImagesApart: true}
+	for _, test := range []struct {
+		signal string
+		layout threshold.Layout
+		want   int64
+	}{
+		{"nodefs.available", threshold.Layout{}, 130},
+		{"nodefs.available", apart, 100},
+		{"imagefs.available", apart, 30},
+		{"nodefs.inodesFree", threshold.Layout{}, 4},
+		{"memory.available", threshold.Layout{}, 0},
+	} {
+		got := Rank(pressure.Signal{Name: test.signal, Capacity: 1000}, test.layout, []*v1.Pod{pod}, figures, all)[0]
+		if got.Usage != test.want || (got.Unlinked != "") != (test.want > 0) {
+			t.Errorf("%s, %+v: %+v, want %d", test.signal, test.layout, got, test.want)
+		}
+	}
+}
+
+func TestLayersThatWereMeasuredBeforeAShortageAreOld(t *testing.T) {
+	began := time.Unix(1000, 0)
+	of := func(at time.Time) Figures {
+		return Figures{"u": {PodRef: statsapi.PodReference{Namespace: "ns", Name: "p"}, Containers: []statsapi.ContainerStats{{Rootfs: &statsapi.FsStats{Time: metav1.NewTime(at)}}}}}
+	}
+	for name, test := range map[string]struct {
+		signal string
+		layout threshold.Layout
+		at     time.Time
+		want   bool
+	}{
+		"before":            {"imagefs.available", threshold.Layout{ImagesApart: true}, began.Add(-time.Second), true},
+		"since":             {"imagefs.available", threshold.Layout{ImagesApart: true}, began, false},
+		"unknown":           {"imagefs.available", threshold.Layout{ImagesApart: true}, time.Time{}, false},
+		"of another disk":   {"nodefs.available", threshold.Layout{ImagesApart: true}, began.Add(-time.Second), false},
+		"of the only disk":  {"nodefs.available", threshold.Layout{}, began.Add(-time.Second), true},
+		"of nobody's layer": {"imagefs.available", threshold.Layout{ImagesApart: true, ContainersApart: true}, began.Add(-time.Second), false},
+	} {
+		m := pressure.Met{Threshold: threshold.Threshold{Signal: test.signal}, Since: began.Add(300 * time.Millisecond)}
+		if who, older := Older(m, test.layout, of(test.at)); older != test.want || older && who != "ns/p" {
+			t.Errorf("%s: %v, %s", name, older, who)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package node_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// edge is how long a node is kept at its edge; POLYLET_EDGE has another duration.
+const edge = 10 * time.Minute
+
+// Whoever makes a pod anew that is evicted keeps the node at its edge. It must not fall
+// off: only that pod goes, each time, and the others notice nothing.
+func TestAHogThatADeploymentMakesAnewIsEvictedEachTimeAndNobodyElse(t *testing.T) {
+	if os.Getenv("POLYLET_LONG_TESTS") == "" {
+		t.Skip("keeps a node at its edge for ten minutes; make soak runs it")
+	}
+	long := edge
+	if text := os.Getenv("POLYLET_EDGE"); text != "" {
+		var err error
+		if long, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		t.Fatal(err)
+	}
+	h := build(t, plan{controllers: true, within: long + 10*time.Minute, overrides: map[string]any{
+		"kubeReserved":            map[string]any{"memory": fmt.Sprint(info.Totalram*uint64(info.Unit) - podsMemory<<20)},
+		"evictionHard":            map[string]any{"memory.available": fmt.Sprintf("%dMi", keepFree), "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%"},
+		"kernelMemcgNotification": true,
+	}})
+	steady := webApp("steady")
+	steady.Spec.Containers[0].Resources = cpuAndMemory("50m", "64Mi", "50m", "64Mi")
+	h.create(steady)
+	h.waitReady("steady", time.Minute)
+	// What asks for memory is admitted though the node is short of it.
+	hog := app("hog", "take", fmt.Sprintf("mebibytes=%d", podsMemory-keepFree+30))
+	hog.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}
+	labels := map[string]string{"app": "hog"}
+	_, err := h.cluster.Client.AppsV1().Deployments(metav1.NamespaceDefault).Create(h.ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "hog"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: hog.Spec},
+		},
+	}, metav1.CreateOptions{})
+	h.must(err)
+	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(time.Second) { // A real node.
+		if p, err := h.pod("steady"); err != nil || !isReady(p) || restarts(p) > 0 {
+			t.Fatalf("the pod that uses what it asked for: %v, %v", err, describe(p))
+		}
+		n, err := h.cluster.Client.CoreV1().Nodes().Get(h.ctx, nodeName, metav1.GetOptions{})
+		h.must(err)
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				t.Fatalf("the node is not Ready: %s", c.Message)
+			}
+		}
+	}
+	evicted, killed := h.hogsEnded(labels)
+	t.Logf("%d evicted, %d killed by the kernel, in %s", evicted, killed, long)
+	// One goes in a few seconds, and the next begins at once.
+	if evicted < int(long/time.Minute) || killed > evicted/10 {
+		t.Errorf("%d were evicted, %d killed by the kernel", evicted, killed)
+	}
+	h.must(h.cluster.Client.AppsV1().Deployments(metav1.NamespaceDefault).Delete(h.ctx, "hog", metav1.DeleteOptions{PropagationPolicy: ptr(metav1.DeletePropagationForeground)}))
+	h.eventually(7*time.Minute, "the node is short of nothing again", h.noPressure)
+}
+
+// hogsEnded counts how pods with these labels ended.
+func (h *house) hogsEnded(labels map[string]string) (evicted, killed int) {
+	h.Helper()
+	list, err := h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).List(h.ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: labels})})
+	h.must(err)
+	for i := range list.Items {
+		p := &list.Items[i]
+		for _, c := range p.Status.ContainerStatuses {
+			if c.LastTerminationState.Terminated != nil && c.LastTerminationState.Terminated.Reason == "OOMKilled" {
+				killed++
+			}
+		}
+		if p.Status.Reason == "Evicted" {
+			evicted++
+		}
+	}
+	return evicted, killed
+}
