@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -89,7 +90,7 @@ func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded) (*live, error
 	}
 	controller := liveconf.New(liveconf.Config{
 		Dir: keptDir(flags.RootDir), Node: n.loaded.NodeName, Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
-		Load: load, Check: n.checkMachine, Log: n.log.WithName("configuration"),
+		Load: load, Check: n.checkMachine, Answers: asksApiserver(flags.Kubeconfig), Build: buildinfo.Get().String(), Log: n.log.WithName("configuration"),
 	})
 	sources, err := first, error(nil)
 	if first.Handed() { // which the files did not say
@@ -217,13 +218,13 @@ func (l *live) Say(state liveconf.State) {
 	}
 }
 
-// run follows the files and people's wishes until ctx is done.
-func (l *live) run(ctx context.Context) {
+// run follows the files and people's wishes until ctx is done, or all has to start again.
+func (l *live) run(ctx context.Context) error {
 	flags, log := l.node.loaded.Flags, l.node.log
 	go followFiles(ctx, log, func(dirs *directories) { wantConfiguration(dirs, &flags) }, l.controller.Changed)
 	kept := keptDir(flags.RootDir)
 	go followFiles(ctx, log, func(dirs *directories) { dirs.want(kept, requestFile) }, func() { l.serveRequest(filepath.Join(kept, requestFile)) })
-	l.controller.Run(ctx, l)
+	return l.controller.Run(ctx, l)
 }
 
 // oldWish is how old a wish may be: who asked for it when no polylet run was there has

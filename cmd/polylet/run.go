@@ -22,6 +22,7 @@ import (
 
 	polyletdaemon "github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/liveconf"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
@@ -35,7 +36,23 @@ const launchCommand = "launch-child"
 const takeOver = 5 * time.Second
 
 func newRunCommand() *cobra.Command {
-	return serviceCommandOf("run", "Run all services as child processes (without systemd)", loadOrLast, runNode)
+	return serviceCommandOf("run", "Run all services as child processes (without systemd)", loadOrLast, func(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+		err := runNode(ctx, loaded)
+		if errors.Is(err, liveconf.ErrStartAgain) {
+			return startAgain(err)
+		}
+		return err
+	})
+}
+
+// startAgain makes this process a new polylet run, with the same arguments and whoever
+// started it.
+func startAgain(why error) error {
+	program, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(program, os.Args, os.Environ()) //nolint:gosec // This program, with its own arguments.
+	}
+	return fmt.Errorf("%w; start polylet again: %w", why, err)
 }
 
 func newLaunchCommand() *cobra.Command {
@@ -107,10 +124,27 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	config.Ended = configuration.controller.Ended
 	configuration.identities = node.identities
 	configuration.supervisor = supervise.New(config, children)
+	return superviseLive(ctx, configuration)
+}
+
+// superviseLive runs the services and follows their configuration, until ctx is done or
+// everything has to start again.
+func superviseLive(ctx context.Context, configuration *live) error {
+	ctx, over := context.WithCancelCause(ctx)
+	defer over(nil)
 	var following sync.WaitGroup
-	following.Go(func() { configuration.run(ctx) })
-	defer following.Wait()
-	return configuration.supervisor.Run(ctx)
+	following.Go(func() {
+		if err := configuration.run(ctx); err != nil {
+			over(err)
+		}
+	})
+	err := configuration.supervisor.Run(ctx)
+	over(nil)
+	following.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, liveconf.ErrStartAgain) {
+		return cause
+	}
+	return err
 }
 
 // checkMachine fails when this machine cannot run pods with a configuration.

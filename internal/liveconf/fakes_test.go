@@ -41,6 +41,9 @@ type fakeNode struct {
 	crashes func(service string, l *kubeletconfig.Loaded) bool
 	lacks   func(service string, l *kubeletconfig.Loaded) map[string]string
 	ill     func(service string, l *kubeletconfig.Loaded) string
+	answers func(context.Context) error
+	build   string
+	ended   error // of Run
 
 	controller *Controller
 	stop       context.CancelFunc
@@ -86,7 +89,7 @@ func (f *fakeNode) start() error {
 		defer f.mu.Unlock()
 		f.lines = append(f.lines, args)
 	}, funcr.Options{})
-	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: configslice.Services(), Load: f.load, Check: f.check, Log: log})
+	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: configslice.Services(), Load: f.load, Check: f.check, Answers: f.answers, Build: f.build, Log: log})
 	sources, err := f.load()
 	chosen, _, err := f.controller.Start(sources, err)
 	if err != nil {
@@ -109,7 +112,7 @@ func (f *fakeNode) start() error {
 				panic(r)
 			}
 		}()
-		f.controller.Run(ctx, f)
+		f.ended = f.controller.Run(ctx, f)
 	}()
 	return nil
 }

@@ -51,9 +51,18 @@ type Config struct {
 	Load func() (*kubeletconfig.Loaded, error)
 	// Check says what of a valid configuration this machine cannot do; nil: nothing.
 	Check func(*kubeletconfig.Loaded) error
+	// Answers asks the apiserver by itself, with nothing of the configuration, and says why
+	// it gives no answer; nil: that is not known. What a service lacks since the apiserver is
+	// away says nothing about a change.
+	Answers func(context.Context) error
+	// Build names this build: a verdict of another one does not count.
+	Build string
 	// Log is the controller's.
 	Log logr.Logger
 }
+
+// ErrStartAgain is what Run returns when the way back is one that only a start can go.
+var ErrStartAgain = errors.New("the last known good configuration differs in what a running node cannot change: everything starts again with it")
 
 // Node is what is done with the services. Calls come from one goroutine.
 type Node interface {
@@ -96,6 +105,7 @@ type Controller struct {
 	trial      *trial
 	state      State
 	refused    string // what was said last of files that cannot be used
+	startAgain bool   // Run ends with ErrStartAgain
 }
 
 type end struct {
@@ -110,7 +120,7 @@ func New(cfg Config) *Controller {
 	}
 	cfg.Deadline = max(cfg.Deadline, time.Second) // services are asked twenty times in it
 	return &Controller{
-		cfg: cfg, store: newStore(cfg.Dir, cfg.Node),
+		cfg: cfg, store: newStore(cfg.Dir, cfg.Node, cfg.Build),
 		changed: make(chan struct{}, 1), back: make(chan struct{}, 1), retry: make(chan struct{}, 1), heard: make(chan struct{}, 1),
 	}
 }
@@ -143,8 +153,9 @@ func wakeUp(ch chan struct{}) {
 }
 
 // Run watches over the configuration that Start chose, and follows the files
-// until ctx is done. What Start returned was handed over before.
-func (c *Controller) Run(ctx context.Context, node Node) {
+// until ctx is done, or all has to start again (ErrStartAgain). What Start returned was
+// handed over before.
+func (c *Controller) Run(ctx context.Context, node Node) error {
 	c.node = node
 	c.node.Say(c.state)
 	look := time.NewTicker(max(c.cfg.Deadline/looks, 50*time.Millisecond))
@@ -158,7 +169,7 @@ func (c *Controller) Run(ctx context.Context, node Node) {
 			again.Reset(halfWritten)
 		}
 	}
-	for {
+	for !c.startAgain {
 		c.tellDamage()
 		var ticks <-chan time.Time
 		if c.trial != nil {
@@ -166,7 +177,7 @@ func (c *Controller) Run(ctx context.Context, node Node) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-c.back:
 			c.takeBack(ctx)
 		case <-c.retry:
@@ -185,12 +196,19 @@ func (c *Controller) Run(ctx context.Context, node Node) {
 			consider()
 		}
 	}
+	return ErrStartAgain
 }
 
 // consider looks at the files, and tries what they say if it is another configuration.
 // False: they cannot be used, which is said when say is set, as they may be half written.
 func (c *Controller) consider(ctx context.Context, say bool) bool {
 	next, err := c.cfg.Load()
+	if err == nil {
+		if why := c.store.bad(next); why != "" {
+			c.wasBad(next, why)
+			return true
+		}
+	}
 	// What runs does so, whatever has become of the machine since.
 	if err == nil && c.cfg.Check != nil && sumOf(next) != sumOf(c.active) {
 		err = c.cfg.Check(next)
@@ -203,10 +221,6 @@ func (c *Controller) consider(ctx context.Context, say bool) bool {
 			c.refuse(err)
 		}
 		return false
-	}
-	if why := c.store.bad(next); why != "" {
-		c.wasBad(next, why)
-		return true
 	}
 	c.refused = ""
 	switch {
