@@ -102,6 +102,11 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	var configuration *live
 	if loaded.Flags.LiveConfig {
+		giveUp, err := ownKept(keptDir(loaded.Flags.RootDir))
+		if err != nil {
+			return err
+		}
+		defer giveUp()
 		if configuration, err = node.chooseConfiguration(loaded); err != nil {
 			return err
 		}
