@@ -102,12 +102,12 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	var configuration *live
 	if loaded.Flags.LiveConfig {
-		giveUp, err := ownKept(keptDir(loaded.Flags.RootDir))
+		killed, giveUp, err := ownKept(keptDir(loaded.Flags.RootDir), log)
 		if err != nil {
 			return err
 		}
 		defer giveUp()
-		if configuration, err = node.chooseConfiguration(loaded); err != nil {
+		if configuration, err = node.chooseConfiguration(loaded, node.checkMachine, killed); err != nil {
 			return err
 		}
 	}
@@ -128,13 +128,14 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	config.Ended = configuration.controller.Ended
 	configuration.identities = node.identities
-	configuration.supervisor = supervise.New(config, children)
-	return superviseLive(ctx, configuration)
+	supervisor := supervise.New(config, children)
+	configuration.restart = supervisor.Restart
+	return followWhile(ctx, configuration, supervisor.Run)
 }
 
-// superviseLive runs the services and follows their configuration, until ctx is done or
-// everything has to start again.
-func superviseLive(ctx context.Context, configuration *live) error {
+// followWhile follows the configuration while run does, until ctx is done or everything
+// has to start again.
+func followWhile(ctx context.Context, configuration *live, run func(context.Context) error) error {
 	ctx, over := context.WithCancelCause(ctx)
 	defer over(nil)
 	var following sync.WaitGroup
@@ -143,7 +144,7 @@ func superviseLive(ctx context.Context, configuration *live) error {
 			over(err)
 		}
 	})
-	err := configuration.supervisor.Run(ctx)
+	err := run(ctx)
 	over(nil)
 	following.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, liveconf.ErrStartAgain) {

@@ -134,6 +134,16 @@ func (n *newest) or(l *Loaded) *Loaded {
 	return l
 }
 
+// Superseded says that another configuration was handed over, which differs in what this
+// service uses.
+func (l *Loaded) Superseded() bool {
+	if l.slice == nil || l.Flags.ConfigSlice == "" {
+		return false
+	}
+	next, err := readSlice(l.Flags.ConfigSlice)
+	return err == nil && next.Checksum != l.slice.Checksum
+}
+
 // Handed says that the configuration was handed over or kept, and not read from the
 // operator's files.
 func (l *Loaded) Handed() bool { return l.slice != nil }

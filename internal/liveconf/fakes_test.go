@@ -43,6 +43,7 @@ type fakeNode struct {
 	ill     func(service string, l *kubeletconfig.Loaded) string
 	answers func(context.Context) error
 	build   string
+	running bool // the next start is none of the node
 	ended   error // of Run
 
 	controller *Controller
@@ -89,7 +90,7 @@ func (f *fakeNode) start() error {
 		defer f.mu.Unlock()
 		f.lines = append(f.lines, args)
 	}, funcr.Options{})
-	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: configslice.Services(), Load: f.load, Check: f.check, Answers: f.answers, Build: f.build, Log: log})
+	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: configslice.Services(), Load: f.load, Check: f.check, Answers: f.answers, Build: f.build, Running: f.running, Log: log})
 	sources, err := f.load()
 	chosen, _, err := f.controller.Start(sources, err)
 	if err != nil {

@@ -51,6 +51,10 @@ type Config struct {
 	Load func() (*kubeletconfig.Loaded, error)
 	// Check says what of a valid configuration this machine cannot do; nil: nothing.
 	Check func(*kubeletconfig.Loaded) error
+	// Running says that this is no start of the node: whoever owned the configuration before
+	// was killed, or has ended without the services. The one that was active goes on, and
+	// what the files say by now is a change of a running node.
+	Running bool
 	// Answers asks the apiserver by itself, with nothing of the configuration, and says why
 	// it gives no answer; nil: that is not known. What a service lacks since the apiserver is
 	// away says nothing about a change.

@@ -97,6 +97,9 @@ func (h *house) changeAll(g *configgen.Generator, changes int) {
 			h.must(err)
 		}
 		victim, after := pickVictim(g), time.Duration(g.IntN(2500))*time.Millisecond
+		if c.Kind == configgen.Fixed && victim == "run" {
+			victim = "" // its start would take it
+		}
 		h.Logf("%d: %s; killed is %q after %v", n, c, victim, after)
 		started := h.startedIDs(victim)
 		var kill sync.WaitGroup
