@@ -137,7 +137,7 @@ func (t *trial) verdict(now time.Time) (good bool, bad error) {
 		return true, nil
 	case !t.badSince.IsZero() && now.Sub(t.badSince) >= t.deadline:
 		return false, fmt.Errorf("for %v: %s", t.deadline, t.bad)
-	case now.Sub(t.began) >= longest*t.deadline:
+	case t.goodSince.IsZero() && now.Sub(t.began) >= longest*t.deadline: // else it is about to be good
 		return false, fmt.Errorf("never well for %v in %v, last: %s", t.deadline, longest*t.deadline, t.bad)
 	}
 	return false, nil

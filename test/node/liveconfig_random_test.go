@@ -32,7 +32,7 @@ func TestPodsDoNotNoticeRandomConfigurationsWhateverIsKilled(t *testing.T) {
 	if onKubelet() {
 		t.Skip("the kubelet reads its configuration when it starts, only")
 	}
-	pods, changes, within := 10, 15, testWithin
+	pods, changes, within := 10, 12, testWithin
 	if os.Getenv("POLYLET_LONG_TESTS") != "" {
 		pods, changes, within = 30, 200, time.Hour
 	}
@@ -46,7 +46,7 @@ func TestPodsDoNotNoticeRandomConfigurationsWhateverIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := build(t, plan{supervised: true, flags: []string{"--config-deadline=2s"}, within: within})
+	h := build(t, plan{supervised: true, flags: []string{"--config-deadline=4s"}, within: within})
 	for n := range pods {
 		h.create(webApp(fmt.Sprintf("bystander-%d", n)))
 	}
