@@ -42,8 +42,9 @@ type fakeNode struct {
 	lacks   func(service string, l *kubeletconfig.Loaded) map[string]string
 	ill     func(service string, l *kubeletconfig.Loaded) string
 	answers func(context.Context) error
+	missing string // a service that does not run
 	build   string
-	running bool // the next start is none of the node
+	running bool  // the next start is none of the node
 	ended   error // of Run
 
 	controller *Controller
@@ -198,7 +199,7 @@ func (f *fakeNode) Ask(_ context.Context, service string) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sum, up := f.runs[service]
-	if !up {
+	if !up || service == f.missing {
 		return Report{}, errors.New("connection refused")
 	}
 	report := Report{Checksum: sum, Lacks: f.lacks(service, f.put)}

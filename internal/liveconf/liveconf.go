@@ -284,13 +284,13 @@ func (c *Controller) apply(ctx context.Context, next *kubeletconfig.Loaded) {
 	changes := configslice.Difference(reference.Fields(), next.Fields())
 	c.cfg.Log.Info("The configuration has changed; the services that use what changed are started again",
 		"generation", c.generation+1, "changes", configslice.Texts(changes), "services", restart)
-	before := c.reports(ctx, restart)
+	before, silent := c.reports(ctx, restart)
 	var restarted []string // which a way back concerns too
 	if c.trial != nil {
 		restarted = c.trial.restarted
 	}
 	c.trial = newTrial(c.cfg.Deadline, changes, c.running(configslice.OwnersOf(changes)), before)
-	c.trial.restarted = restarted
+	c.trial.restarted, c.trial.silent = restarted, silent
 	c.move(ctx, next, restart, Trying)
 	if c.trial != nil && len(c.trial.owners) == 0 { // nobody uses it, or it is the good one again
 		c.confirm()

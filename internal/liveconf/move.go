@@ -118,20 +118,26 @@ func (c *Controller) askOne(ctx context.Context, service string) (Report, error)
 
 // reports are what services say of themselves now, of those that answer. Of those that run
 // with another change, which is not known to be good, it is what they said before that.
-func (c *Controller) reports(ctx context.Context, services []string) map[string]Report {
-	out := map[string]Report{}
+// silent are those that do not answer: that they do not afterwards says nothing.
+func (c *Controller) reports(ctx context.Context, services []string) (out map[string]Report, silent []string) {
+	out = map[string]Report{}
 	if c.trial != nil {
 		maps.Copy(out, c.trial.before)
+		silent = slices.Clone(c.trial.silent)
 	}
 	for _, service := range services {
 		if c.trial != nil && slices.Contains(c.trial.owners, service) {
 			continue
 		}
-		if report, err := c.askOne(ctx, service); err == nil {
+		report, err := c.askOne(ctx, service)
+		switch {
+		case err == nil:
 			out[service] = report
+		case !errors.Is(err, errEnded):
+			silent = append(silent, service)
 		}
 	}
-	return out
+	return out, silent
 }
 
 // ask looks at all owners.

@@ -19,6 +19,7 @@ type trial struct {
 	owners    []string
 	restarted []string
 	before    map[string]Report // of each before the change; none: not known
+	silent    []string          // those that gave no answer before
 	ends      map[string]int
 	last      map[string]error // of each that ended
 	failed    error
@@ -78,6 +79,8 @@ func (t *trial) wrong(service, checksum string, report Report, err error) (what 
 // wrongInside is what is wrong with the service itself.
 func (t *trial) wrongInside(service, checksum string, report Report, err error) string {
 	switch {
+	case err != nil && t.last[service] == nil && slices.Contains(t.silent, service):
+		return "" // nobody runs it here, say
 	case err != nil && t.last[service] != nil:
 		return fmt.Sprintf("%s ends again and again: %v", service, t.last[service])
 	case err != nil:

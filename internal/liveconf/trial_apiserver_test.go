@@ -85,3 +85,23 @@ func TestAnApiserverThatIsAwayHidesNothingElse(t *testing.T) {
 		}
 	})
 }
+
+func TestAServiceThatDoesNotRunCondemnsNoChange(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.missing = "nodestatus" // whose unit is not enabled
+		f.write("maxPods: 105\n")
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 105 || state.Phase != Good {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.write("maxPods: 105\n")
+		f.after(time.Second)
+		f.mu.Lock()
+		f.missing = "nodestatus" // which it is since the change
+		f.mu.Unlock()
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "nodestatus does not answer") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
