@@ -125,7 +125,7 @@ func takenFields() []field {
 		period("syncFrequency", 10, 90), period("fileCheckFrequency", 5, 40), period("httpCheckFrequency", 5, 40), period("runtimeRequestTimeout", 60, 240),
 		period("nodeStatusUpdateFrequency", 5, 15), period("nodeStatusReportFrequency", 60, 300), period("volumeStatsAggPeriod", 10, 90),
 		period("evictionPressureTransitionPeriod", 0, 300), period("imageMinimumGCAge", 60, 300), period("containerLogMonitorInterval", 3, 30),
-		period("streamingConnectionIdleTimeout", 60, 7200), 
+		period("streamingConnectionIdleTimeout", 60, 7200),
 		onOff("seccompDefault"), onOff("enableProfilingHandler"), onOff("enableDebugFlagsHandler"), onOff("enableContentionProfiling"),
 		onOff("kernelMemcgNotification"), onOff("serializeImagePulls"), onOff("localStorageCapacityIsolation"), onOff("enableSystemLogQuery"),
 	}
@@ -152,7 +152,9 @@ func invalid() []Change {
 
 // fixed are changes that a running node refuses.
 func fixed() []Change {
-	of := func(name string, value any) Change { return Change{Kind: Fixed, Field: name, Value: value, Named: name} }
+	of := func(name string, value any) Change {
+		return Change{Kind: Fixed, Field: name, Value: value, Named: name}
+	}
 	return []Change{
 		of("cgroupDriver", "systemd"), of("podLogsDir", "/elsewhere"), of("staticPodPath", "/elsewhere"), of("oomScoreAdj", -998), of("maxOpenFiles", 900000),
 		of("rotateCertificates", true), of("shutdownGracePeriod", "30s"), of("containerRuntimeEndpoint", "unix:///elsewhere.sock"), of("userNamespaces", map[string]any{"idsPerPod": 131072}),
