@@ -164,7 +164,7 @@ func newConfigExplainCommand() *cobra.Command {
 	cmd := inspectCommand("explain FIELD", "Say what a field does, who uses it, who has set it, and whether it changes live", cobra.ExactArgs(1),
 		func(cmd *cobra.Command, dir string, args []string) error {
 			path := args[0]
-			fields, _, _ := kubeletconfig.Effects()
+			fields := configslice.Effects()
 			if _, known := fields[path]; !known {
 				return unknownField(path, fields)
 			}
@@ -199,7 +199,7 @@ func orDefault(origin string) string {
 
 // explainField prints what is the same on all nodes.
 func explainField(out io.Writer, path string) error {
-	fields, _, _ := kubeletconfig.Effects()
+	fields := configslice.Effects()
 	owners, _ := configslice.Owners(path)
 	fmt.Fprintf(out, "used by  %s\n", orDash(strings.Join(owners, ", ")))
 	switch refused := configslice.Fixed()[path]; {

@@ -307,7 +307,7 @@ func TestAClientCAThatComesAfterTheHandoutReachesTheGatewaysFlags(t *testing.T) 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	cmd := newRootCommand()
-	cmd.SetArgs([]string{"handout", "--follow", "--config=" + file, "--socket-dir=" + dir, "--cert-dir=" + base + "/own", "--socket-group=60900",
+	cmd.SetArgs([]string{"handout", "--follow", "--config=" + file, "--socket-dir=" + dir, "--cert-dir=" + base + "/own", "--root-dir=" + base + "/root", "--socket-group=60900",
 		"--gateway-user=60901", "--probes-user=60902", "--hostname-override=n1"})
 	go func() { done <- cmd.ExecuteContext(ctx) }()
 	defer func() { cancel(); t.Logf("handout: %v", <-done) }()

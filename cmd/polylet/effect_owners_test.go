@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ import (
 func TestTheOwnersOfAFieldAreThoseThatReadIt(t *testing.T) {
 	graph := callsAndReads(t)
 	names := fieldNames()
-	fields, _, _ := kubeletconfig.Effects()
+	fields := configslice.Effects()
 	reads := map[string]map[string]bool{}
 	for _, service := range configslice.Services() {
 		reads[service] = graph.reachable("run"+strings.ToUpper(service[:1])+service[1:], "serviceCommand")
@@ -33,12 +34,12 @@ func TestTheOwnersOfAFieldAreThoseThatReadIt(t *testing.T) {
 		}
 	}
 	for path, effect := range fields {
-		if path == "featureGates" || effect.Who == "loading" {
-			continue // read by FeatureEnabled, which all call; by what makes defaults
+		if effect.Who == "loading" {
+			continue // read by what makes defaults, or as fields of its own
 		}
 		owners, _ := configslice.Owners(path)
 		for _, service := range configslice.Services() {
-			reading := reads[service][names[path]]
+			reading := reads[service][names[path]] || strings.HasPrefix(path, kubeletconfig.GatePrefix) && reads[service][path]
 			if owns := slices.Contains(owners, service); owns != reading {
 				t.Errorf("%s: %s reads it is %v, and owns it is %v: correct internal/kubeletconfig/effectfields.go", path, service, reading, owns)
 			}
@@ -108,10 +109,15 @@ func (c *calls) collect(file *ast.File, info *types.Info) {
 		}
 		refers, reads := map[string]bool{}, map[string]bool{}
 		c.refers[fn.Name.Name], c.reads[fn.Name.Name] = refers, reads
+		var texts []string // of which those that name a gate are asked for
 		ast.Inspect(fn, func(n ast.Node) bool {
 			switch n := n.(type) {
+			case *ast.BasicLit:
+				if text, err := strconv.Unquote(n.Value); err == nil {
+					texts = append(texts, text)
+				}
 			case *ast.Ident:
-				if f, ok := info.Uses[n].(*types.Func); ok && f.Pkg() != nil && (f.Pkg().Path() == configLoader || f.Pkg().Path() == ".") {
+				if f, ok := info.Uses[n].(*types.Func); ok && f.Pkg() != nil && (strings.HasSuffix(f.Pkg().Path(), "internal/kubeletconfig") || f.Pkg().Path() == ".") {
 					refers[f.Name()] = true
 				}
 			case *ast.SelectorExpr:
@@ -121,5 +127,10 @@ func (c *calls) collect(file *ast.File, info *types.Info) {
 			}
 			return true
 		})
+		for _, text := range texts {
+			if refers["FeatureEnabled"] {
+				reads[kubeletconfig.GatePrefix+text] = true
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,11 +30,17 @@ const followFlag = "--follow"
 // `polylet run` does itself: it copies what services without root may read.
 func newHandoutCommand() *cobra.Command {
 	follow := false
-	cmd := serviceCommand("handout", "Copy configuration and keys for the services without root; with "+followFlag+
-		", again whenever an original changes (systemd does this)", func(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	cmd := serviceCommandOf("handout", "Copy configuration and keys for the services without root; with "+followFlag+
+		", again whenever an original changes (systemd does this)", loadOrLast, func(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		// The copies say all that is in effect as if it had been asked for.
 		if err := loaded.RefuseOpen(); err != nil {
 			return err
+		}
+		if follow && loaded.Flags.LiveConfig {
+			return handOutLive(ctx, loaded)
+		}
+		if loaded.Handed() {
+			return errOnlyFollowed
 		}
 		return handOut(ctx, loaded, follow)
 	})
@@ -78,13 +85,14 @@ func handOut(ctx context.Context, loaded *kubeletconfig.Loaded, follow bool) err
 
 // handOutOnce writes all copies.
 func handOutOnce(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Logger) (*nodeRun, error) {
-	node := &nodeRun{loaded: loaded, log: log, gid: socketGroup(loaded.Flags.SocketGroup)}
-	gid, err := uds.LookupGroup(node.gid)
+	node, gid, err := newHandout(loaded, log)
 	if err != nil {
-		return nil, fmt.Errorf("--socket-group: %w", err)
+		return nil, err
 	}
-	if err := ownSocketDir(loaded.Flags.SocketDir, gid); err != nil {
-		return nil, fmt.Errorf("--socket-dir: %w", err)
+	for _, service := range ownFlags() {
+		if err := os.RemoveAll(filepath.Join(node.copyDir(service), argsFile)); err != nil {
+			return nil, err // it would name what nobody keeps any more
+		}
 	}
 	if err := node.prepareFor(gid); err != nil {
 		return nil, err
@@ -97,6 +105,18 @@ func handOutOnce(ctx context.Context, loaded *kubeletconfig.Loaded, log klog.Log
 	return node, nil
 }
 
+// newHandout prepares the directory of copies, for the group of this number.
+func newHandout(loaded *kubeletconfig.Loaded, log klog.Logger) (node *nodeRun, gid int, err error) {
+	node = &nodeRun{loaded: loaded, log: log, gid: socketGroup(loaded.Flags.SocketGroup)}
+	if gid, err = uds.LookupGroup(node.gid); err != nil {
+		return nil, 0, fmt.Errorf("--socket-group: %w", err)
+	}
+	if err := ownSocketDir(loaded.Flags.SocketDir, gid); err != nil {
+		return nil, 0, fmt.Errorf("--socket-dir: %w", err)
+	}
+	return node, gid, nil
+}
+
 // prepareFor makes what nodestatus writes to; without a user of its own it is root.
 func (n *nodeRun) prepareFor(gid int) error {
 	var nodestatus supervise.Identity
@@ -106,15 +126,15 @@ func (n *nodeRun) prepareFor(gid int) error {
 			return err
 		}
 	}
-	n.roots = newRootsPart(n.loaded, nodestatus, n.log)
+	n.roots = newRootsPart(n.current(), nodestatus, n.log)
 	n.roots.prepare()
-	n.shutdown = newShutdownPart(n.loaded, n.gid, nodestatus, n.log)
+	n.shutdown = newShutdownPart(n.current(), n.gid, nodestatus, n.log)
 	return nil
 }
 
 func (n *nodeRun) handOutTo(ctx context.Context, service string, gid int) error {
 	if n.loaded.ServiceUser(service) == "" {
-		return fmt.Errorf("there is no user polylet-%s: make it (systemd-sysusers with deploy/systemd/polylet.sysusers.conf), or name another (--%s-user)", service, service)
+		return noUser(service)
 	}
 	// Those without a user here get nothing from here, and read none of this.
 	identities, err := identitiesOf(n.loaded, gid, func(name string) bool { return n.loaded.ServiceUser(name) != "" })
@@ -125,9 +145,17 @@ func (n *nodeRun) handOutTo(ctx context.Context, service string, gid int) error 
 	if service == "gateway" {
 		n.credentials = newCredentials(n.log, n.loaded, n.copyDir(service), identity)
 	}
+	return n.writeArgs(ctx, service, identity)
+}
+
+// writeArgs writes the flags with which a service without root is started.
+func (n *nodeRun) writeArgs(ctx context.Context, service string, identity supervise.Identity) error {
 	args, err := n.argsOf(ctx, service, identity)
 	if err != nil {
 		return err
+	}
+	if n.handed.Load() != nil {
+		args = append(args, followSliceFlag)
 	}
 	line, err := environmentLine(args[1:])
 	if err != nil {

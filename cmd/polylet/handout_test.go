@@ -40,7 +40,7 @@ func TestAHandoutThatFollowsMissesNoChange(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	cmd := newRootCommand()
-	cmd.SetArgs([]string{"handout", "--follow", "--config=" + file, "--socket-dir=" + dir, "--cert-dir=" + base + "/pki", "--socket-group=60900",
+	cmd.SetArgs([]string{"handout", "--follow", "--config=" + file, "--socket-dir=" + dir, "--cert-dir=" + base + "/pki", "--root-dir=" + base + "/root", "--socket-group=60900",
 		"--gateway-user=60901", "--probes-user=60902", "--hostname-override=n1"})
 	go func() { done <- cmd.ExecuteContext(ctx) }()
 	defer func() {
@@ -60,10 +60,10 @@ func TestAHandoutThatFollowsMissesNoChange(t *testing.T) {
 	put(t, file, "not: [a configuration")
 	put(t, file, config(other))
 	becomes(t, copied, authority("of another place"))
-	becomes(t, dir+"/probes/config.json", other)
+	becomes(t, dir+"/probes/slice.json", other)
 	put(t, other, authority("changed there"))
 	becomes(t, copied, authority("changed there"))
-	if args, err := os.ReadFile(dir + "/gateway/args.env"); err != nil || strings.Contains(string(args), followFlag) {
+	if args, err := os.ReadFile(dir + "/gateway/args.env"); err != nil || strings.Contains(string(args), followFlag+" ") {
 		t.Errorf("the gateway's flags: %s, %v", args, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/buildinfo"
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -72,12 +73,15 @@ type live struct {
 	node       *nodeRun
 	controller *liveconf.Controller
 	identities map[string]supervise.Identity
-	supervisor *supervise.Supervisor
+	restart    func(service string) error
+	// seen are the services' lives, where nobody tells of their ends; nil: somebody does.
+	seen *lives
 }
 
 // chooseConfiguration has the controller say with what the node starts. first is what
-// the flags and files said, or the last known good configuration.
-func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded) (*live, error) {
+// the flags and files said, or the last known good configuration. running: the services
+// run already, with what an earlier owner has handed them.
+func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded, check func(*kubeletconfig.Loaded) error, running bool) (*live, error) {
 	flags := first.Flags // with the users that were taken
 	load := func() (*kubeletconfig.Loaded, error) {
 		next, err := kubeletconfig.LoadAgain(first.Args)
@@ -89,10 +93,10 @@ func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded) (*live, error
 	}
 	controller := liveconf.New(liveconf.Config{
 		Dir: keptDir(flags.RootDir), Node: n.loaded.NodeName, Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
-		Load: load, Check: n.checkMachine, Log: n.log.WithName("configuration"),
+		Load: load, Check: check, Running: running, Answers: asksApiserver(flags.Kubeconfig), Build: buildinfo.Get().String(), Log: n.log.WithName("configuration"),
 	})
 	sources, err := first, error(nil)
-	if first.Handed() { // which the files did not say
+	if first.Handed() || n.handed.Load() != nil { // which the files did not say
 		sources, err = load()
 	}
 	chosen, generation, err := controller.Start(sources, err)
@@ -153,6 +157,9 @@ func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
 	l.node.credentials.loaded.Store(loaded)
 	var errs []error
 	for _, service := range l.node.services {
+		if l.seen != nil && l.seen.runsOther(service, loaded) {
+			continue // it would end at once: Restart's turn
+		}
 		_, err := l.node.writeSlice(service, l.identities[service])
 		errs = append(errs, err)
 	}
@@ -160,7 +167,7 @@ func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
 }
 
 // Restart implements liveconf.Node.
-func (l *live) Restart(service string) error { return l.supervisor.Restart(service) }
+func (l *live) Restart(service string) error { return l.restart(service) }
 
 // Ask implements liveconf.Node.
 func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error) {
@@ -177,7 +184,11 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 	if err != nil {
 		return liveconf.Report{}, err
 	}
+	l.saw(service, info)
 	report := liveconf.Report{Checksum: info.GetConfigChecksum(), Lacks: map[string]string{}, Unhealthy: map[string]string{}}
+	if l.seen != nil && info.GetConfigGeneration() == 0 { // it reads the files itself: units of before, say
+		report.Checksum = configslice.Checksum(l.node.current().Fields(), service)
+	}
 	for _, d := range info.GetDependencies() {
 		if !d.GetReady() {
 			report.Lacks[d.GetName()] = d.GetMessage()
@@ -217,13 +228,13 @@ func (l *live) Say(state liveconf.State) {
 	}
 }
 
-// run follows the files and people's wishes until ctx is done.
-func (l *live) run(ctx context.Context) {
+// run follows the files and people's wishes until ctx is done, or all has to start again.
+func (l *live) run(ctx context.Context) error {
 	flags, log := l.node.loaded.Flags, l.node.log
 	go followFiles(ctx, log, func(dirs *directories) { wantConfiguration(dirs, &flags) }, l.controller.Changed)
 	kept := keptDir(flags.RootDir)
 	go followFiles(ctx, log, func(dirs *directories) { dirs.want(kept, requestFile) }, func() { l.serveRequest(filepath.Join(kept, requestFile)) })
-	l.controller.Run(ctx, l)
+	return l.controller.Run(ctx, l)
 }
 
 // oldWish is how old a wish may be: who asked for it when no polylet run was there has

@@ -16,7 +16,7 @@ import (
 // polylet run and its children are.
 func TestMain(m *testing.M) {
 	as := append(os.Args, "")[1]
-	if filepath.Base(os.Args[0]) == kubeletName || slices.Contains([]string{"run", launchCommand, "gateway"}, as) {
+	if filepath.Base(os.Args[0]) == kubeletName || slices.Contains([]string{"run", launchCommand, "gateway", "handout"}, as) {
 		main()
 	}
 	os.Exit(m.Run())

@@ -22,6 +22,7 @@ import (
 
 	polyletdaemon "github.com/polylet/polylet/internal/daemon"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/liveconf"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/uds"
 	podsyncservice "github.com/polylet/polylet/services/podsync"
@@ -35,7 +36,23 @@ const launchCommand = "launch-child"
 const takeOver = 5 * time.Second
 
 func newRunCommand() *cobra.Command {
-	return serviceCommandOf("run", "Run all services as child processes (without systemd)", loadOrLast, runNode)
+	return serviceCommandOf("run", "Run all services as child processes (without systemd)", loadOrLast, func(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+		err := runNode(ctx, loaded)
+		if errors.Is(err, liveconf.ErrStartAgain) {
+			return startAgain(err)
+		}
+		return err
+	})
+}
+
+// startAgain makes this process a new polylet run, with the same arguments and whoever
+// started it.
+func startAgain(why error) error {
+	program, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(program, os.Args, os.Environ()) //nolint:gosec // This program, with its own arguments.
+	}
+	return fmt.Errorf("%w; start polylet again: %w", why, err)
 }
 
 func newLaunchCommand() *cobra.Command {
@@ -85,7 +102,12 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	var configuration *live
 	if loaded.Flags.LiveConfig {
-		if configuration, err = node.chooseConfiguration(loaded); err != nil {
+		killed, giveUp, err := ownKept(keptDir(loaded.Flags.RootDir), log)
+		if err != nil {
+			return err
+		}
+		defer giveUp()
+		if configuration, err = node.chooseConfiguration(loaded, node.checkMachine, killed); err != nil {
 			return err
 		}
 	}
@@ -106,11 +128,29 @@ func runNode(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	}
 	config.Ended = configuration.controller.Ended
 	configuration.identities = node.identities
-	configuration.supervisor = supervise.New(config, children)
+	supervisor := supervise.New(config, children)
+	configuration.restart = supervisor.Restart
+	return followWhile(ctx, configuration, supervisor.Run)
+}
+
+// followWhile follows the configuration while run does, until ctx is done or everything
+// has to start again.
+func followWhile(ctx context.Context, configuration *live, run func(context.Context) error) error {
+	ctx, over := context.WithCancelCause(ctx)
+	defer over(nil)
 	var following sync.WaitGroup
-	following.Go(func() { configuration.run(ctx) })
-	defer following.Wait()
-	return configuration.supervisor.Run(ctx)
+	following.Go(func() {
+		if err := configuration.run(ctx); err != nil {
+			over(err)
+		}
+	})
+	err := run(ctx)
+	over(nil)
+	following.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, liveconf.ErrStartAgain) {
+		return cause
+	}
+	return err
 }
 
 // checkMachine fails when this machine cannot run pods with a configuration.

@@ -63,6 +63,45 @@ func TestPolyletRunTakesAChangeAndGoesBackFromABadOne(t *testing.T) {
 	n.await("the start says so", func(s liveconf.State) bool { return s.Phase == liveconf.Refused })
 }
 
+// TestAWayBackThatOnlyAStartCanGoIsGoneByOne: the start took another directory of logs
+// together with a port that is taken.
+func TestAWayBackThatOnlyAStartCanGoIsGoneByOne(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to start the gateway as its own user")
+	}
+	dir, err := os.MkdirTemp("", "live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // As a socket directory's parent is.
+		t.Fatal(err)
+	}
+	n := &runningNode{T: t, dir: dir}
+	good := freePort(t)
+	n.configure(good)
+	n.start()
+	n.await("the first configuration is good", func(liveconf.State) bool {
+		_, err := os.Stat(filepath.Join(keptDir(filepath.Join(n.dir, "root")), "last-known-good.json"))
+		return err == nil
+	})
+	n.stop()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	n.write(fmt.Sprintf("enableServer: false\naddress: 127.0.0.1\nhealthzPort: %d\npodLogsDir: /elsewhere\n", taken.Addr().(*net.TCPAddr).Port))
+	n.start()
+	n.healthy(good)
+	n.await("it says what was bad", func(s liveconf.State) bool {
+		return s.Phase == liveconf.WentBack && strings.Contains(s.Error, "podLogsDir") && strings.Contains(s.Error, "address already in use")
+	})
+	if err := n.process.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("polylet run is another process than the one that was started: %v", err)
+	}
+}
+
 // runningNode is polylet run in a directory of its own.
 type runningNode struct {
 	*testing.T

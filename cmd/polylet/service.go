@@ -64,7 +64,10 @@ func serviceCommandOf(name, short string, load func(args []string) (*kubeletconf
 				}, klog.Background())
 				enterCgroup(loaded.Config.KubeletCgroups)
 			}
-			return run(cmd.Context(), loaded)
+			if !loaded.Flags.FollowSlice {
+				return run(cmd.Context(), loaded)
+			}
+			return runSlice(cmd.Context(), loaded, run)
 		},
 	}
 }

@@ -27,9 +27,17 @@ type Fields map[string]string
 // Owners are the services that use a field, in the order of Services; none for a
 // field that has no effect, or that only loading uses. False: there is no such field.
 func Owners(path string) ([]string, bool) {
-	fields, _, _ := kubeletconfig.Effects()
-	effect, known := fields[path]
+	effect, known := Effects()[path]
 	return ownersIn(effect), known
+}
+
+// Effects are what fields do, by their paths, each feature gate as one of its own.
+func Effects() map[string]kubeletconfig.Effect {
+	fields, _, gates := kubeletconfig.Effects()
+	for name, effect := range gates {
+		fields[kubeletconfig.GatePrefix+name] = effect
+	}
+	return fields
 }
 
 func ownersIn(effect kubeletconfig.Effect) []string {
@@ -45,7 +53,7 @@ func ownersIn(effect kubeletconfig.Effect) []string {
 
 // Checksum is that of the fields that a service uses.
 func Checksum(fields Fields, service string) string {
-	effects, _, _ := kubeletconfig.Effects()
+	effects := Effects()
 	sum := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(fields)) {
 		if slices.Contains(ownersIn(effects[path]), service) {
@@ -102,7 +110,7 @@ func withoutSecret(value string) string {
 
 // Difference lists the fields whose values differ, by path.
 func Difference(before, after Fields) []Change {
-	effects, _, _ := kubeletconfig.Effects()
+	effects := Effects()
 	fixed := Fixed()
 	var out []Change
 	for _, path := range slices.Sorted(maps.Keys(effects)) {
@@ -117,6 +125,10 @@ func Difference(before, after Fields) []Change {
 			change.Old, change.New = withoutSecret(change.Old), withoutSecret(change.New)
 		}
 		out = append(out, change)
+	}
+	if slices.ContainsFunc(out, func(c Change) bool { return strings.HasPrefix(c.Path, kubeletconfig.GatePrefix) }) {
+		// The gates themselves say it.
+		out = slices.DeleteFunc(out, func(c Change) bool { return c.Path == "featureGates" })
 	}
 	return out
 }

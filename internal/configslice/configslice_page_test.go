@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/testkit/golden"
 )
 
@@ -23,7 +22,7 @@ func TestThePageOfTheConfigurationHasEachField(t *testing.T) {
 	text, _, _ := strings.Cut(string(raw), begin)
 	var b strings.Builder
 	b.WriteString(begin + " used by | changes |\n|---|---|---|---|\n")
-	effects, _, _ := kubeletconfig.Effects()
+	effects := Effects()
 	defaults := fieldsOf(t, "")
 	for _, path := range slices.Sorted(maps.Keys(effects)) {
 		owners, _ := Owners(path)

@@ -26,7 +26,7 @@ func fieldsOf(t *testing.T, text string, args ...string) Fields {
 // TestEveryFieldHasOneListOfOwners: each word in it is a service, and no used field is
 // without one but those that only loading uses.
 func TestEveryFieldHasOneListOfOwners(t *testing.T) {
-	effects, _, _ := kubeletconfig.Effects()
+	effects := Effects()
 	fields := fieldsOf(t, "")
 	if len(fields) < 120 {
 		t.Fatalf("only %d fields", len(fields))
@@ -58,16 +58,21 @@ func TestEveryFieldHasOneListOfOwners(t *testing.T) {
 func TestAChangeConcernsTheOwnersOfItsFieldsAndNoOther(t *testing.T) {
 	before := fieldsOf(t, "")
 	for text, want := range map[string]string{
-		"maxPods: 7\n":                     "podsync nodestatus",
-		"containerLogMaxSize: 1Mi\n":       "podsync",
-		"volumeStatsAggPeriod: 7s\n":       "stats",
-		"healthzPort: 1\n":                 "gateway",
-		"nodeLeaseDurationSeconds: 41\n":   "nodestatus",
-		"logging: {verbosity: 4}\n":        "podsync stats nodestatus probes gateway",
-		"kernelMemcgNotification: true\n":  "",
-		"evictionHard: {}\n":               "nodestatus",
-		"registerWithTaints: []\n":         "",
-		"cgroupDriver: systemd\nport: 9\n": "podsync stats nodestatus gateway",
+		"maxPods: 7\n":                            "podsync nodestatus",
+		"containerLogMaxSize: 1Mi\n":              "podsync",
+		"volumeStatsAggPeriod: 7s\n":              "stats",
+		"healthzPort: 1\n":                        "gateway",
+		"nodeLeaseDurationSeconds: 41\n":          "nodestatus",
+		"logging: {verbosity: 4}\n":               "podsync stats nodestatus probes gateway",
+		"kernelMemcgNotification: true\n":         "",
+		"evictionHard: {}\n":                      "nodestatus",
+		"registerWithTaints: []\n":                "",
+		"featureGates: {EnvFiles: false}\n":       "podsync",
+		"featureGates: {ComponentFlagz: false}\n": "gateway",
+		"featureGates: {InPlacePodVerticalScalingInitContainers: false, EnvFiles: true}\n":         "podsync nodestatus",
+		"featureGates: {EnvFiles: true}\n":                                                         "", // as it is
+		"featureGates: {RestartAllContainersOnContainerExits: false, AllowDNSOnlyNodeCSR: true}\n": "podsync nodestatus",
+		"cgroupDriver: systemd\nport: 9\n":                                                         "podsync stats nodestatus gateway",
 	} {
 		after := fieldsOf(t, text)
 		changes := Difference(before, after)

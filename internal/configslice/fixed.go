@@ -23,7 +23,8 @@ func Fixed() map[string]string {
 	add("running pods have been given processors and memory by the old policy", drained,
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "memoryManagerPolicy", "reservedMemory", "topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions")
 	add("polylet run sets it for itself and all services when it starts", restarted, "kubeletCgroups", "oomScoreAdj", "maxOpenFiles")
-	add("polylet run has asked the machine for that delay when it started", restarted, "shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority")
-	add("polylet run prepares the directories of certificates when it starts", restarted, "rotateCertificates", "serverTLSBootstrap")
+	add("polylet run has asked the machine for that delay when it started", restarted, "shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
+		"featureGates.GracefulNodeShutdown", "featureGates.GracefulNodeShutdownBasedOnPodPriority")
+	add("polylet run prepares the directories of certificates when it starts", restarted, "rotateCertificates", "serverTLSBootstrap", "featureGates.RotateKubeletServerCertificate")
 	return out
 }

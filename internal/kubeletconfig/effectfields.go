@@ -184,6 +184,6 @@ func nodeEffects() map[string]Effect {
 		"nodeStatusUpdateFrequency":        used("nodestatus"),
 		"nodeStatusReportFrequency":        used("nodestatus"),
 		"nodeLeaseDurationSeconds":         used("nodestatus"),
-		"featureGates":                     used("all"), // each of them has an effect of its own
+		"featureGates":                     used("loading"), // of which each has owners of its own: gateEffects
 	}
 }

@@ -27,7 +27,7 @@ func fieldOf(f *pflag.Flag) string {
 // those that do have the effect of their field.
 func flagEffects() map[string]Effect {
 	out := map[string]Effect{
-		"config": used("all"), "config-dir": used("all"), "config-slice": used("all"), "help": used("all"), "version": used("all"),
+		"config": used("all"), "config-dir": used("all"), "config-slice": used("all"), "follow-config-slice": used("all"), "help": used("all"), "version": used("all"),
 		"kubeconfig":                               used("podsync, nodestatus"),
 		"bootstrap-kubeconfig":                     used("podsync, nodestatus"),
 		"root-dir":                                 used("podsync, stats"),
@@ -49,7 +49,7 @@ func flagEffects() map[string]Effect {
 		"experimental-allocatable-ignore-eviction": later("hard eviction thresholds always lessen allocatable"),
 
 		"socket-dir": used("all"), "socket-group": used("all"), "gateway-user": used("all"), "probes-user": used("all"),
-		"stats-user": used("all"), "nodestatus-user": used("all"), "node-page-address": used("gateway"), "compatible-stream-verbs": used("gateway"), "services": used("run"), "live-config": used("run"), "config-deadline": used("run"), "leave-kernel-settings": used("podsync"),
+		"stats-user": used("all"), "nodestatus-user": used("all"), "node-page-address": used("gateway"), "compatible-stream-verbs": used("gateway"), "services": used("run"), "live-config": used("run, handout"), "config-deadline": used("run, handout"), "leave-kernel-settings": used("podsync"),
 	}
 	for _, name := range append(ignoredTexts(), ignoredSwitches()...) {
 		if _, said := out[name]; !said {

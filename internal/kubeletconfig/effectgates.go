@@ -22,13 +22,16 @@ type gateEffectGroup struct {
 
 func gateEffectGroups() []gateEffectGroup {
 	return []gateEffectGroup{
-		{used("podsync, nodestatus, gateway, stats or probes"), `ContainerCheckpoint ContainerStopSignals EnvFiles ExtendWebSocketsToKubelet ContainerRestartRules ComponentFlagz ComponentStatusz
-			InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers
-			InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
+		{used("gateway"), "ContainerCheckpoint ComponentFlagz ComponentStatusz PodLogsQuerySplitStreams"},
+		{used("podsync"), `ContainerStopSignals EnvFiles ContainerRestartRules InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages KubeletServiceAccountTokenForCredentialProviders
-			HostnameOverride NodeDeclaredFeatures PodLevelResources PodLogsQuerySplitStreams PodReadyToStartContainersCondition PreventStaticPodAPIReferences
-			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth PodCertificateRequest RestartAllContainersOnContainerExits RotateKubeletServerCertificate AllowDNSOnlyNodeCSR
-			GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority`},
+			HostnameOverride PodLevelResources PodReadyToStartContainersCondition PreventStaticPodAPIReferences
+			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth PodCertificateRequest`},
+		{used("nodestatus"), "AllowDNSOnlyNodeCSR"},
+		{used("podsync, nodestatus"), "NodeDeclaredFeatures InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers RestartAllContainersOnContainerExits"},
+		{used("podsync, nodestatus, gateway"), "ExtendWebSocketsToKubelet"},
+		{used("nodestatus, gateway, polylet run"), "RotateKubeletServerCertificate"},
+		{used("nodestatus, polylet run"), "GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority"},
 		{ours("what it stands for is always on"), `ContextualLogging CustomCPUCFSQuotaPeriod EventedPLEG
 			KubeletSeparateDiskGC PodsAPI ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile`},
 		{ours("pods are observed in another way"), "PLEGOnDemandRelist"},

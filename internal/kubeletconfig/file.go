@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -74,7 +75,16 @@ func readFile(path string) ([]byte, error) {
 	if info.Size() > maxFileBytes {
 		return nil, fmt.Errorf("%s has %d bytes, more than the %d that a configuration may have", path, info.Size(), maxFileBytes)
 	}
-	return os.ReadFile(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1)) // a device has no size
+	if err == nil && len(raw) > maxFileBytes {
+		err = fmt.Errorf("%s has more bytes than the %d that a configuration may have", path, maxFileBytes)
+	}
+	return raw, err
 }
 
 func decode(raw []byte) (c *kubeletv1beta1.KubeletConfiguration, warnings []string, err error) {

@@ -17,6 +17,9 @@ type Flags struct {
 	// ConfigSlice is --config-slice, ours: the configuration as polylet run hands it
 	// to a service; it goes before ConfigFile and ConfigDir.
 	ConfigSlice string
+	// FollowSlice is --follow-config-slice, ours: the process ends in order when ConfigSlice
+	// says something else of what it uses, for a service manager to start it again.
+	FollowSlice bool
 	// Kubeconfig is --kubeconfig; empty (and BootstrapKubeconfig too): standalone.
 	Kubeconfig string
 	// BootstrapKubeconfig is --bootstrap-kubeconfig.
@@ -124,12 +127,13 @@ func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 		fs.StringVar(u.name, u.service+"-user", *u.name, "User of "+u.service+" (name or number), no other service's; default: polylet-"+u.service+
 			", or a free number with polylet run.")
 	}
-	fs.StringVar(&f.ConfigSlice, "config-slice", f.ConfigSlice, "What polylet run gives a service instead of --config and --config-dir; it is not for people.")
+	fs.StringVar(&f.ConfigSlice, "config-slice", f.ConfigSlice, "What polylet run or polylet handout gives a service instead of --config and --config-dir; it is not for people.")
+	fs.BoolVar(&f.FollowSlice, "follow-config-slice", f.FollowSlice, "End when --config-slice says something else of what this service uses: a service manager starts it again. Not for people.")
 	fs.StringVar(&f.NodePageAddress, "node-page-address", f.NodePageAddress, "host:port of the node's page for people and of cAdvisor's metrics, without authentication; empty: none.")
 	fs.BoolVar(&f.CompatibleStreamVerbs, "compatible-stream-verbs", f.CompatibleStreamVerbs, "Authorise exec, attach, run and port-forward by their HTTP method, as the kubelet does, instead of always as create: "+
 		"whoever has get on nodes/proxy then runs commands over a WebSocket.")
 	fs.BoolVar(&f.LeaveKernelSettings, "leave-kernel-settings", f.LeaveKernelSettings, "Do not set vm.overcommit_memory, kernel.panic and the others that Kubernetes wants: for a machine that is more than a node.")
-	fs.BoolVar(&f.LiveConfig, "live-config", f.LiveConfig, "polylet run takes changes of --config and --config-dir while the node runs, and goes back to the last known good configuration when its services do not run a new one well; false: the files are read when it starts, only.")
+	fs.BoolVar(&f.LiveConfig, "live-config", f.LiveConfig, "polylet run and polylet handout take changes of --config and --config-dir while the node runs, and go back to the last known good configuration when the services do not run a new one well; false: the files are read when it starts, only.")
 	fs.DurationVar(&f.ConfigDeadline, "config-deadline", f.ConfigDeadline, "How long the services run a new configuration well until polylet run counts it as good.")
 	fs.StringSliceVar(&f.Services, "services", f.Services, "Services that polylet run supervises; default: all.")
 	fs.BoolP("help", "h", false, "Show this text.")

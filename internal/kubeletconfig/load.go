@@ -91,6 +91,7 @@ func loadOn(h host, args []string, log logr.Logger) (*Loaded, error) {
 
 // loadFrom is loadOn, of a slice where there is one.
 func loadFrom(h host, args []string, log logr.Logger, slice *Slice) (*Loaded, error) {
+	args = withoutTerminator(args)
 	flags, config := defaultFlags(), legacyDefaults()
 	if err := parse(args, flags, config); err != nil {
 		return nil, err
@@ -182,6 +183,15 @@ func parse(args []string, f *Flags, c *kubeletv1beta1.KubeletConfiguration) erro
 		return fmt.Errorf("unknown command %q: this takes flags only", rest[0])
 	}
 	return nil
+}
+
+// withoutTerminator leaves out a "--" at the end: a service gets more flags behind these.
+func withoutTerminator(args []string) []string {
+	fs := newFlagSet(defaultFlags(), legacyDefaults())
+	if fs.Parse(args) == nil && fs.ArgsLenAtDash() == 0 && fs.NArg() == 0 {
+		return args[:len(args)-1]
+	}
+	return args
 }
 
 // explain says what to do about flags that Kubernetes once had.

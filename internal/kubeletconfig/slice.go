@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"strconv"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -133,6 +134,16 @@ func (n *newest) or(l *Loaded) *Loaded {
 	return l
 }
 
+// Superseded says that another configuration was handed over, which differs in what this
+// service uses.
+func (l *Loaded) Superseded() bool {
+	if l.slice == nil || l.Flags.ConfigSlice == "" {
+		return false
+	}
+	next, err := readSlice(l.Flags.ConfigSlice)
+	return err == nil && next.Checksum != l.slice.Checksum
+}
+
 // Handed says that the configuration was handed over or kept, and not read from the
 // operator's files.
 func (l *Loaded) Handed() bool { return l.slice != nil }
@@ -160,14 +171,25 @@ func ShownFields(document []byte) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&Loaded{Config: c}).Fields(), nil
+	gates, err := resolveGates(c.FeatureGates)
+	if err != nil {
+		return nil, fmt.Errorf("featureGates: %w", err)
+	}
+	return (&Loaded{Config: c, gates: gates}).Fields(), nil
 }
+
+// GatePrefix goes before the name of a feature gate in the path of its field.
+const GatePrefix = "featureGates."
 
 // Fields are the values of all fields by their paths in JSON (evictionHard,
 // logging.verbosity), as compact JSON; "null" is an empty list or map, too. What may be
-// secret is among them.
+// secret is among them. Each gate that a kubelet looks at has a field of its own beside
+// featureGates (featureGates.EnvFiles): whether it is on.
 func (l *Loaded) Fields() map[string]string {
 	out := map[string]string{}
+	for name := range gateEffects() {
+		out[GatePrefix+name] = strconv.FormatBool(l.gates[name])
+	}
 	for path, value := range leaves(l.Config) {
 		out[path] = compactJSON(plain(value))
 	}

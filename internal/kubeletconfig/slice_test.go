@@ -41,8 +41,8 @@ logging: {verbosity: 3}
 func TestASliceLoadsAsTheFilesThatItWasMadeOf(t *testing.T) {
 	for name, text := range map[string]string{"much": sampleText, "nothing": "", "emptied": "evictionHard: {}\nenforceNodeAllocatable: []\n"} {
 		dir := t.TempDir()
-		args := []string{"--config=" + write(t, dir, "c.yaml", header+text), "--event-qps=7", "--hostname-override=n"}
-		whole := mustLoad(t, args...)
+		whole := mustLoad(t, "--config="+write(t, dir, "c.yaml", header+text), "--event-qps=7", "--hostname-override=n", "--")
+		args := whole.Args // behind which come more
 		flag := sliceOf(t, filepath.Join(dir, "slice.json"), NewSlice(whole, 4, "sha256:x", true))
 		got := mustLoad(t, append(slices.Clone(args), flag)...)
 		if !maps.Equal(got.Fields(), whole.Fields()) {

@@ -33,8 +33,24 @@ func (c *Controller) goBack(ctx context.Context, why error) {
 	c.cfg.Log.Error(why, "The configuration is bad; going back to the last known good one", "generation", c.generation, "changes", configslice.Texts(trial.changes), "file", file)
 	c.refused = text
 	c.state = State{Phase: WentBack, Error: text, Changes: trial.changes, File: file}
+	if refusal := configslice.Refusal(configslice.Difference(bad.Fields(), good.Fields())); refusal != nil {
+		c.cannotReturn(refusal, err == nil)
+		return
+	}
 	restart := c.running(configslice.OwnersOf(configslice.Difference(bad.Fields(), good.Fields())))
 	c.move(ctx, good, slices.DeleteFunc(restart, func(s string) bool { return !slices.Contains(trial.restarted, s) }), WentBack)
+}
+
+// cannotReturn is for a way back that a running node cannot go, since a start took what
+// it cannot change. The next start takes it, if it finds written down what was bad.
+func (c *Controller) cannotReturn(why error, written bool) {
+	state := c.state
+	if !written {
+		state.Phase = Bad
+	}
+	c.cfg.Log.Error(why, "The last known good configuration cannot be taken while the node runs", "generation", c.generation, "startsAgain", written)
+	c.say(state)
+	c.startAgain = written
 }
 
 // takeBack is a person's wish: to the last known good one during a trial, else to the

@@ -41,6 +41,11 @@ type fakeNode struct {
 	crashes func(service string, l *kubeletconfig.Loaded) bool
 	lacks   func(service string, l *kubeletconfig.Loaded) map[string]string
 	ill     func(service string, l *kubeletconfig.Loaded) string
+	answers func(context.Context) error
+	missing string // a service that does not run
+	build   string
+	running bool  // the next start is none of the node
+	ended   error // of Run
 
 	controller *Controller
 	stop       context.CancelFunc
@@ -86,7 +91,7 @@ func (f *fakeNode) start() error {
 		defer f.mu.Unlock()
 		f.lines = append(f.lines, args)
 	}, funcr.Options{})
-	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: configslice.Services(), Load: f.load, Check: f.check, Log: log})
+	f.controller = New(Config{Dir: f.dir, Args: f.args, Services: configslice.Services(), Load: f.load, Check: f.check, Answers: f.answers, Build: f.build, Running: f.running, Log: log})
 	sources, err := f.load()
 	chosen, _, err := f.controller.Start(sources, err)
 	if err != nil {
@@ -109,7 +114,7 @@ func (f *fakeNode) start() error {
 				panic(r)
 			}
 		}()
-		f.controller.Run(ctx, f)
+		f.ended = f.controller.Run(ctx, f)
 	}()
 	return nil
 }
@@ -194,7 +199,7 @@ func (f *fakeNode) Ask(_ context.Context, service string) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sum, up := f.runs[service]
-	if !up {
+	if !up || service == f.missing {
 		return Report{}, errors.New("connection refused")
 	}
 	report := Report{Checksum: sum, Lacks: f.lacks(service, f.put)}

@@ -51,9 +51,22 @@ type Config struct {
 	Load func() (*kubeletconfig.Loaded, error)
 	// Check says what of a valid configuration this machine cannot do; nil: nothing.
 	Check func(*kubeletconfig.Loaded) error
+	// Running says that this is no start of the node: whoever owned the configuration before
+	// was killed, or has ended without the services. The one that was active goes on, and
+	// what the files say by now is a change of a running node.
+	Running bool
+	// Answers asks the apiserver by itself, with nothing of the configuration, and says why
+	// it gives no answer; nil: that is not known. What a service lacks since the apiserver is
+	// away says nothing about a change.
+	Answers func(context.Context) error
+	// Build names this build: a verdict of another one does not count.
+	Build string
 	// Log is the controller's.
 	Log logr.Logger
 }
+
+// ErrStartAgain is what Run returns when the way back is one that only a start can go.
+var ErrStartAgain = errors.New("the last known good configuration differs in what a running node cannot change: everything starts again with it")
 
 // Node is what is done with the services. Calls come from one goroutine.
 type Node interface {
@@ -96,6 +109,7 @@ type Controller struct {
 	trial      *trial
 	state      State
 	refused    string // what was said last of files that cannot be used
+	startAgain bool   // Run ends with ErrStartAgain
 }
 
 type end struct {
@@ -110,7 +124,7 @@ func New(cfg Config) *Controller {
 	}
 	cfg.Deadline = max(cfg.Deadline, time.Second) // services are asked twenty times in it
 	return &Controller{
-		cfg: cfg, store: newStore(cfg.Dir, cfg.Node),
+		cfg: cfg, store: newStore(cfg.Dir, cfg.Node, cfg.Build),
 		changed: make(chan struct{}, 1), back: make(chan struct{}, 1), retry: make(chan struct{}, 1), heard: make(chan struct{}, 1),
 	}
 }
@@ -143,8 +157,9 @@ func wakeUp(ch chan struct{}) {
 }
 
 // Run watches over the configuration that Start chose, and follows the files
-// until ctx is done. What Start returned was handed over before.
-func (c *Controller) Run(ctx context.Context, node Node) {
+// until ctx is done, or all has to start again (ErrStartAgain). What Start returned was
+// handed over before.
+func (c *Controller) Run(ctx context.Context, node Node) error {
 	c.node = node
 	c.node.Say(c.state)
 	look := time.NewTicker(max(c.cfg.Deadline/looks, 50*time.Millisecond))
@@ -158,7 +173,7 @@ func (c *Controller) Run(ctx context.Context, node Node) {
 			again.Reset(halfWritten)
 		}
 	}
-	for {
+	for !c.startAgain {
 		c.tellDamage()
 		var ticks <-chan time.Time
 		if c.trial != nil {
@@ -166,7 +181,7 @@ func (c *Controller) Run(ctx context.Context, node Node) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-c.back:
 			c.takeBack(ctx)
 		case <-c.retry:
@@ -185,12 +200,19 @@ func (c *Controller) Run(ctx context.Context, node Node) {
 			consider()
 		}
 	}
+	return ErrStartAgain
 }
 
 // consider looks at the files, and tries what they say if it is another configuration.
 // False: they cannot be used, which is said when say is set, as they may be half written.
 func (c *Controller) consider(ctx context.Context, say bool) bool {
 	next, err := c.cfg.Load()
+	if err == nil {
+		if why := c.store.bad(next); why != "" {
+			c.wasBad(next, why)
+			return true
+		}
+	}
 	// What runs does so, whatever has become of the machine since.
 	if err == nil && c.cfg.Check != nil && sumOf(next) != sumOf(c.active) {
 		err = c.cfg.Check(next)
@@ -203,10 +225,6 @@ func (c *Controller) consider(ctx context.Context, say bool) bool {
 			c.refuse(err)
 		}
 		return false
-	}
-	if why := c.store.bad(next); why != "" {
-		c.wasBad(next, why)
-		return true
 	}
 	c.refused = ""
 	switch {
@@ -266,13 +284,13 @@ func (c *Controller) apply(ctx context.Context, next *kubeletconfig.Loaded) {
 	changes := configslice.Difference(reference.Fields(), next.Fields())
 	c.cfg.Log.Info("The configuration has changed; the services that use what changed are started again",
 		"generation", c.generation+1, "changes", configslice.Texts(changes), "services", restart)
-	before := c.reports(ctx, restart)
+	before, silent := c.reports(ctx, restart)
 	var restarted []string // which a way back concerns too
 	if c.trial != nil {
 		restarted = c.trial.restarted
 	}
 	c.trial = newTrial(c.cfg.Deadline, changes, c.running(configslice.OwnersOf(changes)), before)
-	c.trial.restarted = restarted
+	c.trial.restarted, c.trial.silent = restarted, silent
 	c.move(ctx, next, restart, Trying)
 	if c.trial != nil && len(c.trial.owners) == 0 { // nobody uses it, or it is the good one again
 		c.confirm()

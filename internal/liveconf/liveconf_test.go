@@ -260,7 +260,7 @@ func TestAFirstConfigurationIsGoodWhenItsServicesRunWellInTheEnd(t *testing.T) {
 }
 
 func TestPolyletRunCanBeKilledAtEachStep(t *testing.T) {
-	for name, bad := range map[string]bool{"a good change": false, "a bad change": true} {
+	for name, bad := range map[string]bool{"a good change": false, "a bad change": true, "a good change, and it knows": false, "a bad change, and it knows": true} {
 		for at := 1; ; at++ {
 			killed := false
 			onNode(t, func(t *testing.T, f *fakeNode) {
@@ -273,7 +273,7 @@ func TestPolyletRunCanBeKilledAtEachStep(t *testing.T) {
 				f.after(2 * time.Minute)
 				killed = f.steps >= at
 				f.end()
-				f.killAt = 0
+				f.killAt, f.running = 0, strings.HasSuffix(name, "knows")
 				if err := f.start(); err != nil {
 					t.Fatalf("%s, killed at %d: %v", name, at, err)
 				}

@@ -1,6 +1,7 @@
 package liveconf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,33 +118,59 @@ func (c *Controller) askOne(ctx context.Context, service string) (Report, error)
 
 // reports are what services say of themselves now, of those that answer. Of those that run
 // with another change, which is not known to be good, it is what they said before that.
-func (c *Controller) reports(ctx context.Context, services []string) map[string]Report {
-	out := map[string]Report{}
+// silent are those that do not answer: that they do not afterwards says nothing.
+func (c *Controller) reports(ctx context.Context, services []string) (out map[string]Report, silent []string) {
+	out = map[string]Report{}
 	if c.trial != nil {
 		maps.Copy(out, c.trial.before)
+		silent = slices.Clone(c.trial.silent)
 	}
 	for _, service := range services {
 		if c.trial != nil && slices.Contains(c.trial.owners, service) {
 			continue
 		}
-		if report, err := c.askOne(ctx, service); err == nil {
+		report, err := c.askOne(ctx, service)
+		switch {
+		case err == nil:
 			out[service] = report
+		case !errors.Is(err, errEnded):
+			silent = append(silent, service)
 		}
 	}
-	return out
+	return out, silent
 }
 
 // ask looks at all owners.
 func (c *Controller) ask(ctx context.Context) {
+	waits := ""
 	for _, service := range c.trial.owners {
 		report, err := c.askOne(ctx, service)
 		if ctx.Err() != nil || errors.Is(err, errEnded) {
 			return
 		}
-		if bad := c.trial.wrong(service, configslice.Checksum(c.active.Fields(), service), report, err); bad != "" {
+		bad, outside := c.trial.wrong(service, configslice.Checksum(c.active.Fields(), service), report, err)
+		if bad != "" && !outside {
 			c.trial.look(time.Now(), bad)
 			return
 		}
+		waits = cmp.Or(waits, bad)
 	}
-	c.trial.look(time.Now(), "")
+	if waits == "" || c.apiserverAnswers(ctx) {
+		c.trial.look(time.Now(), waits)
+		return
+	}
+	if c.trial.waits == "" {
+		c.cfg.Log.Info("Nothing is said of the change until the apiserver answers again", "generation", c.generation, "reason", waits)
+	}
+	c.trial.wait(time.Now(), waits)
+}
+
+// apiserverAnswers says whether the apiserver is there, whatever the services say of it.
+func (c *Controller) apiserverAnswers(ctx context.Context) bool {
+	if c.cfg.Answers == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	return c.cfg.Answers(ctx) == nil
 }

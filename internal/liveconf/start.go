@@ -21,6 +21,9 @@ func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletco
 	c.store.clean()
 	good := c.store.lastKnownGood(c.cfg.Args)
 	defer c.tellDamage()
+	if c.cfg.Running && c.goOn(good) {
+		return c.active, c.generation, nil
+	}
 	if err == nil && c.cfg.Check != nil {
 		err = c.cfg.Check(sources)
 	}
@@ -56,6 +59,37 @@ func (c *Controller) Start(sources *kubeletconfig.Loaded, err error) (*kubeletco
 		c.state = c.named(State{Phase: Trying, Changes: changes})
 	}
 	return c.active, c.generation, nil
+}
+
+// goOn takes up the configuration that the services run with; false when it is not known.
+// Its trial begins anew.
+func (c *Controller) goOn(good *kubeletconfig.Loaded) bool {
+	active := c.store.load(activeFile, c.cfg.Args)
+	if active == nil {
+		return false
+	}
+	if why := c.store.bad(active); why != "" {
+		if good == nil {
+			return false
+		}
+		c.useGood(good, WentBack, errors.New(why), c.store.badFile(sumOf(active)))
+		return true
+	}
+	c.begin(active)
+	c.state = c.named(State{Phase: Good})
+	if good != nil && sumOf(good) == sumOf(active) {
+		return true
+	}
+	var changes []configslice.Change
+	owners := c.running(configslice.Services())
+	if good != nil {
+		changes = configslice.Difference(good.Fields(), active.Fields())
+		owners = c.running(configslice.OwnersOf(changes))
+		c.state = c.named(State{Phase: Trying, Changes: changes})
+	}
+	c.trial = newTrial(c.cfg.Deadline, changes, owners, nil)
+	c.trial.restarted = owners
+	return true
 }
 
 // useGood starts with the last known good configuration, and says so loudly.

@@ -26,7 +26,7 @@ func TestAFileThatWasChangedWhilePolyletWasAwayIsTakenAndTried(t *testing.T) {
 		}
 		f.end()
 		f.crashes = crashesWith("podsync", 109)
-		f.write("maxPods: 109\n")
+		f.write("maxPods: 109\ncgroupDriver: systemd\n")
 		if err := f.start(); err != nil {
 			t.Fatal(err)
 		}

@@ -31,6 +31,8 @@ type Record struct {
 	Document json.RawMessage `json:"document"`
 	// Origins say who has set a field.
 	Origins map[string]string `json:"origins,omitempty"`
+	// Build is the polylet that kept it; empty when that is not known.
+	Build string `json:"build,omitempty"`
 	// Reason is why it was bad; empty for others.
 	Reason string `json:"reason,omitempty"`
 }
@@ -52,14 +54,15 @@ const (
 type store struct {
 	dir    string
 	node   string // empty: that of the configuration
+	build  string
 	damage []error
 	// unwritten are why configurations were bad that could not be written down, by their
 	// checksums: they would be tried each time that the files are looked at.
 	unwritten map[string]string
 }
 
-func newStore(dir, node string) *store {
-	return &store{dir: dir, node: node, unwritten: map[string]string{}}
+func newStore(dir, node, build string) *store {
+	return &store{dir: dir, node: node, build: build, unwritten: map[string]string{}}
 }
 
 func (s *store) at(name string) *fsatomic.Checkpoint[Record] {
@@ -93,7 +96,7 @@ func (s *store) nodeOf(l *kubeletconfig.Loaded) string { return cmp.Or(s.node, l
 func (s *store) record(generation uint64, l *kubeletconfig.Loaded, reason string) Record {
 	return Record{
 		Node: s.nodeOf(l), Generation: generation, Checksum: configslice.WholeChecksum(l.Fields()), Kept: time.Now().UTC(),
-		Document: l.SecretCopyJSON(), Origins: l.Origins(), Reason: reason,
+		Document: l.SecretCopyJSON(), Origins: l.Origins(), Build: s.build, Reason: reason,
 	}
 }
 
@@ -170,14 +173,15 @@ func (s *store) setBad(generation uint64, l *kubeletconfig.Loaded, reason string
 	return path, nil
 }
 
-// bad says why a configuration was bad; empty when it was not, on this node.
+// bad says why a configuration was bad; empty when it was not, on this node and with this
+// build: another one may run it well.
 func (s *store) bad(l *kubeletconfig.Loaded) string {
 	checksum := sumOf(l)
 	if why := s.unwritten[checksum]; why != "" {
 		return why
 	}
 	r := s.read(badName(checksum))
-	if r == nil || r.Checksum != checksum || r.Node != "" && r.Node != s.nodeOf(l) {
+	if r == nil || r.Checksum != checksum || r.Node != "" && r.Node != s.nodeOf(l) || r.Build != s.build {
 		return ""
 	}
 	return r.Reason
@@ -221,7 +225,7 @@ func modified(file string) time.Time {
 // flags on top; nil when there is none that can be used. Another process may keep it:
 // nothing is changed.
 func LastKnownGood(dir string, args []string) *kubeletconfig.Loaded {
-	s := newStore(dir, "")
+	s := newStore(dir, "", "")
 	r, err := s.at(goodFile).Peek()
 	if err != nil {
 		return nil // who keeps it says what is wrong with it

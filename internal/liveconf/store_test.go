@@ -21,7 +21,7 @@ func loaded(t *testing.T, args ...string) *kubeletconfig.Loaded {
 }
 
 func TestFewBadConfigurationsAreKeptAndOnlyForRoot(t *testing.T) {
-	s := newStore(t.TempDir(), "")
+	s := newStore(t.TempDir(), "", "")
 	for pods := range mostBad + 5 {
 		file, err := s.setBad(uint64(pods), loaded(t, fmt.Sprintf("--max-pods=%d", pods)), "why")
 		if err != nil {
@@ -46,7 +46,7 @@ func TestFewBadConfigurationsAreKeptAndOnlyForRoot(t *testing.T) {
 }
 
 func TestAKeptConfigurationThatTheseFlagsMakeInvalidIsNotUsed(t *testing.T) {
-	s := newStore(t.TempDir(), "")
+	s := newStore(t.TempDir(), "", "")
 	if err := s.setGood(1, loaded(t, "--image-gc-high-threshold=90")); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAKeptConfigurationThatTheseFlagsMakeInvalidIsNotUsed(t *testing.T) {
 }
 
 func TestABadConfigurationThatCannotBeWrittenDownIsNotTriedAgainUntilTheNextStart(t *testing.T) {
-	s, l := newStore(filepath.Join(t.TempDir(), "missing"), ""), loaded(t, "--max-pods=9") // as a disk that is full
+	s, l := newStore(filepath.Join(t.TempDir(), "missing"), "", ""), loaded(t, "--max-pods=9") // as a disk that is full
 	if _, err := s.setBad(1, l, "why"); err == nil {
 		t.Fatal("it could be written down")
 	}

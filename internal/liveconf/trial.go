@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/polylet/polylet/internal/configslice"
@@ -18,12 +19,15 @@ type trial struct {
 	owners    []string
 	restarted []string
 	before    map[string]Report // of each before the change; none: not known
+	silent    []string          // those that gave no answer before
 	ends      map[string]int
 	last      map[string]error // of each that ended
 	failed    error
 	goodSince time.Time
 	badSince  time.Time
 	bad       string // what was wrong last
+	seen      time.Time
+	waits     string // why nothing can be said; empty when it can
 }
 
 // newTrial begins one. before is how each service did: what was wrong then counts for
@@ -31,7 +35,7 @@ type trial struct {
 // for nothing.
 func newTrial(deadline time.Duration, changes []configslice.Change, owners []string, before map[string]Report) *trial {
 	return &trial{
-		deadline: deadline, began: time.Now(), changes: changes, owners: owners, before: before,
+		deadline: deadline, began: time.Now(), seen: time.Now(), changes: changes, owners: owners, before: before,
 		ends: map[string]int{}, last: map[string]error{},
 	}
 }
@@ -50,9 +54,33 @@ func (t *trial) end(service string, err error) {
 	t.goodSince = time.Time{}
 }
 
-// wrong says what is wrong with a service; empty when it runs the change well.
-func (t *trial) wrong(service, checksum string, report Report, err error) string {
+// ofApiserver are dependencies that cannot be used when the apiserver is away.
+func ofApiserver(name string) bool {
+	return strings.HasSuffix(name, " CSR") || slices.Contains([]string{"apiserver", "lease", "CSI drivers of the node", "mirror pods", "node address"}, name)
+}
+
+// wrong says what is wrong with a service; empty when it runs the change well. outside: it
+// may be nothing but the apiserver, that is away.
+func (t *trial) wrong(service, checksum string, report Report, err error) (what string, outside bool) {
+	if what = t.wrongInside(service, checksum, report, err); what != "" {
+		return what, false
+	}
+	before, known := t.before[service]
+	for _, inside := range []bool{true, false} { // the one that counts in any case goes first
+		for _, name := range slices.Sorted(maps.Keys(report.Lacks)) {
+			if _, lacked := before.Lacks[name]; known && !lacked && ofApiserver(name) != inside {
+				return fmt.Sprintf("%s cannot use %s, which it could before: %s", service, name, report.Lacks[name]), !inside
+			}
+		}
+	}
+	return "", false
+}
+
+// wrongInside is what is wrong with the service itself.
+func (t *trial) wrongInside(service, checksum string, report Report, err error) string {
 	switch {
+	case err != nil && t.last[service] == nil && slices.Contains(t.silent, service):
+		return "" // nobody runs it here, say
 	case err != nil && t.last[service] != nil:
 		return fmt.Sprintf("%s ends again and again: %v", service, t.last[service])
 	case err != nil:
@@ -60,22 +88,23 @@ func (t *trial) wrong(service, checksum string, report Report, err error) string
 	case report.Checksum != checksum:
 		return fmt.Sprintf("%s runs with another configuration still", service)
 	}
-	before, known := t.before[service]
 	for _, name := range slices.Sorted(maps.Keys(report.Unhealthy)) {
-		if _, failed := before.Unhealthy[name]; !failed {
+		if _, failed := t.before[service].Unhealthy[name]; !failed {
 			return fmt.Sprintf("%s is not healthy: %s: %s", service, name, report.Unhealthy[name])
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(report.Lacks)) {
-		if _, lacked := before.Lacks[name]; known && !lacked {
-			return fmt.Sprintf("%s cannot use %s, which it could before: %s", service, name, report.Lacks[name])
 		}
 	}
 	return ""
 }
 
+// wait notes that nothing can be said now: the time does not count.
+func (t *trial) wait(now time.Time, why string) {
+	t.began = t.began.Add(now.Sub(t.seen))
+	t.seen, t.waits, t.goodSince, t.badSince = now, why, time.Time{}, time.Time{}
+}
+
 // look notes how all owners were found; bad is empty when they run it well.
 func (t *trial) look(now time.Time, bad string) {
+	t.seen, t.waits = now, ""
 	if bad == "" {
 		t.badSince = time.Time{}
 		if t.goodSince.IsZero() {
@@ -111,7 +140,7 @@ func (t *trial) verdict(now time.Time) (good bool, bad error) {
 		return true, nil
 	case !t.badSince.IsZero() && now.Sub(t.badSince) >= t.deadline:
 		return false, fmt.Errorf("for %v: %s", t.deadline, t.bad)
-	case now.Sub(t.began) >= longest*t.deadline:
+	case t.goodSince.IsZero() && now.Sub(t.began) >= longest*t.deadline: // else it is about to be good
 		return false, fmt.Errorf("never well for %v in %v, last: %s", t.deadline, longest*t.deadline, t.bad)
 	}
 	return false, nil

@@ -109,3 +109,29 @@ func TestASecondChangeIsComparedWithWhatWasBeforeTheFirst(t *testing.T) {
 		}
 	})
 }
+
+// TestAChangeThatIsWellAtLastIsNotBadMeanwhile: services that take long to come up leave
+// less than a deadline of the time that a trial may take.
+func TestAChangeThatIsWellAtLastIsNotBadMeanwhile(t *testing.T) {
+	tr := newTrial(time.Minute, nil, []string{"podsync"}, nil)
+	at := func(after time.Duration, bad string) (bool, error) {
+		tr.look(tr.began.Add(after), bad)
+		return tr.verdict(tr.began.Add(after))
+	}
+	for minute := range 4 {
+		at(time.Duration(minute)*time.Minute, "it does not answer")
+		at(time.Duration(minute)*time.Minute+50*time.Second, "")
+	}
+	if _, err := at(4*time.Minute+30*time.Second, "it does not answer"); err != nil {
+		t.Fatal(err)
+	}
+	if good, err := at(4*time.Minute+40*time.Second, ""); good || err != nil {
+		t.Fatal(good, err)
+	}
+	if good, err := at(longest*time.Minute+time.Second, ""); good || err != nil {
+		t.Errorf("well for 21 s: good %v, %v", good, err)
+	}
+	if good, err := at(5*time.Minute+41*time.Second, ""); !good || err != nil {
+		t.Errorf("well for a minute: good %v, %v", good, err)
+	}
+}

@@ -76,7 +76,7 @@ func setUp() error {
 		"/etc/containerd/config.toml":       containerdConfig(true, images.Pause),
 		"/etc/cni/net.d/10-bridge.conflist": network,
 		"/var/lib/kubelet/config.yaml":      configuration("systemd"),
-		"/etc/default/kubelet":              "KUBELET_EXTRA_ARGS=--node-ip=10.0.2.15\n",
+		"/etc/default/kubelet":              "KUBELET_EXTRA_ARGS=--node-ip=10.0.2.15 --config-deadline=45s\n",
 		manifests + "/.made":                "",
 		dropIn("podsync"):                   standalone,
 		dropIn("stats"):                     standalone,

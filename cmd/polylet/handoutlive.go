@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
+	"github.com/polylet/polylet/internal/configslice"
+	"github.com/polylet/polylet/internal/fsatomic"
+	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/liveconf"
+)
+
+// followSliceFlag has a service end when it is handed something else.
+const followSliceFlag = "--follow-config-slice"
+
+// errOnlyFollowed is for a handout that does not stay, where the files cannot be used.
+var errOnlyFollowed = errors.New("the configuration cannot be used: polylet config validate says why; with --follow the last known good one is handed out")
+
+// ownFlags are the services whose units have the node's flags; the others have all of
+// theirs from here.
+func ownFlags() []string { return []string{"podsync", "stats", "nodestatus"} }
+
+// handOutLive owns the configuration of services that a manager keeps running: it hands
+// each its own, and one that uses what has changed ends by itself and is started again
+// with it.
+func handOutLive(ctx context.Context, loaded *kubeletconfig.Loaded) error {
+	log := klog.FromContext(ctx).WithName("handout")
+	_, release, err := ownKept(keptDir(loaded.Flags.RootDir), log)
+	if err != nil {
+		return err
+	}
+	defer release()
+	node, gid, err := newHandout(loaded, log)
+	if err != nil {
+		return err
+	}
+	node.services = stopOrder()
+	for running := node.anyRuns(); ; running = false {
+		if err = node.handOutWhile(ctx, gid, running); !errors.Is(err, liveconf.ErrStartAgain) {
+			return err
+		}
+		log.Info("All services start again with the last known good configuration", "reason", err.Error())
+	}
+}
+
+// handOutWhile chooses a configuration, hands it out and follows the files.
+func (n *nodeRun) handOutWhile(ctx context.Context, gid int, running bool) error {
+	configuration, err := n.chooseConfiguration(n.loaded, nil, running) // podsync looks at the machine
+	if err != nil {
+		return err
+	}
+	if err := n.prepareFor(gid); err != nil {
+		return err
+	}
+	if n.identities, err = identitiesOf(n.current(), gid, func(name string) bool { return n.loaded.ServiceUser(name) != "" }); err != nil {
+		return err
+	}
+	configuration.identities, configuration.seen = n.identities, newLives()
+	configuration.restart = func(service string) error { return configuration.handTo(ctx, service) }
+	for _, service := range n.services {
+		if err := configuration.handTo(ctx, service); err != nil {
+			return err
+		}
+	}
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+		n.log.Error(err, "Could not tell systemd that the copies are there")
+	}
+	return followWhile(ctx, configuration, func(ctx context.Context) error {
+		var group sync.WaitGroup
+		if n.credentials != nil {
+			group.Go(func() { n.credentials.follow(ctx) })
+		}
+		group.Go(func() { n.roots.follow(ctx) })
+		group.Go(func() { n.shutdown.follow(ctx) })
+		group.Wait()
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// handTo writes what a service starts with. One that runs with something else sees it,
+// and ends.
+func (l *live) handTo(ctx context.Context, service string) error {
+	n := l.node
+	l.seen.handed(service, n.current())
+	switch identity := l.identities[service]; {
+	case !slices.Contains(ownFlags(), service) && n.loaded.ServiceUser(service) == "":
+		return noUser(service)
+	case !slices.Contains(ownFlags(), service) && !identity.Drop:
+		return nil // it is root, and reads the files
+	case slices.Contains(ownFlags(), service):
+		flag, err := n.writeSlice(service, l.identities[service])
+		if err != nil {
+			return err
+		}
+		line, err := environmentLine([]string{flag, followSliceFlag})
+		if err != nil {
+			return err
+		}
+		return fsatomic.WriteFile(filepath.Join(n.copyDir(service), argsFile), []byte(line), 0o640)
+	}
+	if service == "gateway" && n.credentials == nil {
+		n.credentials = newCredentials(n.log, n.current(), n.copyDir(service), l.identities[service])
+	}
+	return n.writeArgs(ctx, service, l.identities[service])
+}
+
+// noUser is why nothing is handed to a service.
+func noUser(service string) error {
+	return fmt.Errorf("there is no user polylet-%s: make it (systemd-sysusers with deploy/systemd/polylet.sysusers.conf), or name another (--%s-user)", service, service)
+}
+
+// lives are the services' lives, as they tell them themselves: nobody else does where a
+// service manager keeps them.
+type lives struct {
+	mu     sync.Mutex
+	epochs map[string]uint64
+	sums   map[string]string // that were handed to each
+	ending map[string]bool   // those whose next life was asked for
+}
+
+func newLives() *lives {
+	return &lives{epochs: map[string]uint64{}, sums: map[string]string{}, ending: map[string]bool{}}
+}
+
+// handed notes what is handed to a service.
+func (s *lives) handed(service string, loaded *kubeletconfig.Loaded) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := configslice.Checksum(loaded.Fields(), service)
+	s.ending[service] = s.ending[service] || s.sums[service] != sum
+	s.sums[service] = sum
+}
+
+// runsOther says that a service was handed something else.
+func (s *lives) runsOther(service string, loaded *kubeletconfig.Loaded) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sums[service] != configslice.Checksum(loaded.Fields(), service)
+}
+
+// began notes a life of a service, and says whether the one before ended by itself.
+func (s *lives) began(service string, epoch uint64) (died bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.epochs[service]
+	if known && before == epoch {
+		return false
+	}
+	s.epochs[service] = epoch
+	died = known && !s.ending[service]
+	delete(s.ending, service)
+	return died
+}
+
+// errStartedAgain is how a service ended that nobody asked to.
+var errStartedAgain = errors.New("it ended and was started again; its log says why")
+
+// saw has the controller know of a service that ended by itself.
+func (l *live) saw(service string, info *commonv1.GetInfoResponse) {
+	if l.seen != nil && l.seen.began(service, info.GetEpoch()) {
+		l.controller.Ended(service, errStartedAgain)
+	}
+}
+
+// anyRuns says whether a service runs with what was handed to it before: each holds its
+// directory.
+func (n *nodeRun) anyRuns() bool {
+	for _, service := range n.services {
+		dir, err := os.Open(n.copyDir(service))
+		if err != nil {
+			continue
+		}
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		_ = dir.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return true
+		}
+	}
+	return false
+}
+
+// runSlice runs a service until it is handed something else, or ctx is done. It holds the
+// directory of its slice meanwhile, by which whoever hands it out next knows that it runs.
+func runSlice(ctx context.Context, loaded *kubeletconfig.Loaded, run func(context.Context, *kubeletconfig.Loaded) error) error {
+	log := klog.Background()
+	path := loaded.Flags.ConfigSlice
+	dir, err := os.Open(filepath.Dir(path))
+	if err == nil {
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		defer dir.Close()
+	}
+	if err != nil {
+		log.Error(err, "Who hands out the configuration cannot see that this process runs", "directory", filepath.Dir(path))
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		followFiles(ctx, log, func(dirs *directories) { dirs.want(filepath.Dir(path), filepath.Base(path)) }, func() {
+			if ctx.Err() == nil && loaded.Superseded() {
+				log.Info("This service uses what has changed in the configuration; it ends, to be started again with it")
+				end()
+			}
+		})
+	}()
+	err = run(ctx, loaded)
+	end()
+	<-over
+	return err
+}

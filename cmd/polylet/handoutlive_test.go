@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/internal/liveconf"
+)
+
+// TestAHandoutOwnsTheConfigurationOfServicesThatAManagerKeeps has a real gateway, which
+// this test starts again whenever it ends, as systemd does.
+func TestAHandoutOwnsTheConfigurationOfServicesThatAManagerKeeps(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give files to other users")
+	}
+	dir, err := os.MkdirTemp("", "own") // t.TempDir's is too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	n := &runningNode{T: t, dir: dir}
+	first, second := freePort(t), freePort(t)
+	n.configure(first)
+	handout := n.startHandout()
+	args := filepath.Join(n.dir, "sock", "gateway", argsFile)
+	becomes(t, args, followSliceFlag)
+	for _, service := range ownFlags() {
+		becomes(t, filepath.Join(n.dir, "sock", service, argsFile), "POLYLET_ARGS='--config-slice="+filepath.Join(n.dir, "sock", service, sliceFile)+" "+followSliceFlag+"'")
+	}
+	gateway := keep(t, args)
+	n.healthy(first)
+
+	n.configure(second)
+	n.healthy(second)
+	n.await("the change is good", func(s liveconf.State) bool { return s.Phase == liveconf.Good && s.Generation == 2 })
+	if n := gateway.starts(); n != 2 {
+		t.Errorf("%d starts", n)
+	}
+
+	n.write(fmt.Sprintf("enableServer: false\naddress: 127.0.0.1\nhealthzPort: %d\ncgroupDriver: systemd\n", second))
+	n.await("what a running node cannot change is refused", func(s liveconf.State) bool { return s.Phase == liveconf.Refused })
+	handout() // killed: the services run on
+	handout = n.startHandout()
+	n.await("it is no start of the node", func(s liveconf.State) bool { return s.Phase == liveconf.Refused && s.Generation == 2 })
+
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	n.configure(taken.Addr().(*net.TCPAddr).Port)
+	n.await("the bad change is taken back", func(s liveconf.State) bool {
+		return s.Phase == liveconf.WentBack && strings.Contains(s.Error, "healthzPort")
+	})
+	n.healthy(second)
+	handout()
+	gateway.stop()
+
+	n.write("maxPods: [\n")
+	handout = n.startHandout() // a start, with the last known good one
+	n.await("a start with a bad file says so", func(s liveconf.State) bool { return s.Phase == liveconf.Refused && strings.Contains(s.Error, "k.yaml") })
+	keep(t, args)
+	n.healthy(second)
+	handout()
+}
+
+// startHandout starts polylet handout --follow and returns its end by SIGKILL.
+func (n *runningNode) startHandout() (kill func()) {
+	n.Helper()
+	cmd := exec.Command(os.Args[0], "handout", "--follow", "--config="+filepath.Join(n.dir, "k.yaml"), "--root-dir="+filepath.Join(n.dir, "root"),
+		"--cert-dir="+filepath.Join(n.dir, "pki"), "--socket-dir="+filepath.Join(n.dir, "sock"), "--node-page-address=", "--hostname-override=n1", "--config-deadline=2s",
+		"--socket-group=60900", "--gateway-user=60901", "--probes-user=60902")
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // its end is what matters
+	})
+	n.Cleanup(kill)
+	return kill
+}
+
+// kept is a gateway that is started again and again with the flags in a file.
+type kept struct {
+	stop  func()
+	mu    sync.Mutex
+	count int
+}
+
+func (k *kept) starts() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.count
+}
+
+func keep(t *testing.T, args string) *kept {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done, k := make(chan struct{}), &kept{}
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			raw, err := os.ReadFile(args)
+			if err == nil {
+				text, _ := strconv.Unquote("`" + strings.TrimSpace(strings.TrimPrefix(string(raw), "POLYLET_ARGS=")) + "`")
+				cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"gateway"}, strings.Fields(strings.Trim(text, "'"))...)...)
+				cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+				k.mu.Lock()
+				k.count++
+				k.mu.Unlock()
+				_ = cmd.Run() // its end is what matters
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	k.stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(k.stop)
+	return k
+}
+
+func TestALifeThatNobodyAskedForIsAnEnd(t *testing.T) {
+	s := newLives()
+	loaded := loadedWith(t)
+	s.handed("stats", loaded)
+	for range 2 {
+		if s.began("stats", 1) {
+			t.Error("the first life is an end")
+		}
+	}
+	if !s.began("stats", 2) {
+		t.Error("a second one by itself is none")
+	}
+	other := loadedWith(t, "--volume-stats-agg-period=7s")
+	if !s.runsOther("stats", other) || s.runsOther("stats", loaded) {
+		t.Error("it is not known what it runs with")
+	}
+	s.handed("stats", other)
+	if s.began("stats", 3) {
+		t.Error("one that was asked for is an end")
+	}
+	if !s.began("stats", 4) {
+		t.Error("the next one is none")
+	}
+}

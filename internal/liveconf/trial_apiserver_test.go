@@ -1,0 +1,107 @@
+package liveconf
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polylet/polylet/internal/kubeletconfig"
+)
+
+// awayWhile has services lack the apiserver while away says so.
+func (f *fakeNode) awayWhile(away *bool, only string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lacks = func(service string, _ *kubeletconfig.Loaded) map[string]string {
+		if *away && (only == "" || only == service) {
+			return map[string]string{"apiserver": "connection refused", "lease": "not renewed"}
+		}
+		return nil
+	}
+}
+
+func TestAnApiserverThatIsAwayCondemnsNoChange(t *testing.T) {
+	for _, knows := range []bool{true, false} {
+		onNode(t, func(t *testing.T, f *fakeNode) {
+			away := true
+			if knows {
+				f.controller.cfg.Answers = func(context.Context) error {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					if away {
+						return errors.New("connection refused")
+					}
+					return nil
+				}
+			}
+			f.write("maxPods: 105\n")
+			f.after(10 * time.Second) // it was there before
+			f.awayWhile(&away, "")
+			if l, state, _ := f.after(time.Hour); l.Config.MaxPods != 105 || state.Phase != Trying || !f.said("until the apiserver answers again") {
+				t.Errorf("knows %v: while it is away: %d pods, %+v", knows, l.Config.MaxPods, state)
+			}
+			f.mu.Lock()
+			away = false
+			f.mu.Unlock()
+			if _, state, _ := f.after(40 * time.Second); state.Phase != Trying {
+				t.Errorf("knows %v: good without the whole deadline: %+v", knows, state)
+			}
+			if l, state, _ := f.after(time.Minute); l.Config.MaxPods != 105 || state.Phase != Good {
+				t.Errorf("knows %v: when it is back: %d pods, %+v", knows, l.Config.MaxPods, state)
+			}
+		})
+	}
+}
+
+func TestAChangeThatKeepsAServiceFromTheApiserverGoesBack(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.controller.cfg.Answers = func(context.Context) error { return nil }
+		f.lacks = func(service string, l *kubeletconfig.Loaded) map[string]string {
+			if service == "podsync" && l.Config.MaxPods == 105 {
+				return map[string]string{"apiserver": "unsupported media type"}
+			}
+			return nil
+		}
+		f.write("maxPods: 105\n")
+		if l, state, _ := f.after(2 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "unsupported media type") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
+
+func TestAnApiserverThatIsAwayHidesNothingElse(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.lacks = func(service string, l *kubeletconfig.Loaded) map[string]string {
+			if service == "podsync" && l.Config.MaxPods == 105 {
+				return map[string]string{"apiserver": "connection refused", "runtime": "no answer"}
+			}
+			return nil
+		}
+		f.write("maxPods: 105\n")
+		if l, state, _ := f.after(2 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "runtime") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
+
+func TestAServiceThatDoesNotRunCondemnsNoChange(t *testing.T) {
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.missing = "nodestatus" // whose unit is not enabled
+		f.write("maxPods: 105\n")
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 105 || state.Phase != Good {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+	onNode(t, func(t *testing.T, f *fakeNode) {
+		f.write("maxPods: 105\n")
+		f.after(time.Second)
+		f.mu.Lock()
+		f.missing = "nodestatus" // which it is since the change
+		f.mu.Unlock()
+		if l, state, _ := f.after(3 * time.Minute); l.Config.MaxPods != 100 || state.Phase != WentBack || !strings.Contains(state.Error, "nodestatus does not answer") {
+			t.Errorf("%d pods, %+v", l.Config.MaxPods, state)
+		}
+	})
+}
