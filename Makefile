@@ -22,6 +22,7 @@ REST    := services/gateway/internal/rest
 SEEDS   ?= 500
 EXACT   ?= 10000
 NODE_TIMEOUT ?= 75m
+PLACES  ?= 4
 RUN     ?= .
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
@@ -103,10 +104,13 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regex
 	@mkdir -p bin
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
-	@QUIET_NICE=0 tools/beside node-others node-longest
+	@go build -o bin/places ./test/cmd/places
+	@POLYLET_BUILT=$(CURDIR)/bin QUIET_NICE=0 tools/beside node-others node-longest
+# Its tests wait most of their time: PLACES of them run at the same time, each in a
+# process of its own (test/cmd/places).
 node-longest:
 	$(call step,node tests)
-	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) ./test/node
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) -exec '$(CURDIR)/bin/places -n $(PLACES)' ./test/node
 node-others:
 	$(call step,node tests of the other packages)
 	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $$(go list ./test/... | grep -v 'polylet/test/node$$')

@@ -1,6 +1,6 @@
 // Command peers makes a machine ready for node tests: it builds the pinned
-// programs, all of them when none are named, and as root installs the Debian
-// packages that are missing.
+// programs, all of them and those of this checkout when none are named, and as root
+// installs the Debian packages that are missing.
 package main
 
 import (
@@ -47,7 +47,10 @@ func run(ctx context.Context, names []string) error {
 		}
 		fmt.Println(path)
 	}
-	return nil
+	if len(names) > 0 {
+		return nil
+	}
+	return builder.Own(ctx)
 }
 
 func choose(names []string) ([]programs.Peer, error) {
