@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 
+	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/programs"
+	"github.com/polylet/polylet/test/harness/workspace"
 )
 
 func main() {
@@ -50,7 +53,14 @@ func run(ctx context.Context, names []string) error {
 	if len(names) > 0 {
 		return nil
 	}
-	return builder.Own(ctx)
+	if err := builder.Own(ctx); err != nil {
+		return err
+	}
+	root, err := workspace.Root()
+	if err != nil {
+		return err
+	}
+	return images.Programs(ctx, filepath.Join(root, "bin"))
 }
 
 func choose(names []string) ([]programs.Peer, error) {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/polylet/polylet/test/harness/workspace"
 )
 
 // buildTags are the Makefile's TAGS.
@@ -43,8 +45,8 @@ func (b *Builder) Systemctl(ctx context.Context) (string, error) {
 	return b.own(ctx, "systemctl", filepath.Join("test", "cmd", "systemctl"))
 }
 
-// Own builds every program of this checkout that a test may want, into bin/. Who then
-// sets Built to that directory has them built once, and not by each test.
+// Own builds every program of this checkout that a test may want, into bin/, for
+// workspace.BuiltVariable.
 func (b *Builder) Own(ctx context.Context) error {
 	for _, build := range []func(context.Context) (string, error){b.Polylet, b.FakeRuntime, b.CSIDriver, b.Systemctl} {
 		if _, err := build(ctx); err != nil {
@@ -54,14 +56,10 @@ func (b *Builder) Own(ctx context.Context) error {
 	return nil
 }
 
-// Built is the variable that names a directory in which the programs of this checkout
-// are built already.
-const Built = "POLYLET_BUILT"
-
 // own builds a program of this checkout.
 func (b *Builder) own(ctx context.Context, name, dir string) (string, error) {
-	if built := os.Getenv(Built); built != "" {
-		return filepath.Join(built, name), nil
+	if built := workspace.Built(name); built != "" {
+		return built, nil
 	}
 	path := filepath.Join(b.root, "bin", name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
