@@ -21,8 +21,12 @@ METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,
 REST    := services/gateway/internal/rest
 SEEDS   ?= 500
 EXACT   ?= 10000
+# How many of them make test simulates.
+TESTED  ?= 4000
 NODE_TIMEOUT ?= 75m
+# So many node tests, and packages of unit tests, run at the same time.
 PLACES  ?= 4
+UNITS   ?= 3
 RUN     ?= .
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
@@ -74,13 +78,13 @@ image: build ## Build the container image polylet:dev (FROM scratch; needs docke
 ##@ Test
 
 .PHONY: test unit sim node conformance bench vm
-test: ## Everything (CI runs this; root), and at the end how long each part took; about 30 minutes on 2 cores, more on the first run, which builds tools and peers
+test: ## Everything (CI runs this; root), and at the end how long each part took; about 25 minutes on 2 cores, more on the first run, which builds tools and peers
 	@tools/timed setup build generate-check docs-check lint tests
 	@printf '\nall passed\n'
 unit: ## Unit tests of all modules, with the race detector, shuffled; installs nothing
 	$(call step,unit tests)
 	@tools/needed
-	@go test -race -shuffle=on -timeout=20m $(patsubst %,./%/...,$(MODULES)) 2>&1 | tools/failures
+	@go test -race -shuffle=on -timeout=20m -p=$(UNITS) $(patsubst %,./%/...,$(MODULES)) 2>&1 | tools/failures
 sim: ## Simulation of podsync: the first SEEDS=500 seeds on virtual time
 	$(call step,simulation of $(SEEDS) seeds)
 	@if [ -d services/podsync/internal/sim ]; then \
@@ -100,7 +104,7 @@ replay: ## Simulation: 200 seeds twice, once beside a load, whose traces are com
 		-run TestPodsyncKeepsItsPromisesWhateverFails -seed $(SEED) $(if $(STORY),-story),-run TestASeedGivesTheSameTraceBesideALoad)
 .PHONY: node-longest node-others
 # Each package has instances of its own, so that the others fit beside the longest.
-node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regexp picks some
+node: ## Tests on real parts: containerd, etcd, kube-apiserver (root), PLACES=4 at the same time; RUN=regexp picks some
 	@mkdir -p bin
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
@@ -115,7 +119,7 @@ node-others:
 	$(call step,node tests of the other packages)
 	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $$(go list ./test/... | grep -v 'polylet/test/node$$')
 .PHONY: soak
-soak: soak-sim ## SEEDS new seeds of the simulation, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
+soak: soak-sim seeds ## SEEDS new seeds of the simulation, all EXACT=10000 exact ones of which make test has TESTED=4000, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
 .PHONY: node-page
 node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
@@ -143,7 +147,7 @@ NETWORKED := services/gateway services/nodestatus/internal/nodelog
 .PHONY: tests waiting fuzz-short
 # What waits for processes and timers, and beside it what only computes.
 tests:
-	@tools/beside 'sim replay fuzz-short seeds' waiting
+	@EXACT=$(TESTED) tools/beside 'sim replay fuzz-short seeds' waiting
 waiting:
 	@tools/timed unit peers node
 fuzz-short:
