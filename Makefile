@@ -110,6 +110,8 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root), PLACES=4 
 	@go run ./test/cmd/peers >/dev/null
 	@go build -o bin/places ./test/cmd/places
 	@POLYLET_BUILT=$(CURDIR)/bin QUIET_NICE=0 tools/beside node-others node-longest
+# The packages whose tests ask for real parts; those of the others are unit tests.
+REALTESTS = $(patsubst %,./%,$(filter-out test/node,$(sort $(patsubst %/,%,$(dir $(shell grep -rl --include='*_test.go' 'polylet/test/harness/realtest"' test))))))
 # Its tests wait most of their time: PLACES of them run at the same time, each in a
 # process of its own (test/cmd/places).
 node-longest:
@@ -117,7 +119,7 @@ node-longest:
 	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) -exec '$(CURDIR)/bin/places -n $(PLACES)' ./test/node
 node-others:
 	$(call step,node tests of the other packages)
-	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $$(go list ./test/... | grep -v 'polylet/test/node$$')
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $(REALTESTS)
 .PHONY: soak
 soak: soak-sim seeds ## SEEDS new seeds of the simulation, all EXACT=10000 exact ones of which make test has TESTED=4000, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m

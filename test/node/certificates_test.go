@@ -106,7 +106,8 @@ func (h *house) readsLog(pod string) error {
 	return h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(pod, &corev1.PodLogOptions{TailLines: &lines}).Do(ctx).Error()
 }
 
-// forgiven is how long after a kill a request may fail: the process starts again.
+// forgiven is how long after a kill, and after the node is healthy again, a request may
+// fail: the process starts again.
 const forgiven = 6 * time.Second
 
 // askers ask the node through the apiserver, each again and again.
@@ -209,6 +210,9 @@ func (h *house) killNowAndThen(clients *askers, until time.Time) {
 			}
 			clients.kill()
 			h.killService(name)
+			// How long a start takes is the machine's; from then on nothing may fail.
+			h.quietly(time.Minute, "the node is healthy", func() error { return h.node.Healthy(h.ctx) })
+			clients.kill()
 		}
 	}
 	if files, _ := filepath.Glob(h.inst.Path("pki", "*.damaged-*")); len(files) > 0 {

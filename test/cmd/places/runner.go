@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/polylet/polylet/test/harness/process"
@@ -120,9 +121,19 @@ func (r *runner) times(done []ended) {
 	for _, e := range done {
 		sum += e.took
 	}
-	fmt.Fprintf(r.out, "%d tests in %s, %s one after the other; the longest:\n", len(done), time.Since(r.began).Round(time.Second), sum.Round(time.Second))
+	fmt.Fprintf(r.out, "%d tests in %s, %s one after the other, %s of a processor; the longest:\n",
+		len(done), time.Since(r.began).Round(time.Second), sum.Round(time.Second), worked().Round(time.Second))
 	slices.SortFunc(done, func(a, b ended) int { return cmp.Compare(b.took, a.took) })
 	for _, e := range done[:min(slowest, len(done))] {
 		fmt.Fprintf(r.out, "%8.1fs  %s\n", e.took.Seconds(), e.name)
 	}
+}
+
+// worked is the processor time of the tests and of what they waited for.
+func worked() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
