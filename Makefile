@@ -113,10 +113,10 @@ node: ## Tests on real parts: containerd, etcd, kube-apiserver (root), PLACES=4 
 # The packages whose tests ask for real parts; those of the others are unit tests.
 REALTESTS = $(patsubst %,./%,$(filter-out test/node,$(sort $(patsubst %/,%,$(dir $(shell grep -rl --include='*_test.go' 'polylet/test/harness/realtest"' test))))))
 # Its tests wait most of their time: PLACES of them run at the same time, each in a
-# process of its own (test/cmd/places).
+# process of its own (test/cmd/places). A cluster with a node has 22 inotify instances.
 node-longest:
 	$(call step,node tests)
-	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) -exec '$(CURDIR)/bin/places -n $(PLACES)' ./test/node
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) -exec '$(CURDIR)/bin/places -n $(PLACES) -watchers 22' ./test/node
 node-others:
 	$(call step,node tests of the other packages)
 	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $(REALTESTS)

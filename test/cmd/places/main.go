@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -25,15 +27,42 @@ import (
 func main() {
 	places := flag.Int("n", 2*runtime.NumCPU(), "how many places there are; most tests take one")
 	file := flag.String("wishes", filepath.Join("testdata", "places"), "the tests that begin first, and the places of those that take several")
+	watchers := flag.Int("watchers", 0, "how many inotify instances a place needs: there are fewer places where the kernel gives a user too few")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	code, err := run(ctx, *places, *file, flag.Args())
+	code, err := run(ctx, room(*places, *watchers, limit()), *file, flag.Args())
 	if err != nil {
 		fmt.Println("fatal error: places:", err) // as words that no test can have said
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// spared are the inotify instances that are left to what else runs on the machine.
+const spared = 40
+
+// limit is how many inotify instances a user may have; zero when it is not known.
+func limit() int {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return n
+}
+
+// room is how many of the places there are when each needs so many of the kernel's
+// watchers: one at least.
+func room(places, watchers, limit int) int {
+	if watchers <= 0 || limit <= 0 {
+		return places
+	}
+	n := max(1, min(places, (limit-spared)/watchers))
+	if n < places {
+		fmt.Printf("%d places instead of %d: fs.inotify.max_user_instances is %d\n", n, places, limit)
+	}
+	return n
 }
 
 func run(ctx context.Context, places int, file string, argv []string) (code int, err error) {
