@@ -51,6 +51,19 @@ func TestAWishThatSaysNothingIsRefused(t *testing.T) {
 	}
 }
 
+// The test program itself, asked to list nothing, would run all of its tests.
+func TestAPatternIsNeverEmpty(t *testing.T) {
+	for pattern, top := range map[string]string{"": ".", "/part": ".", "A|B/part": "A|B"} {
+		p, err := parse([]string{"node.test", "-test.run=" + pattern})
+		if err != nil || p.top != top {
+			t.Errorf("%q picks %+v, %v; want %q", pattern, p, err, top)
+		}
+	}
+	if p, err := parse([]string{"node.test", "-test.run", "A"}); err == nil {
+		t.Errorf("a pattern that stands apart is %+v", p)
+	}
+}
+
 // sample is a module of tests that tell of each other by files.
 const sample = `package sample
 

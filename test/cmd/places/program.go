@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -25,12 +26,15 @@ type program struct {
 func parse(argv []string) (*program, error) {
 	p := &program{path: argv[0], top: "."}
 	for _, arg := range argv[1:] {
-		name, value, _ := strings.Cut(arg, "=")
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok && (name == "-test.run" || name == "-test.timeout") {
+			return nil, fmt.Errorf("write %s=VALUE, as go test does", name)
+		}
 		switch name {
 		case "-test.run":
-			p.top, p.below = value, ""
+			p.top, p.below = cmp.Or(value, "."), ""
 			if at := strings.IndexByte(value, '/'); at >= 0 {
-				p.top, p.below = value[:at], value[at:]
+				p.top, p.below = cmp.Or(value[:at], "."), value[at:]
 			}
 			continue
 		case "-test.timeout":
