@@ -18,8 +18,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -31,38 +29,12 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	code, err := run(ctx, room(*places, *watchers, limit()), *file, flag.Args())
+	code, err := run(ctx, room(*places, *watchers, limit(), used()), *file, flag.Args())
 	if err != nil {
 		fmt.Println("fatal error: places:", err) // as words that no test can have said
 		code = 1
 	}
 	os.Exit(code)
-}
-
-// spared are the inotify instances that are left to what else runs on the machine.
-const spared = 40
-
-// limit is how many inotify instances a user may have; zero when it is not known.
-func limit() int {
-	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
-	if err != nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return n
-}
-
-// room is how many of the places there are when each needs so many of the kernel's
-// watchers: one at least.
-func room(places, watchers, limit int) int {
-	if watchers <= 0 || limit <= 0 {
-		return places
-	}
-	n := max(1, min(places, (limit-spared)/watchers))
-	if n < places {
-		fmt.Printf("%d places instead of %d: fs.inotify.max_user_instances is %d\n", n, places, limit)
-	}
-	return n
 }
 
 func run(ctx context.Context, places int, file string, argv []string) (code int, err error) {

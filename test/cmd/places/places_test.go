@@ -33,16 +33,6 @@ func TestWhatIsWishedForBeginsFirstAndWhatFitsGoesAhead(t *testing.T) {
 	}
 }
 
-func TestThereAreNoMorePlacesThanTheKernelHasWatchersFor(t *testing.T) {
-	for _, c := range []struct{ places, watchers, limit, want int }{
-		{4, 22, 128, 4}, {4, 25, 128, 3}, {4, 25, 8192, 4}, {4, 25, 30, 1}, {4, 0, 128, 4}, {4, 25, 0, 4},
-	} {
-		if got := room(c.places, c.watchers, c.limit); got != c.want {
-			t.Errorf("%d places of %d watchers out of %d: %d; want %d", c.places, c.watchers, c.limit, got, c.want)
-		}
-	}
-}
-
 func TestAWishThatSaysNothingIsRefused(t *testing.T) {
 	for _, text := range []string{"TestA", "TestA 0", "TestA two", "TestA 1 2"} {
 		if w, err := wishes(text); err == nil {
