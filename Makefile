@@ -21,7 +21,12 @@ METRICS := ./internal/clientmetrics ./internal/daemon $(patsubst %,./services/%,
 REST    := services/gateway/internal/rest
 SEEDS   ?= 500
 EXACT   ?= 10000
+# How many of them make test simulates.
+TESTED  ?= 4000
 NODE_TIMEOUT ?= 75m
+# So many node tests, and packages of unit tests, run at the same time.
+PLACES  ?= 4
+UNITS   ?= 3
 RUN     ?= .
 FOCUS   ?= \[sig-node\].*\[(Node)?Conformance\]
 RUNS    ?= 1
@@ -79,7 +84,7 @@ test: ## Everything (CI runs this; root), and at the end how long each part took
 unit: ## Unit tests of all modules, with the race detector, shuffled; installs nothing
 	$(call step,unit tests)
 	@tools/needed
-	@go test -race -shuffle=on -timeout=20m $(patsubst %,./%/...,$(MODULES)) 2>&1 | tools/failures
+	@go test -race -shuffle=on -timeout=20m -p=$(UNITS) $(patsubst %,./%/...,$(MODULES)) 2>&1 | tools/failures
 sim: ## Simulation of podsync: the first SEEDS=500 seeds on virtual time
 	$(call step,simulation of $(SEEDS) seeds)
 	@if [ -d services/podsync/internal/sim ]; then \
@@ -99,19 +104,24 @@ replay: ## Simulation: 200 seeds twice, once beside a load, whose traces are com
 		-run TestPodsyncKeepsItsPromisesWhateverFails -seed $(SEED) $(if $(STORY),-story),-run TestASeedGivesTheSameTraceBesideALoad)
 .PHONY: node-longest node-others
 # Each package has instances of its own, so that the others fit beside the longest.
-node: ## Tests on real parts: containerd, etcd, kube-apiserver (root); RUN=regexp picks some
+node: ## Tests on real parts: containerd, etcd, kube-apiserver (root), PLACES=4 at the same time; RUN=regexp picks some
 	@mkdir -p bin
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
-	@QUIET_NICE=0 tools/beside node-others node-longest
+	@go build -o bin/places ./test/cmd/places
+	@POLYLET_BUILT=$(CURDIR)/bin QUIET_NICE=0 tools/beside node-others node-longest
+# The packages whose tests ask for real parts; those of the others are unit tests.
+REALTESTS = $(patsubst %,./%,$(filter-out test/node,$(sort $(patsubst %/,%,$(dir $(shell grep -rl --include='*_test.go' 'polylet/test/harness/realtest"' test))))))
+# Its tests wait most of their time: PLACES of them run at the same time, each in a
+# process of its own (test/cmd/places). A cluster with a node has 22 inotify instances.
 node-longest:
 	$(call step,node tests)
-	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) ./test/node
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-tests.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) -exec '$(CURDIR)/bin/places -n $(PLACES) -watchers 22' ./test/node
 node-others:
 	$(call step,node tests of the other packages)
-	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $$(go list ./test/... | grep -v 'polylet/test/node$$')
+	@POLYLET_NODE_TESTS=1 tools/twice bin/node-others.log '$(RUN)' -p=1 -timeout=$(NODE_TIMEOUT) $(REALTESTS)
 .PHONY: soak
-soak: soak-sim ## SEEDS new seeds of the simulation, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
+soak: soak-sim seeds ## SEEDS new seeds of the simulation, all EXACT=10000 exact ones of which make test has TESTED=4000, then the node tests whole, with what only shows after many minutes (root); RUN=regexp picks some
 	@POLYLET_LONG_TESTS=1 $(MAKE) node NODE_TIMEOUT=120m
 .PHONY: node-page
 node-page: ## Draw docs/node-page.png anew: the node's page in a headless Chromium on a real node (root)
@@ -139,7 +149,7 @@ NETWORKED := services/gateway services/nodestatus/internal/nodelog
 .PHONY: tests waiting fuzz-short
 # What waits for processes and timers, and beside it what only computes.
 tests:
-	@tools/beside 'sim replay fuzz-short seeds' waiting
+	@EXACT=$(TESTED) tools/beside 'sim replay fuzz-short seeds' waiting
 waiting:
 	@tools/timed unit peers node
 fuzz-short:

@@ -106,8 +106,9 @@ func (h *house) readsLog(pod string) error {
 	return h.cluster.Client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(pod, &corev1.PodLogOptions{TailLines: &lines}).Do(ctx).Error()
 }
 
-// forgiven is how long after a kill a request may fail: the process starts again.
-const forgiven = 6 * time.Second
+// startsWithin is how long after a kill requests may fail: the process starts again, as
+// soon as the machine lets it. From the first answer to each on none may.
+const startsWithin = 30 * time.Second
 
 // askers ask the node through the apiserver, each again and again.
 type askers struct {
@@ -115,7 +116,9 @@ type askers struct {
 	done   sync.WaitGroup
 
 	mu     sync.Mutex
-	killed time.Time
+	dying  bool                 // something is being killed
+	killed time.Time            // when something was killed last
+	since  map[string]time.Time // when what was answered first after that was asked
 	asked  map[string]int
 	failed []string
 }
@@ -125,7 +128,7 @@ type askers struct {
 func (h *house) askAllTheTime() *askers {
 	h.Helper()
 	ctx, cancel := context.WithCancel(h.ctx)
-	a := &askers{cancel: cancel, asked: map[string]int{}}
+	a := &askers{cancel: cancel, killed: time.Now(), since: map[string]time.Time{}, asked: map[string]int{}}
 	ca, err := os.ReadFile(h.cluster.ClientCAFile())
 	h.must(err)
 	roots := x509.NewCertPool()
@@ -163,7 +166,12 @@ func (a *askers) keepAsking(ctx context.Context, name string, ask func() error) 
 		err := ask()
 		a.mu.Lock()
 		a.asked[name]++
-		if err != nil && ctx.Err() == nil && began.Sub(a.killed) > forgiven && time.Since(a.killed) > forgiven {
+		answered, again := a.since[name]
+		switch {
+		case ctx.Err() != nil || a.dying || began.Before(a.killed):
+		case err == nil && !again:
+			a.since[name] = began
+		case err != nil && again && began.After(answered):
 			a.failed = append(a.failed, fmt.Sprintf("%s: %s: %v", began.Format("15:04:05.000"), name, err))
 		}
 		a.mu.Unlock()
@@ -174,17 +182,44 @@ func (a *askers) keepAsking(ctx context.Context, name string, ask func() error) 
 	}
 }
 
-func (a *askers) kill() {
+// kill forgives what fails while something is killed, and until its answer after that.
+func (a *askers) kill(something func()) {
+	a.set(true)
+	something()
+	a.set(false)
+}
+
+func (a *askers) set(dying bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.killed = time.Now()
+	a.dying, a.killed, a.since = dying, time.Now(), map[string]time.Time{}
+}
+
+// asks are what is asked for.
+func asks() []string {
+	return []string{"logs", "metrics", "statistics", "pods", "exec", "certificate"}
+}
+
+// answered says what was not answered yet since something was killed.
+func (a *askers) answered() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range asks() {
+		if _, ok := a.since[name]; !ok {
+			return fmt.Errorf("%s is not answered", name)
+		}
+	}
+	return nil
 }
 
 // end returns what failed though nothing was killed.
 func (a *askers) end() []string {
 	a.cancel()
 	a.done.Wait()
-	for _, name := range []string{"logs", "metrics", "statistics", "pods", "exec", "certificate"} {
+	if err := a.answered(); err != nil {
+		a.failed = append(a.failed, err.Error())
+	}
+	for _, name := range asks() {
 		if a.asked[name] < 20 {
 			a.failed = append(a.failed, fmt.Sprintf("%s was asked for only %d times", name, a.asked[name]))
 		}
@@ -203,12 +238,12 @@ func (h *house) killNowAndThen(clients *askers, until time.Time) {
 		order := node.Services()
 		random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		for _, name := range order {
-			time.Sleep(2*forgiven + time.Duration(random.IntN(5000))*time.Millisecond)
+			time.Sleep(12*time.Second + time.Duration(random.IntN(5000))*time.Millisecond)
 			if time.Now().After(until) {
 				return
 			}
-			clients.kill()
-			h.killService(name)
+			clients.kill(func() { h.killService(name) })
+			h.quietly(startsWithin, "everything is answered after "+name+" was killed", clients.answered)
 		}
 	}
 	if files, _ := filepath.Glob(h.inst.Path("pki", "*.damaged-*")); len(files) > 0 {

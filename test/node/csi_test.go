@@ -216,7 +216,7 @@ func TestWhatACSIDriverSaysIsShownOnThePod(t *testing.T) {
 		events := h.events("full")
 		return boolError(strings.Contains(events, "FailedMount: ") && strings.Contains(events, want), "events are:\n%s", events)
 	})
-	h.eventually(10*time.Second, "after a final error nothing is left", h.csiLeft)
+	h.eventually(30*time.Second, "after a final error nothing is left", h.csiLeft)
 	undo()
 	h.waitReady("full", 3*time.Minute)
 	h.delete("full")

@@ -73,14 +73,11 @@ func build(t *testing.T, p plan) *house {
 		p.within = testWithin
 	}
 	h := &house{T: t, ctx: realtest.Begin(t, "runs real containers as root and takes minutes", p.within)}
+	h.ground()
+	cluster := h.startCluster(p) // which takes longest
 	h.buildRuntime(p)
-	if !p.standalone {
-		h.must(h.stack.StartCluster(h.ctx, cluster.Config{
-			Controllers: p.controllers, Audit: p.audit, SigningDuration: p.signing, VerifyNodes: p.signing > 0, Gates: p.gates, APIs: p.apis,
-		}))
-		h.cluster = h.stack.Cluster
-		t.Cleanup(h.cluster.Stop)
-	}
+	h.must(<-cluster)
+	h.cluster = h.stack.Cluster
 	if p.prepare != nil {
 		p.prepare(h)
 	}
@@ -109,7 +106,8 @@ func (h *house) play(stories []story) {
 // onKubelet says that the tests run on the upstream kubelet instead of polylet.
 func onKubelet() bool { return os.Getenv("POLYLET_TEST_AGENT") == "kubelet" }
 
-func (h *house) buildRuntime(p plan) {
+// ground makes the instance, and with it what stops and removes all that is in it.
+func (h *house) ground() {
 	h.Helper()
 	inst, err := instance.New()
 	h.must(err)
@@ -118,6 +116,33 @@ func (h *house) buildRuntime(p plan) {
 	h.stack = stack.New(inst, os.Stderr)
 	h.Cleanup(h.stack.Stop)
 	h.must(install.SharedRoot())
+}
+
+// startCluster starts the cluster, and says when it is there.
+func (h *house) startCluster(p plan) <-chan error {
+	h.Helper()
+	started, done := make(chan error, 1), make(chan struct{})
+	h.Cleanup(func() {
+		<-done // so that Cluster is what was started
+		if h.stack.Cluster != nil {
+			h.stack.Cluster.Kill()
+		}
+	})
+	go func() {
+		defer close(done)
+		if p.standalone {
+			started <- nil
+			return
+		}
+		started <- h.stack.StartCluster(h.ctx, cluster.Config{
+			Controllers: p.controllers, Audit: p.audit, SigningDuration: p.signing, VerifyNodes: p.signing > 0, Gates: p.gates, APIs: p.apis,
+		})
+	}()
+	return started
+}
+
+func (h *house) buildRuntime(p plan) {
+	h.Helper()
 	h.must(h.stack.PrepareRuntime(h.ctx, containerd.Config{
 		Version: containerd.Version(os.Getenv("POLYLET_TEST_CONTAINERD")), Runc: os.Getenv("POLYLET_TEST_RUNC"),
 	}))

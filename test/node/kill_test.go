@@ -27,6 +27,9 @@ const (
 	bystanders = 20
 	// newcomerEvery says after how many kills a new pod is created.
 	newcomerEvery = 10
+	// standsEvery says after how many kills the node is let stand up: what never does on a
+	// slow machine is not Ready, as it should.
+	standsEvery = 20
 )
 
 // Nothing happens to pods when any process is killed: the promise of the design,
@@ -97,6 +100,16 @@ func (h *house) killAll() (newcomers []string) {
 			newcomers = append(newcomers, newcomer)
 		}
 		h.killService(name)
+		if (n+1)%standsEvery == 0 {
+			h.quietly(time.Minute, "the node answers between the kills", func() error {
+				for _, document := range []string{"/pods", "/stats/summary"} {
+					if _, err := h.nodeAPI(document); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
 	}
 	return newcomers
 }

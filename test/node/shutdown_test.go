@@ -36,7 +36,7 @@ func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
 	}
 	held := func(want int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(h.ctx, 30*time.Second)
+		ctx, cancel := context.WithTimeout(h.ctx, time.Minute)
 		defer cancel()
 		h.must(machine.AwaitHeld(ctx, want))
 	}
@@ -59,10 +59,10 @@ func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
 	if ends["web"].After(ends["dns"]) {
 		t.Errorf("the critical pod ended at %s, before the other, at %s", ends["dns"], ends["web"])
 	}
-	h.eventually(10*time.Second, "the Node says that it goes down", func() error { return h.notReadyFor("node is shutting down") })
+	h.eventually(30*time.Second, "the Node says that it goes down", func() error { return h.notReadyFor("node is shutting down") })
 	late := app("late", "sleep")
 	h.create(late)
-	h.eventually(20*time.Second, "a pod that comes later is refused", func() error {
+	h.eventually(30*time.Second, "a pod that comes later is refused", func() error {
 		p, err := h.pod("late")
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func TestAMachineThatGoesDownWaitsForItsPods(t *testing.T) {
 
 	// Neither the death of who ends the pods nor of who is asked to keeps one from its end.
 	h.must(machine.Prepare(true))
-	h.eventually(20*time.Second, "the Node says again that it goes down", func() error { return h.notReadyFor("node is shutting down") })
+	h.eventually(30*time.Second, "the Node says again that it goes down", func() error { return h.notReadyFor("node is shutting down") })
 	h.killService("nodestatus")
 	h.killService("podsync")
 	held(0)

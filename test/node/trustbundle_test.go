@@ -62,7 +62,7 @@ func TestATrustBundleReachesAPodAndFollowsTheCluster(t *testing.T) {
 	bundle.Spec.TrustBundle = second
 	_, err = bundles.Update(h.ctx, bundle, metav1.UpdateOptions{})
 	h.must(err)
-	h.eventually(10*time.Second, "the pod sees the second", func() error {
+	h.eventually(30*time.Second, "the pod sees the second", func() error {
 		out, err := h.kubectl("exec", "trusting", "--", "cat", "/trust/roots.pem")
 		if err != nil {
 			return err

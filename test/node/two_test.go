@@ -28,7 +28,7 @@ func buildTwo(t *testing.T) (h *house, other *stack.Stack) {
 	h = build(t, plan{standalone: true, supervised: true, prepare: func(h *house) {
 		h.must(h.stack.StartSharedCluster(h.ctx, cluster.Config{Controllers: true}))
 		h.cluster = h.stack.Cluster
-		h.Cleanup(h.cluster.Stop)
+		h.Cleanup(h.cluster.Kill)
 	}})
 	inst, err := instance.New()
 	h.must(err)

@@ -1,6 +1,6 @@
 // Command peers makes a machine ready for node tests: it builds the pinned
-// programs, all of them when none are named, and as root installs the Debian
-// packages that are missing.
+// programs, all of them and those of this checkout when none are named, and as root
+// installs the Debian packages that are missing.
 package main
 
 import (
@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 
+	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/programs"
+	"github.com/polylet/polylet/test/harness/workspace"
 )
 
 func main() {
@@ -47,7 +50,17 @@ func run(ctx context.Context, names []string) error {
 		}
 		fmt.Println(path)
 	}
-	return nil
+	if len(names) > 0 {
+		return nil
+	}
+	if err := builder.Own(ctx); err != nil {
+		return err
+	}
+	root, err := workspace.Root()
+	if err != nil {
+		return err
+	}
+	return images.Programs(ctx, filepath.Join(root, "bin"))
 }
 
 func choose(names []string) ([]programs.Peer, error) {

@@ -38,10 +38,10 @@ func (c *Cluster) launch(ctx context.Context, binaries map[string]string) error 
 		return nil
 	}
 	fmt.Fprintln(c.cfg.Progress, "starting kube-controller-manager and kube-scheduler …")
-	if err := c.startControllerManager(ctx, binaries["kube-controller-manager"]); err != nil {
-		return err
-	}
-	if err := c.startScheduler(ctx, binaries["kube-scheduler"]); err != nil {
+	scheduler := make(chan error, 1)
+	go func() { scheduler <- c.startScheduler(ctx, binaries["kube-scheduler"]) }()
+	err = c.startControllerManager(ctx, binaries["kube-controller-manager"])
+	if err := errors.Join(err, <-scheduler); err != nil {
 		return err
 	}
 	// Pods in the default namespace are refused before this.

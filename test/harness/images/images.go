@@ -121,8 +121,8 @@ func PushTestApp(ctx context.Context, r *registry.Registry, dir, reference strin
 }
 
 func testAppImage(ctx context.Context, dir string) (v1.Image, error) {
-	binary := filepath.Join(dir, "testapp")
-	if err := goBuild(ctx, "test/images/testapp", binary); err != nil {
+	binary, err := testApp(ctx, dir)
+	if err != nil {
 		return nil, err
 	}
 	return assemble(config{entrypoint: []string{"/testapp"}, env: []string{"IMAGE_ENV=from-the-image"}},
@@ -130,13 +130,41 @@ func testAppImage(ctx context.Context, dir string) (v1.Image, error) {
 }
 
 func pauseImage(ctx context.Context, dir string) (v1.Image, error) {
-	binary := filepath.Join(dir, "pause")
-	if err := compilePause(ctx, binary); err != nil {
-		if err := goBuild(ctx, "test/images/pause", binary); err != nil {
-			return nil, err
-		}
+	binary, err := pause(ctx, dir)
+	if err != nil {
+		return nil, err
 	}
 	return assemble(config{entrypoint: []string{"/pause"}, user: "65535:65535"}, file{"pause", binary, 0o755})
+}
+
+// Programs builds what runs in the images into a directory, for
+// workspace.BuiltVariable.
+func Programs(ctx context.Context, dir string) error {
+	for _, build := range []func(context.Context, string) (string, error){testApp, pause} {
+		if _, err := build(ctx, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func testApp(ctx context.Context, dir string) (string, error) {
+	if built := workspace.Built("testapp"); built != "" {
+		return built, nil
+	}
+	binary := filepath.Join(dir, "testapp")
+	return binary, goBuild(ctx, "test/images/testapp", binary)
+}
+
+func pause(ctx context.Context, dir string) (string, error) {
+	if built := workspace.Built("pause"); built != "" {
+		return built, nil
+	}
+	binary := filepath.Join(dir, "pause")
+	if compilePause(ctx, binary) == nil {
+		return binary, nil
+	}
+	return binary, goBuild(ctx, "test/images/pause", binary)
 }
 
 // compilePause fails where the machine has no C compiler.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/polylet/polylet/test/harness/workspace"
 )
@@ -53,8 +54,14 @@ func (i *Instance) removeFiles() error {
 }
 
 // CleanStale removes every instance whose owner is gone and that was not meant
-// to be kept.
+// to be kept. Of several that begin at the same time one does it, and the others wait:
+// what is being removed belongs to nobody else.
 func CleanStale() error {
+	unlock, err := lockCleaning()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	return each(func(i *Instance) error {
 		if i.Keep || i.ownerAlive() {
 			return nil
@@ -72,6 +79,28 @@ func CleanKept(report func(id string)) error {
 		report(i.ID)
 		return i.Remove()
 	})
+}
+
+// lockCleaning waits until nobody else cleans. The lock ends with the process.
+func lockCleaning() (unlock func(), err error) {
+	path := workspace.Instances() + ".lock"
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("lock the instances: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock the instances: %w", err)
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock the instances (%s): %w", path, err)
+		}
+	}
 }
 
 func each(do func(*Instance) error) error {

@@ -1,9 +1,12 @@
 package instance
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +30,41 @@ func TestTwoInstancesNeverShareANetwork(t *testing.T) {
 	defer b.Release()
 	if a.Subnet == b.Subnet || a.Dir == b.Dir || a.CgroupRoot() == b.CgroupRoot() {
 		t.Errorf("%+v and %+v collide", a, b)
+	}
+}
+
+// Tests begin together, after a run that crashed.
+func TestOneAtATimeRemovesWhatCrashedRunsHaveLeft(t *testing.T) {
+	at(t)
+	a, err := Named("crashed", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.OwnerStart = "0" // another process had the number
+	if err := a.save(); err != nil {
+		t.Fatal(err)
+	}
+	a.Release()
+	unlock, err := lockCleaning()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleaned := make(chan error, 1)
+	go func() { cleaned <- CleanStale() }()
+	select {
+	case err := <-cleaned:
+		t.Errorf("it does not wait for who cleans: %v", err)
+	case <-time.After(100 * time.Millisecond): // A real lock: it waits without a sign.
+	}
+	if _, err := Find("crashed"); err != nil {
+		t.Errorf("removed beside who cleans: %v", err)
+	}
+	unlock()
+	if err := <-cleaned; err != nil {
+		t.Error(err)
+	}
+	if _, err := Find("crashed"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/polylet/polylet/test/harness/workspace"
 )
 
 // buildTags are the Makefile's TAGS.
@@ -43,8 +45,22 @@ func (b *Builder) Systemctl(ctx context.Context) (string, error) {
 	return b.own(ctx, "systemctl", filepath.Join("test", "cmd", "systemctl"))
 }
 
+// Own builds every program of this checkout that a test may want, into bin/, for
+// workspace.BuiltVariable.
+func (b *Builder) Own(ctx context.Context) error {
+	for _, build := range []func(context.Context) (string, error){b.Polylet, b.FakeRuntime, b.CSIDriver, b.Systemctl} {
+		if _, err := build(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // own builds a program of this checkout.
 func (b *Builder) own(ctx context.Context, name, dir string) (string, error) {
+	if built := workspace.Built(name); built != "" {
+		return built, nil
+	}
 	path := filepath.Join(b.root, "bin", name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", fmt.Errorf("build %s: %w", name, err)

@@ -53,3 +53,17 @@ func Instances() string {
 	}
 	return DefaultInstances
 }
+
+// BuiltVariable names a directory with the programs of this checkout that tests want,
+// built by whoever starts the tests, as `make node` does: once, and not by each.
+const BuiltVariable = "POLYLET_BUILT"
+
+// Built returns where a program of this checkout is built already; empty when each
+// test builds its own, so that it is of the sources as they are.
+func Built(name string) string {
+	dir := os.Getenv(BuiltVariable)
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, name)
+}
