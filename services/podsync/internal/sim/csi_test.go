@@ -15,19 +15,19 @@ import (
 const diskUser = "disk user"
 
 // withDisk gives a pod the volume of a claim.
-func (sub *subject) withDisk(claim string) {
-	sub.withVolume(v1.Volume{Name: fmt.Sprint("disk", len(sub.pod.Spec.Volumes)), VolumeSource: v1.VolumeSource{
+func (s *subject) withDisk(claim string) {
+	s.withVolume(v1.Volume{Name: fmt.Sprint("disk", len(s.pod.Spec.Volumes)), VolumeSource: v1.VolumeSource{
 		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
 	}})
 }
 
 // withInline gives a pod a volume that a driver makes for it alone.
-func (sub *subject) withInline(driver string) {
-	sub.withVolume(v1.Volume{Name: fmt.Sprint("inline", len(sub.pod.Spec.Volumes)), VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driver}}})
+func (s *subject) withInline(driver string) {
+	s.withVolume(v1.Volume{Name: fmt.Sprint("inline", len(s.pod.Spec.Volumes)), VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driver}}})
 }
 
-func (sub *subject) withVolume(v v1.Volume) {
-	spec := &sub.pod.Spec
+func (s *subject) withVolume(v v1.Volume) {
+	spec := &s.pod.Spec
 	spec.Volumes = append(spec.Volumes, v)
 	for i := range spec.Containers {
 		spec.Containers[i].VolumeMounts = append(spec.Containers[i].VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
@@ -94,9 +94,9 @@ func (s *scenario) storage(seed int64) {
 }
 
 // distinct drops what names a claim twice.
-func (sub *subject) distinct() {
+func (s *subject) distinct() {
 	seen := map[string]bool{}
-	spec := &sub.pod.Spec
+	spec := &s.pod.Spec
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v v1.Volume) bool {
 		c := v.PersistentVolumeClaim
 		twice := c != nil && seen[c.ClaimName]

@@ -74,7 +74,7 @@ func publishedAt(w *world, driver string) (volume, place string) {
 }
 
 // asks has podsync ask a driver for something more.
-func asks(w *world, driver, method string, req any, reply any) {
+func asks(w *world, driver, method string, req, reply any) {
 	conn := &diskConn{life: w.life, path: w.disks.of(driver).socket.path, closed: make(chan struct{})}
 	_ = conn.Invoke(context.Background(), "/csi.v1.Node/"+method, req, reply)
 }
@@ -182,7 +182,7 @@ func TestEveryBrokenPromiseOfADriversVolumesIsFound(t *testing.T) {
 			return do()
 		}}, "the Node does not say any more that volume"},
 		{"a pod that does not wait for another's driver", sabotage{scenario: besideAHungDriver}, ""},
-		{"a pod that waits for another's driver", sabotage{scenario: besideAHungDriver, csi: func(w *world, m string, _ any, do func() error) error {
+		{"a pod that waits for another's driver", sabotage{scenario: besideAHungDriver, csi: func(_ *world, m string, _ any, do func() error) error {
 			if m == "NodePublishVolume" {
 				time.Sleep(20 * time.Second) // as if it had waited
 			}
