@@ -134,7 +134,9 @@ func TestADriverWhoseVolumeIsNotAttachedForLackOfRoomIsAskedAtOnce(t *testing.T)
 		t.Fatal(err)
 	}
 	wantRoom(t, sub, 2)
-	b.cluster.driver.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+	changed := b.cluster.driver.DeepCopy()
+	changed.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+	b.cluster.set(changed)
 	again, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	if err := b.Attach(again, b.claimOf("uid-1")); err == nil || errors.Is(err, podstate.ErrNoRoomToAttach) {

@@ -174,6 +174,24 @@ func (w *world) did() []string {
 	return slices.Clone(w.asked)
 }
 
+func (w *world) timesRead() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reads
+}
+
+func (w *world) told() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events)
+}
+
+func (w *world) set(fails error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fails = fails
+}
+
 func (w *world) want(t *testing.T, state string, asked ...string) {
 	t.Helper()
 	if got := w.state(); got != state {
@@ -194,18 +212,18 @@ func TestAVolumeGrowsBeforeItsPodUsesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.larger("2Gi", pending)
-		w.fails = errors.New("no")
+		w.set(errors.New("no"))
 		if err := w.mount("p"); err == nil || err.Error() != "no" {
 			t.Fatal(err)
 		}
 		w.want(t, "1Gi NodeResizeInProgress NodeResizeError", "p 2Gi")
-		w.fails = nil
+		w.set(nil)
 		if err := w.mount("p"); err != nil {
 			t.Fatal(err)
 		}
 		w.want(t, "2Gi", "p 2Gi", "p 2Gi")
-		if want := []string{"p Normal " + succeeded, "c Normal " + succeeded}; !slices.Equal(w.events, want) {
-			t.Errorf("events %q", w.events)
+		if want := []string{"p Normal " + succeeded, "c Normal " + succeeded}; !slices.Equal(w.told(), want) {
+			t.Errorf("events %q", w.told())
 		}
 	})
 }
@@ -228,10 +246,10 @@ func TestAVolumeGrowsWhileItIsUsed(t *testing.T) {
 		w.want(t, "3Gi", "p 2Gi", "second 3Gi")
 		w.Leave("second")
 		synctest.Wait()
-		before := w.reads
+		before := w.timesRead()
 		w.larger("4Gi", pending)
 		time.Sleep(time.Hour)
-		if w.reads != before {
+		if w.timesRead() != before {
 			t.Error("the claim is read although nobody uses it")
 		}
 	})
@@ -244,8 +262,8 @@ func TestAClaimIsReadSeldomUnlessItIsAboutToChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if w.reads < 40 || w.reads > 60 {
-			t.Errorf("it was read %d times within an hour", w.reads)
+		if n := w.timesRead(); n < 40 || n > 60 {
+			t.Errorf("it was read %d times within an hour", n)
 		}
 		w.Leave("p")
 		w.change(func() { w.claim.Spec.Resources.Requests = size("2Gi") })
@@ -257,9 +275,9 @@ func TestAClaimIsReadSeldomUnlessItIsAboutToChange(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		w.want(t, "2Gi", "p 2Gi")
 		w.change(func() { w.claim.Spec.Resources.Requests = size("9Gi") }) // and will never have that
-		before := w.reads
+		before := w.timesRead()
 		time.Sleep(time.Hour)
-		if got := w.reads - before; got < 50 || got > 80 {
+		if got := w.timesRead() - before; got < 50 || got > 80 {
 			t.Errorf("it was read %d times within an hour", got)
 		}
 	})
@@ -271,17 +289,17 @@ func TestWhatIsInfeasibleIsSaidAndNotTriedAgain(t *testing.T) {
 		if err := w.mount("p"); err != nil {
 			t.Fatal(err)
 		}
-		w.fails = &Error{Infeasible, errors.New("too large")}
+		w.set(&Error{Infeasible, errors.New("too large")})
 		w.larger("2Gi", pending)
 		time.Sleep(time.Hour)
 		w.want(t, "1Gi "+string(infeasible)+" NodeResizeError", "p 2Gi")
-		if want := []string{`p Warning VolumeResizeFailed: NodeExpandVolume.NodeExpandVolume failed for volume "pv" : too large`}; !slices.Equal(w.events, want) {
-			t.Errorf("events %q", w.events)
+		if want := []string{`p Warning VolumeResizeFailed: NodeExpandVolume.NodeExpandVolume failed for volume "pv" : too large`}; !slices.Equal(w.told(), want) {
+			t.Errorf("events %q", w.told())
 		}
 		if err := w.mount("other"); err != nil { // and keeps no pod from starting
 			t.Error(err)
 		}
-		w.fails = nil
+		w.set(nil)
 		w.larger("1500Mi", pending)
 		time.Sleep(2 * time.Minute)
 		if did := w.did(); w.state() != "1500Mi" || len(did) != 2 || !strings.HasSuffix(did[1], " 1500Mi") { // whichever pod's
@@ -294,7 +312,7 @@ func TestWhatFailsIsLetGoOnceTheClaimWantsLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.larger("2Gi", pending)
-		w.fails = errors.New("no")
+		w.set(errors.New("no"))
 		if err := w.mount("p"); err == nil {
 			t.Fatal("it has grown")
 		}
@@ -311,7 +329,7 @@ func TestADriverThatIsAwayLeavesTheClaimAsItIs(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			w.larger("2Gi", pending)
-			w.fails = &Error{kind, errors.New("away")}
+			w.set(&Error{kind, errors.New("away")})
 			for range 2 {
 				if err := w.mount("p"); err == nil {
 					t.Fatal("it has grown")
@@ -327,14 +345,14 @@ func TestADriverThatDoesNotGrowWhatIsUsedKeepsNoPodFromStarting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.larger("2Gi", pending)
-		w.fails = &Error{InUse, errors.New("busy")}
+		w.set(&Error{InUse, errors.New("busy")})
 		if err := w.mount("p"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
 		w.want(t, "1Gi NodeResizeInProgress NodeResizeError", "p 2Gi")
 		w.Leave("p")
-		w.fails = nil
+		w.set(nil)
 		if err := w.mount("next"); err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +367,7 @@ func TestAnOldControllersClaimGrowsToo(t *testing.T) {
 			if err := w.mount("p"); err != nil {
 				t.Fatal(err)
 			}
-			w.fails = fails
+			w.set(fails)
 			w.change(func() {
 				w.claim.Spec.Resources.Requests, w.pv.Spec.Capacity = size("2Gi"), size("2Gi")
 				w.claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
@@ -371,7 +389,9 @@ func TestAClaimThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.larger("2Gi", v1.PersistentVolumeClaimNodeResizeInProgress)
+		w.mu.Lock()
 		w.refuse = errors.New("conflict")
+		w.mu.Unlock()
 		time.Sleep(2 * time.Minute)
 		w.want(t, "2Gi", "p 2Gi")
 	})
@@ -388,8 +408,8 @@ func TestAPodThatOnlyReadsGrowsNothing(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		w.want(t, "1Gi NodeResizePending")
-		if want := `p Warning FileSystemResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv" requested read-only file system`; len(w.events) != 2 || w.events[0] != want {
-			t.Errorf("events %q", w.events)
+		if want := `p Warning FileSystemResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv" requested read-only file system`; len(w.told()) != 2 || w.told()[0] != want {
+			t.Errorf("events %q", w.told())
 		}
 	})
 }
