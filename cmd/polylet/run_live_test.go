@@ -128,7 +128,7 @@ func (n *runningNode) configure(healthz int) {
 func (n *runningNode) start() {
 	n.Helper()
 	n.process = exec.Command(os.Args[0], "run", "--services=gateway", "--config="+filepath.Join(n.dir, "k.yaml"), "--root-dir="+filepath.Join(n.dir, "root"),
-		"--cert-dir="+filepath.Join(n.dir, "pki"), "--socket-dir="+filepath.Join(n.dir, "sock"), "--node-page-address=", "--hostname-override=n1", "--config-deadline=1s")
+		"--cert-dir="+filepath.Join(n.dir, "pki"), "--socket-dir="+filepath.Join(n.dir, "sock"), "--node-page-address=", "--hostname-override=n1", "--config-deadline=3s")
 	n.process.Stdout, n.process.Stderr = os.Stderr, os.Stderr
 	n.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := n.process.Start(); err != nil {
