@@ -33,6 +33,7 @@ func handsOver(t *testing.T, l *Loaded, args []string) {
 }
 
 func FuzzFlagsAreTakenWholeOrRefused(f *testing.F) {
+	f.Add("--")
 	f.Add("--max-pods=5\n--eviction-hard=memory.available<5Mi")
 	f.Add("--feature-gates=EnvFiles=false,AllAlpha=true\n-v\n4")
 	f.Add("--system-reserved=cpu=1,memory=x\n--node-labels=a=b,c")
@@ -58,7 +59,7 @@ func FuzzFlagsAreTakenWholeOrRefused(f *testing.F) {
 		if err != nil || !maps.Equal(again.Fields(), l.Fields()) {
 			t.Fatalf("the same flags say something else the next time: %v", err)
 		}
-		handsOver(t, l, args)
+		handsOver(t, l, l.Args) // behind which come more
 	})
 }
 

@@ -42,7 +42,9 @@ func TestOfAHooksServerThatClosesNothingTheKernelKeepsNothing(t *testing.T) {
 			return
 		}
 		t.Cleanup(func() { conn.Close() })
-		_, _ = fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		if n, _ := conn.Read(make([]byte, 4096)); n > 0 {
+			_, _ = fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
 	}()
 	port := l.Addr().(*net.TCPAddr).Port                                                                          //nolint:forcetypeassert // it is one of TCP
 	h := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(int32(port))}} //nolint:gosec // a port
