@@ -158,9 +158,9 @@ fuzz-short:
 	$(call step,the other fuzzers for 60s together)
 	@others=$$(grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | grep -v $(patsubst %,-e '^%/',$(NETWORKED))); \
 		FUZZTIME=$$((60000 / $$(grep -h '^func Fuzz' $$others | wc -l)))ms tools/fuzz $$others
-vm: ## systemd as PID 1 and cgroup v2, in a virtual machine (root, qemu, about 15 min)
+vm: ## systemd as PID 1 and cgroup v2, in a virtual machine (root, qemu, about 15 min); RUN=regexp picks some tests
 	$(call step,virtual machine)
-	@go run ./test/cmd/vm
+	@go run ./test/cmd/vm $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
 .PHONY: vm-kubeadm
 vm-kubeadm: ## kubeadm init and reset by way of kubelet.service, in that machine (root, qemu, about 30 min)
 	$(call step,kubeadm in a virtual machine)

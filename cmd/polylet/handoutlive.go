@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
@@ -20,7 +21,8 @@ import (
 	"github.com/polylet/polylet/internal/liveconf"
 )
 
-// followSliceFlag has a service end when it is handed something else.
+// followSliceFlag has a service end when it is handed something else. The units have it
+// where nothing has been handed out yet.
 const followSliceFlag = "--follow-config-slice"
 
 // errOnlyFollowed is for a handout that does not stay, where the files cannot be used.
@@ -192,31 +194,45 @@ func (n *nodeRun) anyRuns() bool {
 
 // runSlice runs a service until it is handed something else, or ctx is done. It holds the
 // directory of its slice meanwhile, by which whoever hands it out next knows that it runs.
-func runSlice(ctx context.Context, loaded *kubeletconfig.Loaded, run func(context.Context, *kubeletconfig.Loaded) error) error {
-	log := klog.Background()
-	path := loaded.Flags.ConfigSlice
-	dir, err := os.Open(filepath.Dir(path))
-	if err == nil {
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-		defer dir.Close()
-	}
-	if err != nil {
+// One that was started before anything was handed to it reads the files, until something is.
+func runSlice(ctx context.Context, service string, loaded *kubeletconfig.Loaded, run func(context.Context, *kubeletconfig.Loaded) error) error {
+	log, followLog := klog.Background(), klog.Background()
+	path, handedOther := loaded.Flags.ConfigSlice, loaded.Superseded
+	if path == "" {
+		path = filepath.Join(loaded.Flags.SocketDir, service, argsFile)
+		followLog = logr.Discard() // nothing need ever be there
+		handedOther = func() bool { _, err := os.Stat(path); return err == nil }
+	} else if release, err := holdSlice(filepath.Dir(path)); err != nil {
 		log.Error(err, "Who hands out the configuration cannot see that this process runs", "directory", filepath.Dir(path))
+	} else {
+		defer release()
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		followFiles(ctx, log, func(dirs *directories) { dirs.want(filepath.Dir(path), filepath.Base(path)) }, func() {
-			if ctx.Err() == nil && loaded.Superseded() {
-				log.Info("This service uses what has changed in the configuration; it ends, to be started again with it")
+		followFiles(ctx, followLog, func(dirs *directories) { dirs.want(filepath.Dir(path), filepath.Base(path)) }, func() {
+			if ctx.Err() == nil && handedOther() {
+				log.Info("Another configuration was handed to this service; it ends, to be started again with it")
 				end()
 			}
 		})
 	}()
-	err = run(ctx, loaded)
+	err := run(ctx, loaded)
 	end()
 	<-over
 	return err
+}
+
+// holdSlice holds a service's directory until release is called.
+func holdSlice(path string) (release func(), err error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return func() { _ = dir.Close() }, nil
 }

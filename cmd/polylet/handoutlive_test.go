@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
 )
 
@@ -156,5 +157,29 @@ func TestALifeThatNobodyAskedForIsAnEnd(t *testing.T) {
 	}
 	if !s.began("stats", 4) {
 		t.Error("the next one is none")
+	}
+}
+
+func TestAServiceThatStartedBeforeAnythingWasHandedOutEndsOnceItIs(t *testing.T) {
+	dir := t.TempDir()
+	loaded := loadedWith(t, "--socket-dir="+dir, followSliceFlag)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	runs, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- runSlice(ctx, "stats", loaded, func(ctx context.Context, _ *kubeletconfig.Loaded) error {
+			close(runs)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-runs
+	put(t, filepath.Join(dir, "probes", argsFile), "another's")
+	if !still(done) {
+		t.Fatal("it ends for what another has")
+	}
+	put(t, filepath.Join(dir, "stats", argsFile), "POLYLET_ARGS='--config-slice=x'\n")
+	if err := <-done; err != nil || ctx.Err() != nil {
+		t.Errorf("it ends with %v, %v", err, ctx.Err())
 	}
 }

@@ -67,7 +67,7 @@ func serviceCommandOf(name, short string, load func(args []string) (*kubeletconf
 			if !loaded.Flags.FollowSlice {
 				return run(cmd.Context(), loaded)
 			}
-			return runSlice(cmd.Context(), loaded, run)
+			return runSlice(cmd.Context(), name, loaded, run)
 		},
 	}
 }

@@ -128,7 +128,7 @@ func addOwnFlags(fs *pflag.FlagSet, f *Flags) {
 			", or a free number with polylet run.")
 	}
 	fs.StringVar(&f.ConfigSlice, "config-slice", f.ConfigSlice, "What polylet run or polylet handout gives a service instead of --config and --config-dir; it is not for people.")
-	fs.BoolVar(&f.FollowSlice, "follow-config-slice", f.FollowSlice, "End when --config-slice says something else of what this service uses: a service manager starts it again. Not for people.")
+	fs.BoolVar(&f.FollowSlice, "follow-config-slice", f.FollowSlice, "End when --config-slice says something else of what this service uses, or is handed out at all: a service manager starts it again. Not for people.")
 	fs.StringVar(&f.NodePageAddress, "node-page-address", f.NodePageAddress, "host:port of the node's page for people and of cAdvisor's metrics, without authentication; empty: none.")
 	fs.BoolVar(&f.CompatibleStreamVerbs, "compatible-stream-verbs", f.CompatibleStreamVerbs, "Authorise exec, attach, run and port-forward by their HTTP method, as the kubelet does, instead of always as create: "+
 		"whoever has get on nodes/proxy then runs commands over a WebSocket.")

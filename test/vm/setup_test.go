@@ -274,10 +274,10 @@ func property(t *testing.T, unit, name string) string {
 }
 
 // eventually asks until there is no error, or the machine's timeout is at its
-// end.
+// end. Every minute it says what is still missing.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	began, deadline := time.Now(), worked()+timeout
+	began, deadline, said := time.Now(), worked()+timeout, time.Now()
 	for {
 		err := ask()
 		if err == nil {
@@ -286,6 +286,10 @@ func eventually(t *testing.T, what string, ask func() error) {
 		}
 		if worked() > deadline {
 			t.Fatalf("%s: not within %s of work, which took %s: %v", what, timeout, time.Since(began), err)
+		}
+		if time.Since(said) > time.Minute {
+			said = time.Now()
+			t.Logf("%s: not after %s: %.1500s", what, time.Since(began).Round(time.Second), err)
 		}
 		time.Sleep(time.Second) // between two questions to real processes
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/kubeadm"
@@ -20,6 +21,15 @@ type kind struct {
 	images func(ctx context.Context, b *programs.Builder, dir, saved string) error
 	// environment is the tests'; they are the machine's to tell apart.
 	environment string
+	// part: only some of the tests run.
+	part bool
+}
+
+// only is a kind of which some tests run, and each of them, whatever fails.
+func (k kind) only(names string) kind {
+	k.environment = strings.TrimSuffix(k.environment, "\n") + " -test.failfast=false -test.run=" + names + "\n"
+	k.part = true
+	return k
 }
 
 var standalone = kind{
