@@ -26,31 +26,44 @@ func asWaitForAttach(err error) error {
 // and the words of Node.status.volumesInUse and volumesAttached.
 func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 	w := c.wantedBy(r)
-	object, err := c.object(ctx, &w)
-	if err != nil {
-		return asWaitForAttach(err)
+	for {
+		said := c.inUse.driversSaid()
+		object, err := c.object(ctx, &w)
+		if err != nil {
+			return asWaitForAttach(err)
+		}
+		needed := needsAttachment(object)
+		c.inUse.want(w.pod.UID, w.id(), needed)
+		if !needed {
+			return nil
+		}
+		if mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName)); err == nil && mounted || w.block && isThere(w.dir) {
+			return nil // a previous run has waited
+		}
+		if again, err := c.awaitAttached(ctx, &w, said); !again {
+			return err
+		}
 	}
-	needed := needsAttachment(object)
-	c.inUse.want(w.pod.UID, w.id(), needed)
-	if !needed {
-		return nil
-	}
-	if mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName)); err == nil && mounted || w.block && isThere(w.dir) {
-		return nil // a previous run has waited
-	}
+}
+
+// awaitAttached waits until a volume may be used. again: the cluster says something else
+// of a driver meanwhile, which may be that its volumes need not be attached.
+func (c *Volumes) awaitAttached(ctx context.Context, w *wanted, said <-chan struct{}) (again bool, err error) {
 	for {
 		changed := c.inUse.next()
 		missing := c.notAttached(uniqueName(w.id()))
 		if missing == nil {
-			return nil
+			return false, nil
 		}
 		select {
 		case <-changed:
+		case <-said:
+			return true, nil
 		case <-ctx.Done():
-			if c.noRoom(ctx, &w) {
+			if c.noRoom(ctx, w) {
 				missing = fmt.Errorf("%w: %w", podstate.ErrNoRoomToAttach, missing)
 			}
-			return asWaitForAttach(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
+			return false, asWaitForAttach(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
 		}
 	}
 }

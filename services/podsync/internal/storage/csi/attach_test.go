@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -86,6 +87,45 @@ func TestAVolumeIsUsedOnceTheNodeShowsThatItIsInUseAndAttached(t *testing.T) {
 	b.nothing(t)
 	if last, err := sub.Next(t.Context()); err != nil || len(last.Removed) != 1 || last.Removed[0] != nameOf {
 		t.Errorf("%+v, %v", last, err)
+	}
+}
+
+func TestAPodThatWaitsForAnAttachmentGoesOnOnceItsDriverNeedsNone(t *testing.T) {
+	for name, tell := range map[string]func(t *testing.T, b *bench){
+		"the CSIDriver changes":    func(_ *testing.T, b *bench) { b.DriverChanged(driverOf) },
+		"the driver is registered": func(t *testing.T, b *bench) { b.Deregister(b.plugin); b.register(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newAttaching(t)
+			needsNone := b.cluster.driver.DeepCopy()
+			needsNone.Spec.AttachRequired = new(bool)
+			b.shows(false, false)
+			sub, err := b.InUse(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Close()
+			if _, err := sub.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- b.Attach(ctx, b.claimOf("uid-1")) }()
+			if next, err := sub.Next(t.Context()); err != nil || len(next.Changed) != 1 {
+				t.Fatal(next, err)
+			}
+			b.cluster.set(needsNone)
+			tell(t, b)
+			if err := <-done; err != nil {
+				t.Fatalf("it waits for what does not come: %v", err)
+			}
+			if next, err := sub.Next(t.Context()); err != nil || len(next.Removed) != 1 {
+				t.Errorf("it is in use still: %+v, %v", next, err)
+			}
+			b.Forget("uid-1")
+			b.nothing(t)
+		})
 	}
 }
 

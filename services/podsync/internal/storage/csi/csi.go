@@ -144,6 +144,7 @@ func New(cfg Config, deps Deps) *Volumes {
 		if deps.Pods != nil && len(uids) > 0 {
 			deps.Pods.ObjectsChanged(uids)
 		}
+		c.inUse.driverSaid() // before it was registered nobody watched what the cluster says of it
 		c.settleAgain(driver)
 	})
 	c.drivers.forgotten = deps.Metrics.ForgetCSI

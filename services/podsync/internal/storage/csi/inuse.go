@@ -40,14 +40,15 @@ type inUse struct {
 	leaving, ending map[v1.UniqueVolumeName]bool
 	// inherited: what the Node named at first was looked at.
 	inherited bool
-	// changed is closed when the Node object changes.
-	changed chan struct{}
+	// changed is closed when the Node object changes, and said when what the cluster says
+	// of a driver may have.
+	changed, said chan struct{}
 }
 
 func newInUse(epoch uint64) inUse {
 	return inUse{
 		told:  watch.NewStore[v1.UniqueVolumeName, struct{}](epoch, func(struct{}, struct{}) bool { return true }),
-		known: make(chan struct{}), changed: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{},
+		known: make(chan struct{}), changed: make(chan struct{}), said: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{},
 		leaving: map[v1.UniqueVolumeName]bool{}, ending: map[v1.UniqueVolumeName]bool{},
 	}
 }
@@ -185,6 +186,21 @@ func (u *inUse) next() <-chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.changed
+}
+
+// driversSaid is closed when what the cluster says of a driver may have changed.
+func (u *inUse) driversSaid() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.said
+}
+
+// driverSaid has those who wait for an attachment look again whether they need one.
+func (u *inUse) driverSaid() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	close(u.said)
+	u.said = make(chan struct{})
 }
 
 // NodeChanged tells that the Node object changed. It returns at once.
