@@ -77,11 +77,12 @@ func needsAttachment(object *storagev1.CSIDriver) bool {
 // notAttached says what the Node object does not show yet of a volume; nil when it may be
 // used.
 func (c *Volumes) notAttached(name v1.UniqueVolumeName) error {
+	told := c.inUse.isTold(name) // before the Node is looked at: an older one may name it from earlier
 	node := c.deps.Node.Object()
 	switch {
 	case node == nil:
 		return errors.New("this node's object has not been read yet")
-	case !c.inUse.isTold(name) || !inNode(node, name):
+	case !told || !inNode(node, name):
 		return fmt.Errorf("volume %s has not been added to the list of VolumesInUse in the node's volume status", name)
 	case !slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name }):
 		return fmt.Errorf("volume %s is not attached according to node status; the attach-detach controller and the driver's external-attacher attach it", name)

@@ -218,3 +218,35 @@ func TestAVolumeThatNeedNotBeAttachedIsNotInUse(t *testing.T) {
 	b.end(t, "uid-1")
 	b.nothing(t)
 }
+
+// overtaken is a Node object that changes while somebody reads it.
+type overtaken struct {
+	nodeObject
+	meanwhile func()
+}
+
+func (n *overtaken) Object() *v1.Node {
+	now := n.Load()
+	if do := n.meanwhile; do != nil {
+		n.meanwhile = nil
+		do()
+	}
+	return now
+}
+
+func TestANodeOfBeforeAVolumeWasToldOfAgainDoesNotSayThatItIsInUse(t *testing.T) {
+	b := newAttaching(t)
+	b.shows(true, true)
+	node := &overtaken{}
+	node.Store(b.node.Load())
+	c := New(Config{RootDir: b.root, NodeName: "n1"}, Deps{Objects: b.cluster, Node: node, Mounter: b.mounts})
+	c.inUse.leaving[nameOf] = true // nodestatus is writing the Node without it
+	c.inUse.want("uid-1", volumeID{driverOf, handleOf}, true)
+	node.meanwhile = func() {
+		node.Store(&v1.Node{})
+		c.NodeChanged()
+	}
+	if err := c.notAttached(nameOf); err == nil || !strings.Contains(err.Error(), "has not been added to the list of VolumesInUse") {
+		t.Errorf("it may be used, and the Node does not name it: %v", err)
+	}
+}

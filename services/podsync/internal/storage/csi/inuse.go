@@ -117,6 +117,10 @@ func (u *inUse) isWantedLocked(id volumeID) bool {
 func (u *inUse) found(id volumeID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.foundLocked(id)
+}
+
+func (u *inUse) foundLocked(id volumeID) {
 	for _, ids := range u.wanted {
 		if attached, is := ids[id]; is && !attached {
 			return
@@ -125,12 +129,13 @@ func (u *inUse) found(id volumeID) {
 	u.tellLocked(uniqueName(id))
 }
 
-// free says that nothing of a volume is on the disk any more. node is the Node as it is
-// known; nil before it is.
-func (u *inUse) free(id volumeID, node *v1.Node) {
+// free says that nothing of a volume is on the disk any more. object is the Node as it is
+// known; nil before it is. It is asked under the lock: what is seen is never older than
+// what was seen before.
+func (u *inUse) free(id volumeID, object func() *v1.Node) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	name := uniqueName(id)
+	name, node := uniqueName(id), object()
 	switch {
 	case u.isWantedLocked(id) || !u.isTold(name):
 	case node == nil: // nobody has been told yet
@@ -152,10 +157,14 @@ func inNode(node *v1.Node, name v1.UniqueVolumeName) bool {
 	return slices.Contains(node.Status.VolumesInUse, name)
 }
 
-// see goes by what the Node names now.
-func (u *inUse) see(node *v1.Node) {
+// see goes by what the Node names now; see free.
+func (u *inUse) see(object func() *v1.Node) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	node := object()
+	if node == nil {
+		return
+	}
 	for name := range u.ending {
 		if inNode(node, name) {
 			delete(u.ending, name)
@@ -205,9 +214,7 @@ func (u *inUse) driverSaid() {
 
 // NodeChanged tells that the Node object changed. It returns at once.
 func (c *Volumes) NodeChanged() {
-	if node := c.deps.Node.Object(); node != nil {
-		c.inUse.see(node)
-	}
+	c.inUse.see(c.deps.Node.Object)
 	c.inUse.mu.Lock()
 	defer c.inUse.mu.Unlock()
 	close(c.inUse.changed)
@@ -238,17 +245,25 @@ func (c *Volumes) InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolum
 
 // inherit has what the Node names at first be in use until it is known that no pod wants
 // it: else it would be told, and written, that it is in use no more, while a pod that wants
-// it finds it in the Node.
+// it finds it in the Node. Nobody is told of anything before all of it is in use.
 func (c *Volumes) inherit(ids []volumeID) {
-	c.inUse.mu.Lock()
-	before := c.inUse.inherited
-	c.inUse.inherited = true
-	c.inUse.mu.Unlock()
-	if before {
-		return
+	if c.inUse.foundFirst(ids) {
+		for _, id := range ids {
+			c.settleSoon(id)
+		}
 	}
+}
+
+// foundFirst is found of all that the Node names at first; false if that was done.
+func (u *inUse) foundFirst(ids []volumeID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.inherited {
+		return false
+	}
+	u.inherited = true
 	for _, id := range ids {
-		c.inUse.found(id)
-		c.settleSoon(id)
+		u.foundLocked(id)
 	}
+	return true
 }

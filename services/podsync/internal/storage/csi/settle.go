@@ -112,7 +112,7 @@ func (c *Volumes) settle(ctx context.Context, id volumeID) error {
 	if err := c.unstageDevices(ctx, st, id); err != nil {
 		return err
 	}
-	c.inUse.free(id, c.deps.Node.Object())
+	c.inUse.free(id, c.deps.Node.Object)
 	return nil
 }
 
