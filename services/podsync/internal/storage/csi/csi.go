@@ -122,6 +122,7 @@ type state struct {
 
 	// The rest is for who has the turn. staged are the places where it is, by this
 	// process: two PersistentVolumes may name one volume, as a filesystem and a device.
+	// One that is false was to be unstaged, which failed: nobody knows what is there.
 	staged map[string]bool
 	// published are the places where it is as it should be, by this process; each with
 	// what ends its being published again and again, nil when nothing does.
