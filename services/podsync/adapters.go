@@ -90,6 +90,12 @@ func (w *wiring) objectChanged(key objects.Key, holders []types.UID) {
 	w.pods.ObjectsChanged(holders)
 }
 
+// restored passes on that etcd was restored from an older state. It returns at once.
+func (w *wiring) restored() {
+	w.node.Restored()
+	w.objects.Restored()
+}
+
 // admits answers the workers' questions about admission.
 type admits struct{ *gate.Gate }
 

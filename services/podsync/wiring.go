@@ -219,7 +219,7 @@ func (w *wiring) want() (err error) {
 		StaticPodURL: from.URL, StaticPodURLHeader: from.URLHeader, HTTPCheckFrequency: from.URLCheckFrequency,
 		AllowAPIReferences: from.APIReferences,
 	}, source.Deps{
-		Client: w.deps.Client, Mirrors: w.mirrors, Events: w.events, Health: w.deps.Health, Notifier: w.deps.Notifier, Restored: w.objects.Restored,
+		Client: w.deps.Client, Mirrors: w.mirrors, Events: w.events, Health: w.deps.Health, Notifier: w.deps.Notifier, Restored: w.restored,
 		Listed: w.statuses.Listed,
 	})
 	w.add("sources", func(ctx context.Context) error { return w.sources.Run(ctx, w.pods) })

@@ -74,6 +74,8 @@ type Node struct {
 	// stale asks for the object to be read anew; read is when that was done last.
 	stale atomic.Bool
 	read  atomic.Pointer[time.Time]
+	// restored: what comes next may be of an older version, and is what is there.
+	restored atomic.Bool
 
 	// What wakes FollowObject, ReadAnew and FollowAddresses.
 	objectChanged, readWanted, addressesChanged wake.Signal
@@ -115,6 +117,13 @@ func (n *Node) ReadSoon() {
 
 // ObjectChanged tells that the watch brought the Node. It returns at once.
 func (n *Node) ObjectChanged() { n.objectChanged.Set() }
+
+// Restored tells that etcd was restored from an older state: the versions begin again
+// below those that were seen. It returns at once.
+func (n *Node) Restored() {
+	n.restored.Store(true)
+	n.objectChanged.Set() // the watch may have brought the Node before this was known
+}
 
 // FollowObject takes over what the watch brings until ctx is done. It never waits for
 // the apiserver, which may be one of the pods that wait for what is told from here.
@@ -179,11 +188,12 @@ func (n *Node) store(object *v1.Node) (news bool) {
 			return false
 		}
 		if old != nil && old.UID == object.UID {
-			if order, err := resourceversion.CompareResourceVersion(object.ResourceVersion, old.ResourceVersion); err == nil && (order < 0 || order == 0 && object.ResourceVersion != "") {
+			if order, err := resourceversion.CompareResourceVersion(object.ResourceVersion, old.ResourceVersion); err == nil && (order < 0 && !n.restored.Load() || order == 0 && object.ResourceVersion != "") {
 				return false
 			}
 		}
 		if n.object.CompareAndSwap(old, object) {
+			n.restored.Store(false)
 			n.tell(old, object)
 			return true
 		}

@@ -1,6 +1,7 @@
 package nodeinfo
 
 import (
+	"context"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -51,5 +52,44 @@ func TestAnOlderNodeObjectDoesNotReplaceANewerOne(t *testing.T) {
 	}
 	if told != 3 {
 		t.Errorf("of 3 news %d were told", told)
+	}
+}
+
+// known is what the watch has brought.
+type known struct{ node *v1.Node }
+
+func (k *known) KnownNode() *v1.Node { return k.node }
+
+type nobody struct{}
+
+func (nobody) Recheck() {}
+
+func TestAnOlderNodeObjectIsTheNodeOnceEtcdWasRestored(t *testing.T) {
+	version := func(v string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: "a", ResourceVersion: v}}
+	}
+	watched := &known{version("100")}
+	n := New(Config{}, Deps{Objects: watched, Pods: nobody{}})
+	news := make(chan string)
+	n.Subscribe(func() { news <- n.Object().ResourceVersion })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.FollowObject(ctx) }()
+	is := func(want string) {
+		t.Helper()
+		if got := <-news; got != want {
+			t.Errorf("the Node is of version %s, want %s", got, want)
+		}
+	}
+	is("100")
+	watched.node = version("7") // the watch is faster than who finds out
+	n.Restored()
+	is("7")
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n.store(version("6")) {
+		t.Error("an older one is news long after that")
 	}
 }

@@ -26,31 +26,44 @@ func asWaitForAttach(err error) error {
 // and the words of Node.status.volumesInUse and volumesAttached.
 func (c *Volumes) Attach(ctx context.Context, r volume.Request) error {
 	w := c.wantedBy(r)
-	object, err := c.object(ctx, &w)
-	if err != nil {
-		return asWaitForAttach(err)
+	for {
+		said := c.inUse.driversSaid()
+		object, err := c.object(ctx, &w)
+		if err != nil {
+			return asWaitForAttach(err)
+		}
+		needed := needsAttachment(object)
+		c.inUse.want(w.pod.UID, w.id(), needed)
+		if !needed {
+			return nil
+		}
+		if mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName)); err == nil && mounted || w.block && isThere(w.dir) {
+			return nil // a previous run has waited
+		}
+		if again, err := c.awaitAttached(ctx, &w, said); !again {
+			return err
+		}
 	}
-	needed := needsAttachment(object)
-	c.inUse.want(w.pod.UID, w.id(), needed)
-	if !needed {
-		return nil
-	}
-	if mounted, err := c.deps.Mounter.Mounted(filepath.Join(w.dir, mountName)); err == nil && mounted || w.block && isThere(w.dir) {
-		return nil // a previous run has waited
-	}
+}
+
+// awaitAttached waits until a volume may be used. again: the cluster says something else
+// of a driver meanwhile, which may be that its volumes need not be attached.
+func (c *Volumes) awaitAttached(ctx context.Context, w *wanted, said <-chan struct{}) (again bool, err error) {
 	for {
 		changed := c.inUse.next()
 		missing := c.notAttached(uniqueName(w.id()))
 		if missing == nil {
-			return nil
+			return false, nil
 		}
 		select {
 		case <-changed:
+		case <-said:
+			return true, nil
 		case <-ctx.Done():
-			if c.noRoom(ctx, &w) {
+			if c.noRoom(ctx, w) {
 				missing = fmt.Errorf("%w: %w", podstate.ErrNoRoomToAttach, missing)
 			}
-			return asWaitForAttach(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
+			return false, asWaitForAttach(fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
 		}
 	}
 }
@@ -64,11 +77,12 @@ func needsAttachment(object *storagev1.CSIDriver) bool {
 // notAttached says what the Node object does not show yet of a volume; nil when it may be
 // used.
 func (c *Volumes) notAttached(name v1.UniqueVolumeName) error {
+	told := c.inUse.isTold(name) // before the Node is looked at: an older one may name it from earlier
 	node := c.deps.Node.Object()
 	switch {
 	case node == nil:
 		return errors.New("this node's object has not been read yet")
-	case !c.inUse.isTold(name) || !inNode(node, name):
+	case !told || !inNode(node, name):
 		return fmt.Errorf("volume %s has not been added to the list of VolumesInUse in the node's volume status", name)
 	case !slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name }):
 		return fmt.Errorf("volume %s is not attached according to node status; the attach-detach controller and the driver's external-attacher attach it", name)

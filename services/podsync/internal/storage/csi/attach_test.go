@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -86,6 +87,45 @@ func TestAVolumeIsUsedOnceTheNodeShowsThatItIsInUseAndAttached(t *testing.T) {
 	b.nothing(t)
 	if last, err := sub.Next(t.Context()); err != nil || len(last.Removed) != 1 || last.Removed[0] != nameOf {
 		t.Errorf("%+v, %v", last, err)
+	}
+}
+
+func TestAPodThatWaitsForAnAttachmentGoesOnOnceItsDriverNeedsNone(t *testing.T) {
+	for name, tell := range map[string]func(t *testing.T, b *bench){
+		"the CSIDriver changes":    func(_ *testing.T, b *bench) { b.DriverChanged(driverOf) },
+		"the driver is registered": func(t *testing.T, b *bench) { b.Deregister(b.plugin); b.register(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newAttaching(t)
+			needsNone := b.cluster.driver.DeepCopy()
+			needsNone.Spec.AttachRequired = new(bool)
+			b.shows(false, false)
+			sub, err := b.InUse(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Close()
+			if _, err := sub.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- b.Attach(ctx, b.claimOf("uid-1")) }()
+			if next, err := sub.Next(t.Context()); err != nil || len(next.Changed) != 1 {
+				t.Fatal(next, err)
+			}
+			b.cluster.set(needsNone)
+			tell(t, b)
+			if err := <-done; err != nil {
+				t.Fatalf("it waits for what does not come: %v", err)
+			}
+			if next, err := sub.Next(t.Context()); err != nil || len(next.Removed) != 1 {
+				t.Errorf("it is in use still: %+v, %v", next, err)
+			}
+			b.Forget("uid-1")
+			b.nothing(t)
+		})
 	}
 }
 
@@ -177,4 +217,36 @@ func TestAVolumeThatNeedNotBeAttachedIsNotInUse(t *testing.T) {
 	}
 	b.end(t, "uid-1")
 	b.nothing(t)
+}
+
+// overtaken is a Node object that changes while somebody reads it.
+type overtaken struct {
+	nodeObject
+	meanwhile func()
+}
+
+func (n *overtaken) Object() *v1.Node {
+	now := n.Load()
+	if do := n.meanwhile; do != nil {
+		n.meanwhile = nil
+		do()
+	}
+	return now
+}
+
+func TestANodeOfBeforeAVolumeWasToldOfAgainDoesNotSayThatItIsInUse(t *testing.T) {
+	b := newAttaching(t)
+	b.shows(true, true)
+	node := &overtaken{}
+	node.Store(b.node.Load())
+	c := New(Config{RootDir: b.root, NodeName: "n1"}, Deps{Objects: b.cluster, Node: node, Mounter: b.mounts})
+	c.inUse.leaving[nameOf] = true // nodestatus is writing the Node without it
+	c.inUse.want("uid-1", volumeID{driverOf, handleOf}, true)
+	node.meanwhile = func() {
+		node.Store(&v1.Node{})
+		c.NodeChanged()
+	}
+	if err := c.notAttached(nameOf); err == nil || !strings.Contains(err.Error(), "has not been added to the list of VolumesInUse") {
+		t.Errorf("it may be used, and the Node does not name it: %v", err)
+	}
 }

@@ -202,10 +202,51 @@ func TestADeviceOfWhichOnlyDamageIsKnownLeavesNothingInItsPod(t *testing.T) {
 	if _, err := os.Lstat(b.devices("publish/pv/uid-1")); !errors.Is(err, os.ErrNotExist) || isLink(b.link("uid-1")) || len(b.mounts.Mounts()) != 0 {
 		t.Errorf("the pod's device: %v, mounts %v", err, b.mounts.Mounts())
 	}
-	b.called(t, "NodeStageVolume", "NodePublishVolume") // nobody knows what to ask for
+	if slices.Contains(b.driver.Calls(), "NodeUnpublishVolume") {
+		t.Error("nobody knows what to ask for")
+	}
 }
 
 // Two PersistentVolumes may name one volume.
+func TestADeviceThatThisProcessHasStagedIsUnstagedThoughOnlyDamageIsKnownOfIt(t *testing.T) {
+	b := newStaging(t, nil)
+	if err := b.mapDeviceOf(t, "uid-1"); err != nil {
+		t.Fatal(err)
+	}
+	damage(t, b.devices("pv/data"))
+	fails := true
+	b.fault("NodeUnstageVolume", func(context.Context) error {
+		if fails {
+			fails = false
+			return status.Error(codes.Internal, "the array is busy")
+		}
+		return nil
+	})
+	b.unmap(t, "uid-1")
+	b.settled(t)
+	if err := b.mapDeviceOf(t, "uid-2"); err != nil {
+		t.Fatal(err)
+	}
+	b.called(t, "NodeStageVolume", "NodePublishVolume", "NodeUnstageVolume", "NodeUnstageVolume", "NodeStageVolume", "NodePublishVolume")
+	b.unmap(t, "uid-2")
+	b.nothing(t)
+}
+
+// settled waits until nothing more is to be unstaged.
+func (b *bench) settled(t *testing.T) {
+	t.Helper()
+	for range 1000 {
+		b.Volumes.mu.Lock()
+		left := len(b.settling)
+		b.Volumes.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("a volume is being settled still")
+}
+
 func TestAVolumeIsStagedForEachPlaceThatItIsUsedIn(t *testing.T) {
 	b := newStaging(t, nil)
 	if err := b.mapDeviceOf(t, "uid-1"); err != nil {

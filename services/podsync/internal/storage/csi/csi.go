@@ -122,6 +122,7 @@ type state struct {
 
 	// The rest is for who has the turn. staged are the places where it is, by this
 	// process: two PersistentVolumes may name one volume, as a filesystem and a device.
+	// One that is false was to be unstaged, which failed: nobody knows what is there.
 	staged map[string]bool
 	// published are the places where it is as it should be, by this process; each with
 	// what ends its being published again and again, nil when nothing does.
@@ -144,6 +145,7 @@ func New(cfg Config, deps Deps) *Volumes {
 		if deps.Pods != nil && len(uids) > 0 {
 			deps.Pods.ObjectsChanged(uids)
 		}
+		c.inUse.driverSaid() // before it was registered nobody watched what the cluster says of it
 		c.settleAgain(driver)
 	})
 	c.drivers.forgotten = deps.Metrics.ForgetCSI

@@ -40,14 +40,15 @@ type inUse struct {
 	leaving, ending map[v1.UniqueVolumeName]bool
 	// inherited: what the Node named at first was looked at.
 	inherited bool
-	// changed is closed when the Node object changes.
-	changed chan struct{}
+	// changed is closed when the Node object changes, and said when what the cluster says
+	// of a driver may have.
+	changed, said chan struct{}
 }
 
 func newInUse(epoch uint64) inUse {
 	return inUse{
 		told:  watch.NewStore[v1.UniqueVolumeName, struct{}](epoch, func(struct{}, struct{}) bool { return true }),
-		known: make(chan struct{}), changed: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{},
+		known: make(chan struct{}), changed: make(chan struct{}), said: make(chan struct{}), wanted: map[types.UID]map[volumeID]bool{},
 		leaving: map[v1.UniqueVolumeName]bool{}, ending: map[v1.UniqueVolumeName]bool{},
 	}
 }
@@ -116,6 +117,10 @@ func (u *inUse) isWantedLocked(id volumeID) bool {
 func (u *inUse) found(id volumeID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.foundLocked(id)
+}
+
+func (u *inUse) foundLocked(id volumeID) {
 	for _, ids := range u.wanted {
 		if attached, is := ids[id]; is && !attached {
 			return
@@ -124,12 +129,13 @@ func (u *inUse) found(id volumeID) {
 	u.tellLocked(uniqueName(id))
 }
 
-// free says that nothing of a volume is on the disk any more. node is the Node as it is
-// known; nil before it is.
-func (u *inUse) free(id volumeID, node *v1.Node) {
+// free says that nothing of a volume is on the disk any more. object is the Node as it is
+// known; nil before it is. It is asked under the lock: what is seen is never older than
+// what was seen before.
+func (u *inUse) free(id volumeID, object func() *v1.Node) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	name := uniqueName(id)
+	name, node := uniqueName(id), object()
 	switch {
 	case u.isWantedLocked(id) || !u.isTold(name):
 	case node == nil: // nobody has been told yet
@@ -151,10 +157,14 @@ func inNode(node *v1.Node, name v1.UniqueVolumeName) bool {
 	return slices.Contains(node.Status.VolumesInUse, name)
 }
 
-// see goes by what the Node names now.
-func (u *inUse) see(node *v1.Node) {
+// see goes by what the Node names now; see free.
+func (u *inUse) see(object func() *v1.Node) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	node := object()
+	if node == nil {
+		return
+	}
 	for name := range u.ending {
 		if inNode(node, name) {
 			delete(u.ending, name)
@@ -187,11 +197,24 @@ func (u *inUse) next() <-chan struct{} {
 	return u.changed
 }
 
+// driversSaid is closed when what the cluster says of a driver may have changed.
+func (u *inUse) driversSaid() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.said
+}
+
+// driverSaid has those who wait for an attachment look again whether they need one.
+func (u *inUse) driverSaid() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	close(u.said)
+	u.said = make(chan struct{})
+}
+
 // NodeChanged tells that the Node object changed. It returns at once.
 func (c *Volumes) NodeChanged() {
-	if node := c.deps.Node.Object(); node != nil {
-		c.inUse.see(node)
-	}
+	c.inUse.see(c.deps.Node.Object)
 	c.inUse.mu.Lock()
 	defer c.inUse.mu.Unlock()
 	close(c.inUse.changed)
@@ -222,17 +245,25 @@ func (c *Volumes) InUse(ctx context.Context) (*watch.Subscription[v1.UniqueVolum
 
 // inherit has what the Node names at first be in use until it is known that no pod wants
 // it: else it would be told, and written, that it is in use no more, while a pod that wants
-// it finds it in the Node.
+// it finds it in the Node. Nobody is told of anything before all of it is in use.
 func (c *Volumes) inherit(ids []volumeID) {
-	c.inUse.mu.Lock()
-	before := c.inUse.inherited
-	c.inUse.inherited = true
-	c.inUse.mu.Unlock()
-	if before {
-		return
+	if c.inUse.foundFirst(ids) {
+		for _, id := range ids {
+			c.settleSoon(id)
+		}
 	}
+}
+
+// foundFirst is found of all that the Node names at first; false if that was done.
+func (u *inUse) foundFirst(ids []volumeID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.inherited {
+		return false
+	}
+	u.inherited = true
 	for _, id := range ids {
-		c.inUse.found(id)
-		c.settleSoon(id)
+		u.foundLocked(id)
 	}
+	return true
 }

@@ -24,16 +24,16 @@ func TestAVolumeIsInUseAsLongAsAPodWantsItOrTheDiskHasIt(t *testing.T) {
 	u.want("a", id, true)
 	u.want("b", id, true)
 	u.want("b", other, true)
-	u.free(id, nil)
+	u.free(id, unknown)
 	is(true)
 	u.forget("a")
-	u.free(id, nil)
+	u.free(id, unknown)
 	is(true)
 	if ids := u.forget("b"); len(ids) != 2 {
 		t.Errorf("it wanted %v", ids)
 	}
 	is(true) // until it is looked at
-	u.free(id, nil)
+	u.free(id, unknown)
 	is(false)
 	u.want("c", id, false)
 	u.found(id)
@@ -61,6 +61,14 @@ func TestWhoAsksWhatIsInUseWaitsUntilTheDiskWasLookedAt(t *testing.T) {
 	sub.Close()
 }
 
+// naming is a Node that says that these volumes are in use.
+func naming(names ...v1.UniqueVolumeName) func() *v1.Node {
+	return func() *v1.Node { return &v1.Node{Status: v1.NodeStatus{VolumesInUse: names}} }
+}
+
+// unknown is a Node that was not read yet.
+func unknown() *v1.Node { return nil }
+
 // told asserts which of the two volumes are in use.
 func told(t *testing.T, u *inUse, want ...v1.UniqueVolumeName) {
 	t.Helper()
@@ -71,7 +79,7 @@ func told(t *testing.T, u *inUse, want ...v1.UniqueVolumeName) {
 
 func TestAVolumeIsInUseAgainOnceTheNodeWasSeenWithoutIt(t *testing.T) {
 	u, id := newInUse(1), volumeID{"d", "h"}
-	with, without := &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"kubernetes.io/csi/d^h"}}}, &v1.Node{}
+	with, without := naming("kubernetes.io/csi/d^h"), naming()
 	u.want("a", id, true)
 	u.see(with)
 	u.forget("a")
@@ -92,7 +100,7 @@ func TestAVolumeIsInUseAgainOnceTheNodeWasSeenWithoutIt(t *testing.T) {
 
 func TestAVolumeIsInUseNoMoreOnceTheNodeWasSeenWithIt(t *testing.T) {
 	u, id := newInUse(1), volumeID{"d", "h"}
-	with, without := &v1.Node{Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"kubernetes.io/csi/d^h"}}}, &v1.Node{}
+	with, without := naming("kubernetes.io/csi/d^h"), naming()
 	u.want("a", id, true)
 	u.forget("a")
 	u.free(id, without) // it is on its way into the Node
@@ -128,4 +136,48 @@ func TestWhatTheNodeNamesAtFirstIsInUseUntilItIsKnownThatNoPodHasIt(t *testing.T
 		t.Errorf("then %+v, %v", next, err)
 	}
 	b.nothing(t)
+}
+
+func TestWhoeverAsksWhatIsInUseIsToldOfAllThatTheNodeNamesAtFirst(t *testing.T) {
+	b := newBench(t, nil)
+	names := []v1.UniqueVolumeName{"kubernetes.io/csi/d^h1", "kubernetes.io/csi/d^h2"}
+	b.node.Store(&v1.Node{Status: v1.NodeStatus{VolumesInUse: names}})
+	b.NodeChanged()
+	<-b.inUse.known
+	b.Volumes.mu.Lock() // nothing is settled
+	news := b.inUse.told.Subscribe(t.Context())
+	defer news.Close()
+	if _, err := news.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error, 1)
+	go func() {
+		sub, err := b.InUse(t.Context())
+		if err == nil {
+			sub.Close()
+		}
+		first <- err
+	}()
+	if _, err := news.Next(t.Context()); err != nil { // it has begun
+		t.Fatal(err)
+	}
+	second, err := b.inUseNow(t)
+	b.Volumes.mu.Unlock()
+	if err != nil || !slices.Equal(second, names) {
+		t.Errorf("the second is told of %v, %v", second, err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+// inUseNow is what somebody is told who asks.
+func (b *bench) inUseNow(t *testing.T) ([]v1.UniqueVolumeName, error) {
+	sub, err := b.InUse(t.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Close()
+	now, err := sub.Next(t.Context())
+	return slices.Sorted(maps.Keys(now.Changed)), err
 }

@@ -57,6 +57,7 @@ func (r *rooms) close() {
 // DriverChanged tells that what the cluster says of a driver has changed. It returns at
 // once.
 func (c *Volumes) DriverChanged(name string) {
+	c.inUse.driverSaid()
 	if r, err := c.drivers.find(name); err == nil {
 		r.room.changed.Set()
 	}

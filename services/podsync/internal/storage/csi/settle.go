@@ -112,7 +112,10 @@ func (c *Volumes) settle(ctx context.Context, id volumeID) error {
 	if err := c.unstageDevices(ctx, st, id); err != nil {
 		return err
 	}
-	c.inUse.free(id, c.deps.Node.Object())
+	if err := c.unstageRest(ctx, st, id); err != nil {
+		return err
+	}
+	c.inUse.free(id, c.deps.Node.Object)
 	return nil
 }
 

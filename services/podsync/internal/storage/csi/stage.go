@@ -128,9 +128,23 @@ func (c *Volumes) askToUnstage(ctx context.Context, st *state, id volumeID, targ
 	if !can[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
 	}
-	delete(st.staged, target)
+	st.staged[target] = false
 	if _, err := driver.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id.handle, StagingTargetPath: target}); err != nil {
 		return fmt.Errorf("volume %q: kubernetes.io/csi: attacher.UnmountDevice failed: %w", id.handle, err)
+	}
+	return nil
+}
+
+// unstageRest has the driver end what this process has staged and nothing on the disk
+// tells of any more.
+func (c *Volumes) unstageRest(ctx context.Context, st *state, id volumeID) error {
+	for target := range st.staged {
+		if !removedAlready(target) { // else somebody has removed it by hand
+			if err := c.askToUnstage(ctx, st, id, target); err != nil {
+				return err
+			}
+		}
+		delete(st.staged, target)
 	}
 	return nil
 }

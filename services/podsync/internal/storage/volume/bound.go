@@ -26,6 +26,9 @@ type bound struct {
 	Device bool `json:"device,omitempty"`
 	// Group is the group whose members may use it; nil for none.
 	Group *int64 `json:"group,omitempty"`
+	// Begun: it was not all done yet what has to be before the pod may use it, though
+	// something may lie there.
+	Begun bool `json:"begun,omitempty"`
 
 	// fresh: it was set up by this process.
 	fresh bool
@@ -62,22 +65,25 @@ func (s *Set) keepBound(uid types.UID, volume string, b bound) error {
 
 // standing is where a volume lies that a previous run has set up; empty when it has not.
 func (s *Set) standing(uid types.UID, volume string, b bound, known bool) string {
-	if !known {
+	if !known || b.Begun || !s.lies(b) {
 		return ""
-	}
-	switch {
-	case b.Device:
-		if _, err := os.Stat(b.Path); err != nil {
-			return ""
-		}
-	case b.Kind != claims.HostPath:
-		if mounted, err := s.deps.Mounter.Mounted(b.Path); err != nil || !mounted {
-			return ""
-		}
 	}
 	b.fresh = false
 	s.setBound(uid, volume, b)
 	return b.Path
+}
+
+// lies says whether something is where a volume is to lie.
+func (s *Set) lies(b bound) bool {
+	switch {
+	case b.Device:
+		_, err := os.Stat(b.Path)
+		return err == nil
+	case b.Kind != claims.HostPath:
+		mounted, err := s.deps.Mounter.Mounted(b.Path)
+		return err == nil && mounted
+	}
+	return true
 }
 
 func (s *Set) boundOf(uid types.UID, volume string) (bound, bool) {

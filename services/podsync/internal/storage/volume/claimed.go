@@ -179,7 +179,8 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		}
 	}
 	b := s.boundAs(pod, ref, pv)
-	_, kept := s.keptBound(pod.UID, v.Name)
+	before, kept := s.keptBound(pod.UID, v.Name)
+	b.Begun = before.Begun || !s.lies(b)
 	if err := s.keepBound(pod.UID, v.Name, b); err != nil {
 		return err
 	}
@@ -201,14 +202,31 @@ func (s *Set) mountBound(ctx context.Context, r Request, ref claims.Reference, c
 		err = s.grown(ctx, r, claim, b)
 	}
 	if err == nil {
-		s.setBound(pod.UID, v.Name, b)
-		if b.Device && !kept {
-			s.tellOfDevice(pod, b)
-		}
-	} else if !kept && s.standing(pod.UID, v.Name, b, b.Kind != claims.HostPath) == "" {
+		return s.madeBound(pod, v.Name, b, kept)
+	}
+	switch {
+	case kept:
+	case b.Kind == claims.HostPath || !s.lies(b):
 		_ = os.Remove(s.boundFile(pod.UID, v.Name)) // others may have it
+	default:
+		s.standing(pod.UID, v.Name, b, true) // if another agent has set it up
 	}
 	return err
+}
+
+// madeBound keeps that a volume is set up; known: it was known before that the pod has it.
+func (s *Set) madeBound(pod *v1.Pod, volume string, b bound, known bool) error {
+	if b.Begun {
+		b.Begun = false
+		if err := s.keepBound(pod.UID, volume, b); err != nil {
+			return err
+		}
+	}
+	s.setBound(pod.UID, volume, b)
+	if b.Device && !known {
+		s.tellOfDevice(pod, b)
+	}
+	return nil
 }
 
 // boundAs says where a volume of a claim will lie.

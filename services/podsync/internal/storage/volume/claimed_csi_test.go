@@ -116,6 +116,49 @@ func TestWhatAnotherAgentHasPublishedStandsWhenItCannotBePublishedAgain(t *testi
 	}
 }
 
+// halfway are drives whose volumes are mounted when their set-up fails, as where files
+// cannot be given to the pod's group.
+type halfway struct{ *drives }
+
+func (d halfway) Setup(ctx context.Context, r Request) (Made, error) {
+	if _, err := d.drives.Setup(ctx, r); err != nil {
+		return Made{}, err
+	}
+	return Made{}, errors.New("applyFSGroup failed")
+}
+
+func TestWhatIsMountedAndNotAllSetUpDoesNotStand(t *testing.T) {
+	f, d := withAttacher(t)
+	f.bind("c", "pv", csiPV())
+	f.set.deps.CSI = halfway{d}
+	pod := podWith(claimVolume("v", "c"))
+	stands := func() bool {
+		t.Helper()
+		var failed podstate.VolumeErrors
+		if err := f.set.Setup(t.Context(), pod); !errors.As(err, &failed) {
+			t.Fatal(err)
+		}
+		return len(failed.Standing()) > 0
+	}
+	if stands() || stands() {
+		t.Error("the pod uses it")
+	}
+	f.set = f.restarted()
+	f.set.deps.CSI, f.set.drivers[pluginCSI] = halfway{d}, d
+	if stands() {
+		t.Error("the pod uses it after a restart")
+	}
+	f.set.deps.CSI = d
+	if err := f.set.Setup(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	f.set = f.restarted()
+	f.set.deps.CSI, f.set.drivers[pluginCSI] = halfway{d}, d
+	if !stands() {
+		t.Error("what was set up does not stand")
+	}
+}
+
 func TestAVolumeForOnePodOfADriverIsSetUpForOne(t *testing.T) {
 	f, _ := withAttacher(t)
 	f.bind("c", "pv", csiPV()).Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}

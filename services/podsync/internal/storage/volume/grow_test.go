@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
 )
 
@@ -52,7 +53,11 @@ func TestAVolumeOfAClaimGrowsBeforeItCountsAsSetUp(t *testing.T) {
 	f.bind("c", "pv", csiPV())
 	pod := podWith(claimVolume("v", "c"))
 	for range 2 {
-		fails(t, f.set.Setup(t.Context(), pod), `MountVolume.Setup failed while expanding volume for volume "v" : no`)
+		err := f.set.Setup(t.Context(), pod)
+		fails(t, err, `MountVolume.Setup failed while expanding volume for volume "v" : no`)
+		if failed := (podstate.VolumeErrors)(nil); !errors.As(err, &failed) || len(failed.Standing()) != 0 {
+			t.Error("its pod uses it before it is grown")
+		}
 	}
 	g.err = nil
 	for range 2 {
