@@ -19,6 +19,7 @@ import (
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/supervise"
 )
 
 // followSliceFlag has a service end when it is handed something else. The units have it
@@ -111,10 +112,19 @@ func (l *live) handTo(ctx context.Context, service string) error {
 		}
 		return fsatomic.WriteFile(filepath.Join(n.copyDir(service), argsFile), []byte(line), 0o640)
 	}
-	if service == "gateway" && n.credentials == nil {
-		n.credentials = newCredentials(n.log, n.current(), n.copyDir(service), l.identities[service])
+	if service == "gateway" {
+		n.copyFor(service, l.identities[service])
 	}
 	return n.writeArgs(ctx, service, l.identities[service])
+}
+
+// copyFor has what the current configuration names copied for a service.
+func (n *nodeRun) copyFor(service string, identity supervise.Identity) {
+	if n.credentials == nil {
+		n.credentials = newCredentials(n.log, n.current(), n.copyDir(service), identity)
+		return
+	}
+	n.credentials.loaded.Store(n.current())
 }
 
 // noUser is why nothing is handed to a service.

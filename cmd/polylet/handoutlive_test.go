@@ -14,8 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/liveconf"
+	"github.com/polylet/polylet/internal/supervise"
 )
 
 // TestAHandoutOwnsTheConfigurationOfServicesThatAManagerKeeps has a real gateway, which
@@ -181,5 +184,27 @@ func TestAServiceThatStartedBeforeAnythingWasHandedOutEndsOnceItIs(t *testing.T)
 	put(t, filepath.Join(dir, "stats", argsFile), "POLYLET_ARGS='--config-slice=x'\n")
 	if err := <-done; err != nil || ctx.Err() != nil {
 		t.Errorf("it ends with %v, %v", err, ctx.Err())
+	}
+}
+
+// Then nothing is copied for it, and its owner's other services change all the same.
+func TestAChangeIsHandedOutBesideAGatewayThatIsRoot(t *testing.T) {
+	loaded := loadedWith(t)
+	n := &nodeRun{loaded: loaded, log: klog.Background()}
+	n.hand(loaded, 1, loaded.Flags)
+	if err := (&live{node: n, seen: newLives()}).Put(loadedWith(t, "--volume-stats-agg-period=7s"), 2); err != nil || n.handed.Load().generation != 2 {
+		t.Errorf("%v, %+v", err, n.handed.Load())
+	}
+}
+
+// Where a way back is a start of all services, no change tells what is copied.
+func TestWhatIsCopiedForTheGatewayFollowsAStartOfAllServices(t *testing.T) {
+	bad, good := loadedWith(t, "--tls-cert-file=/bad.crt", "--tls-private-key-file=/bad.key"), loadedWith(t)
+	n := &nodeRun{loaded: bad, log: klog.Background()}
+	for generation, loaded := range map[uint64]*kubeletconfig.Loaded{1: bad, 2: good} {
+		n.hand(loaded, generation, loaded.Flags)
+		if n.copyFor("gateway", supervise.Identity{Drop: true}); n.credentials.loaded.Load() != loaded {
+			t.Errorf("generation %d: what is copied is another configuration's", generation)
+		}
 	}
 }

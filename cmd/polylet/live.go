@@ -154,7 +154,9 @@ func (n *nodeRun) writeSlice(service string, identity supervise.Identity) (strin
 // Put implements liveconf.Node.
 func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
 	l.node.hand(loaded, generation, l.node.current().Flags)
-	l.node.credentials.loaded.Store(loaded)
+	if l.node.credentials != nil { // else the gateway is root here, and reads the originals
+		l.node.credentials.loaded.Store(loaded)
+	}
 	var errs []error
 	for _, service := range l.node.services {
 		if l.seen != nil && l.seen.runsOther(service, loaded) {

@@ -32,19 +32,21 @@ type podsync struct {
 	noLists  bool // It answers, but does not list its containers.
 	stops    []*podsyncv1.StopPodRequest
 	pressure []string
+	told     *podsyncv1.ToldPressure // nil: nothing since it started
 }
 
 func (p *podsync) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*podsyncv1.GetRuntimeResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.silent {
-		return &podsyncv1.GetRuntimeResponse{}, nil
+		return &podsyncv1.GetRuntimeResponse{ToldPressure: p.told}, nil
 	}
 	out := &podsyncv1.GetRuntimeResponse{
 		Name: "containerd", Version: "v2.2.9", RuntimeReady: p.runtime.RuntimeReady, RuntimeMessage: p.runtime.RuntimeMessage,
 		NetworkReady: p.runtime.NetworkReady, NetworkMessage: p.runtime.NetworkMessage, LastOkTime: p.runtime.LastOkTime,
 		Handlers: []*podsyncv1.RuntimeHandler{{Name: "runc", UserNamespaces: true}, {Name: ""}}, SupplementalGroupsPolicy: true,
 	}
+	out.ToldPressure = p.told
 	if !p.noAnswer {
 		out.LastOkTime = timestamppb.Now()
 		p.runtime.LastOkTime = out.LastOkTime

@@ -37,6 +37,7 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/nodelog"
 	"github.com/polylet/polylet/services/nodestatus/internal/oomkill"
 	"github.com/polylet/polylet/services/nodestatus/internal/peer"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 	"github.com/polylet/polylet/services/nodestatus/internal/review"
 	"github.com/polylet/polylet/services/nodestatus/internal/server"
 	"github.com/polylet/polylet/services/nodestatus/internal/shutdown"
@@ -128,10 +129,9 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	}
 	store, pods := peer.NewStore(peer.Host()), peer.NewPods(deps.Podsync)
 	s := &Service{
-		inUse:   peer.VolumesInUse{Podsync: deps.Podsync, Store: store},
-		podsync: peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency),
-		stats:   peer.NewStats(deps.Stats, deps.Health, store, signalPeriod(cfg), nodeConfig.Thresholds),
-		events:  event.New(cfg.NodeName, nil),
+		inUse:  peer.VolumesInUse{Podsync: deps.Podsync, Store: store},
+		stats:  peer.NewStats(deps.Stats, deps.Health, store, signalPeriod(cfg), nodeConfig.Thresholds),
+		events: event.New(cfg.NodeName, nil),
 	}
 	if s.configuration, err = newConfigurationMetrics(deps.Metrics); err != nil {
 		return nil, err
@@ -141,6 +141,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		s.events = event.New(cfg.NodeName, cmp.Or(deps.Events, deps.Client).CoreV1().Events(metav1.NamespaceAll))
 	}
 	judged := judge.New(judge.Config{Thresholds: nodeConfig.Thresholds, Transition: cfg.EvictionPressureTransitionPeriod}, store.Frame)
+	s.podsync = peer.NewPodsync(deps.Podsync, deps.Health, store, cfg.NodeStatusUpdateFrequency, s.hear(judged))
 	s.kills = peer.Kills{Stats: deps.Stats, Tell: oomkill.New(s.events, bootID()).Tell}
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
@@ -188,6 +189,17 @@ func (s *Service) evicting(cfg Config, deps Deps, judged *judge.Judge, store *pe
 	return evict.New(evict.Config{LongestGrace: cfg.EvictionMaxPodGracePeriod, LocalLimits: !cfg.NoLocalStorage}, evict.Deps{
 		Judge: judged, Podsync: pods, Stats: s.stats, Events: s.events, Moved: store.Moved(), Metrics: metrics,
 	}), nil
+}
+
+// hear takes in what podsync says that it was told of pressure: the judgement goes on by
+// it after a restart of this process, and a podsync that was restarted is told again.
+func (s *Service) hear(judged *judge.Judge) func(told pressure.Told) {
+	return func(told pressure.Told) {
+		judged.Seed(told)
+		if told.Time.IsZero() {
+			s.evictions.Forgotten()
+		}
+	}
 }
 
 func startEvents(cfg Config) []node.Event {

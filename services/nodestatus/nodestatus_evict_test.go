@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -33,7 +34,9 @@ func (p *podsync) StopPod(_ context.Context, r *podsyncv1.StopPodRequest) (*pods
 }
 
 func (p *podsync) SetPressure(_ context.Context, r *podsyncv1.SetPressureRequest) (*podsyncv1.SetPressureResponse, error) {
-	p.set(func(p *podsync) { p.pressure = r.GetConditions() })
+	p.set(func(p *podsync) {
+		p.pressure, p.told = r.GetConditions(), &podsyncv1.ToldPressure{Conditions: r.GetConditions(), Time: timestamppb.Now()}
+	})
 	return &podsyncv1.SetPressureResponse{}, nil
 }
 
@@ -99,6 +102,67 @@ func TestASoftThresholdIsAConditionAtOnceAndEvictsAfterItsGracePeriod(t *testing
 		w.podsync.set(func(p *podsync) {
 			if len(p.stops) != 1 || p.stops[0].GetGrace().AsDuration() != 9*time.Second {
 				t.Errorf("stopped %v", p.stops)
+			}
+		})
+	})
+}
+
+// The kubelet forgets pressure when it restarts.
+func TestPressureOfBeforeARestartOfTheWholeAgentGoesWithTheFirstFigures(t *testing.T) {
+	for name, away := range map[string]bool{"podsync is there": false, "podsync comes later": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				_, stop := w.start()
+				time.Sleep(time.Minute)
+				w.stats.setAvailable(50 << 20)
+				time.Sleep(100 * time.Millisecond)
+				if c := w.condition(v1.NodeMemoryPressure); c.Status != v1.ConditionTrue {
+					t.Errorf("condition %+v; want pressure", c)
+				}
+				stop()
+				w.podsync.set(func(p *podsync) { p.pressure, p.told = []string{"nothing"}, nil })
+				w.stats.mu.Lock()
+				w.stats.available = 4 << 30
+				w.stats.mu.Unlock()
+				if away {
+					w.podsyncSrv.Down()
+				}
+				_, stop = w.start()
+				defer stop()
+				time.Sleep(7 * time.Second)
+				if away {
+					w.podsyncSrv.Up()
+					time.Sleep(3 * time.Second)
+				}
+				synctest.Wait()
+				if c := w.condition(v1.NodeMemoryPressure); c.Status != v1.ConditionFalse {
+					t.Errorf("condition %+v; want none after the first figures", c)
+				}
+				w.podsync.set(func(p *podsync) {
+					if len(p.pressure) != 0 {
+						t.Errorf("podsync was told %v", p.pressure)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestAPodsyncThatWasRestartedIsToldOfPressureAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.stats.available = 50 << 20
+		_, stop := w.start()
+		defer stop()
+		time.Sleep(time.Minute)
+		w.podsyncSrv.Down()
+		time.Sleep(11 * time.Second) // The next question finds that it is away.
+		w.podsync.set(func(p *podsync) { p.pressure, p.told = nil, nil })
+		w.podsyncSrv.Up()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		w.podsync.set(func(p *podsync) {
+			if !slices.Equal(p.pressure, []string{"MemoryPressure"}) {
+				t.Errorf("podsync was told %v", p.pressure)
 			}
 		})
 	})

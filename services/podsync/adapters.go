@@ -133,10 +133,11 @@ func (w *wiring) handlers() map[string]*runtimeapi.RuntimeHandlerFeatures {
 }
 
 func (w *wiring) runtimeState() server.RuntimeState {
-	r := w.observer.Runtime()
+	r, short := w.observer.Runtime(), w.gate.Pressure()
 	return server.RuntimeState{
 		Version: r.Version, Status: r.Status, Err: r.Err, LastOK: r.LastOK, ContainerEvents: r.Events,
 		LastRelist: r.LastRelist, SourcesReady: w.pods.SourcesReady(),
+		Pressure: short.Conditions, PressureSaid: short.Said,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -49,7 +50,7 @@ type Config struct {
 type Judge interface {
 	// Judge judges the newest signals; known is false while there are none.
 	Judge(now time.Time) (judgement pressure.Judgement, frame pressure.Frame, known bool)
-	// Seeded says whether what the Node said before is part of the judgement.
+	// Seeded says whether what a run before this one found is part of the judgement.
 	Seeded() bool
 }
 
@@ -140,7 +141,9 @@ type Loop struct {
 	cfg  Config
 	deps Deps
 	tell wake.Signal
-	kept records
+	// forgotten is whether podsync has to be told again of pressure.
+	forgotten atomic.Bool
+	kept      records
 
 	// The rest belongs to Run's goroutine.
 

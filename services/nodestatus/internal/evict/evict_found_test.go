@@ -4,9 +4,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
@@ -136,5 +138,40 @@ func TestWhatAPodLeavesIsReclaimedBeforeAnotherPodGoes(t *testing.T) {
 		}
 		w.pass(30 * time.Second)
 		w.wantStops("when it is freed", "hog")
+	})
+}
+
+func TestAShortageThatIsOverWhenDisksAreMeasuredEndsNobody(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("hog", 1, 500*mi)
+		w.otherDisk = 420 * mi
+		w.walks = func() { w.set(func() { w.otherDisk = 100 * mi }) }
+		w.pass(20 * time.Second)
+		w.wantStops("somebody else has made room meanwhile")
+		if d := w.last(); d.Outcome != Enough {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// Else a stats that hangs takes the time of all who wait, one after the other.
+func TestStatsIsAskedOnceForAllWhoseEndIsNotHeard(t *testing.T) {
+	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
+		limit := resource.MustParse("100Mi")
+		for _, name := range []string{"a", "b", "c", "d"} {
+			w.pod(name, 1, 200*mi, func(p *v1.Pod) {
+				p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+			})
+			w.takes[name] = time.Hour
+		}
+		time.Sleep(least + time.Millisecond)
+		synctest.Wait()
+		w.wantStops("at first", "a", "b", "c", "d")
+		w.set(func() { w.summaries = nil })
+		time.Sleep(3*soon + 500*time.Millisecond)
+		synctest.Wait()
+		if n := len(w.summaries); n < 2 || n > 4 {
+			t.Errorf("asked %d times in %s", n, 3*soon)
+		}
 	})
 }

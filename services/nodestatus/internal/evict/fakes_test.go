@@ -58,6 +58,8 @@ type world struct {
 	asked     []eviction.Reclaim
 	forgetful bool   // podsync was just started, and knows no pods yet
 	reclaims  func() // may be nil; what a reclaim does
+	walks     func() // may be nil; what happens while disks are measured anew
+	summaries []Detail
 	stops     []Stop
 	told      []string // what podsync was told of pressure
 	events    []string
@@ -237,8 +239,12 @@ func (w *world) Send(_ context.Context, e node.Event) {
 }
 
 func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, error) {
+	if w.walks != nil && detail == Renewed {
+		w.walks()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.summaries = append(w.summaries, detail)
 	brief := detail == Brief
 	if w.statsErr != nil {
 		return nil, w.statsErr

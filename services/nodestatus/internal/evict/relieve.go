@@ -146,13 +146,16 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	l.stop(ctx, d, stop, m)
 }
 
-// renewed are figures of what lies on disks that are as new as the shortage: by older
-// ones somebody would go who has little. But the runtime measures layers by itself, and
-// is not waited for for long.
+// renewed are figures of what lies on disks that are as new as the shortage, if that is
+// not over by then: by older ones somebody would go who has little. But the runtime
+// measures layers by itself, and is not waited for for long.
 func (l *Loop) renewed(ctx context.Context, m pressure.Met, layout threshold.Layout) (eviction.Figures, error) {
 	summary, err := l.deps.Stats.Summary(ctx, Renewed)
 	if err != nil {
 		return nil, fmt.Errorf("stats does not say what the pods use: %w", err)
+	}
+	if _, short := eviction.Confirm(m, eviction.Observe(summary)); !short {
+		return nil, errors.New("enough is left since the disks were measured anew")
 	}
 	figures := eviction.FiguresOf(summary)
 	if name, older := eviction.Older(m, layout, figures); older && time.Since(m.Since) < layersAge {

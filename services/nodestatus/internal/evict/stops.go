@@ -3,6 +3,7 @@ package evict
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -80,7 +81,7 @@ func (s *stopping) next(now time.Time, missing bool) time.Time {
 
 // settle looks which pods have ended, or were waited for long enough.
 func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshold.Layout) {
-	log := klog.FromContext(ctx)
+	log, unseen := klog.FromContext(ctx), l.unseen(ctx)
 	for uid, s := range l.stopping {
 		now := time.Now()
 		ended, missing := l.ends.of(uid) // Who is missing may be gone, or podsync was just started.
@@ -93,7 +94,7 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		}
 		if s.ended.IsZero() && (missing || now.After(s.given())) && now.Sub(s.measured) >= soon {
 			s.measured = now
-			if l.unseen(ctx, uid) {
+			if unseen(uid) {
 				s.ended = now
 			}
 		}
@@ -156,15 +157,25 @@ func (l *Loop) repeat(ctx context.Context, s *stopping) bool {
 	return true
 }
 
-// unseen says whether stats sees nothing of a pod any more: without the apiserver
-// podsync's list keeps the status that a pod had.
-func (l *Loop) unseen(ctx context.Context, uid types.UID) bool {
-	summary, err := l.deps.Stats.Summary(ctx, Brief)
-	if err != nil {
-		return false
+// unseen says of pods whether stats sees nothing of them any more: without the apiserver
+// podsync's list keeps the status that a pod had. It is asked once, and only when
+// somebody wants to know.
+func (l *Loop) unseen(ctx context.Context) func(uid types.UID) bool {
+	ask := sync.OnceValues(func() (eviction.Figures, error) {
+		summary, err := l.deps.Stats.Summary(ctx, Brief)
+		if err != nil {
+			return nil, err
+		}
+		return eviction.FiguresOf(summary), nil
+	})
+	return func(uid types.UID) bool {
+		figures, err := ask()
+		if err != nil {
+			return false
+		}
+		s := figures[string(uid)]
+		return s == nil || s.Memory == nil || s.Memory.WorkingSetBytes == nil || *s.Memory.WorkingSetBytes == 0
 	}
-	s := eviction.FiguresOf(summary)[string(uid)]
-	return s == nil || s.Memory == nil || s.Memory.WorkingSetBytes == nil || *s.Memory.WorkingSetBytes == 0
 }
 
 func short(j pressure.Judgement, kind pressure.Kind) bool {

@@ -14,10 +14,17 @@ import (
 
 const (
 	// ttl is how long podsync goes by what it was told; renewal is after how long it
-	// is told again while there is pressure: it may have been restarted.
+	// is told again while there is pressure.
 	ttl     = time.Minute
 	renewal = 20 * time.Second
 )
+
+// Forgotten says that podsync knows of nothing that it was told, for it was started
+// since: it is told again.
+func (l *Loop) Forgotten() {
+	l.forgotten.Store(true)
+	l.tell.Set()
+}
 
 // RunPressure tells podsync what the node is short of until ctx is done: at once
 // when that changed, and again and again while it is short of something.
@@ -42,8 +49,11 @@ func (l *Loop) RunPressure(ctx context.Context) error {
 		if !judgement.Again.IsZero() {
 			wait = min(wait, time.Until(judgement.Again)+time.Millisecond)
 		}
+		if l.forgotten.Swap(false) {
+			at = time.Time{}
+		}
 		// What a run before this one said stands until it is known what that was.
-		if known && (len(names) > 0 || l.deps.Judge.Seeded()) && (at.IsZero() || !slices.Equal(names, last) || len(names) > 0 && time.Since(at) >= renewal) {
+		if known && l.deps.Judge.Seeded() && (at.IsZero() || !slices.Equal(names, last) || len(names) > 0 && time.Since(at) >= renewal) {
 			err := l.deps.Podsync.SetPressure(ctx, names, ttl)
 			switch {
 			case err == nil:

@@ -19,9 +19,9 @@ func TestPodsyncIsToldOfPressureAtOnceAndAgainWhileItLasts(t *testing.T) {
 		}
 		w.signals()
 		if got := told(); len(got) > 0 {
-			t.Errorf("that there is none is told before it is known what the Node says: %v", got)
+			t.Errorf("that there is none is told before it is known what a run before this one said: %v", got)
 		}
-		w.judge.Seed(nil, time.Now())
+		w.judge.Seed(pressure.Told{})
 		w.signals()
 		if got := told(); !slices.Equal(got, []string{"[] 1m0s"}) {
 			t.Errorf("at first %v", got)
@@ -52,7 +52,7 @@ func TestPodsyncIsToldOfPressureAtOnceAndAgainWhileItLasts(t *testing.T) {
 
 func TestAPressureOfTheRunBeforeIsToldUntilItsTransitionIsOver(t *testing.T) {
 	in(t, hardMemory(), Config{}, func(w *world) {
-		w.judge.Seed([]pressure.Kind{pressure.Disk}, time.Now())
+		w.judge.Seed(pressure.Told{Kinds: []pressure.Kind{pressure.Disk}, Time: time.Now()})
 		w.signals()
 		if len(w.told) != 1 || w.told[0] != "[DiskPressure] 1m0s" {
 			t.Errorf("%v", w.told)

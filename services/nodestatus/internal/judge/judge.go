@@ -33,15 +33,17 @@ type Judge struct {
 // New returns a Judge; frame returns the newest signals.
 func New(cfg Config, frame func() pressure.Frame) *Judge { return &Judge{cfg: cfg, frame: frame} }
 
-// Seed tells which pressures the Node says there are, which may have been found by
-// a run before this one.
-func (j *Judge) Seed(present []pressure.Kind, now time.Time) {
+// Seed tells which pressures a run before this one has found, and when; only the first
+// time counts, for later it would be what this run has found itself.
+func (j *Judge) Seed(told pressure.Told) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.state, j.seeded = j.state.Seed(present, now), true
+	if !j.seeded {
+		j.state, j.seeded = j.state.Seed(told.Kinds, told.Time), true
+	}
 }
 
-// Seeded says whether it was told what the Node says.
+// Seeded says whether it was told that, and its judgement can be gone by.
 func (j *Judge) Seeded() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -17,7 +17,7 @@ func TestAllWhoAskHearTheSame(t *testing.T) {
 	if _, _, known := j.Judge(start); known || j.Seeded() {
 		t.Error("judged without signals")
 	}
-	j.Seed([]pressure.Kind{pressure.Memory}, start)
+	j.Seed(pressure.Told{Kinds: []pressure.Kind{pressure.Memory}, Time: start})
 	frame = pressure.Frame{
 		Signals: []pressure.Signal{{Name: "imagefs.available", Available: 9, Capacity: 99}, {Name: "containerfs.available", Available: 9, Capacity: 99}},
 		Layout:  threshold.Layout{ImagesApart: true},
@@ -33,13 +33,20 @@ func TestAllWhoAskHearTheSame(t *testing.T) {
 	}
 }
 
-func TestAPressureThatTheNodeHasIsNotTakenBackByWhoLooksBeforeItIsKnown(t *testing.T) {
+func TestAPressureOfTheRunBeforeIsNotTakenBackByWhoLooksBeforeItIsKnown(t *testing.T) {
 	frame := pressure.Frame{Signals: []pressure.Signal{}}
 	j := New(Config{Transition: time.Minute}, func() pressure.Frame { return frame })
 	start := time.Unix(1000, 0)
 	j.Judge(start)
-	j.Seed([]pressure.Kind{pressure.Memory}, start.Add(time.Second))
+	j.Seed(pressure.Told{Kinds: []pressure.Kind{pressure.Memory}, Time: start})
 	if got, _, _ := j.Judge(start.Add(2 * time.Second)); !got.Under[pressure.Memory] {
 		t.Error("it is gone")
+	}
+	if got, _, _ := j.Judge(start.Add(time.Minute)); got.Under[pressure.Memory] {
+		t.Error("it counts from when it was told, not from when that is known")
+	}
+	j.Seed(pressure.Told{Kinds: []pressure.Kind{pressure.Disk}, Time: start.Add(time.Minute)})
+	if got, _, _ := j.Judge(start.Add(61 * time.Second)); got.Under[pressure.Disk] {
+		t.Error("what this run has said itself is taken for what another found")
 	}
 }

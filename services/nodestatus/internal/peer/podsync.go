@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +13,7 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 )
 
 const (
@@ -33,13 +35,20 @@ type Podsync struct {
 	store  *Store
 	// period is between two questions while all is well.
 	period time.Duration
-	// ran belongs to RunRuntime.
-	ran elapsed
+	// told is called with what podsync was told of pressure: after each of its answers,
+	// and with nothing when it does not give the first.
+	told func(pressure.Told)
+
+	// The rest belongs to RunRuntime.
+	ran   elapsed
+	asked bool
 }
 
-// NewPodsync returns a client that asks every period.
-func NewPodsync(conn grpc.ClientConnInterface, reporter health.Reporter, store *Store, period time.Duration) *Podsync {
-	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn), health: reporter, store: store, period: period}
+// NewPodsync returns a client that asks every period. told is called with what podsync
+// says that it was told of pressure: with each of its answers, and, when it does not
+// give the first, with nothing.
+func NewPodsync(conn grpc.ClientConnInterface, reporter health.Reporter, store *Store, period time.Duration, told func(pressure.Told)) *Podsync {
+	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn), health: reporter, store: store, period: period, told: told}
 }
 
 // RunRuntime follows the state of the runtime until ctx is done.
@@ -75,20 +84,41 @@ func (p *Podsync) askRuntime(parent context.Context) (ready bool, err error) {
 	r, err := p.client.GetRuntime(ctx, &podsyncv1.GetRuntimeRequest{})
 	now := time.Now()
 	passed := p.ran.until(now)
+	first := !p.asked
+	p.asked = true
+	if err == nil || first {
+		p.told(toldPressure(r, now))
+	}
 	p.store.update(func(f *node.Facts) bool {
 		old := f.Runtime
 		if err != nil {
 			f.Runtime.Unanswered += passed
 			f.Runtime.Err = err.Error()
-			return false // The Node says so after the grace, with its next look.
+			return first // The Node says so after the grace, with its next look.
 		}
 		f.Runtime = runtimeFacts(old, r, now, passed)
-		return !sameRuntime(old, f.Runtime)
+		return first || !sameRuntime(old, f.Runtime)
 	})
 	if err != nil {
 		return false, fmt.Errorf("ask podsync for the runtime: %w", err)
 	}
 	return r.GetRuntimeReady() && r.GetNetworkReady(), nil
+}
+
+// toldPressure is what podsync was told of pressure; r is nil of one that does not answer.
+func toldPressure(r *podsyncv1.GetRuntimeResponse, now time.Time) pressure.Told {
+	told := r.GetToldPressure()
+	if !told.GetTime().IsValid() {
+		return pressure.Told{}
+	}
+	// The clock may have been set since; what is told is no newer than now.
+	out := pressure.Told{Time: now.Add(-max(now.Sub(told.GetTime().AsTime()), 0))}
+	for _, kind := range pressure.Kinds() {
+		if slices.Contains(told.GetConditions(), string(kind)) {
+			out.Kinds = append(out.Kinds, kind)
+		}
+	}
+	return out
 }
 
 // runtimeFacts is what is known after an answer that came at now; passed is the time

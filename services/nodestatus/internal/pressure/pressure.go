@@ -48,6 +48,13 @@ type Signal struct {
 // Credible says whether it can be true. What cannot is taken for nothing.
 func (s Signal) Credible() bool { return s.Capacity > 0 && s.Available <= s.Capacity }
 
+// Told is what a run before this one has told podsync.
+type Told struct {
+	Kinds []Kind
+	// Time is when; zero: podsync knows of nothing, for it was started since.
+	Time time.Time
+}
+
 // Frame is what is left of everything at one time.
 type Frame struct {
 	// Signals are nil before the first.
@@ -78,16 +85,16 @@ type State struct {
 	last map[Kind]time.Time
 }
 
-// Seed returns the state of a node that, according to somebody else, has these
-// pressures: they stay for the transition period unless seen again.
-func (s State) Seed(present []Kind, now time.Time) State {
+// Seed returns the state of a node that, according to somebody else, had these
+// pressures then: they stay for the transition period from there unless seen again.
+func (s State) Seed(present []Kind, then time.Time) State {
 	next := State{since: s.since, due: s.due, last: map[Kind]time.Time{}}
 	for kind, at := range s.last {
 		next.last[kind] = at
 	}
 	for _, kind := range present {
 		if _, seen := next.last[kind]; !seen {
-			next.last[kind] = now
+			next.last[kind] = then
 		}
 	}
 	return next

@@ -144,7 +144,6 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if k.deps.API == nil {
 		known := k.deps.Store.Get()
 		k.node, _ = node.New(k.cfg.Node, known, time.Now())
-		k.deps.Judge.Seed(nil, time.Now())
 		return k.loop(ctx, nil)
 	}
 	if !k.register(ctx) {
@@ -206,7 +205,6 @@ func (k *Keeper) register(ctx context.Context) bool {
 			}
 			log.Info("Node is registered", "node", k.cfg.Node.Name, "created", created)
 			k.node = registered
-			k.deps.Judge.Seed(node.Present(registered), time.Now())
 			k.deps.Health.Set("apiserver", true, "")
 			k.deps.Metrics.registered(time.Since(start))
 			k.publish(func(v *View) { v.Node, v.Registered, v.LastError = registered, true, "" })
@@ -296,7 +294,8 @@ func (k *Keeper) step(ctx context.Context) (time.Duration, error) {
 	now := time.Now()
 	known := k.deps.Store.Get()
 	wait := time.Duration(float64(k.cfg.UpdateFrequency) * (1 + 0.04*rand.Float64()))
-	if judgement, _, judged := k.deps.Judge.Judge(now); judged {
+	// Before it is known what a run before this one has found, the Node's stays.
+	if judgement, _, judged := k.deps.Judge.Judge(now); judged && k.deps.Judge.Seeded() {
 		known.Pressure = judgement.Under
 		if !judgement.Again.IsZero() {
 			wait = min(wait, judgement.Again.Sub(now)+time.Millisecond)

@@ -123,12 +123,12 @@ func TestCheck(t *testing.T) {
 		{"a plain pod runs", Input{Pod: pod("p"), Node: node()}, podstate.Admitted, "", ""},
 
 		// 1 eviction
-		{"memory is short", Input{Pod: pod("p"), Node: node(pressed(v1.NodeMemoryPressure))}, podstate.Rejected, "Evicted", "The node had condition: [MemoryPressure]. "},
+		{"memory is short", Input{Pod: pod("p"), Waited: unsaid, Node: node(pressed(v1.NodeMemoryPressure))}, podstate.Rejected, "Evicted", "The node had condition: [MemoryPressure]. "},
 		{"memory is short, the pod has asked for some", Input{Pod: pod("p", cpu("1")), Node: node(pressed(v1.NodeMemoryPressure))}, podstate.Admitted, "", ""},
 		{"memory is short, the pod tolerates it", Input{Pod: pod("p", calm), Node: node(pressed(v1.NodeMemoryPressure))}, podstate.Admitted, "", ""},
 		{"memory is short, the pod is critical", Input{Pod: pod("p", important), Node: node(pressed(v1.NodeMemoryPressure))}, podstate.Admitted, "", ""},
-		{"the disk is full", Input{Pod: pod("p", guaranteed, calm), Node: node(pressed(v1.NodeDiskPressure))}, podstate.Rejected, "Evicted", "The node had condition: [DiskPressure]. "},
-		{"memory and processes are short", Input{Pod: pod("p", calm), Node: node(pressed(v1.NodeMemoryPressure, v1.NodePIDPressure))}, podstate.Rejected, "Evicted", "The node had condition: [MemoryPressure PIDPressure]. "},
+		{"the disk is full", Input{Pod: pod("p", guaranteed, calm), Waited: unsaid, Node: node(pressed(v1.NodeDiskPressure))}, podstate.Rejected, "Evicted", "The node had condition: [DiskPressure]. "},
+		{"memory and processes are short", Input{Pod: pod("p", calm), Waited: unsaid, Node: node(pressed(v1.NodeMemoryPressure, v1.NodePIDPressure))}, podstate.Rejected, "Evicted", "The node had condition: [MemoryPressure PIDPressure]. "},
 		{"the disk is full, the pod is static", Input{Pod: pod("p"), Static: true, Node: node(pressed(v1.NodeDiskPressure))}, podstate.Admitted, "", ""},
 
 		// 2 sysctls

@@ -27,6 +27,9 @@ func checkPressure(in Input) (Answer, bool) {
 			return fine()
 		}
 	}
+	if in.Said.Said.IsZero() && in.Waited < unsaid {
+		return notYet(reasonEvicted, "the Node has the condition %v, perhaps from before a restart; the pod waits for %s at most until nodestatus says what holds now", pressure, unsaid)
+	}
 	return rejected(reasonEvicted, "The node had condition: %v. ", pressure)
 }
 

@@ -16,9 +16,16 @@ func Pressures() []v1.NodeConditionType {
 type Pressure struct {
 	// Conditions are those of Pressures that hold; empty: the node is short of nothing.
 	Conditions []v1.NodeConditionType
-	// Until is when this does not count any more; zero: nobody has said anything.
+	// Said is when that was; zero: nobody has said anything since podsync started.
+	Said time.Time
+	// Until is when this does not count any more.
 	Until time.Time
 }
+
+// unsaid is how long a pod waits for somebody who measures, before the Node alone speaks
+// against it: what it says may be from before a restart of all, and a pod that is
+// rejected stays so.
+const unsaid = 10 * time.Second
 
 // Holding are the conditions that hold: those that were said as long as that counts,
 // else those of the Node, which may be nil.

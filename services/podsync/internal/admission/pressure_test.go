@@ -13,7 +13,7 @@ import (
 func TestWhatIsSaidOfThePressureCountsForItsTimeAndThenTheNode(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	said := func(left time.Duration, conditions ...v1.NodeConditionType) Pressure {
-		return Pressure{Conditions: conditions, Until: now.Add(left)}
+		return Pressure{Conditions: conditions, Said: now, Until: now.Add(left)}
 	}
 	short := node(pressed(v1.NodeDiskPressure))
 	for _, tc := range []struct {
@@ -40,12 +40,39 @@ func TestWhatIsSaidOfThePressureCountsForItsTimeAndThenTheNode(t *testing.T) {
 
 func TestAPodIsRejectedForThePressureThatIsSaid(t *testing.T) {
 	now := time.Now()
-	in := Input{Pod: pod("p", guaranteed), Node: node(), Now: now, Said: Pressure{Conditions: []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}, Until: now.Add(time.Second)}}
+	in := Input{Pod: pod("p", guaranteed), Node: node(), Now: now, Said: Pressure{Conditions: []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}, Said: now, Until: now.Add(time.Second)}}
 	if got := Check(in); got.Decision != podstate.Rejected || got.Reason != "Evicted" || got.Message != "The node had condition: [MemoryPressure DiskPressure]. " {
 		t.Errorf("%+v", got.Admission)
 	}
 	in.Now = in.Said.Until
 	if got := Check(in); got.Decision != podstate.Admitted {
 		t.Errorf("when that counts no more: %+v", got.Admission)
+	}
+}
+
+// What the Node says may be from before a restart of all, after which nothing of it is
+// true, and a pod that is rejected stays so.
+func TestAPodWaitsAMomentForWhoMeasuresBeforeTheNodeAloneSpeaksAgainstIt(t *testing.T) {
+	now := time.Now()
+	in := Input{Pod: pod("p", guaranteed), Node: node(pressed(v1.NodeDiskPressure)), Now: now, Waited: unsaid - time.Second}
+	if got := Check(in); got.Decision != podstate.AdmissionPending || got.Reason != "Evicted" {
+		t.Errorf("while nobody has said anything: %+v", got.Admission)
+	}
+	said := in
+	said.Said = Pressure{Said: now, Until: now.Add(time.Minute)}
+	if got := Check(said); got.Decision != podstate.Admitted {
+		t.Errorf("when it is said that there is none: %+v", got.Admission)
+	}
+	said.Said.Conditions = []v1.NodeConditionType{v1.NodeDiskPressure}
+	if got := Check(said); got.Decision != podstate.Rejected {
+		t.Errorf("when it is said that there is: %+v", got.Admission)
+	}
+	said.Said = Pressure{Said: now.Add(-time.Hour), Until: now.Add(-time.Minute)}
+	if got := Check(said); got.Decision != podstate.Rejected {
+		t.Errorf("when whoever said something is away: %+v", got.Admission)
+	}
+	in.Waited = unsaid
+	if got := Check(in); got.Decision != podstate.Rejected {
+		t.Errorf("after a moment: %+v", got.Admission)
 	}
 }

@@ -21,6 +21,12 @@ func (s *Server) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*pod
 		LastRelistTime: onClock(st.LastRelist), SourcesReadyTime: stamp(st.SourcesReady),
 		SupplementalGroupsPolicy: st.Status.GetFeatures().GetSupplementalGroupsPolicy(),
 	}
+	if !st.PressureSaid.IsZero() {
+		resp.ToldPressure = &podsyncv1.ToldPressure{Time: onClock(st.PressureSaid)}
+		for _, c := range st.Pressure {
+			resp.ToldPressure.Conditions = append(resp.ToldPressure.Conditions, string(c))
+		}
+	}
 	resp.RuntimeReady, resp.RuntimeMessage = condition(st.Status, runtimeapi.RuntimeReady)
 	resp.NetworkReady, resp.NetworkMessage = condition(st.Status, runtimeapi.NetworkReady)
 	if st.Err != nil {

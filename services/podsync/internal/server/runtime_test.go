@@ -2,9 +2,12 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
@@ -37,6 +40,13 @@ func TestTheRuntimeIsDescribed(t *testing.T) {
 		}
 		r.state.Err = errors.New("connection refused")
 		if resp, err = r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || resp.GetRuntimeReady() || !strings.Contains(resp.GetRuntimeMessage(), "connection refused") {
+			t.Fatalf("response %v, error %v", resp, err)
+		}
+		if resp.GetToldPressure() != nil {
+			t.Fatalf("nobody has said anything of pressure: %v", resp)
+		}
+		r.state.Pressure, r.state.PressureSaid = []v1.NodeConditionType{v1.NodeDiskPressure}, time.Now().Add(-time.Minute)
+		if resp, err = r.client.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || !slices.Equal(resp.GetToldPressure().GetConditions(), []string{"DiskPressure"}) || !resp.GetToldPressure().GetTime().AsTime().Equal(time.Now().Add(-time.Minute)) {
 			t.Fatalf("response %v, error %v", resp, err)
 		}
 		images, err := r.client.ListImages(t.Context(), &podsyncv1.ListImagesRequest{})

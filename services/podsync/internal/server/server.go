@@ -60,6 +60,10 @@ type RuntimeState struct {
 	LastRelist time.Time
 	// SourcesReady is when all sources had been seen; zero before.
 	SourcesReady time.Time
+	// Pressure is what the node was last said to be short of, and PressureSaid when;
+	// zero: nobody has said anything.
+	Pressure     []v1.NodeConditionType
+	PressureSaid time.Time
 }
 
 // LogReader reads a container's log.

@@ -107,14 +107,6 @@ func (c *Collector) Summary(ctx context.Context, asked Asked) (summary.Facts, er
 }
 
 func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked Asked) (*summary.Disk, error) {
-	root, err := disk.Statfs(c.cfg.RootDir)
-	if err != nil {
-		return nil, err
-	}
-	numbers, err := c.deps.Proc.Numbers()
-	if err != nil {
-		return nil, err
-	}
 	wait, directoriesOf := waitTimeout, c.deps.Directories.Get
 	if asked.Renew {
 		wait, directoriesOf = renewTimeout, c.deps.Directories.Renew
@@ -122,14 +114,8 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	usage := c.runtime(waitCtx, asked.Renew || asked.RenewLayers)
-	out := &summary.Disk{Root: root, Numbers: numbers, Layers: usage.Layers, Time: time.Now()}
-	out.Image = runtimeFilesystem(usage.Images)
-	out.Container = runtimeFilesystem(usage.Containers)
-	if out.Container == nil {
-		out.Container = out.Image
-	}
+	out := &summary.Disk{Layers: usage.Layers, Own: map[string][]string{}}
 	dirs := directories(pods)
-	out.Own = map[string][]string{}
 	for _, pod := range pods {
 		for _, dir := range c.own(pod) {
 			dirs = append(dirs, dir)
@@ -138,7 +124,25 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	}
 	out.Directories = directoriesOf(waitCtx, dirs)
 	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
-	return out, nil
+	return out, c.filesystems(out, usage)
+}
+
+// filesystems measures what is left, after all that is waited for: who acts upon it wants
+// to know how it stands then.
+func (c *Collector) filesystems(out *summary.Disk, usage disk.RuntimeUsage) (err error) {
+	out.Time = time.Now()
+	if out.Root, err = disk.Statfs(c.cfg.RootDir); err != nil {
+		return err
+	}
+	if out.Numbers, err = c.deps.Proc.Numbers(); err != nil {
+		return err
+	}
+	out.Image = runtimeFilesystem(usage.Images)
+	out.Container = runtimeFilesystem(usage.Containers)
+	if out.Container == nil {
+		out.Container = out.Image
+	}
+	return nil
 }
 
 // runtime is the runtime's account.

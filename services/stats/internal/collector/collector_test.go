@@ -117,6 +117,15 @@ func TestWhoAsksForCPUAndMemoryOnlyGetsNoDisk(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftOnDisksIsMeasuredAfterAllThatIsWaitedFor(t *testing.T) {
+	c, _ := newCollector(t, "/proc", disk.RuntimeUsage{}) // nobody measures its directories
+	began := time.Now()
+	out, err := c.disk(t.Context(), []inventory.PresentPod{pod()}, Asked{})
+	if err != nil || out.Time.Sub(began) < waitTimeout || out.Root.Capacity == 0 {
+		t.Errorf("after %s, %v", out.Time.Sub(began), err)
+	}
+}
+
 func TestTheCgroupOfAllPodsIsWherePodsyncSaysThatItIs(t *testing.T) {
 	c, names := newCollector(t, "/proc", disk.RuntimeUsage{})
 	for _, want := range []string{"/kubepods", "/moved"} {

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,8 @@ type Notices struct {
 	// levels is the eventfd of the armed levels, armed what they are; -1: none is.
 	levels int
 	armed  map[string]uint64
+	// drained is what take reads, and nobody looks at.
+	drained [4096]byte
 }
 
 // Open returns Notices that follow nothing yet; Close ends them.
@@ -79,7 +82,6 @@ func (n *Notices) Close() {
 
 func (n *Notices) run() {
 	events := make([]unix.EpollEvent, 8)
-	drained := make([]byte, 4096)
 	for {
 		count, err := unix.EpollWait(n.epoll, events, -1)
 		if errors.Is(err, unix.EINTR) {
@@ -92,14 +94,25 @@ func (n *Notices) run() {
 			if int(e.Fd) == n.stop {
 				return
 			}
-			if e.Events&unix.EPOLLIN != 0 {
-				_, _ = unix.Read(int(e.Fd), drained) // It says only that something was.
-			}
-			if e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-				_ = unix.EpollCtl(n.epoll, unix.EPOLL_CTL_DEL, int(e.Fd), nil) // Nothing more comes.
-			}
+			n.take(int(e.Fd), e.Events)
 		}
 		n.heard.Set()
+	}
+}
+
+// take has an event be told once. The descriptor may have been closed since, by Arm, and
+// its number be another's, whose bytes are not to be read.
+func (n *Notices) take(fd int, events uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if fd != n.levels && !slices.Contains(n.kept, fd) {
+		return
+	}
+	if events&unix.EPOLLIN != 0 {
+		_, _ = unix.Read(fd, n.drained[:]) // It says only that something was.
+	}
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		_ = unix.EpollCtl(n.epoll, unix.EPOLL_CTL_DEL, fd, nil) // Nothing more comes.
 	}
 }
 

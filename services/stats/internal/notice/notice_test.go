@@ -52,6 +52,25 @@ func TestAFileThatChangesIsHeard(t *testing.T) {
 	hears(t, n, "it changed", 10*time.Second)
 }
 
+// The numbers of what is armed come and go, and an event may be older than that.
+func TestWhatHasTheNumberOfAClosedDescriptorIsNotRead(t *testing.T) {
+	n := opened(t)
+	pipe := make([]int, 2)
+	if err := unix.Pipe2(pipe, unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	if _, err := unix.Write(pipe[1], []byte("another's")); err != nil {
+		t.Fatal(err)
+	}
+	n.take(pipe[0], unix.EPOLLIN)
+	got := make([]byte, 64)
+	if c, err := unix.Read(pipe[0], got); err != nil || string(got[:c]) != "another's" {
+		t.Errorf("%q is left, %v", got[:max(c, 0)], err)
+	}
+}
+
 func TestATriggerOfPressureIsTakenWhereTheKernelHasThem(t *testing.T) {
 	n := opened(t)
 	if err := n.Stalls(filepath.Join(t.TempDir(), "none")); err == nil {

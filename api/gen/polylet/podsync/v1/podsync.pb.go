@@ -1844,8 +1844,11 @@ type GetRuntimeResponse struct {
 	LastRelistTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_relist_time,json=lastRelistTime,proto3" json:"last_relist_time,omitempty"`
 	// When podsync's sources had all been seen; unset before.
 	SourcesReadyTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=sources_ready_time,json=sourcesReadyTime,proto3" json:"sources_ready_time,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// What SetPressure said last. Unset: it has said nothing since podsync started, or
+	// this is an older podsync.
+	ToldPressure  *ToldPressure `protobuf:"bytes,14,opt,name=told_pressure,json=toldPressure,proto3" json:"told_pressure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetRuntimeResponse) Reset() {
@@ -1969,6 +1972,70 @@ func (x *GetRuntimeResponse) GetSourcesReadyTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *GetRuntimeResponse) GetToldPressure() *ToldPressure {
+	if x != nil {
+		return x.ToldPressure
+	}
+	return nil
+}
+
+// ToldPressure is what podsync was told that the node is short of. It stays when it does
+// not count any more, as long as podsync lives: who judges goes on by it after a restart
+// of its own.
+type ToldPressure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types of the node conditions, as SetPressure has them; empty: short of nothing.
+	Conditions []string `protobuf:"bytes,1,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	// When it was told.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToldPressure) Reset() {
+	*x = ToldPressure{}
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToldPressure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToldPressure) ProtoMessage() {}
+
+func (x *ToldPressure) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToldPressure.ProtoReflect.Descriptor instead.
+func (*ToldPressure) Descriptor() ([]byte, []int) {
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ToldPressure) GetConditions() []string {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *ToldPressure) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 // RuntimeHandler is one handler of the runtime.
 type RuntimeHandler struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1984,7 +2051,7 @@ type RuntimeHandler struct {
 
 func (x *RuntimeHandler) Reset() {
 	*x = RuntimeHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2063,7 @@ func (x *RuntimeHandler) String() string {
 func (*RuntimeHandler) ProtoMessage() {}
 
 func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[25]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2076,7 @@ func (x *RuntimeHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuntimeHandler.ProtoReflect.Descriptor instead.
 func (*RuntimeHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{25}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RuntimeHandler) GetName() string {
@@ -2042,7 +2109,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2054,7 +2121,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[26]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2067,7 +2134,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{26}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
 }
 
 // Response of ListImages.
@@ -2081,7 +2148,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2160,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[27]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2173,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{27}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListImagesResponse) GetImages() []*Image {
@@ -2135,7 +2202,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2214,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[28]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2227,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{28}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Image) GetId() string {
@@ -2213,7 +2280,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2292,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[29]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2305,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{29}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadLogsRequest) GetPod() *PodRef {
@@ -2273,7 +2340,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2352,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[30]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2365,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{30}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -2327,7 +2394,7 @@ type ExecSyncRequest struct {
 
 func (x *ExecSyncRequest) Reset() {
 	*x = ExecSyncRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2406,7 @@ func (x *ExecSyncRequest) String() string {
 func (*ExecSyncRequest) ProtoMessage() {}
 
 func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[31]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2419,7 @@ func (x *ExecSyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncRequest.ProtoReflect.Descriptor instead.
 func (*ExecSyncRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{31}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecSyncRequest) GetPod() *PodRef {
@@ -2405,7 +2472,7 @@ type ExecSyncResponse struct {
 
 func (x *ExecSyncResponse) Reset() {
 	*x = ExecSyncResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2484,7 @@ func (x *ExecSyncResponse) String() string {
 func (*ExecSyncResponse) ProtoMessage() {}
 
 func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[32]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2497,7 @@ func (x *ExecSyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecSyncResponse.ProtoReflect.Descriptor instead.
 func (*ExecSyncResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{32}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecSyncResponse) GetStdout() []byte {
@@ -2467,7 +2534,7 @@ type ExecProbeRequest struct {
 
 func (x *ExecProbeRequest) Reset() {
 	*x = ExecProbeRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2546,7 @@ func (x *ExecProbeRequest) String() string {
 func (*ExecProbeRequest) ProtoMessage() {}
 
 func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[33]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2559,7 @@ func (x *ExecProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeRequest.ProtoReflect.Descriptor instead.
 func (*ExecProbeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{33}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecProbeRequest) GetKey() *ProbeKey {
@@ -2522,7 +2589,7 @@ type ExecProbeResponse struct {
 
 func (x *ExecProbeResponse) Reset() {
 	*x = ExecProbeResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2534,7 +2601,7 @@ func (x *ExecProbeResponse) String() string {
 func (*ExecProbeResponse) ProtoMessage() {}
 
 func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[34]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2547,7 +2614,7 @@ func (x *ExecProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecProbeResponse.ProtoReflect.Descriptor instead.
 func (*ExecProbeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{34}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExecProbeResponse) GetOutput() []byte {
@@ -2581,7 +2648,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2660,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[35]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2673,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{35}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OpenExecRequest) GetPod() *PodRef {
@@ -2654,7 +2721,7 @@ type StreamOptions struct {
 
 func (x *StreamOptions) Reset() {
 	*x = StreamOptions{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2666,7 +2733,7 @@ func (x *StreamOptions) String() string {
 func (*StreamOptions) ProtoMessage() {}
 
 func (x *StreamOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[36]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2679,7 +2746,7 @@ func (x *StreamOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOptions.ProtoReflect.Descriptor instead.
 func (*StreamOptions) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{36}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StreamOptions) GetStdin() bool {
@@ -2721,7 +2788,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2800,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[37]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2813,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{37}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OpenExecResponse) GetUrl() string {
@@ -2773,7 +2840,7 @@ type HoldExecRequest struct {
 
 func (x *HoldExecRequest) Reset() {
 	*x = HoldExecRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +2852,7 @@ func (x *HoldExecRequest) String() string {
 func (*HoldExecRequest) ProtoMessage() {}
 
 func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[38]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +2865,7 @@ func (x *HoldExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecRequest.ProtoReflect.Descriptor instead.
 func (*HoldExecRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{38}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HoldExecRequest) GetStep() isHoldExecRequest_Step {
@@ -2877,7 +2944,7 @@ type ResumeExec struct {
 
 func (x *ResumeExec) Reset() {
 	*x = ResumeExec{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2889,7 +2956,7 @@ func (x *ResumeExec) String() string {
 func (*ResumeExec) ProtoMessage() {}
 
 func (x *ResumeExec) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[39]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,7 +2969,7 @@ func (x *ResumeExec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeExec.ProtoReflect.Descriptor instead.
 func (*ResumeExec) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{39}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ResumeExec) GetContainerId() string {
@@ -2940,7 +3007,7 @@ type ExecOver struct {
 
 func (x *ExecOver) Reset() {
 	*x = ExecOver{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3019,7 @@ func (x *ExecOver) String() string {
 func (*ExecOver) ProtoMessage() {}
 
 func (x *ExecOver) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[40]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3032,7 @@ func (x *ExecOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOver.ProtoReflect.Descriptor instead.
 func (*ExecOver) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{40}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExecOver) GetClientLeft() bool {
@@ -2992,7 +3059,7 @@ type HoldExecResponse struct {
 
 func (x *HoldExecResponse) Reset() {
 	*x = HoldExecResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3071,7 @@ func (x *HoldExecResponse) String() string {
 func (*HoldExecResponse) ProtoMessage() {}
 
 func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[41]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3084,7 @@ func (x *HoldExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldExecResponse.ProtoReflect.Descriptor instead.
 func (*HoldExecResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{41}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HoldExecResponse) GetUrl() string {
@@ -3056,7 +3123,7 @@ type OpenAttachRequest struct {
 
 func (x *OpenAttachRequest) Reset() {
 	*x = OpenAttachRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3135,7 @@ func (x *OpenAttachRequest) String() string {
 func (*OpenAttachRequest) ProtoMessage() {}
 
 func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[42]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3148,7 @@ func (x *OpenAttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachRequest.ProtoReflect.Descriptor instead.
 func (*OpenAttachRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{42}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OpenAttachRequest) GetPod() *PodRef {
@@ -3116,7 +3183,7 @@ type OpenAttachResponse struct {
 
 func (x *OpenAttachResponse) Reset() {
 	*x = OpenAttachResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3195,7 @@ func (x *OpenAttachResponse) String() string {
 func (*OpenAttachResponse) ProtoMessage() {}
 
 func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[43]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3208,7 @@ func (x *OpenAttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAttachResponse.ProtoReflect.Descriptor instead.
 func (*OpenAttachResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{43}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *OpenAttachResponse) GetUrl() string {
@@ -3164,7 +3231,7 @@ type OpenPortForwardRequest struct {
 
 func (x *OpenPortForwardRequest) Reset() {
 	*x = OpenPortForwardRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3243,7 @@ func (x *OpenPortForwardRequest) String() string {
 func (*OpenPortForwardRequest) ProtoMessage() {}
 
 func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[44]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3256,7 @@ func (x *OpenPortForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardRequest.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{44}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OpenPortForwardRequest) GetPod() *PodRef {
@@ -3217,7 +3284,7 @@ type OpenPortForwardResponse struct {
 
 func (x *OpenPortForwardResponse) Reset() {
 	*x = OpenPortForwardResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3229,7 +3296,7 @@ func (x *OpenPortForwardResponse) String() string {
 func (*OpenPortForwardResponse) ProtoMessage() {}
 
 func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[45]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3242,7 +3309,7 @@ func (x *OpenPortForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPortForwardResponse.ProtoReflect.Descriptor instead.
 func (*OpenPortForwardResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{45}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *OpenPortForwardResponse) GetUrl() string {
@@ -3267,7 +3334,7 @@ type ProbeKey struct {
 
 func (x *ProbeKey) Reset() {
 	*x = ProbeKey{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3346,7 @@ func (x *ProbeKey) String() string {
 func (*ProbeKey) ProtoMessage() {}
 
 func (x *ProbeKey) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[46]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3359,7 @@ func (x *ProbeKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeKey.ProtoReflect.Descriptor instead.
 func (*ProbeKey) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{46}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ProbeKey) GetPodUid() string {
@@ -3365,7 +3432,7 @@ type ProbeTarget struct {
 
 func (x *ProbeTarget) Reset() {
 	*x = ProbeTarget{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3444,7 @@ func (x *ProbeTarget) String() string {
 func (*ProbeTarget) ProtoMessage() {}
 
 func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[47]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3457,7 @@ func (x *ProbeTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTarget.ProtoReflect.Descriptor instead.
 func (*ProbeTarget) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{47}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ProbeTarget) GetKey() *ProbeKey {
@@ -3577,7 +3644,7 @@ type ExecHandler struct {
 
 func (x *ExecHandler) Reset() {
 	*x = ExecHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3656,7 @@ func (x *ExecHandler) String() string {
 func (*ExecHandler) ProtoMessage() {}
 
 func (x *ExecHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[48]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3669,7 @@ func (x *ExecHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecHandler.ProtoReflect.Descriptor instead.
 func (*ExecHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{48}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExecHandler) GetCommand() []string {
@@ -3633,7 +3700,7 @@ type HTTPGetHandler struct {
 
 func (x *HTTPGetHandler) Reset() {
 	*x = HTTPGetHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3712,7 @@ func (x *HTTPGetHandler) String() string {
 func (*HTTPGetHandler) ProtoMessage() {}
 
 func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[49]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3725,7 @@ func (x *HTTPGetHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGetHandler.ProtoReflect.Descriptor instead.
 func (*HTTPGetHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{49}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HTTPGetHandler) GetScheme() string {
@@ -3716,7 +3783,7 @@ type HTTPHeader struct {
 
 func (x *HTTPHeader) Reset() {
 	*x = HTTPHeader{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3728,7 +3795,7 @@ func (x *HTTPHeader) String() string {
 func (*HTTPHeader) ProtoMessage() {}
 
 func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[50]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3741,7 +3808,7 @@ func (x *HTTPHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPHeader.ProtoReflect.Descriptor instead.
 func (*HTTPHeader) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{50}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *HTTPHeader) GetName() string {
@@ -3773,7 +3840,7 @@ type TCPSocketHandler struct {
 
 func (x *TCPSocketHandler) Reset() {
 	*x = TCPSocketHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3785,7 +3852,7 @@ func (x *TCPSocketHandler) String() string {
 func (*TCPSocketHandler) ProtoMessage() {}
 
 func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[51]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3798,7 +3865,7 @@ func (x *TCPSocketHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPSocketHandler.ProtoReflect.Descriptor instead.
 func (*TCPSocketHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{51}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TCPSocketHandler) GetHost() string {
@@ -3835,7 +3902,7 @@ type GRPCHandler struct {
 
 func (x *GRPCHandler) Reset() {
 	*x = GRPCHandler{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3847,7 +3914,7 @@ func (x *GRPCHandler) String() string {
 func (*GRPCHandler) ProtoMessage() {}
 
 func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[52]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3860,7 +3927,7 @@ func (x *GRPCHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCHandler.ProtoReflect.Descriptor instead.
 func (*GRPCHandler) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{52}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GRPCHandler) GetPort() int32 {
@@ -3892,7 +3959,7 @@ type SyncProbesRequest struct {
 
 func (x *SyncProbesRequest) Reset() {
 	*x = SyncProbesRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +3971,7 @@ func (x *SyncProbesRequest) String() string {
 func (*SyncProbesRequest) ProtoMessage() {}
 
 func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[53]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +3984,7 @@ func (x *SyncProbesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesRequest.ProtoReflect.Descriptor instead.
 func (*SyncProbesRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{53}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SyncProbesRequest) GetEpoch() uint64 {
@@ -3966,7 +4033,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4045,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[54]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4058,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{54}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProbeResult) GetKey() *ProbeKey {
@@ -4060,7 +4127,7 @@ type ProbeEvent struct {
 
 func (x *ProbeEvent) Reset() {
 	*x = ProbeEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4139,7 @@ func (x *ProbeEvent) String() string {
 func (*ProbeEvent) ProtoMessage() {}
 
 func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[55]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4152,7 @@ func (x *ProbeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeEvent.ProtoReflect.Descriptor instead.
 func (*ProbeEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{55}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ProbeEvent) GetKey() *ProbeKey {
@@ -4135,7 +4202,7 @@ type SyncProbesResponse struct {
 
 func (x *SyncProbesResponse) Reset() {
 	*x = SyncProbesResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4147,7 +4214,7 @@ func (x *SyncProbesResponse) String() string {
 func (*SyncProbesResponse) ProtoMessage() {}
 
 func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[56]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4160,7 +4227,7 @@ func (x *SyncProbesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncProbesResponse.ProtoReflect.Descriptor instead.
 func (*SyncProbesResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{56}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SyncProbesResponse) GetEpoch() uint64 {
@@ -4209,7 +4276,7 @@ type ExplainPodRequest struct {
 
 func (x *ExplainPodRequest) Reset() {
 	*x = ExplainPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4288,7 @@ func (x *ExplainPodRequest) String() string {
 func (*ExplainPodRequest) ProtoMessage() {}
 
 func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[57]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4301,7 @@ func (x *ExplainPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{57}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExplainPodRequest) GetPod() *PodRef {
@@ -4269,7 +4336,7 @@ type ExplainPodResponse struct {
 
 func (x *ExplainPodResponse) Reset() {
 	*x = ExplainPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4348,7 @@ func (x *ExplainPodResponse) String() string {
 func (*ExplainPodResponse) ProtoMessage() {}
 
 func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[58]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +4361,7 @@ func (x *ExplainPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPodResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{58}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExplainPodResponse) GetPod() *PodRef {
@@ -4362,7 +4429,7 @@ type ListWaitsRequest struct {
 
 func (x *ListWaitsRequest) Reset() {
 	*x = ListWaitsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4374,7 +4441,7 @@ func (x *ListWaitsRequest) String() string {
 func (*ListWaitsRequest) ProtoMessage() {}
 
 func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[59]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4387,7 +4454,7 @@ func (x *ListWaitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{59}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
 }
 
 // Response of ListWaits.
@@ -4401,7 +4468,7 @@ type ListWaitsResponse struct {
 
 func (x *ListWaitsResponse) Reset() {
 	*x = ListWaitsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4413,7 +4480,7 @@ func (x *ListWaitsResponse) String() string {
 func (*ListWaitsResponse) ProtoMessage() {}
 
 func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[60]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4426,7 +4493,7 @@ func (x *ListWaitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitsResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{60}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListWaitsResponse) GetPods() []*PodWaits {
@@ -4449,7 +4516,7 @@ type PodWaits struct {
 
 func (x *PodWaits) Reset() {
 	*x = PodWaits{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4461,7 +4528,7 @@ func (x *PodWaits) String() string {
 func (*PodWaits) ProtoMessage() {}
 
 func (x *PodWaits) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[61]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4474,7 +4541,7 @@ func (x *PodWaits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodWaits.ProtoReflect.Descriptor instead.
 func (*PodWaits) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{61}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PodWaits) GetPod() *PodRef {
@@ -4500,7 +4567,7 @@ type ListRecentEventsRequest struct {
 
 func (x *ListRecentEventsRequest) Reset() {
 	*x = ListRecentEventsRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4512,7 +4579,7 @@ func (x *ListRecentEventsRequest) String() string {
 func (*ListRecentEventsRequest) ProtoMessage() {}
 
 func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[62]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4525,7 +4592,7 @@ func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{62}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
 }
 
 // Response of ListRecentEvents.
@@ -4539,7 +4606,7 @@ type ListRecentEventsResponse struct {
 
 func (x *ListRecentEventsResponse) Reset() {
 	*x = ListRecentEventsResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4618,7 @@ func (x *ListRecentEventsResponse) String() string {
 func (*ListRecentEventsResponse) ProtoMessage() {}
 
 func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[63]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4631,7 @@ func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{63}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListRecentEventsResponse) GetEvents() []*RecentEvent {
@@ -4601,7 +4668,7 @@ type RecentEvent struct {
 
 func (x *RecentEvent) Reset() {
 	*x = RecentEvent{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4613,7 +4680,7 @@ func (x *RecentEvent) String() string {
 func (*RecentEvent) ProtoMessage() {}
 
 func (x *RecentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[64]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4626,7 +4693,7 @@ func (x *RecentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecentEvent.ProtoReflect.Descriptor instead.
 func (*RecentEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{64}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RecentEvent) GetTime() *timestamppb.Timestamp {
@@ -4714,7 +4781,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4726,7 +4793,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[65]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4739,7 +4806,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{65}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Wait) GetKind() string {
@@ -4811,7 +4878,7 @@ type TimelineEntry struct {
 
 func (x *TimelineEntry) Reset() {
 	*x = TimelineEntry{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4823,7 +4890,7 @@ func (x *TimelineEntry) String() string {
 func (*TimelineEntry) ProtoMessage() {}
 
 func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[66]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4836,7 +4903,7 @@ func (x *TimelineEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineEntry.ProtoReflect.Descriptor instead.
 func (*TimelineEntry) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{66}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TimelineEntry) GetTime() *timestamppb.Timestamp {
@@ -4917,7 +4984,7 @@ type CheckpointContainerRequest struct {
 
 func (x *CheckpointContainerRequest) Reset() {
 	*x = CheckpointContainerRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4929,7 +4996,7 @@ func (x *CheckpointContainerRequest) String() string {
 func (*CheckpointContainerRequest) ProtoMessage() {}
 
 func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[67]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4942,7 +5009,7 @@ func (x *CheckpointContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerRequest.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{67}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CheckpointContainerRequest) GetPod() *PodRef {
@@ -4977,7 +5044,7 @@ type CheckpointContainerResponse struct {
 
 func (x *CheckpointContainerResponse) Reset() {
 	*x = CheckpointContainerResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4989,7 +5056,7 @@ func (x *CheckpointContainerResponse) String() string {
 func (*CheckpointContainerResponse) ProtoMessage() {}
 
 func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[68]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5002,7 +5069,7 @@ func (x *CheckpointContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointContainerResponse.ProtoReflect.Descriptor instead.
 func (*CheckpointContainerResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{68}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CheckpointContainerResponse) GetPath() string {
@@ -5042,7 +5109,7 @@ type StopPodRequest struct {
 
 func (x *StopPodRequest) Reset() {
 	*x = StopPodRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5054,7 +5121,7 @@ func (x *StopPodRequest) String() string {
 func (*StopPodRequest) ProtoMessage() {}
 
 func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[69]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5067,7 +5134,7 @@ func (x *StopPodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopPodRequest.ProtoReflect.Descriptor instead.
 func (*StopPodRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{69}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StopPodRequest) GetPod() *PodRef {
@@ -5137,7 +5204,7 @@ type StopPodResponse struct {
 
 func (x *StopPodResponse) Reset() {
 	*x = StopPodResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5149,7 +5216,7 @@ func (x *StopPodResponse) String() string {
 func (*StopPodResponse) ProtoMessage() {}
 
 func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[70]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5162,7 +5229,7 @@ func (x *StopPodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopPodResponse.ProtoReflect.Descriptor instead.
 func (*StopPodResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{70}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *StopPodResponse) GetAlready() bool {
@@ -5186,7 +5253,7 @@ type SetPressureRequest struct {
 
 func (x *SetPressureRequest) Reset() {
 	*x = SetPressureRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5198,7 +5265,7 @@ func (x *SetPressureRequest) String() string {
 func (*SetPressureRequest) ProtoMessage() {}
 
 func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[71]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5211,7 +5278,7 @@ func (x *SetPressureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPressureRequest.ProtoReflect.Descriptor instead.
 func (*SetPressureRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{71}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SetPressureRequest) GetConditions() []string {
@@ -5237,7 +5304,7 @@ type SetPressureResponse struct {
 
 func (x *SetPressureResponse) Reset() {
 	*x = SetPressureResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5249,7 +5316,7 @@ func (x *SetPressureResponse) String() string {
 func (*SetPressureResponse) ProtoMessage() {}
 
 func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[72]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5262,7 +5329,7 @@ func (x *SetPressureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPressureResponse.ProtoReflect.Descriptor instead.
 func (*SetPressureResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{72}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{73}
 }
 
 // Request of Reclaim.
@@ -5279,7 +5346,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5291,7 +5358,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[73]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5304,7 +5371,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{73}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ReclaimRequest) GetContainers() bool {
@@ -5338,7 +5405,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5350,7 +5417,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[74]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5363,7 +5430,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{74}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ReclaimResponse) GetContainers() uint32 {
@@ -5405,7 +5472,7 @@ type SetShutdownRequest struct {
 
 func (x *SetShutdownRequest) Reset() {
 	*x = SetShutdownRequest{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5417,7 +5484,7 @@ func (x *SetShutdownRequest) String() string {
 func (*SetShutdownRequest) ProtoMessage() {}
 
 func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[75]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5430,7 +5497,7 @@ func (x *SetShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetShutdownRequest.ProtoReflect.Descriptor instead.
 func (*SetShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{75}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SetShutdownRequest) GetActive() bool {
@@ -5455,7 +5522,7 @@ type SetShutdownResponse struct {
 
 func (x *SetShutdownResponse) Reset() {
 	*x = SetShutdownResponse{}
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5467,7 +5534,7 @@ func (x *SetShutdownResponse) String() string {
 func (*SetShutdownResponse) ProtoMessage() {}
 
 func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[76]
+	mi := &file_polylet_podsync_v1_podsync_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5480,7 +5547,7 @@ func (x *SetShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetShutdownResponse.ProtoReflect.Descriptor instead.
 func (*SetShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{76}
+	return file_polylet_podsync_v1_podsync_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SetShutdownResponse) GetPodsKnown() bool {
@@ -5625,7 +5692,7 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	"used_bytes\x18\x03 \x01(\x04R\tusedBytes\x12\x1f\n" +
 	"\vinodes_used\x18\x04 \x01(\x04R\n" +
 	"inodesUsed\"\x13\n" +
-	"\x11GetRuntimeRequest\"\xf6\x04\n" +
+	"\x11GetRuntimeRequest\"\xbd\x05\n" +
 	"\x12GetRuntimeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
@@ -5642,7 +5709,13 @@ const file_polylet_podsync_v1_podsync_proto_rawDesc = "" +
 	" \x01(\bR\x18supplementalGroupsPolicy\x12)\n" +
 	"\x10container_events\x18\v \x01(\bR\x0fcontainerEvents\x12D\n" +
 	"\x10last_relist_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0elastRelistTime\x12H\n" +
-	"\x12sources_ready_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x10sourcesReadyTime\"\x8a\x01\n" +
+	"\x12sources_ready_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x10sourcesReadyTime\x12E\n" +
+	"\rtold_pressure\x18\x0e \x01(\v2 .polylet.podsync.v1.ToldPressureR\ftoldPressure\"^\n" +
+	"\fToldPressure\x12\x1e\n" +
+	"\n" +
+	"conditions\x18\x01 \x03(\tR\n" +
+	"conditions\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x8a\x01\n" +
 	"\x0eRuntimeHandler\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12;\n" +
 	"\x1arecursive_read_only_mounts\x18\x02 \x01(\bR\x17recursiveReadOnlyMounts\x12'\n" +
@@ -5945,7 +6018,7 @@ func file_polylet_podsync_v1_podsync_proto_rawDescGZIP() []byte {
 }
 
 var file_polylet_podsync_v1_podsync_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
+var file_polylet_podsync_v1_podsync_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(ContainerState)(0),                 // 0: polylet.podsync.v1.ContainerState
 	(ProbeType)(0),                      // 1: polylet.podsync.v1.ProbeType
@@ -5975,74 +6048,75 @@ var file_polylet_podsync_v1_podsync_proto_goTypes = []any{
 	(*FilesystemUsage)(nil),             // 25: polylet.podsync.v1.FilesystemUsage
 	(*GetRuntimeRequest)(nil),           // 26: polylet.podsync.v1.GetRuntimeRequest
 	(*GetRuntimeResponse)(nil),          // 27: polylet.podsync.v1.GetRuntimeResponse
-	(*RuntimeHandler)(nil),              // 28: polylet.podsync.v1.RuntimeHandler
-	(*ListImagesRequest)(nil),           // 29: polylet.podsync.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),          // 30: polylet.podsync.v1.ListImagesResponse
-	(*Image)(nil),                       // 31: polylet.podsync.v1.Image
-	(*ReadLogsRequest)(nil),             // 32: polylet.podsync.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),            // 33: polylet.podsync.v1.ReadLogsResponse
-	(*ExecSyncRequest)(nil),             // 34: polylet.podsync.v1.ExecSyncRequest
-	(*ExecSyncResponse)(nil),            // 35: polylet.podsync.v1.ExecSyncResponse
-	(*ExecProbeRequest)(nil),            // 36: polylet.podsync.v1.ExecProbeRequest
-	(*ExecProbeResponse)(nil),           // 37: polylet.podsync.v1.ExecProbeResponse
-	(*OpenExecRequest)(nil),             // 38: polylet.podsync.v1.OpenExecRequest
-	(*StreamOptions)(nil),               // 39: polylet.podsync.v1.StreamOptions
-	(*OpenExecResponse)(nil),            // 40: polylet.podsync.v1.OpenExecResponse
-	(*HoldExecRequest)(nil),             // 41: polylet.podsync.v1.HoldExecRequest
-	(*ResumeExec)(nil),                  // 42: polylet.podsync.v1.ResumeExec
-	(*ExecOver)(nil),                    // 43: polylet.podsync.v1.ExecOver
-	(*HoldExecResponse)(nil),            // 44: polylet.podsync.v1.HoldExecResponse
-	(*OpenAttachRequest)(nil),           // 45: polylet.podsync.v1.OpenAttachRequest
-	(*OpenAttachResponse)(nil),          // 46: polylet.podsync.v1.OpenAttachResponse
-	(*OpenPortForwardRequest)(nil),      // 47: polylet.podsync.v1.OpenPortForwardRequest
-	(*OpenPortForwardResponse)(nil),     // 48: polylet.podsync.v1.OpenPortForwardResponse
-	(*ProbeKey)(nil),                    // 49: polylet.podsync.v1.ProbeKey
-	(*ProbeTarget)(nil),                 // 50: polylet.podsync.v1.ProbeTarget
-	(*ExecHandler)(nil),                 // 51: polylet.podsync.v1.ExecHandler
-	(*HTTPGetHandler)(nil),              // 52: polylet.podsync.v1.HTTPGetHandler
-	(*HTTPHeader)(nil),                  // 53: polylet.podsync.v1.HTTPHeader
-	(*TCPSocketHandler)(nil),            // 54: polylet.podsync.v1.TCPSocketHandler
-	(*GRPCHandler)(nil),                 // 55: polylet.podsync.v1.GRPCHandler
-	(*SyncProbesRequest)(nil),           // 56: polylet.podsync.v1.SyncProbesRequest
-	(*ProbeResult)(nil),                 // 57: polylet.podsync.v1.ProbeResult
-	(*ProbeEvent)(nil),                  // 58: polylet.podsync.v1.ProbeEvent
-	(*SyncProbesResponse)(nil),          // 59: polylet.podsync.v1.SyncProbesResponse
-	(*ExplainPodRequest)(nil),           // 60: polylet.podsync.v1.ExplainPodRequest
-	(*ExplainPodResponse)(nil),          // 61: polylet.podsync.v1.ExplainPodResponse
-	(*ListWaitsRequest)(nil),            // 62: polylet.podsync.v1.ListWaitsRequest
-	(*ListWaitsResponse)(nil),           // 63: polylet.podsync.v1.ListWaitsResponse
-	(*PodWaits)(nil),                    // 64: polylet.podsync.v1.PodWaits
-	(*ListRecentEventsRequest)(nil),     // 65: polylet.podsync.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil),    // 66: polylet.podsync.v1.ListRecentEventsResponse
-	(*RecentEvent)(nil),                 // 67: polylet.podsync.v1.RecentEvent
-	(*Wait)(nil),                        // 68: polylet.podsync.v1.Wait
-	(*TimelineEntry)(nil),               // 69: polylet.podsync.v1.TimelineEntry
-	(*CheckpointContainerRequest)(nil),  // 70: polylet.podsync.v1.CheckpointContainerRequest
-	(*CheckpointContainerResponse)(nil), // 71: polylet.podsync.v1.CheckpointContainerResponse
-	(*StopPodRequest)(nil),              // 72: polylet.podsync.v1.StopPodRequest
-	(*StopPodResponse)(nil),             // 73: polylet.podsync.v1.StopPodResponse
-	(*SetPressureRequest)(nil),          // 74: polylet.podsync.v1.SetPressureRequest
-	(*SetPressureResponse)(nil),         // 75: polylet.podsync.v1.SetPressureResponse
-	(*ReclaimRequest)(nil),              // 76: polylet.podsync.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),             // 77: polylet.podsync.v1.ReclaimResponse
-	(*SetShutdownRequest)(nil),          // 78: polylet.podsync.v1.SetShutdownRequest
-	(*SetShutdownResponse)(nil),         // 79: polylet.podsync.v1.SetShutdownResponse
-	nil,                                 // 80: polylet.podsync.v1.CSIDriver.TopologyEntry
-	nil,                                 // 81: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	(*timestamppb.Timestamp)(nil),       // 82: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 83: google.protobuf.Duration
+	(*ToldPressure)(nil),                // 28: polylet.podsync.v1.ToldPressure
+	(*RuntimeHandler)(nil),              // 29: polylet.podsync.v1.RuntimeHandler
+	(*ListImagesRequest)(nil),           // 30: polylet.podsync.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),          // 31: polylet.podsync.v1.ListImagesResponse
+	(*Image)(nil),                       // 32: polylet.podsync.v1.Image
+	(*ReadLogsRequest)(nil),             // 33: polylet.podsync.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),            // 34: polylet.podsync.v1.ReadLogsResponse
+	(*ExecSyncRequest)(nil),             // 35: polylet.podsync.v1.ExecSyncRequest
+	(*ExecSyncResponse)(nil),            // 36: polylet.podsync.v1.ExecSyncResponse
+	(*ExecProbeRequest)(nil),            // 37: polylet.podsync.v1.ExecProbeRequest
+	(*ExecProbeResponse)(nil),           // 38: polylet.podsync.v1.ExecProbeResponse
+	(*OpenExecRequest)(nil),             // 39: polylet.podsync.v1.OpenExecRequest
+	(*StreamOptions)(nil),               // 40: polylet.podsync.v1.StreamOptions
+	(*OpenExecResponse)(nil),            // 41: polylet.podsync.v1.OpenExecResponse
+	(*HoldExecRequest)(nil),             // 42: polylet.podsync.v1.HoldExecRequest
+	(*ResumeExec)(nil),                  // 43: polylet.podsync.v1.ResumeExec
+	(*ExecOver)(nil),                    // 44: polylet.podsync.v1.ExecOver
+	(*HoldExecResponse)(nil),            // 45: polylet.podsync.v1.HoldExecResponse
+	(*OpenAttachRequest)(nil),           // 46: polylet.podsync.v1.OpenAttachRequest
+	(*OpenAttachResponse)(nil),          // 47: polylet.podsync.v1.OpenAttachResponse
+	(*OpenPortForwardRequest)(nil),      // 48: polylet.podsync.v1.OpenPortForwardRequest
+	(*OpenPortForwardResponse)(nil),     // 49: polylet.podsync.v1.OpenPortForwardResponse
+	(*ProbeKey)(nil),                    // 50: polylet.podsync.v1.ProbeKey
+	(*ProbeTarget)(nil),                 // 51: polylet.podsync.v1.ProbeTarget
+	(*ExecHandler)(nil),                 // 52: polylet.podsync.v1.ExecHandler
+	(*HTTPGetHandler)(nil),              // 53: polylet.podsync.v1.HTTPGetHandler
+	(*HTTPHeader)(nil),                  // 54: polylet.podsync.v1.HTTPHeader
+	(*TCPSocketHandler)(nil),            // 55: polylet.podsync.v1.TCPSocketHandler
+	(*GRPCHandler)(nil),                 // 56: polylet.podsync.v1.GRPCHandler
+	(*SyncProbesRequest)(nil),           // 57: polylet.podsync.v1.SyncProbesRequest
+	(*ProbeResult)(nil),                 // 58: polylet.podsync.v1.ProbeResult
+	(*ProbeEvent)(nil),                  // 59: polylet.podsync.v1.ProbeEvent
+	(*SyncProbesResponse)(nil),          // 60: polylet.podsync.v1.SyncProbesResponse
+	(*ExplainPodRequest)(nil),           // 61: polylet.podsync.v1.ExplainPodRequest
+	(*ExplainPodResponse)(nil),          // 62: polylet.podsync.v1.ExplainPodResponse
+	(*ListWaitsRequest)(nil),            // 63: polylet.podsync.v1.ListWaitsRequest
+	(*ListWaitsResponse)(nil),           // 64: polylet.podsync.v1.ListWaitsResponse
+	(*PodWaits)(nil),                    // 65: polylet.podsync.v1.PodWaits
+	(*ListRecentEventsRequest)(nil),     // 66: polylet.podsync.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),    // 67: polylet.podsync.v1.ListRecentEventsResponse
+	(*RecentEvent)(nil),                 // 68: polylet.podsync.v1.RecentEvent
+	(*Wait)(nil),                        // 69: polylet.podsync.v1.Wait
+	(*TimelineEntry)(nil),               // 70: polylet.podsync.v1.TimelineEntry
+	(*CheckpointContainerRequest)(nil),  // 71: polylet.podsync.v1.CheckpointContainerRequest
+	(*CheckpointContainerResponse)(nil), // 72: polylet.podsync.v1.CheckpointContainerResponse
+	(*StopPodRequest)(nil),              // 73: polylet.podsync.v1.StopPodRequest
+	(*StopPodResponse)(nil),             // 74: polylet.podsync.v1.StopPodResponse
+	(*SetPressureRequest)(nil),          // 75: polylet.podsync.v1.SetPressureRequest
+	(*SetPressureResponse)(nil),         // 76: polylet.podsync.v1.SetPressureResponse
+	(*ReclaimRequest)(nil),              // 77: polylet.podsync.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),             // 78: polylet.podsync.v1.ReclaimResponse
+	(*SetShutdownRequest)(nil),          // 79: polylet.podsync.v1.SetShutdownRequest
+	(*SetShutdownResponse)(nil),         // 80: polylet.podsync.v1.SetShutdownResponse
+	nil,                                 // 81: polylet.podsync.v1.CSIDriver.TopologyEntry
+	nil,                                 // 82: polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	(*timestamppb.Timestamp)(nil),       // 83: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 84: google.protobuf.Duration
 }
 var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	11,  // 0: polylet.podsync.v1.WatchCSIDriversResponse.drivers:type_name -> polylet.podsync.v1.CSIDriver
-	80,  // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
+	81,  // 1: polylet.podsync.v1.CSIDriver.topology:type_name -> polylet.podsync.v1.CSIDriver.TopologyEntry
 	15,  // 2: polylet.podsync.v1.WatchContainersResponse.sandboxes:type_name -> polylet.podsync.v1.Sandbox
 	16,  // 3: polylet.podsync.v1.WatchContainersResponse.containers:type_name -> polylet.podsync.v1.Container
 	17,  // 4: polylet.podsync.v1.WatchContainersResponse.volumes:type_name -> polylet.podsync.v1.PodVolumes
 	3,   // 5: polylet.podsync.v1.Sandbox.pod:type_name -> polylet.podsync.v1.PodRef
-	82,  // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	83,  // 6: polylet.podsync.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	3,   // 7: polylet.podsync.v1.Container.pod:type_name -> polylet.podsync.v1.PodRef
 	0,   // 8: polylet.podsync.v1.Container.state:type_name -> polylet.podsync.v1.ContainerState
-	82,  // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
+	83,  // 9: polylet.podsync.v1.Container.start_time:type_name -> google.protobuf.Timestamp
 	3,   // 10: polylet.podsync.v1.PodVolumes.pod:type_name -> polylet.podsync.v1.PodRef
 	18,  // 11: polylet.podsync.v1.PodVolumes.volumes:type_name -> polylet.podsync.v1.Volume
 	21,  // 12: polylet.podsync.v1.GetVolumeUsageResponse.condition:type_name -> polylet.podsync.v1.VolumeCondition
@@ -6050,119 +6124,121 @@ var file_polylet_podsync_v1_podsync_proto_depIdxs = []int32{
 	25,  // 14: polylet.podsync.v1.ListFilesystemUsageResponse.image_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	25,  // 15: polylet.podsync.v1.ListFilesystemUsageResponse.container_filesystems:type_name -> polylet.podsync.v1.FilesystemUsage
 	25,  // 16: polylet.podsync.v1.WritableLayer.usage:type_name -> polylet.podsync.v1.FilesystemUsage
-	82,  // 17: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
-	82,  // 18: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
-	28,  // 19: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
-	82,  // 20: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
-	82,  // 21: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
-	31,  // 22: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
-	3,   // 23: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,   // 24: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	83,  // 25: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
-	49,  // 26: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 27: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	39,  // 28: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	38,  // 29: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
-	42,  // 30: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
-	43,  // 31: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
-	3,   // 32: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	39,  // 33: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
-	3,   // 34: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	1,   // 35: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
-	49,  // 36: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 37: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
-	82,  // 38: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
-	2,   // 39: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	51,  // 40: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
-	52,  // 41: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
-	54,  // 42: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
-	55,  // 43: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
-	53,  // 44: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
-	57,  // 45: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
-	58,  // 46: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
-	49,  // 47: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
-	2,   // 48: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
-	82,  // 49: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
-	49,  // 50: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 51: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
-	50,  // 52: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
-	49,  // 53: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
-	3,   // 54: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	3,   // 55: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
-	68,  // 56: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
-	69,  // 57: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
-	82,  // 58: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
-	64,  // 59: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
-	3,   // 60: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
-	68,  // 61: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
-	67,  // 62: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
-	82,  // 63: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
-	82,  // 64: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	82,  // 65: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
-	82,  // 66: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
-	83,  // 67: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
-	82,  // 68: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
-	3,   // 69: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	83,  // 70: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
-	3,   // 71: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
-	83,  // 72: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
-	81,  // 73: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
-	83,  // 74: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
-	4,   // 75: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
-	6,   // 76: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
-	8,   // 77: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
-	9,   // 78: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
-	12,  // 79: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
-	22,  // 80: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
-	19,  // 81: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
-	26,  // 82: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
-	29,  // 83: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
-	32,  // 84: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
-	34,  // 85: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
-	36,  // 86: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
-	38,  // 87: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
-	41,  // 88: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
-	45,  // 89: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
-	47,  // 90: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
-	70,  // 91: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
-	56,  // 92: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
-	60,  // 93: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
-	62,  // 94: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
-	65,  // 95: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
-	72,  // 96: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
-	74,  // 97: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
-	76,  // 98: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
-	78,  // 99: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
-	5,   // 100: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
-	7,   // 101: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
-	14,  // 102: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
-	10,  // 103: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
-	13,  // 104: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
-	23,  // 105: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
-	20,  // 106: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
-	27,  // 107: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
-	30,  // 108: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
-	33,  // 109: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
-	35,  // 110: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
-	37,  // 111: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
-	40,  // 112: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
-	44,  // 113: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
-	46,  // 114: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
-	48,  // 115: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
-	71,  // 116: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
-	59,  // 117: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
-	61,  // 118: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
-	63,  // 119: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
-	66,  // 120: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
-	73,  // 121: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
-	75,  // 122: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
-	77,  // 123: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
-	79,  // 124: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
-	100, // [100:125] is the sub-list for method output_type
-	75,  // [75:100] is the sub-list for method input_type
-	75,  // [75:75] is the sub-list for extension type_name
-	75,  // [75:75] is the sub-list for extension extendee
-	0,   // [0:75] is the sub-list for field type_name
+	83,  // 17: polylet.podsync.v1.FilesystemUsage.time:type_name -> google.protobuf.Timestamp
+	83,  // 18: polylet.podsync.v1.GetRuntimeResponse.last_ok_time:type_name -> google.protobuf.Timestamp
+	29,  // 19: polylet.podsync.v1.GetRuntimeResponse.handlers:type_name -> polylet.podsync.v1.RuntimeHandler
+	83,  // 20: polylet.podsync.v1.GetRuntimeResponse.last_relist_time:type_name -> google.protobuf.Timestamp
+	83,  // 21: polylet.podsync.v1.GetRuntimeResponse.sources_ready_time:type_name -> google.protobuf.Timestamp
+	28,  // 22: polylet.podsync.v1.GetRuntimeResponse.told_pressure:type_name -> polylet.podsync.v1.ToldPressure
+	83,  // 23: polylet.podsync.v1.ToldPressure.time:type_name -> google.protobuf.Timestamp
+	32,  // 24: polylet.podsync.v1.ListImagesResponse.images:type_name -> polylet.podsync.v1.Image
+	3,   // 25: polylet.podsync.v1.ReadLogsRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,   // 26: polylet.podsync.v1.ExecSyncRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	84,  // 27: polylet.podsync.v1.ExecSyncRequest.timeout:type_name -> google.protobuf.Duration
+	50,  // 28: polylet.podsync.v1.ExecProbeRequest.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 29: polylet.podsync.v1.OpenExecRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	40,  // 30: polylet.podsync.v1.OpenExecRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	39,  // 31: polylet.podsync.v1.HoldExecRequest.open:type_name -> polylet.podsync.v1.OpenExecRequest
+	43,  // 32: polylet.podsync.v1.HoldExecRequest.resume:type_name -> polylet.podsync.v1.ResumeExec
+	44,  // 33: polylet.podsync.v1.HoldExecRequest.over:type_name -> polylet.podsync.v1.ExecOver
+	3,   // 34: polylet.podsync.v1.OpenAttachRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	40,  // 35: polylet.podsync.v1.OpenAttachRequest.streams:type_name -> polylet.podsync.v1.StreamOptions
+	3,   // 36: polylet.podsync.v1.OpenPortForwardRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	1,   // 37: polylet.podsync.v1.ProbeKey.type:type_name -> polylet.podsync.v1.ProbeType
+	50,  // 38: polylet.podsync.v1.ProbeTarget.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 39: polylet.podsync.v1.ProbeTarget.pod:type_name -> polylet.podsync.v1.PodRef
+	83,  // 40: polylet.podsync.v1.ProbeTarget.container_start_time:type_name -> google.protobuf.Timestamp
+	2,   // 41: polylet.podsync.v1.ProbeTarget.last_outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	52,  // 42: polylet.podsync.v1.ProbeTarget.exec:type_name -> polylet.podsync.v1.ExecHandler
+	53,  // 43: polylet.podsync.v1.ProbeTarget.http_get:type_name -> polylet.podsync.v1.HTTPGetHandler
+	55,  // 44: polylet.podsync.v1.ProbeTarget.tcp_socket:type_name -> polylet.podsync.v1.TCPSocketHandler
+	56,  // 45: polylet.podsync.v1.ProbeTarget.grpc:type_name -> polylet.podsync.v1.GRPCHandler
+	54,  // 46: polylet.podsync.v1.HTTPGetHandler.headers:type_name -> polylet.podsync.v1.HTTPHeader
+	58,  // 47: polylet.podsync.v1.SyncProbesRequest.results:type_name -> polylet.podsync.v1.ProbeResult
+	59,  // 48: polylet.podsync.v1.SyncProbesRequest.events:type_name -> polylet.podsync.v1.ProbeEvent
+	50,  // 49: polylet.podsync.v1.ProbeResult.key:type_name -> polylet.podsync.v1.ProbeKey
+	2,   // 50: polylet.podsync.v1.ProbeResult.outcome:type_name -> polylet.podsync.v1.ProbeOutcome
+	83,  // 51: polylet.podsync.v1.ProbeResult.time:type_name -> google.protobuf.Timestamp
+	50,  // 52: polylet.podsync.v1.ProbeEvent.key:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 53: polylet.podsync.v1.ProbeEvent.pod:type_name -> polylet.podsync.v1.PodRef
+	51,  // 54: polylet.podsync.v1.SyncProbesResponse.targets:type_name -> polylet.podsync.v1.ProbeTarget
+	50,  // 55: polylet.podsync.v1.SyncProbesResponse.removed:type_name -> polylet.podsync.v1.ProbeKey
+	3,   // 56: polylet.podsync.v1.ExplainPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	3,   // 57: polylet.podsync.v1.ExplainPodResponse.pod:type_name -> polylet.podsync.v1.PodRef
+	69,  // 58: polylet.podsync.v1.ExplainPodResponse.waits:type_name -> polylet.podsync.v1.Wait
+	70,  // 59: polylet.podsync.v1.ExplainPodResponse.timeline:type_name -> polylet.podsync.v1.TimelineEntry
+	83,  // 60: polylet.podsync.v1.ExplainPodResponse.gone_time:type_name -> google.protobuf.Timestamp
+	65,  // 61: polylet.podsync.v1.ListWaitsResponse.pods:type_name -> polylet.podsync.v1.PodWaits
+	3,   // 62: polylet.podsync.v1.PodWaits.pod:type_name -> polylet.podsync.v1.PodRef
+	69,  // 63: polylet.podsync.v1.PodWaits.waits:type_name -> polylet.podsync.v1.Wait
+	68,  // 64: polylet.podsync.v1.ListRecentEventsResponse.events:type_name -> polylet.podsync.v1.RecentEvent
+	83,  // 65: polylet.podsync.v1.RecentEvent.time:type_name -> google.protobuf.Timestamp
+	83,  // 66: polylet.podsync.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	83,  // 67: polylet.podsync.v1.Wait.retry_time:type_name -> google.protobuf.Timestamp
+	83,  // 68: polylet.podsync.v1.TimelineEntry.time:type_name -> google.protobuf.Timestamp
+	84,  // 69: polylet.podsync.v1.TimelineEntry.duration:type_name -> google.protobuf.Duration
+	83,  // 70: polylet.podsync.v1.TimelineEntry.first_time:type_name -> google.protobuf.Timestamp
+	3,   // 71: polylet.podsync.v1.CheckpointContainerRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	84,  // 72: polylet.podsync.v1.CheckpointContainerRequest.timeout:type_name -> google.protobuf.Duration
+	3,   // 73: polylet.podsync.v1.StopPodRequest.pod:type_name -> polylet.podsync.v1.PodRef
+	84,  // 74: polylet.podsync.v1.StopPodRequest.grace:type_name -> google.protobuf.Duration
+	82,  // 75: polylet.podsync.v1.StopPodRequest.event_annotations:type_name -> polylet.podsync.v1.StopPodRequest.EventAnnotationsEntry
+	84,  // 76: polylet.podsync.v1.SetPressureRequest.ttl:type_name -> google.protobuf.Duration
+	4,   // 77: polylet.podsync.v1.PodSyncService.ListDesiredPods:input_type -> polylet.podsync.v1.ListDesiredPodsRequest
+	6,   // 78: polylet.podsync.v1.PodSyncService.ListRuntimePods:input_type -> polylet.podsync.v1.ListRuntimePodsRequest
+	8,   // 79: polylet.podsync.v1.PodSyncService.WatchContainers:input_type -> polylet.podsync.v1.WatchContainersRequest
+	9,   // 80: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:input_type -> polylet.podsync.v1.WatchCSIDriversRequest
+	12,  // 81: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:input_type -> polylet.podsync.v1.WatchVolumesInUseRequest
+	22,  // 82: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:input_type -> polylet.podsync.v1.ListFilesystemUsageRequest
+	19,  // 83: polylet.podsync.v1.PodSyncService.GetVolumeUsage:input_type -> polylet.podsync.v1.GetVolumeUsageRequest
+	26,  // 84: polylet.podsync.v1.PodSyncService.GetRuntime:input_type -> polylet.podsync.v1.GetRuntimeRequest
+	30,  // 85: polylet.podsync.v1.PodSyncService.ListImages:input_type -> polylet.podsync.v1.ListImagesRequest
+	33,  // 86: polylet.podsync.v1.PodSyncService.ReadLogs:input_type -> polylet.podsync.v1.ReadLogsRequest
+	35,  // 87: polylet.podsync.v1.PodSyncService.ExecSync:input_type -> polylet.podsync.v1.ExecSyncRequest
+	37,  // 88: polylet.podsync.v1.PodSyncService.ExecProbe:input_type -> polylet.podsync.v1.ExecProbeRequest
+	39,  // 89: polylet.podsync.v1.PodSyncService.OpenExec:input_type -> polylet.podsync.v1.OpenExecRequest
+	42,  // 90: polylet.podsync.v1.PodSyncService.HoldExec:input_type -> polylet.podsync.v1.HoldExecRequest
+	46,  // 91: polylet.podsync.v1.PodSyncService.OpenAttach:input_type -> polylet.podsync.v1.OpenAttachRequest
+	48,  // 92: polylet.podsync.v1.PodSyncService.OpenPortForward:input_type -> polylet.podsync.v1.OpenPortForwardRequest
+	71,  // 93: polylet.podsync.v1.PodSyncService.CheckpointContainer:input_type -> polylet.podsync.v1.CheckpointContainerRequest
+	57,  // 94: polylet.podsync.v1.PodSyncService.SyncProbes:input_type -> polylet.podsync.v1.SyncProbesRequest
+	61,  // 95: polylet.podsync.v1.PodSyncService.ExplainPod:input_type -> polylet.podsync.v1.ExplainPodRequest
+	63,  // 96: polylet.podsync.v1.PodSyncService.ListWaits:input_type -> polylet.podsync.v1.ListWaitsRequest
+	66,  // 97: polylet.podsync.v1.PodSyncService.ListRecentEvents:input_type -> polylet.podsync.v1.ListRecentEventsRequest
+	73,  // 98: polylet.podsync.v1.PodSyncService.StopPod:input_type -> polylet.podsync.v1.StopPodRequest
+	75,  // 99: polylet.podsync.v1.PodSyncService.SetPressure:input_type -> polylet.podsync.v1.SetPressureRequest
+	77,  // 100: polylet.podsync.v1.PodSyncService.Reclaim:input_type -> polylet.podsync.v1.ReclaimRequest
+	79,  // 101: polylet.podsync.v1.PodSyncService.SetShutdown:input_type -> polylet.podsync.v1.SetShutdownRequest
+	5,   // 102: polylet.podsync.v1.PodSyncService.ListDesiredPods:output_type -> polylet.podsync.v1.ListDesiredPodsResponse
+	7,   // 103: polylet.podsync.v1.PodSyncService.ListRuntimePods:output_type -> polylet.podsync.v1.ListRuntimePodsResponse
+	14,  // 104: polylet.podsync.v1.PodSyncService.WatchContainers:output_type -> polylet.podsync.v1.WatchContainersResponse
+	10,  // 105: polylet.podsync.v1.PodSyncService.WatchCSIDrivers:output_type -> polylet.podsync.v1.WatchCSIDriversResponse
+	13,  // 106: polylet.podsync.v1.PodSyncService.WatchVolumesInUse:output_type -> polylet.podsync.v1.WatchVolumesInUseResponse
+	23,  // 107: polylet.podsync.v1.PodSyncService.ListFilesystemUsage:output_type -> polylet.podsync.v1.ListFilesystemUsageResponse
+	20,  // 108: polylet.podsync.v1.PodSyncService.GetVolumeUsage:output_type -> polylet.podsync.v1.GetVolumeUsageResponse
+	27,  // 109: polylet.podsync.v1.PodSyncService.GetRuntime:output_type -> polylet.podsync.v1.GetRuntimeResponse
+	31,  // 110: polylet.podsync.v1.PodSyncService.ListImages:output_type -> polylet.podsync.v1.ListImagesResponse
+	34,  // 111: polylet.podsync.v1.PodSyncService.ReadLogs:output_type -> polylet.podsync.v1.ReadLogsResponse
+	36,  // 112: polylet.podsync.v1.PodSyncService.ExecSync:output_type -> polylet.podsync.v1.ExecSyncResponse
+	38,  // 113: polylet.podsync.v1.PodSyncService.ExecProbe:output_type -> polylet.podsync.v1.ExecProbeResponse
+	41,  // 114: polylet.podsync.v1.PodSyncService.OpenExec:output_type -> polylet.podsync.v1.OpenExecResponse
+	45,  // 115: polylet.podsync.v1.PodSyncService.HoldExec:output_type -> polylet.podsync.v1.HoldExecResponse
+	47,  // 116: polylet.podsync.v1.PodSyncService.OpenAttach:output_type -> polylet.podsync.v1.OpenAttachResponse
+	49,  // 117: polylet.podsync.v1.PodSyncService.OpenPortForward:output_type -> polylet.podsync.v1.OpenPortForwardResponse
+	72,  // 118: polylet.podsync.v1.PodSyncService.CheckpointContainer:output_type -> polylet.podsync.v1.CheckpointContainerResponse
+	60,  // 119: polylet.podsync.v1.PodSyncService.SyncProbes:output_type -> polylet.podsync.v1.SyncProbesResponse
+	62,  // 120: polylet.podsync.v1.PodSyncService.ExplainPod:output_type -> polylet.podsync.v1.ExplainPodResponse
+	64,  // 121: polylet.podsync.v1.PodSyncService.ListWaits:output_type -> polylet.podsync.v1.ListWaitsResponse
+	67,  // 122: polylet.podsync.v1.PodSyncService.ListRecentEvents:output_type -> polylet.podsync.v1.ListRecentEventsResponse
+	74,  // 123: polylet.podsync.v1.PodSyncService.StopPod:output_type -> polylet.podsync.v1.StopPodResponse
+	76,  // 124: polylet.podsync.v1.PodSyncService.SetPressure:output_type -> polylet.podsync.v1.SetPressureResponse
+	78,  // 125: polylet.podsync.v1.PodSyncService.Reclaim:output_type -> polylet.podsync.v1.ReclaimResponse
+	80,  // 126: polylet.podsync.v1.PodSyncService.SetShutdown:output_type -> polylet.podsync.v1.SetShutdownResponse
+	102, // [102:127] is the sub-list for method output_type
+	77,  // [77:102] is the sub-list for method input_type
+	77,  // [77:77] is the sub-list for extension type_name
+	77,  // [77:77] is the sub-list for extension extendee
+	0,   // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_polylet_podsync_v1_podsync_proto_init() }
@@ -6170,12 +6246,12 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 	if File_polylet_podsync_v1_podsync_proto != nil {
 		return
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[38].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[39].OneofWrappers = []any{
 		(*HoldExecRequest_Open)(nil),
 		(*HoldExecRequest_Resume)(nil),
 		(*HoldExecRequest_Over)(nil),
 	}
-	file_polylet_podsync_v1_podsync_proto_msgTypes[47].OneofWrappers = []any{
+	file_polylet_podsync_v1_podsync_proto_msgTypes[48].OneofWrappers = []any{
 		(*ProbeTarget_Exec)(nil),
 		(*ProbeTarget_HttpGet)(nil),
 		(*ProbeTarget_TcpSocket)(nil),
@@ -6187,7 +6263,7 @@ func file_polylet_podsync_v1_podsync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_podsync_v1_podsync_proto_rawDesc), len(file_polylet_podsync_v1_podsync_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   79,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -143,7 +143,9 @@ type PodSyncServiceClient interface {
 	StopPod(ctx context.Context, in *StopPodRequest, opts ...grpc.CallOption) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
 	// for the Node to come back from the apiserver. It stands until the next call,
-	// or until the Node's own conditions say something else after ttl.
+	// or until the Node's own conditions say something else after ttl. A podsync that was
+	// just started and told nothing lets pods that the Node's conditions speak against
+	// wait for a few seconds. GetRuntime says what was told last.
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(ctx context.Context, in *SetPressureRequest, opts ...grpc.CallOption) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have
@@ -553,7 +555,9 @@ type PodSyncServiceServer interface {
 	StopPod(context.Context, *StopPodRequest) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
 	// for the Node to come back from the apiserver. It stands until the next call,
-	// or until the Node's own conditions say something else after ttl.
+	// or until the Node's own conditions say something else after ttl. A podsync that was
+	// just started and told nothing lets pods that the Node's conditions speak against
+	// wait for a few seconds. GetRuntime says what was told last.
 	// UNIMPLEMENTED: an older podsync, which goes by the Node alone.
 	SetPressure(context.Context, *SetPressureRequest) (*SetPressureResponse, error)
 	// Reclaim frees what the node can do without: containers and sandboxes that have

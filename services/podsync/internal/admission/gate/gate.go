@@ -76,7 +76,15 @@ func New(cfg Config, node Node, runtime Runtime) *Gate {
 func (g *Gate) SetPressure(conditions []v1.NodeConditionType, counts time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pressure = admission.Pressure{Conditions: conditions, Until: time.Now().Add(counts)}
+	now := time.Now()
+	g.pressure = admission.Pressure{Conditions: conditions, Said: now, Until: now.Add(counts)}
+}
+
+// Pressure is what was said last.
+func (g *Gate) Pressure() admission.Pressure {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pressure
 }
 
 // SetShutdown takes in whether the machine goes down.
@@ -95,12 +103,6 @@ func (g *Gate) shuttingDown() bool {
 		return *said
 	}
 	return g.node.ShuttingDown()
-}
-
-func (g *Gate) said() admission.Pressure {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.pressure
 }
 
 // Question is which pod asks, and beside which others.
@@ -127,7 +129,7 @@ func (g *Gate) Admit(q Question) admission.Answer {
 	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: g.cfg.Standalone || q.Static && node == nil, Node: node,
 		Waited: q.Waited, Deadline: g.cfg.Deadline, Active: q.Active, Leaving: q.Leaving, Gone: q.Gone, Host: g.host(q.Pod),
-		NodeOutdated: g.node.Outdated(q.Asked), Said: g.said(), Now: time.Now(),
+		NodeOutdated: g.node.Outdated(q.Asked), Said: g.Pressure(), Now: time.Now(),
 	}
 	if in.Standalone {
 		in.Allocatable = g.node.Allocatable()
@@ -162,7 +164,7 @@ func (g *Gate) Resize(q Resize) *podstate.ResizePending {
 	}
 	in := admission.Input{
 		Pod: q.Pod, Static: q.Static, Standalone: g.cfg.Standalone, Node: g.node.Object(), Active: q.Active, Resize: true,
-		Host: g.host(q.Pod), Said: g.said(), Now: time.Now(),
+		Host: g.host(q.Pod), Said: g.Pressure(), Now: time.Now(),
 	}
 	if in.Standalone {
 		in.Allocatable = g.node.Allocatable()

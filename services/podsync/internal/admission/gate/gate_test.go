@@ -103,6 +103,9 @@ func TestWhatTheNodeIsShortOfIsSaidBeforeItsObjectSaysIt(t *testing.T) {
 		if ask() != podstate.Admitted || !resize() {
 			t.Fatal("it is short of nothing")
 		}
+		if !g.Pressure().Said.IsZero() {
+			t.Error("nobody has said anything")
+		}
 		g.SetPressure([]v1.NodeConditionType{v1.NodeDiskPressure}, time.Minute)
 		time.Sleep(59 * time.Second)
 		if ask() != podstate.Rejected || resize() {
@@ -111,6 +114,9 @@ func TestWhatTheNodeIsShortOfIsSaidBeforeItsObjectSaysIt(t *testing.T) {
 		time.Sleep(time.Second)
 		if ask() != podstate.Admitted {
 			t.Error("that was said a minute ago")
+		}
+		if said := g.Pressure(); len(said.Conditions) != 1 || time.Since(said.Said) != time.Minute {
+			t.Errorf("what was said is kept for who said it: %+v", said)
 		}
 		w.object.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}}
 		if ask() != podstate.Rejected {
