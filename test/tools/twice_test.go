@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -12,8 +13,10 @@ import (
 const rare = `package rare
 
 import (
+	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -43,6 +46,25 @@ func TestPanics(t *testing.T) {
 	if is("panic") {
 		panic("nobody caught this")
 	}
+	if is("killed") {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	if is("quits") {
+		os.Exit(1)
+	}
+	if is("unfinished") {
+		fmt.Print("half a line")
+		panic("nobody caught this")
+	}
+}
+
+func FuzzSeeds(f *testing.F) {
+	f.Add(1)
+	f.Fuzz(func(t *testing.T, _ int) {
+		if is("seed") {
+			t.Error("a seed is wrong")
+		}
+	})
 }
 
 func TestCounted(t *testing.T) { t.Log("TestCounted was run") }
@@ -62,6 +84,10 @@ func TestOnlyWhatFailsTwiceFailsTheNodeTests(t *testing.T) {
 		"one of each":          {"once always", false, true, []string{"--- FAIL: TestRare", "--- FAIL: TestWrong", "wrong each time"}},
 		"more than two":        {"once always three", false, false, []string{"--- FAIL: TestRare", "the third is wrong"}},
 		"a panic, besides":     {"once panic", false, false, []string{"nobody caught this"}},
+		"killed, besides":      {"once killed", false, false, []string{"--- FAIL: TestRare"}},
+		"quits, besides":       {"once quits", false, false, []string{"--- FAIL: TestRare"}},
+		"amid a line, besides": {"once unfinished", false, false, []string{"--- FAIL: TestRare"}},
+		"a seed, besides":      {"once seed", false, false, []string{"--- FAIL: TestRare", "a seed is wrong"}},
 		"what is not built":    {"unbuilt", false, false, []string{"undefinedThing"}},
 		"no test, but it ends": {"exits", false, false, []string{"a goroutine was left"}},
 	} {
@@ -95,7 +121,8 @@ func TestOnlyWhatFailsTwiceFailsTheNodeTests(t *testing.T) {
 			if two := strings.Contains(string(shown), "once more, by themselves"); two != c.two {
 				t.Errorf("run once more: %v:\n%s", two, shown)
 			}
-			if n := strings.Count(string(shown), "TestCounted was run"); c.rare != "unbuilt" && c.rare != "exits" && !strings.Contains(c.rare, "panic") && n != 1 {
+			early := regexp.MustCompile("unbuilt|exits|panic|killed|quits|unfinished").MatchString(c.rare) // it ends before that
+			if n := strings.Count(string(shown), "TestCounted was run"); !early && n != 1 {
 				t.Errorf("a test that passed ran %d times", n)
 			}
 			told, err := os.ReadFile(filepath.Join(dir, "told"))

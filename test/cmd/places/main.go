@@ -49,6 +49,9 @@ func run(ctx context.Context, places int, file string, argv []string) (code int,
 	if err != nil {
 		return 0, err
 	}
+	if len(names) == 0 && p.top == "." && !p.whole {
+		return 0, fmt.Errorf("%s says that it has no tests", p.path)
+	}
 	if len(names) < 2 || p.whole {
 		return 0, syscall.Exec(p.path, argv, os.Environ())
 	}

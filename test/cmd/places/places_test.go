@@ -58,6 +58,7 @@ func TestAPatternIsNeverEmpty(t *testing.T) {
 const sample = `package sample
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,13 @@ import (
 	"testing"
 	"time"
 )
+
+func TestMain(m *testing.M) {
+	if is("empty") {
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
 
 func is(what string) bool { return strings.Contains(os.Getenv("SAMPLE"), what) }
 
@@ -109,11 +117,26 @@ func TestThird(t *testing.T) {
 		t.Error("the third is wrong")
 	case is("killed"):
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case is("unfinished"):
+		fmt.Print("half a line")
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case is("leaves"):
+		syscall.Exit(0)
+	case is("quits"):
+		fmt.Println("--- FAIL: TestOther (0.00s)")
+		os.Exit(1)
+	case is("word"):
+		fmt.Print("half a line")
 	case is("hangs"):
 		time.Sleep(time.Hour)
 	}
 	t.Run("part", func(t *testing.T) { t.Log("a part was run") })
 	t.Run("other", func(t *testing.T) { t.Log("the other part was run") })
+}
+
+func FuzzSeeds(f *testing.F) {
+	f.Add(1)
+	f.Fuzz(func(t *testing.T, n int) { t.Logf("seed %d was run", n) })
 }
 `
 
@@ -139,9 +162,15 @@ func TestTestsRunBesideEachOtherAndOneThatFailsFailsTheWhole(t *testing.T) {
 		passes                 bool
 		shows, lacks           []string
 	}{
-		"all pass":               {"-n 2", ".", "", true, []string{"First has met Second", "Second has met First", "--- PASS: TestAlone", "a part was run", "4 tests in "}, []string{"FAIL"}},
+		"all pass":               {"-n 2", ".", "", true, []string{"First has met Second", "Second has met First", "--- PASS: TestAlone", "a part was run", "seed 1 was run", "5 tests in "}, []string{"FAIL"}},
 		"one is wrong":           {"-n 2", ".", "wrong", false, []string{"--- FAIL: TestThird", "the third is wrong", "--- PASS: TestFirst"}, []string{"fatal error"}},
 		"one is killed":          {"-n 2", ".", "killed", false, []string{"fatal error: TestThird: signal: killed", "--- PASS: TestFirst"}, nil},
+		"killed amid a line":     {"-n 2", ".", "unfinished", false, []string{"\nfatal error: TestThird: signal: killed", "--- PASS: TestFirst"}, nil},
+		"one leaves unseen":      {"-n 2", ".", "leaves", false, []string{"\nfatal error: TestThird: its process ended as if all were well", "--- PASS: TestFirst"}, nil},
+		"one quits":              {"-n 2", ".", "quits", false, []string{"\nfatal error: TestThird: exit status 1"}, nil},
+		"amid a line it passes":  {"-n 2", ".", "word", true, []string{"half a line"}, []string{"fatal error"}},
+		"a program is empty":     {"-n 2", ".", "empty", false, []string{"it has no tests"}, nil},
+		"parts of one of two":    {"-n 2", "Third|Alone/none", "", true, []string{"a part was run", "the other part was run"}, []string{"TestFirst"}},
 		"one does not end":       {"-n 2", ".", "hangs", false, []string{"panic: test timed out", "--- PASS: TestFirst"}, []string{"fatal error"}},
 		"one by itself":          {"-n 2", "TestThird", "", true, []string{"a part was run"}, []string{"TestFirst", "tests in "}},
 		"parts":                  {"-n 2", "Alone|Third/part", "", true, []string{"--- PASS: TestAlone", "a part was run"}, []string{"the other part", "TestFirst"}},

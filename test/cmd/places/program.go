@@ -21,6 +21,7 @@ type program struct {
 	top, below string
 	within     time.Duration // for all together; zero is no limit
 	whole      bool          // it is asked for something that only makes sense as a whole
+	says       bool          // each test says how it ended, passed or not
 }
 
 func parse(argv []string) (*program, error) {
@@ -35,6 +36,8 @@ func parse(argv []string) (*program, error) {
 			p.top, p.below = cmp.Or(value, "."), ""
 			if at := strings.IndexByte(value, '/'); at >= 0 {
 				p.top, p.below = cmp.Or(value[:at], "."), value[at:]
+				// In A|B/part, go test takes all parts of A.
+				p.whole = p.whole || strings.ContainsAny(value, "|[(")
 			}
 			continue
 		case "-test.timeout":
@@ -43,7 +46,9 @@ func parse(argv []string) (*program, error) {
 				return nil, err
 			}
 			continue
-		case "-test.list", "-test.bench", "-test.fuzz", "-test.coverprofile", "-test.cpuprofile", "-test.memprofile", "-test.trace":
+		case "-test.v":
+			p.says = !ok || value != "false"
+		case "-test.skip", "-test.list", "-test.bench", "-test.fuzz", "-test.coverprofile", "-test.cpuprofile", "-test.memprofile", "-test.trace":
 			p.whole = true
 		}
 		p.args = append(p.args, arg)
@@ -51,7 +56,8 @@ func parse(argv []string) (*program, error) {
 	return p, nil
 }
 
-// list returns the tests that the pattern picks, in the order of the sources.
+// list returns the tests that the pattern picks, in the order of the sources; a fuzz
+// test's seeds are tests, too.
 func (p *program) list(ctx context.Context, pattern string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()
@@ -60,7 +66,7 @@ func (p *program) list(ctx context.Context, pattern string) ([]string, error) {
 		return nil, fmt.Errorf("list the tests of %s: %w: %s", p.path, err, out)
 	}
 	return slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool {
-		return !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Example")
+		return !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Example") && !strings.HasPrefix(name, "Fuzz")
 	}), nil
 }
 

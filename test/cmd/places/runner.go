@@ -63,10 +63,13 @@ func (r *runner) all(ctx context.Context, q queue) (code int, err error) {
 			code = 1
 		}
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || len(q) > 0 {
 		return 0, fmt.Errorf("broken off with %d tests that did not run", len(q))
 	}
 	r.times(done)
+	if code != 0 {
+		fmt.Fprintln(r.out, "FAIL") // as a program that ran to its end, which tools/twice looks for
+	}
 	return code, nil
 }
 
@@ -91,22 +94,38 @@ func (r *runner) one(ctx context.Context, w wish) ended {
 	return ended{wish: w, took: time.Since(began), output: output, err: errors.Join(p.ExitErr(), err)}
 }
 
-// show prints what a test printed, and says whether it failed.
+// show prints what a test printed, and says whether it failed. What it says of its own
+// stands at the beginning of a line, or whoever looks for it there (tools/twice) takes a
+// test that was killed for one that passed.
 func (r *runner) show(e ended) (failed bool) {
-	var said bool
+	var said, passed bool
 	for line := range bytes.Lines(e.output) {
 		switch {
 		case bytes.Equal(line, []byte("PASS\n")), bytes.Equal(line, []byte("FAIL\n")):
 			continue // is said of all
-		case bytes.HasPrefix(line, []byte("--- FAIL: ")), bytes.HasPrefix(line, []byte("panic: ")), bytes.HasPrefix(line, []byte("fatal error: ")):
+		case bytes.HasPrefix(line, []byte("--- FAIL: "+e.name+" (")), bytes.HasPrefix(line, []byte("panic: ")), bytes.HasPrefix(line, []byte("fatal error: ")):
 			said = true
+		case tells(line, "PASS", e.name), tells(line, "SKIP", e.name):
+			passed = true
 		}
 		_, _ = r.out.Write(line) // whoever read it is gone
+	}
+	if n := len(e.output); n > 0 && e.output[n-1] != '\n' {
+		fmt.Fprintln(r.out)
+	}
+	if e.err == nil && r.says && !passed {
+		e.err = errors.New("its process ended as if all were well, and the test did not say that it passed")
 	}
 	if e.err != nil && (!said || !exited(e.err)) {
 		fmt.Fprintf(r.out, "fatal error: %s: %v\n", e.name, e.err)
 	}
 	return e.err != nil
+}
+
+// tells says whether a line has what a test prints when it ended so: what it said before
+// may have no end of a line.
+func tells(line []byte, how, name string) bool {
+	return bytes.Contains(line, []byte("--- "+how+": "+name+" ("))
 }
 
 // exited says whether a test ended by itself, as one does that has failed.

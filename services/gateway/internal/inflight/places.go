@@ -8,8 +8,9 @@ import (
 )
 
 // places are those of a class. One may have up to mostOfOne of them while there is nobody
-// else, and the fewer the more others have: always so many times what is free, so that
-// however many share them there is one for who comes with none. Safe for concurrent use.
+// else, and the fewer the more others have: always so many times what is free. The last
+// ones are for those who have none: each of so many gets one, whoever took all that they
+// may before. Safe for concurrent use.
 type places struct {
 	atOnce, mostOfOne int
 
@@ -103,10 +104,16 @@ func (p *places) has(whose string) int {
 	return p.of[whose]
 }
 
+// lastOnes is which part of the places only those get who have none.
+const lastOnes = 8
+
 func (p *places) roomLocked(whose string) bool {
 	free := p.atOnce - p.taken
 	if whose == "" {
 		return free > 0
+	}
+	if p.of[whose] > 0 && free <= p.atOnce/lastOnes {
+		return false
 	}
 	return p.of[whose]*(p.atOnce-p.mostOfOne) < free*p.mostOfOne
 }

@@ -30,6 +30,26 @@ func TestWhoComesWithNoneGetsAPlaceHoweverManyShareThem(t *testing.T) {
 	}
 }
 
+// They need not come by turns: each takes at once all that it may.
+func TestAFewWhoTakeAllThatTheyMayLeaveAPlaceToEachOfOthers(t *testing.T) {
+	for _, c := range []struct{ atOnce, mostOfOne, others int }{{32, 24, 4}, {512, 384, 64}} {
+		p := newPlaces(c.atOnce, c.mostOfOne)
+		for greedy := range 3 {
+			for p.has(strconv.Itoa(greedy)) < c.atOnce && p.enter(t.Context(), strconv.Itoa(greedy), 0) {
+			}
+		}
+		if n := p.has("0"); n != c.mostOfOne {
+			t.Errorf("the first has %d of %d", n, c.atOnce)
+		}
+		for other := range c.others - 1 { // the third has one
+			if !p.enter(t.Context(), "other "+strconv.Itoa(other), 0) {
+				t.Errorf("of %d places none is left to the other %d: %v", c.atOnce, other, p.of)
+				break
+			}
+		}
+	}
+}
+
 func TestAPlaceGoesToWhoWaitsAndMayHaveIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlaces(4, 3)

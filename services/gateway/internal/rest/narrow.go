@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/polylet/polylet/services/gateway/internal/document"
 )
@@ -18,14 +17,15 @@ const formBytes = 64 << 10
 // Authorization, Host and the caller's address as metadata and takes deadlines
 // from Grpc-Timeout, whatever its header matcher says, and it reads a body to
 // its end; so there is none of these. kept is what we have of /pods, which is
-// asked for only if it has changed; nil if nothing. An error is the query's.
-func narrow(ctx context.Context, w http.ResponseWriter, r *http.Request, kept *document.Kept) (*http.Request, error) {
+// asked for only if it has changed; nil if nothing. path is the request's without a slash
+// at its end, which changes nothing. An error is the query's.
+func narrow(ctx context.Context, w http.ResponseWriter, r *http.Request, path string, kept *document.Kept) (*http.Request, error) {
 	method := http.MethodGet
 	if r.Method == http.MethodPost {
 		method = http.MethodPost
 	}
 	form := url.Values{}
-	if r.URL.Path == "/stats/summary" {
+	if path == "/stats/summary" {
 		r.Body = http.MaxBytesReader(w, r.Body, formBytes)
 		if err := r.ParseForm(); err != nil {
 			return nil, err
@@ -40,7 +40,7 @@ func narrow(ctx context.Context, w http.ResponseWriter, r *http.Request, kept *d
 		form.Set("known_revision", strconv.FormatUint(kept.Revision, 10))
 	}
 	call := &http.Request{
-		Method: method, URL: &url.URL{Path: strings.TrimSuffix(r.URL.Path, "/")},
+		Method: method, URL: &url.URL{Path: path},
 		Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
 		Header: http.Header{}, Body: http.NoBody,
 		// Already parsed, as far as ParseForm can see.

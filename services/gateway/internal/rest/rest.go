@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -85,19 +86,19 @@ type keptKey struct{}
 
 // ServeHTTP implements http.Handler.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	limit := timeout
-	if r.URL.Path == "/configz" {
+	limit, path := timeout, strings.TrimSuffix(r.URL.Path, "/")
+	if path == "/configz" {
 		limit = configTimeout
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	var kept *document.Kept
-	if r.URL.Path == "/pods" {
+	if path == "/pods" {
 		if kept = d.desired.Kept(); kept != nil {
 			ctx = context.WithValue(ctx, keptKey{}, kept)
 		}
 	}
-	call, err := narrow(ctx, w, r, kept)
+	call, err := narrow(ctx, w, r, path, kept)
 	if err != nil {
 		httperror.Text(w, http.StatusBadRequest, fmt.Sprintf("Unable to read the query: %v", err))
 		return

@@ -79,10 +79,11 @@ func TestAnUnchangedPodListIsWrittenFromWhatIsKept(t *testing.T) {
 		return nil
 	}}
 	d := documents(t, c)
+	path := "/pods"
 	ask := func(want string, wantSent int) {
 		t.Helper()
 		// What a client says it knows is none of podsync's business.
-		w := do(d, http.MethodGet, "/pods?known_epoch=9&known_revision=6", nil)
+		w := do(d, http.MethodGet, path+"?known_epoch=9&known_revision=6", nil)
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"name":"`+want+`"`) || sent != wantSent {
 			t.Errorf("%d %s, pods were sent %d times; want %s and %d", w.Code, w.Body, sent, want, wantSent)
 		}
@@ -91,6 +92,7 @@ func TestAnUnchangedPodListIsWrittenFromWhatIsKept(t *testing.T) {
 	ask("a", 1)
 	pods, revision = [][]byte{rawPod(t, "b")}, 6
 	ask("b", 2)
+	path = "/pods/"
 	ask("b", 2)
 	epoch = 10
 	ask("b", 3)
@@ -163,8 +165,10 @@ func TestSummaryTakesExactlyOneTrue(t *testing.T) {
 		"?only_cpu_and_memory=true&other=1": "true",
 	} {
 		for _, method := range []string{"GET", "POST"} {
-			if w := do(d, method, "/stats/summary"+query, nil); w.Code != 200 || w.Body.String() != want {
-				t.Errorf("%s %s: %d %s, want %s", method, query, w.Code, w.Body, want)
+			for _, path := range []string{"/stats/summary", "/stats/summary/"} {
+				if w := do(d, method, path+query, nil); w.Code != 200 || w.Body.String() != want {
+					t.Errorf("%s %s%s: %d %s, want %s", method, path, query, w.Code, w.Body, want)
+				}
 			}
 		}
 	}
