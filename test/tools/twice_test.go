@@ -40,6 +40,10 @@ func TestThird(t *testing.T) {
 	if is("three") {
 		t.Error("the third is wrong")
 	}
+	if is("behind") {
+		fmt.Print("half a line")
+		t.Fail()
+	}
 }
 
 func TestPanics(t *testing.T) {
@@ -87,6 +91,7 @@ func TestOnlyWhatFailsTwiceFailsTheNodeTests(t *testing.T) {
 		"killed, besides":      {"once killed", false, false, []string{"--- FAIL: TestRare"}},
 		"quits, besides":       {"once quits", false, false, []string{"--- FAIL: TestRare"}},
 		"amid a line, besides": {"once unfinished", false, false, []string{"--- FAIL: TestRare"}},
+		"behind half a line":   {"once behind", false, false, []string{"--- FAIL: TestRare"}},
 		"a seed, besides":      {"once seed", false, false, []string{"--- FAIL: TestRare", "a seed is wrong"}},
 		"what is not built":    {"unbuilt", false, false, []string{"undefinedThing"}},
 		"no test, but it ends": {"exits", false, false, []string{"a goroutine was left"}},
