@@ -55,7 +55,8 @@ func Connect(ctx context.Context) (*Bus, error) {
 // connect makes a connection that does not end with ctx. A socket of systemd's takes
 // one long before a bus answers.
 func connect(ctx context.Context, address string) (*dbus.Conn, error) {
-	conn, err := dbus.Dial(address)
+	// In their order: a shutdown that was called off must not be heard before it began.
+	conn, err := dbus.Dial(address, dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()))
 	if err != nil {
 		return nil, err
 	}
