@@ -23,13 +23,14 @@ type Podsync struct {
 	commands commands
 	// outputs has one for each output of a command of /run that is held.
 	outputs chan struct{}
+	waiting chan struct{} // places of outputs that wait for one of those
 }
 
 var _ streaming.Runtime = (*Podsync)(nil)
 
 // NewPodsync returns a client over a connection to podsync's socket.
 func NewPodsync(conn grpc.ClientConnInterface) *Podsync {
-	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn), conn: conn, outputs: make(chan struct{}, mostOutputs)}
+	return &Podsync{client: podsyncv1.NewPodSyncServiceClient(conn), conn: conn, outputs: make(chan struct{}, mostOutputs), waiting: make(chan struct{}, mostWaiting)}
 }
 
 // Logs implements logs.Open.

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/gateway/internal/streaming"
 )
 
@@ -20,9 +22,13 @@ type commandsConn struct {
 	grpc.ClientConnInterface
 	mu   sync.Mutex
 	read int
+	all  []context.Context
 }
 
 func (c *commandsConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, ctx)
 	return &commandStream{conn: c, ctx: ctx}, nil
 }
 
@@ -56,6 +62,18 @@ func (s *commandStream) RecvMsg(m any) error {
 	res, _ := m.(*podsyncv1.ExecSyncResponse)
 	res.Stdout = []byte("x")
 	return nil
+}
+
+// givenUp is of how many streams podsync keeps nothing.
+func (c *commandsConn) givenUp() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ctx := range c.all {
+		if ctx.Err() != nil {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *commandsConn) wasRead() int {
@@ -98,6 +116,27 @@ func TestFewOutputsOfCommandsAreHeldAndCommandsThatRunTakeNoRoom(t *testing.T) {
 			out := <-outputs
 			out.Done()
 			out.Done() // once more changes nothing
+		}
+	})
+}
+
+func TestOutputsThatWaitWithPodsyncAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &commandsConn{}
+		p := NewPodsync(conn)
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		defer group.Wait()
+		defer cancel()
+		for range mostOutputs + mostWaiting {
+			group.Go(func() { _, _ = p.Run(ctx, streaming.Target{}, []string{"end"}) })
+		}
+		synctest.Wait()
+		if _, err := p.Run(ctx, streaming.Target{}, []string{"end"}); !errors.Is(err, rpcerr.ErrExhausted) {
+			t.Errorf("one more ends with %v", err)
+		}
+		if given := conn.givenUp(); given != mostOutputs+1 { // those that were read, too, are over
+			t.Errorf("%d streams have ended, want %d", given, mostOutputs+1)
 		}
 	})
 }
