@@ -120,6 +120,18 @@ func TestAVolumeIsInUseNoMoreOnceTheNodeWasSeenWithIt(t *testing.T) {
 	told(t, &u)
 }
 
+func TestAVolumeThatAPodHasAttachedStaysInUseWhenTheNextNeedsNoAttachment(t *testing.T) {
+	u, id := newInUse(1), volumeID{"d", "h"}
+	u.want("a", id, true)
+	u.want("b", id, false) // the cluster says something else of the driver meanwhile
+	u.found(id)
+	told(t, &u, "kubernetes.io/csi/d^h")
+	u.forget("a")
+	u.forget("b")
+	u.free(id, naming("kubernetes.io/csi/d^h"))
+	told(t, &u)
+}
+
 func TestWhatTheNodeNamesAtFirstIsInUseUntilItIsKnownThatNoPodHasIt(t *testing.T) {
 	b := newAttaching(t)
 	b.shows(true, true)
