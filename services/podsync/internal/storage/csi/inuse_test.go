@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -157,6 +158,8 @@ func TestWhoeverAsksWhatIsInUseIsToldOfAllThatTheNodeNamesAtFirst(t *testing.T) 
 	b.NodeChanged()
 	<-b.inUse.known
 	b.Volumes.mu.Lock() // nothing is settled
+	settle := sync.OnceFunc(b.Volumes.mu.Unlock)
+	defer settle()
 	news := b.inUse.told.Subscribe(t.Context())
 	defer news.Close()
 	if _, err := news.Next(t.Context()); err != nil {
@@ -174,7 +177,7 @@ func TestWhoeverAsksWhatIsInUseIsToldOfAllThatTheNodeNamesAtFirst(t *testing.T) 
 		t.Fatal(err)
 	}
 	second, err := b.inUseNow(t)
-	b.Volumes.mu.Unlock()
+	settle()
 	if err != nil || !slices.Equal(second, names) {
 		t.Errorf("the second is told of %v, %v", second, err)
 	}
