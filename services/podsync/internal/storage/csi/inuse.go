@@ -62,8 +62,8 @@ func (u *inUse) want(uid types.UID, id volumeID, attached bool) {
 	}
 	u.wanted[uid][id] = attached
 	name := uniqueName(id)
-	if attached {
-		u.tellLocked(name)
+	if u.isAttachedLocked(name) {
+		u.tellLocked(name) // also for one that has it from before its driver needed no attachment
 		return
 	}
 	u.told.Delete(name)
@@ -174,20 +174,23 @@ func (u *inUse) see(object func() *v1.Node) {
 	for name := range u.leaving {
 		if !inNode(node, name) {
 			delete(u.leaving, name)
-			u.againLocked(name)
-		}
-	}
-}
-
-// againLocked tells of a volume that a pod has come to want while it was leaving.
-func (u *inUse) againLocked(name v1.UniqueVolumeName) {
-	for _, ids := range u.wanted {
-		for id, attached := range ids {
-			if attached && uniqueName(id) == name {
+			if u.isAttachedLocked(name) { // a pod has come to want it meanwhile
 				u.tellLocked(name)
 			}
 		}
 	}
+}
+
+// isAttachedLocked says whether a pod wants a volume only while it is attached.
+func (u *inUse) isAttachedLocked(name v1.UniqueVolumeName) bool {
+	for _, ids := range u.wanted {
+		for id, attached := range ids {
+			if attached && uniqueName(id) == name {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // next is closed when the Node object changes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -120,6 +121,18 @@ func TestAVolumeIsInUseNoMoreOnceTheNodeWasSeenWithIt(t *testing.T) {
 	told(t, &u)
 }
 
+func TestAVolumeThatAPodHasAttachedStaysInUseWhenTheNextNeedsNoAttachment(t *testing.T) {
+	u, id := newInUse(1), volumeID{"d", "h"}
+	u.want("a", id, true)
+	u.want("b", id, false) // the cluster says something else of the driver meanwhile
+	u.found(id)
+	told(t, &u, "kubernetes.io/csi/d^h")
+	u.forget("a")
+	u.forget("b")
+	u.free(id, naming("kubernetes.io/csi/d^h"))
+	told(t, &u)
+}
+
 func TestWhatTheNodeNamesAtFirstIsInUseUntilItIsKnownThatNoPodHasIt(t *testing.T) {
 	b := newAttaching(t)
 	b.shows(true, true)
@@ -145,6 +158,8 @@ func TestWhoeverAsksWhatIsInUseIsToldOfAllThatTheNodeNamesAtFirst(t *testing.T) 
 	b.NodeChanged()
 	<-b.inUse.known
 	b.Volumes.mu.Lock() // nothing is settled
+	settle := sync.OnceFunc(b.Volumes.mu.Unlock)
+	defer settle()
 	news := b.inUse.told.Subscribe(t.Context())
 	defer news.Close()
 	if _, err := news.Next(t.Context()); err != nil {
@@ -162,7 +177,7 @@ func TestWhoeverAsksWhatIsInUseIsToldOfAllThatTheNodeNamesAtFirst(t *testing.T) 
 		t.Fatal(err)
 	}
 	second, err := b.inUseNow(t)
-	b.Volumes.mu.Unlock()
+	settle()
 	if err != nil || !slices.Equal(second, names) {
 		t.Errorf("the second is told of %v, %v", second, err)
 	}

@@ -25,12 +25,12 @@ func (g *Volumes) follow(ctx context.Context, pv string, seen *v1.PersistentVolu
 	st.stop = stop
 	g.work.Go(func() {
 		defer stop()
-		g.followOne(on, st, seen.ResourceVersion, claims.Growing(seen))
+		g.followOne(on, pv, st, seen.ResourceVersion, claims.Growing(seen))
 	})
 }
 
 // followOne reads one claim until ctx is done.
-func (g *Volumes) followOne(ctx context.Context, st *state, seen string, growing bool) {
+func (g *Volumes) followOne(ctx context.Context, pv string, st *state, seen string, growing bool) {
 	retry := backoff.New(backoff.Config{Initial: 500 * time.Millisecond, Max: 2 * time.Minute, Jitter: 0.1})
 	soon, failing := time.Duration(0), false
 	wait := g.seldom()
@@ -45,7 +45,7 @@ func (g *Volumes) followOne(ctx context.Context, st *state, seen string, growing
 			timer.Stop()
 			return
 		}
-		now, growing, err := g.look(ctx, st, seen)
+		now, growing, err := g.look(ctx, pv, st, seen)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -73,7 +73,7 @@ func (g *Volumes) seldom() time.Duration { return g.cfg.Again + rand.N(g.cfg.Aga
 
 // look reads a claim, has its volume grown if need be, and says which version it was, and
 // whether it is on its way to another size. One that cannot be read has not changed.
-func (g *Volumes) look(ctx context.Context, st *state, seen string) (now string, growing bool, err error) {
+func (g *Volumes) look(ctx context.Context, pv string, st *state, seen string) (now string, growing bool, err error) {
 	v, has := g.user(st)
 	if !has {
 		return seen, false, nil
@@ -87,6 +87,9 @@ func (g *Volumes) look(ctx context.Context, st *state, seen string) (now string,
 	}
 	if claim.ResourceVersion == seen {
 		return seen, claims.Growing(claim), nil
+	}
+	if claim.Spec.VolumeName != pv {
+		return claim.ResourceVersion, false, nil // another claim of the name, which is of another volume
 	}
 	select {
 	case st.turn <- struct{}{}:

@@ -413,3 +413,16 @@ func TestAPodThatOnlyReadsGrowsNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestAnotherClaimOfTheNameSaysNothingOfTheVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		if err := w.mount("p"); err != nil {
+			t.Fatal(err)
+		}
+		w.change(func() { w.claim.Spec.VolumeName, w.pv.Name = "another", "another" })
+		w.larger("2Gi", pending)
+		time.Sleep(time.Hour)
+		w.want(t, "1Gi NodeResizePending")
+	})
+}
