@@ -16,11 +16,15 @@ import (
 // ownerLock is the file whose lock the owner of a directory of configurations holds.
 const ownerLock = "owner.lock"
 
+// bootIDFile says which run of the machine this is.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
 // ownKept makes this process the only owner of a directory of configurations until
 // release is called: two of them, with different --services say, would each judge the
 // other's changes and take them back. One that was killed is gone at once; one that ends
-// is waited for. killed: the one before has not released it, in this run of the machine.
-func ownKept(dir string, log klog.Logger) (killed bool, release func(), err error) {
+// is waited for. killed: the one before has not released it, in this run of the machine,
+// which bootID is a file of; empty: that is not asked.
+func ownKept(dir, bootID string, log klog.Logger) (killed bool, release func(), err error) {
 	if err = errors.Join(os.MkdirAll(filepath.Dir(dir), 0o750), os.MkdirAll(dir, 0o700)); err != nil {
 		return false, func() {}, nil // the controller says that nothing can be kept
 	}
@@ -33,7 +37,7 @@ func ownKept(dir string, log klog.Logger) (killed bool, release func(), err erro
 	for deadline := time.Now().Add(takeOver); ; time.Sleep(retry.Next()) {
 		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			killed, release = holdKept(file, log)
+			killed, release = holdKept(file, bootID, log)
 			return killed, release, nil
 		}
 		if time.Now().After(deadline) {
@@ -45,14 +49,18 @@ func ownKept(dir string, log klog.Logger) (killed bool, release func(), err erro
 
 // holdKept writes into the lock's file which run of the machine it is held in, until it is
 // released.
-func holdKept(file *os.File, log klog.Logger) (killed bool, release func()) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+func holdKept(file *os.File, bootID string, log klog.Logger) (killed bool, release func()) {
+	var boot []byte
+	var err error
+	if bootID != "" {
+		boot, err = os.ReadFile(bootID)
+	}
 	if err != nil {
 		log.Error(err, "Whether an owner of the configuration was killed will not be known")
 	}
 	before := make([]byte, len(boot))
 	n, _ := file.ReadAt(before, 0) // an empty one has been released
-	killed = err == nil && n == len(boot) && string(before) == string(boot)
+	killed = len(boot) > 0 && err == nil && n == len(boot) && string(before) == string(boot)
 	if _, err := file.WriteAt(boot, 0); err != nil {
 		log.Error(err, "Whether this owner of the configuration was killed will not be known")
 	}

@@ -6,34 +6,53 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
 )
 
 func TestOneDirectoryOfConfigurationsHasOneOwner(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "polylet", "configuration")
-	killed, release, err := ownKept(dir, klog.Background())
+	killed, release, err := ownKept(dir, bootIDFile, klog.Background())
 	if err != nil || killed {
 		t.Fatal(killed, err)
 	}
-	if _, _, err := ownKept(dir, klog.Background()); err == nil || !strings.Contains(err.Error(), "another polylet owns the configuration in "+dir) || !strings.Contains(err.Error(), "--live-config=false") {
+	if _, _, err := ownKept(dir, bootIDFile, klog.Background()); err == nil || !strings.Contains(err.Error(), "another polylet owns the configuration in "+dir) || !strings.Contains(err.Error(), "--live-config=false") {
 		t.Errorf("a second owner: %v", err)
 	}
 	release()
-	killed, again, err := ownKept(dir, klog.Background())
+	killed, again, err := ownKept(dir, bootIDFile, klog.Background())
 	if err != nil || killed {
 		t.Fatalf("after the first one's end: %v %v", killed, err)
 	}
 	again()
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := os.ReadFile(bootIDFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]bool{string(boot): true, "of another run of the machine, of which nothing runs": false} {
 		put(t, filepath.Join(dir, ownerLock), text)
-		killed, release, err := ownKept(dir, klog.Background())
+		killed, release, err := ownKept(dir, bootIDFile, klog.Background())
 		if err != nil || killed != want {
 			t.Errorf("%q: killed %v, %v", text, killed, err)
 		}
 		release()
 	}
+}
+
+// Under systemd handout sees nothing of /proc/sys, and has no use for it: that is no error
+// to say at each start.
+func TestAnOwnerThatHasNoUseForTheRunOfTheMachineSaysNothingOfIt(t *testing.T) {
+	var said []string
+	log := funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{})
+	dir := filepath.Join(t.TempDir(), "polylet", "configuration")
+	killed, release, err := ownKept(dir, "", log)
+	if err != nil || killed || len(said) > 0 {
+		t.Errorf("killed %v, %v, said %q", killed, err, said)
+	}
+	release()
+	_, release, err = ownKept(dir, filepath.Join(dir, "none"), log)
+	if err != nil || len(said) != 1 {
+		t.Errorf("%v, said %q", err, said)
+	}
+	release()
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/polylet/polylet/services/stats/internal/disk"
@@ -113,8 +114,11 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	usage := c.runtime(waitCtx, asked.Renew || asked.RenewLayers)
-	out := &summary.Disk{Layers: usage.Layers, Own: map[string][]string{}}
+	// A runtime that does not answer, as when its disk is full, takes nobody else's time.
+	var usage disk.RuntimeUsage
+	var asking sync.WaitGroup
+	asking.Go(func() { usage = c.runtime(waitCtx, asked.Renew || asked.RenewLayers) })
+	out := &summary.Disk{Own: map[string][]string{}}
 	dirs := directories(pods)
 	for _, pod := range pods {
 		for _, dir := range c.own(pod) {
@@ -124,6 +128,8 @@ func (c *Collector) disk(ctx context.Context, pods []inventory.PresentPod, asked
 	}
 	out.Directories = directoriesOf(waitCtx, dirs)
 	out.Driven = c.deps.Driven.Get(waitCtx, driven(pods))
+	asking.Wait()
+	out.Layers = usage.Layers
 	return out, c.filesystems(out, usage)
 }
 

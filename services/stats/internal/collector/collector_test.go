@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/cadvisor/lib/model"
@@ -124,6 +125,28 @@ func TestWhatIsLeftOnDisksIsMeasuredAfterAllThatIsWaitedFor(t *testing.T) {
 	if err != nil || out.Time.Sub(began) < waitTimeout || out.Root.Capacity == 0 {
 		t.Errorf("after %s, %v", out.Time.Sub(began), err)
 	}
+}
+
+// As when its disk is full: who goes would be chosen by what directories held before.
+func TestARuntimeThatDoesNotAnswerTakesNoTimeOfDirectories(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newCollector(t, "/proc", disk.RuntimeUsage{})
+		c.deps.Runtime = disk.NewRuntime(time.Minute, func(ctx context.Context) (disk.RuntimeUsage, error) {
+			<-ctx.Done()
+			return disk.RuntimeUsage{}, ctx.Err()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = c.deps.Directories.Run(ctx) }() // It ends with ctx.
+		p := pod()
+		p.Volumes = []inventory.Volume{{Name: "scratch", HostPath: dir}}
+		out, err := c.disk(ctx, []inventory.PresentPod{p}, Asked{Renew: true})
+		if _, measured := out.Directories[dir]; err != nil || !measured {
+			t.Errorf("measured %v, %v", out.Directories, err)
+		}
+		time.Sleep(time.Minute) // Until the runtime's time is over.
+	})
 }
 
 func TestTheCgroupOfAllPodsIsWherePodsyncSaysThatItIs(t *testing.T) {

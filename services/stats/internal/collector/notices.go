@@ -31,7 +31,9 @@ func (c *Collector) Notices(log klog.Logger) *notice.Notices {
 		log.V(2).Info("The kernel does not tell when tasks stall for memory", "err", err)
 	}
 	if c.deps.Cgroups.Unified() {
-		if err := n.Changes(filepath.Join(c.deps.Cgroups.Dir("memory", c.podsCgroup()), "memory.events")); err != nil {
+		// Its memory.events would tell of each container that has come to its own limit,
+		// where those that read files are all the time.
+		if err := n.Changes(filepath.Join(c.deps.Cgroups.Dir("memory", c.podsCgroup()), "memory.events.local")); err != nil {
 			log.V(2).Info("The kernel does not tell when the pods have come to their limit", "err", err)
 		}
 	}
