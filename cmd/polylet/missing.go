@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 )
 
 // missingWithin is how long a service waits for a configuration that is not there: as
-// long as it is until kubeadm's unit has a kubelet started again. Not longer: so long is
-// the start of a machine, and what comes after it, as the join that cloud-init does,
-// waits for the service.
+// long as it is until kubeadm's unit has a kubelet started again, which reads then what
+// the flags have become.
 const missingWithin = 10 * time.Second
 
 // endLater ends a service whose configuration is not there, such as that of a node that
@@ -29,6 +29,9 @@ func endLater(ctx context.Context, err error) error {
 		return err
 	}
 	klog.Background().Info("There is no configuration; this process waits for it to come, and ends", "file", missing.Path, "after", missingWithin)
+	if _, notifyErr := daemon.SdNotify(false, daemon.SdNotifyReady+"\nSTATUS=Waiting for "+missing.Path); notifyErr != nil {
+		klog.Background().Error(notifyErr, "Could not tell systemd that this process waits")
+	}
 	dirs := newDirectories(logr.Discard())
 	defer dirs.close()
 	dirs.want(filepath.Dir(missing.Path), filepath.Base(missing.Path))

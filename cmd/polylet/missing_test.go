@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,11 +52,26 @@ func TestAServiceOfAManagersWaitsForItsMissingConfigurationBeforeItEnds(t *testi
 	}
 }
 
-// multi-user.target waits for the services' starts, and cloud-init joins a node after it.
+// TestAMissingConfigurationDoesNotHoldUpTheStartOfAMachine: multi-user.target waits for
+// the services' starts, which wait for each other, and cloud-init joins a node after it.
 func TestAMissingConfigurationDoesNotHoldUpTheStartOfAMachine(t *testing.T) {
-	t.Setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+	path := filepath.Join(t.TempDir(), "notify")
+	sock, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	done, got := ended(t.Context(), t, file), make([]byte, 1000)
+	if err := sock.SetReadDeadline(time.Now().Add(missingWithin / 2)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := sock.Read(got); err != nil || string(got[:n]) != "READY=1\nSTATUS=Waiting for "+file {
+		t.Errorf("systemd is told %q, %v", got[:n], err)
+	}
 	select {
-	case err := <-ended(t.Context(), t, filepath.Join(t.TempDir(), "config.yaml")):
+	case err := <-done:
 		if err == nil || !strings.Contains(err.Error(), "no such file") {
 			t.Errorf("it ends with %v", err)
 		}
