@@ -88,6 +88,10 @@ func TestANodeUnderPressureEndsAPodKeepsOthersAwayAndMakesRoom(t *testing.T) {
 			if st := again(); st.Reason != "Evicted" || st.Message != "Pod was rejected: The node had condition: [MemoryPressure DiskPressure]. " {
 				t.Errorf("under pressure: %+v", st)
 			}
+			// Whoever measures goes on by it after a restart of its own.
+			if r, err := rpc.GetRuntime(t.Context(), &podsyncv1.GetRuntimeRequest{}); err != nil || len(r.GetToldPressure().GetConditions()) != 2 || !r.GetToldPressure().GetTime().IsValid() {
+				t.Errorf("%v, %v", r.GetToldPressure(), err)
+			}
 			press()
 			if st := again(); st.Phase != v1.PodRunning {
 				t.Errorf("without pressure: %+v", st)

@@ -145,7 +145,7 @@ func TestAShortageThatIsOverWhenDisksAreMeasuredEndsNobody(t *testing.T) {
 	in(t, hardDisk(), Config{}, func(w *world) {
 		w.pod("hog", 1, 500*mi)
 		w.otherDisk = 420 * mi
-		w.walks = func() { w.set(func() { w.otherDisk = 100 * mi }) }
+		w.set(func() { w.walks = func() { w.set(func() { w.otherDisk = 100 * mi }) } })
 		w.pass(20 * time.Second)
 		w.wantStops("somebody else has made room meanwhile")
 		if d := w.last(); d.Outcome != Enough {
@@ -162,7 +162,7 @@ func TestStatsIsAskedOnceForAllWhoseEndIsNotHeard(t *testing.T) {
 			w.pod(name, 1, 200*mi, func(p *v1.Pod) {
 				p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
 			})
-			w.takes[name] = time.Hour
+			w.set(func() { w.takes[name] = time.Hour })
 		}
 		time.Sleep(least + time.Millisecond)
 		synctest.Wait()
@@ -170,8 +170,10 @@ func TestStatsIsAskedOnceForAllWhoseEndIsNotHeard(t *testing.T) {
 		w.set(func() { w.summaries = nil })
 		time.Sleep(3*soon + 500*time.Millisecond)
 		synctest.Wait()
-		if n := len(w.summaries); n < 2 || n > 4 {
-			t.Errorf("asked %d times in %s", n, 3*soon)
-		}
+		w.set(func() {
+			if n := len(w.summaries); n < 2 || n > 4 {
+				t.Errorf("asked %d times in %s", n, 3*soon)
+			}
+		})
 	})
 }

@@ -239,8 +239,11 @@ func (w *world) Send(_ context.Context, e node.Event) {
 }
 
 func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, error) {
-	if w.walks != nil && detail == Renewed {
-		w.walks()
+	w.mu.Lock()
+	walks := w.walks
+	w.mu.Unlock()
+	if walks != nil && detail == Renewed {
+		walks()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
