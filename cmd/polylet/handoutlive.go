@@ -37,11 +37,13 @@ func ownFlags() []string { return []string{"podsync", "stats", "nodestatus"} }
 // with it.
 func handOutLive(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 	log := klog.FromContext(ctx).WithName("handout")
-	_, release, err := ownKept(keptDir(loaded.Flags.RootDir), log)
+	// Whether one before was killed is not asked: it goes by whether services run, and its
+	// unit does not show it which run of the machine this is.
+	kept, err := lockKept(keptDir(loaded.Flags.RootDir), log)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer releaseKept(kept)
 	node, gid, err := newHandout(loaded, log)
 	if err != nil {
 		return err
