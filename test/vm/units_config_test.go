@@ -34,9 +34,10 @@ func TestTheConfigurationChangesUnderSystemdAndABadOneGoesBack(t *testing.T) {
 	defer remove(t, "configured")
 	before := ready(t, "configured")
 	t.Cleanup(func() { configure(t, "") })
-	started := processes(t)
+	eventually(t, "what was before is good", func() error { return stands("Good", "", 1) })
+	generation, started := standing(t).Generation, processes(t)
 	configure(t, "maxPods: 77\n")
-	eventually(t, "maxPods changes", func() error { return stands("Good", "", 2) })
+	eventually(t, "maxPods changes", func() error { return stands("Good", "", generation+1) })
 	for s, pid := range processes(t) {
 		if owner := s == "podsync" || s == "nodestatus"; owner == (pid == started[s]) {
 			t.Errorf("%s was process %s and is %s", s, started[s], pid)
