@@ -115,9 +115,11 @@ func TestAVolumeGrowsWhileItsPodRunsAndAtItsNextMount(t *testing.T) {
 	undo = d.fault("NodeExpandVolume", "OutOfRange too large")
 	h.enlarge("disk", "9Gi")
 	h.claimIs("disk", "3Gi", corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimFileSystemResizePending, corev1.PersistentVolumeClaimNodeResizeError)
-	if events := h.events("first"); !strings.Contains(events, `Warning VolumeResizeFailed: NodeExpandVolume.NodeExpandVolume failed for volume "for-disk" : Expander.NodeExpand failed to expand the volume rpc error: code = OutOfRange desc = too large`) {
-		t.Errorf("events are:\n%s", events)
-	}
+	// Of an event the API hears after the claim.
+	h.eventually(time.Minute, "the pod has the event", func() error {
+		events := h.events("first")
+		return boolError(strings.Contains(events, `Warning VolumeResizeFailed: NodeExpandVolume.NodeExpandVolume failed for volume "for-disk" : Expander.NodeExpand failed to expand the volume rpc error: code = OutOfRange desc = too large`), "events are:\n%s", events)
+	})
 	undo()
 	if again := h.waitReady("first", time.Minute); again.Status.ContainerStatuses[0].ContainerID != ready.Status.ContainerStatuses[0].ContainerID {
 		t.Errorf("the pod was stopped: %s", describe(again))

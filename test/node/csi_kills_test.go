@@ -94,6 +94,7 @@ func TestPodsWithVolumesOutliveKillsOfTheirDriverAndOfPodsync(t *testing.T) {
 			t.Errorf("container %.12s of pod %s does not run any more", id, pod)
 		}
 	}
+	h.eventually(time.Minute, "podsync is there after the last kill", func() error { return h.node.Healthy(h.ctx) })
 	for n, name := range all {
 		h.prints("kept\n", "exec", name, "--", "cat", "/v/data")
 		h.prints(fmt.Sprint("handle-shared-", n%k.shared), "exec", name, "--", "cat", "/shared/id")
