@@ -3,29 +3,12 @@ package handler
 import (
 	"fmt"
 	"net"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/polylet/polylet/internal/testkit/kernelconns"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
-
-// kept says whether the kernel has connections to a port of loopback, also those that
-// nobody holds any more.
-func kept(t *testing.T, port int) bool {
-	t.Helper()
-	table, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == fmt.Sprintf("0100007F:%04X", port) {
-			return true
-		}
-	}
-	return false
-}
 
 // TestOfAServerThatClosesNothingTheKernelKeepsNothing: of each attempt there would be a
 // connection in the kernel for another minute, and who has many probes made of such servers
@@ -58,7 +41,7 @@ func TestOfAServerThatClosesNothingTheKernelKeepsNothing(t *testing.T) {
 		t.Fatal(got)
 	}
 	end := time.Now().Add(20 * time.Second)
-	for kept(t, port) {
+	for kernelconns.To(t, port) {
 		if time.Now().After(end) {
 			t.Fatal("20 seconds later there are connections")
 		}

@@ -3,30 +3,14 @@ package hook
 import (
 	"fmt"
 	"net"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-)
 
-// kept says whether the kernel has connections to a port of loopback, also those that
-// nobody holds any more.
-func kept(t *testing.T, port int) bool {
-	t.Helper()
-	table, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == fmt.Sprintf("0100007F:%04X", port) {
-			return true
-		}
-	}
-	return false
-}
+	"github.com/polylet/polylet/internal/testkit/kernelconns"
+)
 
 // TestOfAHooksServerThatClosesNothingTheKernelKeepsNothing: else there would be its
 // connection for another minute.
@@ -52,7 +36,7 @@ func TestOfAHooksServerThatClosesNothingTheKernelKeepsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := time.Now().Add(20 * time.Second)
-	for kept(t, port) {
+	for kernelconns.To(t, port) {
 		if time.Now().After(end) {
 			t.Fatal("20 seconds later there is a connection")
 		}
