@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/image/reference"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
 )
@@ -78,6 +79,13 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 			inUse[canonical(name)] = true
 		}
 	}
+	mounted, err := p.mounted(ctx, containers)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range mounted {
+		inUse[canonical(name)] = true
+	}
 	delete(inUse, "")
 	var unused []*record
 	known, names := map[string]*record{}, map[string]bool{}
@@ -118,6 +126,34 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 		return cmp.Or(a.lastUsed.Compare(b.lastUsed), a.firstSeen.Compare(b.firstSeen), strings.Compare(a.image.GetId(), b.image.GetId()))
 	})
 	return unused, nil
+}
+
+// mounted are the images that containers have as volumes, as they were resolved: the name
+// in the pod's spec may be another image's by now. Lists do not say that; asked for is
+// each container of a pod that has such volumes, or that is not known.
+func (p *pass) mounted(ctx context.Context, containers []*runtimeapi.Container) (names []string, err error) {
+	mounts := map[string]bool{} // by pod
+	for _, pod := range p.c.deps.Pods.List() {
+		mounts[string(pod.Pod.UID)] = slices.ContainsFunc(pod.Pod.Spec.Volumes, func(v v1.Volume) bool { return v.Image != nil })
+	}
+	for _, c := range containers {
+		if may, known := mounts[c.GetLabels()[cri.LabelPodUID]]; known && !may {
+			continue
+		}
+		st, err := p.c.deps.Runtime.ContainerStatus(ctx, c.GetId())
+		switch {
+		case cri.IsNotFound(err):
+			continue // it went meanwhile
+		case err != nil:
+			return nil, fmt.Errorf("ask for the images that container %s has as volumes: %w", c.GetId(), err)
+		}
+		for _, m := range st.GetMounts() {
+			if m.GetImage() != nil {
+				names = append(names, m.GetImage().GetImage())
+			}
+		}
+	}
+	return names, nil
 }
 
 // keepUnseen goes on with what is remembered of images that a list may be missing.
