@@ -342,7 +342,7 @@ func TestOfWhateverAPodIsHeldUpByItSaysThatItWaits(t *testing.T) {
 	for seed := range storms() {
 		s := newStorm(seed)
 		for range 90 {
-			if s.s.Pod.DeletionTimestamp == nil && s.r.Intn(80) == 0 {
+			if !s.s.Static && s.s.Pod.DeletionTimestamp == nil && s.r.Intn(80) == 0 {
 				s.s.Pod = s.s.Pod.DeepCopy()
 				at, grace := metav1.NewTime(s.s.Now.Add(30*time.Second)), int64(30)
 				s.s.Pod.DeletionTimestamp, s.s.Pod.DeletionGracePeriodSeconds = &at, &grace
@@ -357,18 +357,20 @@ func TestOfWhateverAPodIsHeldUpByItSaysThatItWaits(t *testing.T) {
 }
 
 // silent says what of the pod is not as it is to be though it waits for nothing; empty
-// when it is, or says so.
+// when it is, or says so. What has ended for good is not ready, and waits for nothing.
 func (s *storm) silent() string {
-	out := &s.out
-	ready := podutil.Condition(out.Status.Conditions, v1.PodReady)
+	out := Plan(s.s)
+	unready := func(c v1.ContainerStatus) bool {
+		i := slices.IndexFunc(s.s.Pod.Spec.InitContainers, func(init v1.Container) bool { return init.Name == c.Name })
+		return !c.Ready && c.State.Terminated == nil && (i < 0 || podutil.Sidecar(&s.s.Pod.Spec.InitContainers[i]))
+	}
 	switch {
 	case len(out.Waits) > 0:
-		return ""
-	case !out.Terminating && (ready == nil || ready.Status != v1.ConditionTrue):
-		return "it is not ready"
+	case !out.Terminating && slices.ContainsFunc(slices.Concat(out.Status.ContainerStatuses, out.Status.InitContainerStatuses), unready):
+		return "a container is not ready"
 	case out.Terminating && !out.Stopped:
 		return "it is to end and has not"
-	case out.Terminating && s.s.Pod.DeletionTimestamp != nil && !s.s.Cleaned.API:
+	case out.Terminating && s.s.Pod.DeletionTimestamp != nil && !s.s.Static && !s.s.Cleaned.API:
 		return "its object is to go and has not"
 	}
 	return ""
