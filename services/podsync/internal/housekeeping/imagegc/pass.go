@@ -130,8 +130,12 @@ func (p *pass) look(ctx context.Context) ([]*record, error) {
 
 // mounted are the images that containers have as volumes, as they were resolved: the name
 // in the pod's spec may be another image's by now. Lists do not say that; asked for is
-// each container of a pod that has such volumes, or that is not known.
+// each container of a pod that has such volumes, or that is not known. Before all pods
+// are, no image goes, and nobody is asked.
 func (p *pass) mounted(ctx context.Context, containers []*runtimeapi.Container) (names []string, err error) {
+	if !p.c.deps.known() {
+		return nil, nil
+	}
 	mounts := map[string]bool{} // by pod
 	for _, pod := range p.c.deps.Pods.List() {
 		mounts[string(pod.Pod.UID)] = slices.ContainsFunc(pod.Pod.Spec.Volumes, func(v v1.Volume) bool { return v.Image != nil })
