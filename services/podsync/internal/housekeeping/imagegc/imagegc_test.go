@@ -376,7 +376,7 @@ func TestReclaimGoesOnWhenAnImageCannotBeRemovedAndNamesIt(t *testing.T) {
 func TestReclaimEndsWithRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		p := &pass{c: New(Config{}, Deps{Runtime: hung{}})}
+		p := &pass{c: New(Config{}, Deps{Runtime: hung{}, Sources: &rig{}})}
 		time.AfterFunc(time.Second, cancel)
 		if _, err := p.reclaimWithin(ctx, t.Context()); !errors.Is(err, context.Canceled) {
 			t.Errorf("ended with %v", err)

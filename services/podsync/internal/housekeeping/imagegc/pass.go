@@ -202,8 +202,9 @@ func (p *pass) prune(ctx context.Context, before time.Time, known map[string]*re
 
 // collect removes images that are too old, and then as many as the disk needs.
 func (p *pass) collect(ctx context.Context) error {
+	known := p.c.deps.known() // before anything is looked at: what is asked depends on it
 	unused, err := p.look(ctx)
-	if err != nil || !p.c.deps.known() {
+	if err != nil || !known {
 		return err
 	}
 	unused, err = p.byAge(ctx, unused)
@@ -280,11 +281,12 @@ func (p *pass) reclaimWithin(life, asked context.Context) (Reclaimed, error) {
 
 // reclaim removes all that is unused.
 func (p *pass) reclaim(ctx context.Context) (freed Reclaimed, err error) {
+	known := p.c.deps.known()
 	unused, err := p.look(ctx)
 	if err != nil {
 		return freed, err
 	}
-	if !p.c.deps.known() {
+	if !known {
 		return freed, ErrNotAllKnown
 	}
 	for _, r := range unused {
