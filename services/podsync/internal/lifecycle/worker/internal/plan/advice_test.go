@@ -20,6 +20,8 @@ func TestAdviceIsAboutWhatIsTheMatter(t *testing.T) {
 		{podstate.MakeSandbox, "open /var/lib/kubelet/pods/u/etc-hosts: too many open files", "open"},
 		{podstate.MakeSandbox, "fork/exec /usr/bin/runc: cannot allocate memory", "memory"},
 		{podstate.MakeSandbox, `failed to setup network: plugin type="bridge" failed`, "CNI"},
+		{podstate.MakeSandbox, "resource claims gpu: this node has no dynamic resource allocation yet, and what they were allocated cannot be given to the pod", "taint"},
+		{podstate.StartContainer, "resource claims gpu: this node has no dynamic resource allocation yet, and what they were allocated cannot be given to the pod", "taint"},
 		{podstate.SetupVolumes, `MountVolume.SetUp failed for volume "e" : mkdir /v: no space left on device`, "df -i"},
 		{podstate.StartContainer, "write /var/log/pods/u/c/0.log: no space left on device", "make room"},
 		{podstate.StartContainer, "mkdirat /rootfs/data: read-only file system", "check the container"},
