@@ -1,11 +1,13 @@
 package execute
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/reason"
@@ -64,6 +66,33 @@ func TestNothingRunsWithoutTheDevicesThatItHasClaimed(t *testing.T) {
 				if err == nil || reason.Of(err) != try.reason || !said || slices.Contains(h.log, try.call) {
 					t.Errorf("%s: error %v (%s), calls %q", try.action.Kind, err, reason.Of(err), h.log)
 				}
+			}
+		})
+	}
+}
+
+func TestNoContainerOfADevicePluginsResourceRunsWithoutIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		asks v1.ResourceName
+		err  error
+		want string // what is said of it; empty when it starts
+	}{
+		"a device plugin's":             {"example.com/gpu", nil, "devices of example.com/gpu: they were a device plugin's"},
+		"one that is counted alone":     {"example.com/dongle", nil, ""},
+		"Kubernetes' own":               {v1.ResourceMemory, errors.New("nobody is to be asked"), ""},
+		"and when that cannot be found": {"example.com/dongle", errors.New("damaged"), "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &host{}
+			task := h.task(startC)
+			task.Pod = task.Pod.DeepCopy()
+			task.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{c.asks: resource.MustParse("1")}
+			e := newExecutor(h, Config{})
+			e.deps.PluginHas = func(name v1.ResourceName) (bool, error) { return name == "example.com/gpu", c.err }
+			_, err := e.Do(t.Context(), t.Context(), task)
+			said := slices.ContainsFunc(h.log, func(l string) bool { return strings.HasPrefix(l, "event Failed Error: "+c.want) })
+			if started := slices.Contains(h.log, "start made"); started != (c.want == "") || (err != nil) == started || said == started {
+				t.Errorf("error %v, calls %q", err, h.log)
 			}
 		})
 	}

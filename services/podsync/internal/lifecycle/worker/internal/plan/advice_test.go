@@ -22,6 +22,7 @@ func TestAdviceIsAboutWhatIsTheMatter(t *testing.T) {
 		{podstate.MakeSandbox, `failed to setup network: plugin type="bridge" failed`, "CNI"},
 		{podstate.MakeSandbox, "resource claims gpu: this node has no dynamic resource allocation yet, and what they were allocated cannot be given to the pod", "taint"},
 		{podstate.StartContainer, "resource claims gpu: this node has no dynamic resource allocation yet, and what they were allocated cannot be given to the pod", "taint"},
+		{podstate.StartContainer, "devices of example.com/gpu: they were a device plugin's while a kubelet had this node, which has no device plugins yet", "taint"},
 		{podstate.SetupVolumes, `MountVolume.SetUp failed for volume "e" : mkdir /v: no space left on device`, "df -i"},
 		{podstate.StartContainer, "write /var/log/pods/u/c/0.log: no space left on device", "make room"},
 		{podstate.StartContainer, "mkdirat /rootfs/data: read-only file system", "check the container"},
