@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestOneCallerThatReadsNothingLeavesDocumentsToOthers: who may read one document, and does
+// not, holds each for minutes.
+func TestOneCallerThatReadsNothingLeavesDocumentsToOthers(t *testing.T) {
+	h := newHouse(t)
+	h.numbers.pods.Store(5000)
+	s := h.start(t, nil)
+	for range documentsAtOnce + 8 {
+		knock(t, s.Addresses()["secure"], "GET /metrics/cadvisor HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin-token\r\n\r\n")
+	}
+	client := from(t, "127.0.1.1")
+	for range 5 {
+		begin := time.Now()
+		if got := ask(t, client, http.MethodGet, "https://"+s.Addresses()["secure"]+"/pods", "admin-token"); got.status != http.StatusOK || time.Since(begin) > documentWait/2 {
+			t.Fatalf("another address: %d after %s", got.status, time.Since(begin))
+		}
+	}
+}
+
+// TestAddressesThatReadNothingLeaveDocumentsToOthers: a dozen suffice when each takes what one
+// may, and they hold all places.
+func TestAddressesThatReadNothingLeaveDocumentsToOthers(t *testing.T) {
+	h := newHouse(t)
+	h.numbers.pods.Store(5000)
+	s := h.start(t, nil)
+	for port, header := range map[string]string{"secure": "Authorization: Bearer admin-token\r\n", "read-only": ""} {
+		var lazy []net.Conn
+		for i := range documentsAtOnce + 8 {
+			lazy = append(lazy, knockFrom(t, fmt.Sprintf("127.0.2.%d", 1+i), s.Addresses()[port], port == "secure",
+				"GET /metrics/cadvisor HTTP/1.1\r\nHost: x\r\n"+header+"\r\n"))
+		}
+		awaitBegun(t, lazy, documentsAtOnce)
+		scheme := "http://"
+		if port == "secure" {
+			scheme = "https://"
+		}
+		client := from(t, "127.0.1.1")
+		for range 2 {
+			if got := ask(t, client, http.MethodGet, scheme+s.Addresses()[port]+"/pods", "admin-token"); got.status != http.StatusOK {
+				t.Errorf("%s: another address: %d", port, got.status)
+			}
+		}
+	}
+}
+
+// knockFrom sends text from an address.
+func knockFrom(t *testing.T, from, to string, secured bool, text string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.DialContext(t.Context(), "tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if secured {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// awaitBegun waits until so many answers have begun.
+func awaitBegun(t *testing.T, conns []net.Conn, n int) {
+	t.Helper()
+	begun := make(chan struct{}, len(conns))
+	for _, conn := range conns {
+		go func() {
+			if _, err := conn.Read(make([]byte, 1)); err == nil {
+				begun <- struct{}{}
+			}
+		}()
+	}
+	for i := range n {
+		select {
+		case <-begun:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d of %d answers have begun", i, n)
+		}
+	}
+}
