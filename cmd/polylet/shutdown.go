@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -48,6 +49,10 @@ func (s *shutdownPart) follow(ctx context.Context) {
 	if err != nil {
 		s.log.Error(err, "The machine's shutdown is not delayed: pods will be killed with it", "socket", path)
 		return
+	}
+	if os.Getenv("DBUS_SYSTEM_BUS_ADDRESS") == "" && !logind.Guarded() {
+		s.log.Info("D-Bus lets every user of this machine say in logind's name that it goes down. What others than root say is not heeded; " +
+			"nor is then what a process of root's says that ends at once: install deploy/systemd/polylet.dbus.conf as /usr/share/dbus-1/system.d/polylet.conf")
 	}
 	keeper := nodeshutdown.New(nodeshutdown.Config{
 		Connect: func(ctx context.Context) (nodeshutdown.Logind, error) { return logind.Connect(ctx) },
