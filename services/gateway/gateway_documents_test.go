@@ -54,6 +54,29 @@ func TestAddressesThatReadNothingLeaveDocumentsToOthers(t *testing.T) {
 	}
 }
 
+// TestWhoReadNothingOfThePagesMetricsHoldFewDocuments: any process of the machine may ask for
+// them, and each that is under way is held by stats.
+func TestWhoReadNothingOfThePagesMetricsHoldFewDocuments(t *testing.T) {
+	h := newHouse(t)
+	h.numbers.pods.Store(5000)
+	s := h.start(t, func(c *Config) { c.PageAddress = "127.0.0.1:0" })
+	page := s.Addresses()["page"]
+	var lazy []net.Conn
+	for range 2 * documentsAtOnce {
+		lazy = append(lazy, knockFrom(t, "127.0.0.1", page, false, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+	}
+	awaitBegun(t, lazy, documentsOfOne)
+	client := from(t, "127.0.1.1")
+	for range 2 {
+		if got := ask(t, client, http.MethodGet, "http://"+page+"/api/overview", ""); got.status != http.StatusOK {
+			t.Errorf("another address: %d %s", got.status, got.body)
+		}
+	}
+	if most := h.numbers.most.Load(); most > documentsAtOnce {
+		t.Errorf("stats had %d documents under way at once", most)
+	}
+}
+
 // knockFrom sends text from an address.
 func knockFrom(t *testing.T, from, to string, secured bool, text string) net.Conn {
 	t.Helper()
