@@ -38,7 +38,7 @@ func TestAddressesThatReadNothingLeaveDocumentsToOthers(t *testing.T) {
 		var lazy []net.Conn
 		for i := range documentsAtOnce + 8 {
 			lazy = append(lazy, knockFrom(t, fmt.Sprintf("127.0.2.%d", 1+i), s.Addresses()[port], port == "secure",
-				"GET /metrics/cadvisor HTTP/1.1\r\nHost: x\r\n"+header+"\r\n"))
+				"GET /metrics/cadvisor HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n"))
 		}
 		awaitBegun(t, lazy, documentsAtOnce)
 		scheme := "http://"
