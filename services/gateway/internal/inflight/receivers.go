@@ -10,9 +10,9 @@ import (
 
 // receivers are the answers of a class that are being received. While others wait for a
 // place, who has received one for longer than slow is cut off: first whoever has most of
-// them, and of those who receives slowest. Without this a few addresses, each with the
-// places that it may have, would keep everybody out for as long as an answer may take. Safe
-// for concurrent use.
+// them, and of those who receives slowest; for somebody who has as many only one of his own.
+// Without this a few addresses, each with the places that it may have, would keep everybody
+// out for as long as an answer may take. Safe for concurrent use.
 type receivers struct {
 	slow time.Duration
 	// has is how many places somebody has.
@@ -20,12 +20,12 @@ type receivers struct {
 
 	mu      sync.Mutex
 	all     map[*receiver]struct{}
-	waiting int // who wait for a place
+	waiting map[string]int // who wait for a place, and how many times
 	timer   *time.Timer
 }
 
 func newReceivers(slow time.Duration, has func(string) int) *receivers {
-	return &receivers{slow: slow, has: has, all: map[*receiver]struct{}{}}
+	return &receivers{slow: slow, has: has, all: map[*receiver]struct{}{}, waiting: map[string]int{}}
 }
 
 // receiver is an answer. The time that it takes counts from its first byte: how long it
@@ -108,51 +108,68 @@ func (r *receivers) begin(w http.ResponseWriter, whose string) (one *receiver, e
 }
 
 // hurry notes that somebody waits for a place, until end is called.
-func (r *receivers) hurry() (end func()) {
+func (r *receivers) hurry(whose string) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting++
-	if r.waiting == 1 {
+	r.waiting[whose]++
+	if r.timer == nil {
 		r.timer = time.AfterFunc(0, r.look)
 	}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.waiting--; r.waiting == 0 {
-			r.timer.Stop()
+		if r.waiting[whose]--; r.waiting[whose] == 0 {
+			delete(r.waiting, whose)
 		}
 	}
 }
 
-// look cuts off as many as there are who wait, and looks again when the next one is slow.
-func (r *receivers) look() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.waiting == 0 {
-		return
-	}
-	type slow struct {
-		*receiver
-		has  int
-		rate float64
-	}
-	var all []slow
+// slowOne is an answer that somebody receives slowly who has so many places.
+type slowOne struct {
+	*receiver
+	has  int
+	rate float64
+}
+
+// slowLocked are the answers that are slow, those first that are cut off first, and when
+// the next one is.
+func (r *receivers) slowLocked() (all []slowOne, next time.Duration) {
 	now, next := time.Now(), r.slow
 	for one := range r.all {
 		rate, took, ok := one.speed(now)
 		switch {
 		case ok && took >= r.slow:
-			all = append(all, slow{one, r.has(one.whose), rate})
+			all = append(all, slowOne{one, r.has(one.whose), rate})
 		case ok:
 			next = min(next, r.slow-took)
 		}
 	}
-	slices.SortFunc(all, func(a, b slow) int { return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(a.rate, b.rate)) })
-	for _, one := range all[:min(len(all), r.waiting)] {
-		one.cut()
+	slices.SortFunc(all, func(a, b slowOne) int { return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(a.rate, b.rate)) })
+	return all, next
+}
+
+// look cuts off one for each who waits, and looks again when the next one is slow.
+func (r *receivers) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) == 0 {
+		r.timer = nil
+		return
 	}
-	if len(all) > r.waiting { // they have their turn when these have gone and somebody waits still
+	all, next := r.slowLocked()
+	for whose, times := range r.waiting {
+		has := r.has(whose)
+		all = slices.DeleteFunc(all, func(one slowOne) bool {
+			if times == 0 || one.has <= has && one.whose != whose {
+				return false
+			}
+			times--
+			one.cut()
+			return true
+		})
+	}
+	if len(all) > 0 { // who has gone by then may have made room for others than those who wait
 		next = min(next, time.Second)
 	}
-	r.timer.Reset(next)
+	r.timer = time.AfterFunc(next, r.look)
 }

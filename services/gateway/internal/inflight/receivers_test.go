@@ -43,6 +43,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 	}
 }
 
+var errRefused = errors.New("429")
+
 // got is how an answer ended.
 type got struct {
 	whose string
@@ -72,7 +74,7 @@ func (r *receiving) get(t *testing.T, whose string, rate int) {
 	w := newPipe(rate)
 	r.handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x?of="+whose, nil))
 	if w.Code == http.StatusTooManyRequests {
-		r.over <- got{whose, errors.New("429")}
+		r.over <- got{whose, errRefused}
 	}
 }
 
@@ -113,24 +115,20 @@ func TestWhoReceivesSlowlyMakesRoomForWhoWaits(t *testing.T) {
 
 // cutFirst is who is cut off for one who waits, where four receive at these speeds: the
 // others' answers go on.
-func cutFirst(t *testing.T, of [4]string, rates [4]int) string {
+func cutFirst(t *testing.T, of [4]string, rates [4]int, waits string) string {
 	r := newReceiving(4 * time.Second)
 	for i := range of {
 		go r.get(t, of[i], rates[i])
 		synctest.Wait()
 	}
 	time.Sleep(5 * time.Second)
-	r.get(t, "another", 1<<30)
+	r.get(t, waits, 1<<30)
 	whose := ""
-	for len(r.over) > 0 {
-		if g := <-r.over; errors.Is(g.err, os.ErrDeadlineExceeded) {
+	for range 5 {
+		switch g := <-r.over; {
+		case errors.Is(g.err, os.ErrDeadlineExceeded):
 			whose += g.whose
-		} else if g.err != nil {
-			t.Errorf("%+v", g)
-		}
-	}
-	for range 3 {
-		if g := <-r.over; g.err != nil {
+		case g.err != nil:
 			t.Errorf("%+v", g)
 		}
 	}
@@ -141,13 +139,16 @@ func TestOfThoseWhoReceiveSlowlyWhoHasMostMakesRoomAndThenTheSlowest(t *testing.
 	for _, c := range []struct {
 		of    [4]string
 		rates [4]int
+		waits string
 		want  string
 	}{
-		{[4]string{"slowest", "most", "most", "most"}, [4]int{20 << 10, 40 << 10, 40 << 10, 40 << 10}, "most"},
-		{[4]string{"a", "b", "slowest", "d"}, [4]int{80 << 10, 40 << 10, 20 << 10, 40 << 10}, "slowest"},
+		{[4]string{"slowest", "most", "most", "most"}, [4]int{20 << 10, 40 << 10, 40 << 10, 40 << 10}, "another", "most"},
+		{[4]string{"a", "b", "slowest", "d"}, [4]int{80 << 10, 40 << 10, 20 << 10, 40 << 10}, "another", "slowest"},
+		// Whoever waits has as many as each of the others: it makes room for itself alone.
+		{[4]string{"a", "b", "own", "d"}, [4]int{40 << 10, 40 << 10, 80 << 10, 20 << 10}, "own", "own"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			if whose := cutFirst(t, c.of, c.rates); whose != c.want {
+			if whose := cutFirst(t, c.of, c.rates, c.waits); whose != c.want {
 				t.Errorf("of %v at %v, %q is cut off", c.of, c.rates, whose)
 			}
 		})
