@@ -107,7 +107,7 @@ func TestATokenThatWasGoodAndHasExpiredIsAskedAboutNowAndThenOnly(t *testing.T) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		const tokens = 100
+		const tokens = 48
 		show := func() {
 			for i := range tokens {
 				_, _, _ = token.AuthenticateToken(t.Context(), "expires "+strconv.Itoa(i))
@@ -117,7 +117,7 @@ func TestATokenThatWasGoodAndHasExpiredIsAskedAboutNowAndThenOnly(t *testing.T) 
 		time.Sleep(2 * time.Second)
 		f.until, f.asked = time.Now().Add(time.Hour), 0
 		begin := time.Now()
-		for range 20 {
+		for range 8 {
 			show()
 			time.Sleep(failedFor)
 		}
