@@ -46,8 +46,7 @@ const addressVariable = "DBUS_SYSTEM_BUS_ADDRESS"
 // it themselves. Of who is gone before it is asked who that was, it is for the bus to say
 // whether it may (see Guarded). ctx bounds the connecting alone.
 func Connect(ctx context.Context) (*Bus, error) {
-	address := os.Getenv(addressVariable)
-	return connectTo(ctx, cmp.Or(address, "unix:path=/run/dbus/system_bus_socket"), address != "" || Guarded())
+	return connectTo(ctx, cmp.Or(os.Getenv(addressVariable), "unix:path=/run/dbus/system_bus_socket"), Guarded())
 }
 
 func connectTo(ctx context.Context, address string, guarded bool) (*Bus, error) {
