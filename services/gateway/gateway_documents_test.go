@@ -54,6 +54,47 @@ func TestAddressesThatReadNothingLeaveDocumentsToOthers(t *testing.T) {
 	}
 }
 
+// TestStreamsThatNobodyReadsLeaveDocumentsToOthers: of HTTP/2 the stream is ended, and the
+// connection goes on.
+func TestStreamsThatNobodyReadsLeaveDocumentsToOthers(t *testing.T) {
+	h := newHouse(t)
+	h.numbers.pods.Store(5000)
+	s := h.start(t, nil)
+	base := "https://" + s.Addresses()["secure"]
+	var lazy []*http.Client
+	for i := range documentsAtOnce {
+		client := from(t, fmt.Sprintf("127.0.3.%d", 1+i))
+		transport := client.Transport.(*http.Transport) //nolint:forcetypeassert // httpClient's
+		// What fits into its buffer counts as received.
+		transport.HTTP2, transport.DisableCompression = &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}, true
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/metrics/cadvisor", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer admin-token")
+		res, err := client.Do(req)
+		if err != nil || res.ProtoMajor != 2 {
+			t.Fatal(res, err)
+		}
+		defer res.Body.Close()
+		lazy = append(lazy, client)
+	}
+	if open := h.numbers.open.Load(); open != documentsAtOnce {
+		t.Fatalf("%d documents are under way: they are too small", open)
+	}
+	if got := ask(t, from(t, "127.0.1.1"), http.MethodGet, base+"/pods", "admin-token"); got.status != http.StatusOK {
+		t.Errorf("another address: %d", got.status)
+	}
+	if open := h.numbers.open.Load(); open == documentsAtOnce || open < documentsAtOnce/2 {
+		t.Errorf("of %d one was to be cut off, %d go on", documentsAtOnce, open)
+	}
+	for i, client := range lazy {
+		if got := ask(t, client, http.MethodGet, base+"/healthz", "admin-token"); got.status != http.StatusOK {
+			t.Errorf("connection %d does not go on: %d", i, got.status)
+		}
+	}
+}
+
 // TestWhoReadNothingOfThePagesMetricsHoldFewDocuments: any process of the machine may ask for
 // them, and each that is under way is held by stats.
 func TestWhoReadNothingOfThePagesMetricsHoldFewDocuments(t *testing.T) {
