@@ -189,16 +189,17 @@ func TestWhoIsNoOtherThanOneWhoInventsTokensComesInByChance(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		asked, begin := r.asked.Load(), time.Now()
 		in := 0
-		for i := range 60 {
+		const times = 40
+		for i := range times {
 			if r.showOn(t.Context(), fmt.Sprintf("10.1.0.1:%d", 50000+i), "good "+strconv.Itoa(i)) == nil {
 				in++
 			}
 			time.Sleep(time.Second)
 		}
-		if in < 5 {
-			t.Errorf("of 60 times it came in %d times", in)
+		if in < 2 {
+			t.Errorf("of %d times it came in %d times", times, in)
 		}
-		if n, most := r.asked.Load()-asked, int64(time.Since(begin).Seconds()*rateOfStrangers)+61; n > most {
+		if n, most := r.asked.Load()-asked, int64(time.Since(begin).Seconds()*rateOfStrangers)+times+1; n > most {
 			t.Errorf("the apiserver was asked %d times, at most it should %d", n, most)
 		}
 	})

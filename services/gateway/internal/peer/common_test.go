@@ -33,9 +33,15 @@ func (e *endless) GetMetrics(_ *commonv1.GetMetricsRequest, stream grpc.ServerSt
 func TestOfAProcessThatWasTakenOverMetricsWithoutEndAreNotHeld(t *testing.T) {
 	for name, length := range map[string]int{"many": 1 << 20, "large": 2 * mostOfMetrics} {
 		help := strings.Repeat("x", length)
-		conn := grpctest.Serve(t, func(s *grpc.Server) {
+		server := grpctest.New(func(s *grpc.Server) {
 			commonv1.RegisterCommonServiceServer(s, &endless{family: &dto.MetricFamily{Help: &help}})
 		}, grpc.MaxSendMsgSize(rpc.MaxMessageBytes))
+		defer server.Close()
+		conn, err := server.Dial(rpc.ClientOptions()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
 		families, err := NewCommon(conn).Families("")(t.Context())
 		if !errors.Is(err, rpcerr.ErrExhausted) || len(families) > 0 {
 			t.Errorf("%s: %d families, %v", name, len(families), err)
