@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -56,6 +57,10 @@ type Config struct {
 	Health health.Reporter
 	// Timeout of each request; zero means 10 s.
 	Timeout time.Duration
+	// Again is how often both are looked at though nothing has changed here, at most half
+	// as long again; zero means 5 min. A node may not watch its CSINode, and without that
+	// no volume is attached to it.
+	Again time.Duration
 }
 
 // dependency is what health calls it.
@@ -86,6 +91,9 @@ const NotInitialized = "CSINode is not yet initialized"
 func New(cfg Config) *Keeper {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
+	}
+	if cfg.Again <= 0 {
+		cfg.Again = 5 * time.Minute
 	}
 	return &Keeper{cfg: cfg, wake: wake.New(), drivers: map[string]Driver{}}
 }
@@ -139,6 +147,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 		default:
 			retry.Reset()
+			wait = k.cfg.Again + rand.N(k.cfg.Again/2)
 			k.cfg.Health.Set(dependency, true, "")
 		}
 		if (err != nil) != failing && !errors.Is(err, errNoNode) {
@@ -157,15 +166,11 @@ func (k *Keeper) tell(why string) {
 	}
 }
 
-// wait returns when there is news, after a time, and when the Node is another; with no
-// time it waits for as long as it takes.
+// wait returns when there is news, after a time, and when the Node is another.
 func (k *Keeper) wait(ctx context.Context, most time.Duration, uid types.UID) {
 	look := time.NewTicker(otherNode)
 	defer look.Stop()
-	var over <-chan time.Time
-	if most > 0 {
-		over = time.After(most)
-	}
+	over := time.After(most)
 	for {
 		select {
 		case <-ctx.Done():
