@@ -14,6 +14,7 @@ type work struct {
 	cancel context.CancelCauseFunc
 	chown  chown
 	done   chan struct{}
+	made   Made  // what was made, if whoever begun it says so; once done
 	err    error // once done
 	left   bool  // nobody waits for it; guarded by Set.mu
 }
@@ -23,6 +24,12 @@ var errTornDown = errors.New("the pod's volumes are taken down")
 
 // work does the work of this name for a pod, or joins it, until ctx is done.
 func (s *Set) work(ctx context.Context, uid types.UID, name string, do func(context.Context, *chown) error) error {
+	_, err := s.making(ctx, uid, name, func(ctx context.Context, c *chown) (Made, error) { return Made{}, do(ctx, c) })
+	return err
+}
+
+// making is work that makes something.
+func (s *Set) making(ctx context.Context, uid types.UID, name string, do func(context.Context, *chown) (Made, error)) (Made, error) {
 	s.mu.Lock()
 	st := s.pods[uid]
 	w := st.works[name]
@@ -32,7 +39,7 @@ func (s *Set) work(ctx context.Context, uid types.UID, name string, do func(cont
 		st.works[name] = w
 		go func() {
 			defer cancel(nil)
-			w.err = do(on, &w.chown)
+			w.made, w.err = do(on, &w.chown)
 			s.ended(uid, w)
 		}()
 	}
@@ -44,14 +51,22 @@ func (s *Set) work(ctx context.Context, uid types.UID, name string, do func(cont
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		w.left = true
-		return fmt.Errorf("it is still being set up, and %d of its files have been given to the pod's fsGroup: %w", w.chown.files.Load(), context.Cause(ctx))
+		return Made{}, w.still(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.works[name] == w {
 		delete(st.works, name)
 	}
-	return w.err
+	return w.made, w.err
+}
+
+// still says that a work is under way when ctx has ended.
+func (w *work) still(ctx context.Context) error {
+	if given := w.chown.files.Load(); given > 0 {
+		return fmt.Errorf("it is still being set up, and %d of its files have been given to the pod's fsGroup: %w", given, context.Cause(ctx))
+	}
+	return fmt.Errorf("it is still being set up: %w", context.Cause(ctx))
 }
 
 // ended tells who waits for a work, and the pod's worker if nobody does.

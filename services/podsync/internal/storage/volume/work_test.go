@@ -41,6 +41,33 @@ func TestAVolumeThatTakesLongerThanASetUpIsFinishedAllTheSame(t *testing.T) {
 	})
 }
 
+// TestAVolumeOfADriverInAPodsSpecIsFinishedToo: its driver may take as long, and its files
+// are given to the pod's group, which begun anew each time would never end.
+func TestAVolumeOfADriverInAPodsSpecIsFinishedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &fakeDriver{hang: make(chan struct{})}
+		f := withCSI(t, d)
+		pod := podWith(csiVolume("v", "a.example"))
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			if err := f.set.Setup(ctx, pod); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it is still being set up") {
+				t.Errorf("%v", err)
+			}
+			cancel()
+		}
+		close(d.hang)
+		if uid := <-f.changed; uid != "uid-1" {
+			t.Errorf("told of %s", uid)
+		}
+		if err := f.set.Setup(t.Context(), pod); err != nil || len(d.calls) != 1 {
+			t.Errorf("%v, asked for %q", err, d.calls)
+		}
+		if path, is := f.set.HostPath("uid-1", "v"); !is || path == "" {
+			t.Errorf("it lies at %q", path)
+		}
+	})
+}
+
 func TestTeardownEndsWhatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
