@@ -57,9 +57,9 @@ type Config struct {
 	Health health.Reporter
 	// Timeout of each request; zero means 10 s.
 	Timeout time.Duration
-	// Again is how often both are looked at though nothing has changed here, at most half
-	// as long again; zero means 5 min. A node may not watch its CSINode, and without that
-	// no volume is attached to it.
+	// Again is how often it is looked whether the CSINode is there still, at most half as
+	// long again; zero means 5 min. A node may not watch its CSINode, and without that no
+	// volume is attached to it.
 	Again time.Duration
 }
 
@@ -147,16 +147,26 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 		default:
 			retry.Reset()
-			wait = k.cfg.Again + rand.N(k.cfg.Again/2)
 			k.cfg.Health.Set(dependency, true, "")
 		}
 		if (err != nil) != failing && !errors.Is(err, errNoNode) {
 			failing = err != nil
 			klog.FromContext(ctx).Info("The CSINode and the drivers' words on the Node", "failing", failing, "err", err)
 		}
-		k.wait(ctx, wait, uid)
+		if err != nil {
+			k.wait(ctx, wait, uid)
+			continue
+		}
+		for k.wait(ctx, k.cfg.Again+rand.N(k.cfg.Again/2), uid) && k.stands(ctx, uid) {
+		}
 	}
 	return nil
+}
+
+// stands says whether the CSINode is there, as far as is known.
+func (k *Keeper) stands(ctx context.Context, uid types.UID) bool {
+	there, err := k.readCSINode(ctx)
+	return err != nil || there != nil && ownedBy(there, k.cfg.NodeName, uid)
 }
 
 // tell says why the CSINode is not there.
@@ -166,22 +176,22 @@ func (k *Keeper) tell(why string) {
 	}
 }
 
-// wait returns when there is news, after a time, and when the Node is another.
-func (k *Keeper) wait(ctx context.Context, most time.Duration, uid types.UID) {
+// wait returns when there is news, when the Node is another, and after a time: true then.
+func (k *Keeper) wait(ctx context.Context, most time.Duration, uid types.UID) bool {
 	look := time.NewTicker(otherNode)
 	defer look.Stop()
 	over := time.After(most)
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-k.wake:
-			return
+			return false
 		case <-over:
-			return
+			return true
 		case <-look.C:
 			if k.cfg.NodeUID() != uid {
-				return
+				return false
 			}
 		}
 	}
