@@ -3,6 +3,7 @@ package podcertificate
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,9 +61,6 @@ func (c *Cache) show(r Request, s *slot) {
 // count is how many certificates of each signer are in each state.
 func (c *Cache) count(now time.Time) map[[2]string]int {
 	out := map[[2]string]int{}
-	if c == nil {
-		return out
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	signers := map[string]bool{}
@@ -85,19 +83,32 @@ func (c *Cache) count(now time.Time) map[[2]string]int {
 	return out
 }
 
-// Series counts the certificates of a Cache when somebody asks; nil has none. It
-// implements prometheus.Collector.
-type Series struct{ *Cache }
+// Series counts the certificates of a Cache when somebody asks. It implements
+// prometheus.Collector.
+type Series struct {
+	*prometheus.GaugeVec
+	cache *Cache
 
-var states = prometheus.NewDesc("kubelet_podcertificate_states",
-	"Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.", []string{"signer_name", "state"}, nil)
+	mu sync.Mutex // one counts at a time
+}
 
-// Describe implements prometheus.Collector.
-func (Series) Describe(c chan<- *prometheus.Desc) { c <- states }
+// NewSeries returns the Series of a Cache; nil has no certificates.
+func NewSeries(c *Cache) *Series {
+	return &Series{cache: c, GaugeVec: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubelet_podcertificate_states",
+		Help: "Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.",
+	}, []string{"signer_name", "state"})}
+}
 
 // Collect implements prometheus.Collector.
-func (s Series) Collect(c chan<- prometheus.Metric) {
-	for of, n := range s.count(time.Now()) {
-		c <- prometheus.MustNewConstMetric(states, prometheus.GaugeValue, float64(n), of[0], of[1])
+func (s *Series) Collect(c chan<- prometheus.Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cache != nil {
+		s.Reset()
+		for of, n := range s.cache.count(time.Now()) {
+			s.WithLabelValues(of[0], of[1]).Set(float64(n))
+		}
 	}
+	s.GaugeVec.Collect(c)
 }

@@ -21,7 +21,7 @@ func (c *Cache) says(t *testing.T, lines ...string) {
 	for _, line := range lines {
 		want += "kubelet_podcertificate_states" + line + "\n"
 	}
-	if err := testutil.CollectAndCompare(Series{c}, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(NewSeries(c), strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }
@@ -83,7 +83,7 @@ func TestPodsDoNotMakeAnyNumberOfSeries(t *testing.T) {
 			t.Errorf("%d series, and others are %d", len(counts), counts[[2]string{otherSigners, notYetIssued}])
 		}
 	})
-	if n := testutil.CollectAndCount(Series{}); n != 0 {
+	if n := testutil.CollectAndCount(NewSeries(nil)); n != 0 {
 		t.Errorf("without certificates there are %d series", n)
 	}
 }
