@@ -139,7 +139,13 @@ func (s *Set) setup(ctx context.Context, r Request) (Made, error) {
 		return d.Setup(ctx, r)
 	}
 	// Its driver or server may take long, and its files are given to the pod's group.
-	return s.making(ctx, r.Pod.UID, r.Volume.Name, func(ctx context.Context, _ *chown) (Made, error) { return d.Setup(ctx, r) })
+	var before Made // by a previous run
+	if path := filepath.Join(r.Dir, csiMount); r.Volume.CSI != nil {
+		if mounted, err := s.deps.Mounter.Mounted(path); err == nil && mounted {
+			before.Path = path
+		}
+	}
+	return s.making(ctx, r.Pod.UID, r.Volume.Name, before, func(ctx context.Context, _ *chown) (Made, error) { return d.Setup(ctx, r) })
 }
 
 // images are the volumes that the runtime mounts, whose images are pulled beside.

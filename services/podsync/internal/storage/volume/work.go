@@ -14,7 +14,8 @@ type work struct {
 	cancel context.CancelCauseFunc
 	chown  chown
 	done   chan struct{}
-	made   Made  // what was made, if whoever begun it says so; once done
+	before Made  // what stood when it began
+	made   Made  // what was made, if whoever began it says so; once done
 	err    error // once done
 	left   bool  // nobody waits for it; guarded by Set.mu
 }
@@ -24,18 +25,18 @@ var errTornDown = errors.New("the pod's volumes are taken down")
 
 // work does the work of this name for a pod, or joins it, until ctx is done.
 func (s *Set) work(ctx context.Context, uid types.UID, name string, do func(context.Context, *chown) error) error {
-	_, err := s.making(ctx, uid, name, func(ctx context.Context, c *chown) (Made, error) { return Made{}, do(ctx, c) })
+	_, err := s.making(ctx, uid, name, Made{}, func(ctx context.Context, c *chown) (Made, error) { return Made{}, do(ctx, c) })
 	return err
 }
 
-// making is work that makes something.
-func (s *Set) making(ctx context.Context, uid types.UID, name string, do func(context.Context, *chown) (Made, error)) (Made, error) {
+// making is work that makes something; before is what stands of it, whatever comes of it.
+func (s *Set) making(ctx context.Context, uid types.UID, name string, before Made, do func(context.Context, *chown) (Made, error)) (Made, error) {
 	s.mu.Lock()
 	st := s.pods[uid]
 	w := st.works[name]
 	if w == nil {
 		on, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-		w = &work{cancel: cancel, done: make(chan struct{})}
+		w = &work{cancel: cancel, done: make(chan struct{}), before: before}
 		st.works[name] = w
 		go func() {
 			defer cancel(nil)
@@ -51,7 +52,7 @@ func (s *Set) making(ctx context.Context, uid types.UID, name string, do func(co
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		w.left = true
-		return Made{}, w.still(ctx)
+		return w.before, w.still(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

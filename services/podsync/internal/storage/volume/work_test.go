@@ -3,10 +3,14 @@ package volume
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
 // TestAVolumeThatTakesLongerThanASetUpIsFinishedAllTheSame: each Setup has two minutes,
@@ -64,6 +68,33 @@ func TestAVolumeOfADriverInAPodsSpecIsFinishedToo(t *testing.T) {
 		}
 		if path, is := f.set.HostPath("uid-1", "v"); !is || path == "" {
 			t.Errorf("it lies at %q", path)
+		}
+	})
+}
+
+// TestAVolumeOfADriverThatHangsStandsIfAPreviousRunHasSetItUp: its pod's containers may
+// start again.
+func TestAVolumeOfADriverThatHangsStandsIfAPreviousRunHasSetItUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := withCSI(t, &fakeDriver{hang: make(chan struct{})})
+		at := filepath.Join(f.set.volumeDir("uid-1", pluginCSI, "v"), csiMount)
+		if err := makeDir(at, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.mounts.Bind("csi", at); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := f.set.Setup(ctx, podWith(csiVolume("v", "a.example")))
+		if failed := (podstate.VolumeErrors)(nil); !errors.As(err, &failed) || !slices.Equal(failed.Standing(), []string{"v"}) {
+			t.Errorf("%v", err)
+		}
+		if path, _ := f.set.HostPath("uid-1", "v"); path != at {
+			t.Errorf("it lies at %q", path)
+		}
+		if err := f.set.Teardown(t.Context(), "uid-1"); err != nil {
+			t.Error(err)
 		}
 	})
 }
