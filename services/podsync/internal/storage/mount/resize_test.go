@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +15,10 @@ import (
 func TestAProgramThatHangsHoldsNobodyUpAndIsNotBegunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r resizes
-		began, hangs := 0, make(chan struct{})
+		var began atomic.Int32
+		hangs := make(chan struct{})
 		grow := func(ctx context.Context) error {
-			if began++; began == 1 {
+			if began.Add(1) == 1 {
 				<-hangs // in the kernel, whatever becomes of ctx
 			}
 			return nil
@@ -31,16 +33,16 @@ func TestAProgramThatHangsHoldsNobodyUpAndIsNotBegunTwice(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
-		if began != 1 {
-			t.Errorf("begun %d times beside itself", began)
+		if n := began.Load(); n != 1 {
+			t.Errorf("begun %d times beside itself", n)
 		}
 		other := r.join(t.Context(), "/other", func(context.Context) error { return nil })
 		if other != nil {
 			t.Errorf("another volume: %v", other)
 		}
 		close(hangs)
-		if err := try(); err != nil || began != 2 {
-			t.Errorf("%v; begun %d times, and the device may have grown since the first", err, began)
+		if err := try(); err != nil || began.Load() != 2 {
+			t.Errorf("%v; begun %d times, and the device may have grown since the first", err, began.Load())
 		}
 		if len(r.all) != 0 {
 			t.Errorf("still kept: %v", r.all)
