@@ -48,6 +48,8 @@ type Follower struct {
 	current *generation
 	problem string
 	arrived chan struct{} // closed when current is there
+	// bootstrap is what certificates are asked for with.
+	bootstrap bootstrap
 }
 
 // generation is one credential with its connections.
@@ -185,17 +187,24 @@ func (f *Follower) Look() bool {
 	}
 	f.seen = look
 	f.problem = chosen.Problem
+	another := f.bootstrap.take(r, fresh != nil || f.current != nil)
+	changed := f.bootstrap.changed
 	old := f.current
-	if fresh == nil || old != nil && old.stamp == fresh.stamp {
-		// Files that are gone take nothing away that still works.
-		f.mu.Unlock()
-		return false
-	}
-	f.current = fresh
-	if old == nil {
-		close(f.arrived)
+	// Files that are gone take nothing away that still works.
+	same := fresh == nil || old != nil && old.stamp == fresh.stamp
+	if !same {
+		f.current = fresh
+		if old == nil {
+			close(f.arrived)
+		}
 	}
 	f.mu.Unlock()
+	if another && changed != nil {
+		changed()
+	}
+	if same {
+		return false
+	}
 	f.tell(old, fresh)
 	if old != nil {
 		old.retire(old.transport)

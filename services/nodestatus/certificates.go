@@ -79,6 +79,7 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	var ended func()
 	if cfg.RotateCertificates || deps.Bootstrap != nil {
 		keeper := s.clientKeeper(cfg, deps, metrics)
+		deps.Credential.OnBootstrap(keeper.Anew)
 		s.certificates, ended = append(s.certificates, part{"client CSR", keeper.Run}), keeper.Changed
 		valid = noticing(nodecert.NewReader(nodecert.Store{Dir: cfg.CertDir, Prefix: nodecert.Client}), keeper.Changed, valid)
 	}

@@ -57,7 +57,7 @@ func TestWhatKeepsANodeFromItsCertificateIsNamedAndStopsNothing(t *testing.T) {
 	})
 	h.must(h.cluster.ApproveNodes(h.ctx))
 	h.eventually(3*time.Minute, "the next request is approved", func() error {
-		_, err := os.Stat(h.node.Kubeconfig)
+		_, err := os.Stat(filepath.Join(pki, "kubelet-client-current.pem"))
 		return err
 	})
 	h.waitNodeReady()
