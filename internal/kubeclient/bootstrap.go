@@ -41,6 +41,9 @@ func (f *Follower) OnBootstrap(changed func()) {
 	f.bootstrap.changed = changed
 }
 
+// BootstrapFile is --bootstrap-kubeconfig.
+func (f *Follower) BootstrapFile() string { return f.source.Bootstrap }
+
 // BootstrapClient makes a client with what the bootstrap kubeconfig holds, to ask for a
 // certificate with. An error that is fs.ErrNotExist says that there is none.
 func (f *Follower) BootstrapClient(userAgent string) (kubernetes.Interface, error) {

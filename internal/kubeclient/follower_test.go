@@ -328,7 +328,7 @@ func TestAnApiserverOfAnotherAuthorityIsNamedWithWhatToDo(t *testing.T) {
 	}
 	f := Follow(Source{Kubeconfig: path}, logr.Discard())
 	c := client(t, f)
-	if _, err := c.Get("https://whatever/"); err == nil || !strings.Contains(err.Error(), "certificate-authority-data of the kubeconfig") {
+	if _, err := c.Get("https://whatever/"); err == nil || !strings.Contains(err.Error(), "certificate-authority-data of the kubeconfig "+path) {
 		t.Errorf("%v", err)
 	}
 	a.write(t, path, api.AuthInfo{Token: "x"}) // the authority is corrected

@@ -176,7 +176,7 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 			return c.Config != nil && c.Pair == nil // a token, say
 		},
 		Refused: refused,
-		Clients: func(current *nodecert.Pair) []certificate.Client { return clientsFor(current, want, deps) },
+		Clients: func(current *nodecert.Pair) []certificate.Client { return clientsFor(current, want, deps.Credential.BootstrapFile(), deps) },
 		Written: func(ctx context.Context) {
 			deps.Credential.Look()
 			if deps.WriteKubeconfig == nil {
@@ -192,8 +192,8 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 
 // clientsFor are those to ask for a client certificate with: the node's own while it is
 // good, else the bootstrap kubeconfig's first. The other is tried, too: the clock or the
-// apiserver's authority may have changed.
-func clientsFor(current *nodecert.Pair, want *x509.CertificateRequest, deps Deps) []certificate.Client {
+// apiserver's authority may have changed. file is that kubeconfig's.
+func clientsFor(current *nodecert.Pair, want *x509.CertificateRequest, file string, deps Deps) []certificate.Client {
 	var out []certificate.Client
 	good := current != nil && time.Now().Before(current.Leaf.NotAfter) && current.Leaf.Subject.CommonName == want.Subject.CommonName
 	if current != nil {
@@ -203,7 +203,7 @@ func clientsFor(current *nodecert.Pair, want *x509.CertificateRequest, deps Deps
 		return out
 	}
 	bootstrap := certificate.Client{
-		Name: "the bootstrap kubeconfig", New: deps.Bootstrap,
+		Name: "the bootstrap kubeconfig " + file, New: deps.Bootstrap,
 		Mend:  "its token may have ended: make another on a node of the control plane (kubeadm token create --print-join-command) and put it there (kubeadm join does)",
 		Allow: "let it (kubeadm binds group system:bootstrappers:kubeadm:default-node-token to ClusterRole system:node-bootstrapper)",
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 func TestACertificateIsAskedForWithTheOneThatIsGoodAndElseWithTheBootstrapKubeconfig(t *testing.T) {
-	const node, bootstrap = "the node's client certificate", "the bootstrap kubeconfig"
+	const node, bootstrap = "the node's client certificate", "the bootstrap kubeconfig /b"
 	valid := func(name string, left time.Duration) *nodecert.Pair {
 		return &nodecert.Pair{Leaf: &x509.Certificate{Subject: certificate.Subject(name), NotAfter: time.Now().Add(left)}}
 	}
@@ -40,7 +40,7 @@ func TestACertificateIsAskedForWithTheOneThatIsGoodAndElseWithTheBootstrapKubeco
 			deps.Bootstrap = func() (kubernetes.Interface, error) { return nil, nil }
 		}
 		var got []string
-		for _, c := range clientsFor(tc.current, certificate.ClientRequest("n1"), deps) {
+		for _, c := range clientsFor(tc.current, certificate.ClientRequest("n1"), "/b", deps) {
 			got = append(got, c.Name)
 		}
 		if !slices.Equal(got, tc.want) {

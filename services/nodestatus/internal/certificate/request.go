@@ -152,17 +152,17 @@ func (k *Keeper) submit(ctx context.Context, key crypto.Signer, want *x509.Certi
 	return nil, join(errs)
 }
 
-// join is one error of several, with the reason of the first that has one.
+// join is one error of several, in a line, with the reason of the first that has one.
 func join(errs []error) error {
-	out := &problem{error: errors.Join(errs...)}
-	for _, err := range errs {
+	out := &problem{error: errs[0]}
+	for n, err := range errs {
+		if n > 0 {
+			out.error = fmt.Errorf("%w; %w", out.error, err)
+		}
 		var p *problem
 		if errors.As(err, &p) && out.reason == "" {
 			out.reason = p.reason
 		}
-	}
-	if len(errs) == 1 {
-		out.error = errs[0]
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -95,6 +96,14 @@ func TestThatThereIsNoBootstrapKubeconfigIsToldOnlyWhereNothingElseIsAmiss(t *te
 				t.Errorf("alone %v: waits for %q", alone, w.waits())
 			}
 		})
+	}
+}
+
+func TestWhatIsAmissWithBothIsOneLine(t *testing.T) {
+	err := join([]error{errors.New("one"), &problem{error: errors.New("two"), reason: "Two"}, &problem{error: errors.New("three"), reason: "Three"}})
+	var p *problem
+	if !errors.As(err, &p) || p.reason != "Two" || err.Error() != "one; two; three" {
+		t.Errorf("%v, %+v", err, p)
 	}
 }
 
