@@ -14,7 +14,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
 
-	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/supervise"
 )
 

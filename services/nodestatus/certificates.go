@@ -176,7 +176,9 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 			return c.Config != nil && c.Pair == nil // a token, say
 		},
 		Refused: refused,
-		Clients: func(current *nodecert.Pair) []certificate.Client { return clientsFor(current, want, deps.Credential.BootstrapFile(), deps) },
+		Clients: func(current *nodecert.Pair) []certificate.Client {
+			return clientsFor(current, want, deps.Credential.BootstrapFile(), deps)
+		},
 		Written: func(ctx context.Context) {
 			deps.Credential.Look()
 			if deps.WriteKubeconfig == nil {
