@@ -79,8 +79,7 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	var ended func()
 	if cfg.RotateCertificates || deps.Bootstrap != nil {
 		keeper := s.clientKeeper(cfg, deps, metrics)
-		deps.Credential.OnBootstrap(keeper.Anew)
-		s.certificates, ended = append(s.certificates, part{"client CSR", keeper.Run}), keeper.Changed
+		s.certificates, ended = append(s.certificates, part{"client CSR", func(ctx context.Context) error { return join(ctx, deps, keeper) }}), keeper.Changed
 		valid = noticing(nodecert.NewReader(nodecert.Store{Dir: cfg.CertDir, Prefix: nodecert.Client}), keeper.Changed, valid)
 	}
 	s.certificates = append(s.certificates, s.tell(deps, identity.Certificate{
@@ -159,6 +158,26 @@ func validOf(store *nodecert.Reader) func() (begin, end time.Time) {
 	}
 }
 
+// join keeps the client's certificate, with each bootstrap kubeconfig that comes. What a
+// kubeconfig says of it is written before there is a certificate: it may be gone then.
+func join(ctx context.Context, deps Deps, keeper *certificate.Keeper) error {
+	deps.Credential.OnBootstrap(func() {
+		writeKubeconfig(ctx, deps)
+		keeper.Anew()
+	})
+	writeKubeconfig(ctx, deps)
+	return keeper.Run(ctx)
+}
+
+func writeKubeconfig(ctx context.Context, deps Deps) {
+	if deps.WriteKubeconfig == nil {
+		return
+	}
+	if err := deps.WriteKubeconfig(); err != nil {
+		klog.FromContext(ctx).Error(err, "The kubeconfig is not written by this process; polylet run or polylet handout writes it")
+	}
+}
+
 func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics) *certificate.Keeper {
 	want := certificate.ClientRequest(cfg.NodeName)
 	var refused func() bool
@@ -181,12 +200,7 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 		},
 		Written: func(ctx context.Context) {
 			deps.Credential.Look()
-			if deps.WriteKubeconfig == nil {
-				return
-			}
-			if err := deps.WriteKubeconfig(); err != nil {
-				klog.FromContext(ctx).Error(err, "The kubeconfig is not written by this process; polylet run or polylet handout writes it")
-			}
+			writeKubeconfig(ctx, deps)
 		},
 		Send: s.events.Send, Health: deps.Health, Failures: metrics.clientFailures,
 	})

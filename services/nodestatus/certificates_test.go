@@ -1,6 +1,7 @@
 package nodestatus
 
 import (
+	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"os"
@@ -9,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/testkit/selfsigned"
@@ -47,6 +51,32 @@ func TestACertificateIsAskedForWithTheOneThatIsGoodAndElseWithTheBootstrapKubeco
 			t.Errorf("%s: %q; want %q", name, got, tc.want)
 		}
 	}
+}
+
+// kubeadm removes the bootstrap kubeconfig when it gives up, and certificates may come later.
+func TestTheKubeconfigIsWrittenForEachBootstrapKubeconfigThatComes(t *testing.T) {
+	dir, written := t.TempDir(), make(chan struct{}, 10)
+	source := kubeclient.Source{Kubeconfig: dir + "/kubelet.conf", Bootstrap: dir + "/bootstrap.conf", Store: nodecert.Store{Dir: dir, Prefix: nodecert.Client}}
+	credential := kubeclient.Follow(source, logr.Discard())
+	deps := Deps{Credential: credential, WriteKubeconfig: func() error { written <- struct{}{}; return nil }}
+	keeper := certificate.New(certificate.ClientConfig(dir, true), certificate.Deps{
+		Want: func() (*x509.CertificateRequest, string) { return nil, "" }, Current: func() (*nodecert.Pair, bool) { return nil, false }, Health: health.NewTracker(logr.Discard()),
+	})
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+	done := make(chan struct{})
+	go func() { defer close(done); _ = join(ctx, deps, keeper) }()
+	<-written
+	const text = `{"clusters":[{"name":"c","cluster":{"server":"https://a"}}],"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{"token":"t"}}],"current-context":"x"}`
+	if err := os.WriteFile(source.Bootstrap, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	credential.Look()
+	<-written
+	if credential.Look(); len(written) > 0 {
+		t.Error("the same one counts as another")
+	}
+	cancel()
+	<-done
 }
 
 func TestADamagedCertificateIsNoticedByWhoeverLooksHowLongItIsGood(t *testing.T) {
