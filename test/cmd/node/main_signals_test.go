@@ -82,6 +82,9 @@ func newMaker(t *testing.T) *maker {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(dir, 0o755); err != nil { // services without root have their sockets in it
+		t.Fatal(err)
+	}
 	m := &maker{T: t, program: filepath.Join(t.TempDir(), "node"), instances: filepath.Join(dir, "i"), seen: map[string]bool{}}
 	if out, err := exec.Command("go", "build", "-o", m.program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build it: %v\n%s", err, out)
