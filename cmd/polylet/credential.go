@@ -80,11 +80,11 @@ func followCredential(f *kubeclient.Follower, source kubeclient.Source, h health
 	}
 }
 
-// writeKubeconfig writes the kubeconfig when there is a certificate for it.
+// writeKubeconfig writes the kubeconfig that leads to the node's certificate.
 func writeKubeconfig(source kubeclient.Source, log klog.Logger) error {
 	written, err := kubeclient.WriteKubeconfig(source, time.Now())
 	if written {
-		log.Info("The kubeconfig is written: the node has joined the cluster", "kubeconfig", source.Kubeconfig, "certificate", source.Store.CurrentPath())
+		log.Info("The kubeconfig is written: it leads to the certificate that nodestatus gets", "kubeconfig", source.Kubeconfig, "certificate", source.Store.CurrentPath())
 	}
 	return err
 }

@@ -86,7 +86,9 @@ func nodestatusClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, lo
 	source := credentialSource(loaded)
 	deps.Credential = kubeclient.Follow(source, log)
 	if source.Bootstrap != "" {
-		deps.Bootstrap = func() (kubernetes.Interface, error) { return source.BootstrapClient("polylet-nodestatus/bootstrap") }
+		deps.Bootstrap = func() (kubernetes.Interface, error) {
+			return deps.Credential.BootstrapClient("polylet-nodestatus/bootstrap")
+		}
 	}
 	// It may do so where it is root; where it is not, polylet run or polylet handout
 	// does: whoever writes the kubeconfig says which apiserver podsync takes pods from.

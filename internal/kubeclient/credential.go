@@ -53,8 +53,8 @@ type readings struct {
 	own, stored       *nodecert.Pair
 	ownErr, storedErr error
 	ownFrom           string
-	// text is the kubeconfig as it stands there.
-	text []byte
+	// text is the kubeconfig as it stands there, bootstrapText the bootstrap kubeconfig.
+	text, bootstrapText []byte
 }
 
 // read reads all files anew.
@@ -63,6 +63,7 @@ func (s Source) read() readings {
 	r.kubeconfig, r.kubeconfigErr = load(s.Kubeconfig)
 	if s.Bootstrap != "" {
 		r.bootstrap, r.bootstrapErr = load(s.Bootstrap)
+		r.bootstrapText, _ = os.ReadFile(s.Bootstrap) // as below
 	}
 	r.text, _ = os.ReadFile(s.Kubeconfig) // load has said what is wrong
 	r.readPairs()
@@ -199,7 +200,7 @@ func noServer(r readings) string {
 	switch {
 	case r.source.Bootstrap == "":
 		return text + ": kubeadm join writes it; else write it, or correct --kubeconfig"
-	case errors.Is(r.kubeconfigErr, fs.ErrNotExist) && errors.Is(r.bootstrapErr, fs.ErrNotExist):
+	case isAbsent(r.source.Kubeconfig, r.kubeconfigErr) && isAbsent(r.source.Bootstrap, r.bootstrapErr):
 		return text + ", and no bootstrap kubeconfig " + r.source.Bootstrap + " to get a certificate with either: kubeadm join writes both"
 	}
 	return text + ", and " + unusable("bootstrap kubeconfig", r.source.Bootstrap, r.bootstrapErr) + ": correct it (kubeadm join writes it anew)"
@@ -209,6 +210,8 @@ func noServer(r readings) string {
 func noCertificate(r readings) string {
 	what := "the node has no client certificate yet"
 	switch {
+	case r.bootstrap != nil && isAbsent(absolute(r.source.Store.CurrentPath()), r.ownErr):
+		// The kubeconfig is written before the certificate is there.
 	case r.ownErr != nil && r.ownFrom == r.source.Kubeconfig:
 		what = fmt.Sprintf("the client certificate in kubeconfig %s: %v", r.source.Kubeconfig, r.ownErr)
 	case r.ownErr != nil:
@@ -229,11 +232,15 @@ func unusable(what, path string, err error) string {
 	if path == "" {
 		return "no " + what + " is named"
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		var missing *fs.PathError
-		if errors.As(err, &missing) && missing.Path == path {
-			return fmt.Sprintf("there is no %s %s", what, path)
-		}
+	if isAbsent(path, err) {
+		return fmt.Sprintf("there is no %s %s", what, path)
 	}
 	return fmt.Sprintf("%s %s cannot be used: %v", what, path, err)
+}
+
+// isAbsent says whether an error is that there is no such file, and not that there is none
+// of those which it names.
+func isAbsent(path string, err error) bool {
+	var missing *fs.PathError
+	return errors.Is(err, fs.ErrNotExist) && errors.As(err, &missing) && missing.Path == path
 }

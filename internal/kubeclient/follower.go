@@ -48,6 +48,8 @@ type Follower struct {
 	current *generation
 	problem string
 	arrived chan struct{} // closed when current is there
+	// bootstrap is what certificates are asked for with.
+	bootstrap bootstrap
 }
 
 // generation is one credential with its connections.
@@ -57,6 +59,8 @@ type generation struct {
 	base      *url.URL
 	transport http.RoundTripper
 	requests
+	// file is the kubeconfig that says where the apiserver is.
+	file string
 	// refused is since when the apiserver has answered nothing but 401; nil is not.
 	refused atomic.Pointer[time.Time]
 }
@@ -174,7 +178,7 @@ func (f *Follower) Look() bool {
 	look := f.looks.Add(1)
 	r := f.source.read()
 	chosen := choose(r, time.Now())
-	fresh, err := newGeneration(chosen, r.text)
+	fresh, err := newGeneration(chosen, r)
 	if err != nil {
 		chosen.Problem = fmt.Sprintf("kubeconfig %s: %v: correct it", f.source.Kubeconfig, err)
 	}
@@ -185,17 +189,24 @@ func (f *Follower) Look() bool {
 	}
 	f.seen = look
 	f.problem = chosen.Problem
+	another := f.bootstrap.take(r, fresh != nil || f.current != nil)
+	changed := f.bootstrap.changed
 	old := f.current
-	if fresh == nil || old != nil && old.stamp == fresh.stamp {
-		// Files that are gone take nothing away that still works.
-		f.mu.Unlock()
-		return false
-	}
-	f.current = fresh
-	if old == nil {
-		close(f.arrived)
+	// Files that are gone take nothing away that still works.
+	same := fresh == nil || old != nil && old.stamp == fresh.stamp
+	if !same {
+		f.current = fresh
+		if old == nil {
+			close(f.arrived)
+		}
 	}
 	f.mu.Unlock()
+	if another && changed != nil {
+		changed()
+	}
+	if same {
+		return false
+	}
 	f.tell(old, fresh)
 	if old != nil {
 		old.retire(old.transport)
@@ -216,7 +227,7 @@ func (f *Follower) tell(old, fresh *generation) {
 }
 
 // newGeneration makes the connections for a credential; nil for none.
-func newGeneration(c Credential, text []byte) (*generation, error) {
+func newGeneration(c Credential, r readings) (*generation, error) {
 	if c.Config == nil {
 		return nil, nil
 	}
@@ -228,7 +239,11 @@ func newGeneration(c Credential, text []byte) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &generation{Credential: c, stamp: c.stamp(text), base: base, transport: transport, requests: newRequests()}, nil
+	file := r.source.Kubeconfig
+	if r.kubeconfig == nil {
+		file = r.source.Bootstrap
+	}
+	return &generation{Credential: c, stamp: c.stamp(r.text), base: base, file: file, transport: transport, requests: newRequests()}, nil
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -318,9 +333,9 @@ func (g *generation) explain(err error) error {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w: the kubeconfig's authority has not signed the certificate of apiserver %s: correct certificate-authority-data of the kubeconfig, or its server", err, g.base.Host)
+		return fmt.Errorf("%w: the kubeconfig's authority has not signed the certificate of apiserver %s: correct certificate-authority-data of the kubeconfig %s, or its server", err, g.base.Host, g.file)
 	case errors.As(err, &wrongName):
-		return fmt.Errorf("%w: correct the server of the kubeconfig", err)
+		return fmt.Errorf("%w: correct the server of the kubeconfig %s", err, g.file)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("%w: check this machine's clock; if it is right, renew the certificate of apiserver %s (kubeadm certs renew)", err, g.base.Host)
 	}

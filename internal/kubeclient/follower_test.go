@@ -242,9 +242,6 @@ func TestRequestsWaitForACredentialAndGoOutWhenItComes(t *testing.T) {
 	if p := f.Credential().Problem; !strings.Contains(p, "nodestatus asks for one with bootstrap kubeconfig "+s.Bootstrap) || strings.Contains(p, "secret") {
 		t.Errorf("with a bootstrap kubeconfig: %s", p)
 	}
-	if written, err := WriteKubeconfig(s, time.Now()); written || err != nil {
-		t.Errorf("a kubeconfig without a certificate: %v, %v", written, err)
-	}
 	if err := s.Store.Write(made(t, "joined", time.Now().Add(time.Hour)), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +328,7 @@ func TestAnApiserverOfAnotherAuthorityIsNamedWithWhatToDo(t *testing.T) {
 	}
 	f := Follow(Source{Kubeconfig: path}, logr.Discard())
 	c := client(t, f)
-	if _, err := c.Get("https://whatever/"); err == nil || !strings.Contains(err.Error(), "certificate-authority-data of the kubeconfig") {
+	if _, err := c.Get("https://whatever/"); err == nil || !strings.Contains(err.Error(), "certificate-authority-data of the kubeconfig "+path) {
 		t.Errorf("%v", err)
 	}
 	a.write(t, path, api.AuthInfo{Token: "x"}) // the authority is corrected

@@ -4,11 +4,8 @@
 package kubeclient
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -31,22 +28,6 @@ func (f *Follower) Config(qps float32, burst int, userAgent string, options ...O
 		option(cfg)
 	}
 	return cfg
-}
-
-// BootstrapClient makes a client with what the bootstrap kubeconfig holds, to ask for a
-// certificate with.
-func (s Source) BootstrapClient(userAgent string) (kubernetes.Interface, error) {
-	cfg, err := load(s.Bootstrap)
-	if err != nil {
-		return nil, errors.New(unusable("bootstrap kubeconfig", s.Bootstrap, err))
-	}
-	cfg.UserAgent = userAgent
-	cfg.Wrap(WithAnswerTimeout)
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("client for apiserver %s from bootstrap kubeconfig %s: %w", cfg.Host, s.Bootstrap, err)
-	}
-	return client, nil
 }
 
 // Option changes what Config makes.

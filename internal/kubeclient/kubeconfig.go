@@ -1,9 +1,9 @@
 package kubeclient
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,10 +14,12 @@ import (
 	"github.com/polylet/polylet/internal/fsatomic"
 )
 
-// WriteKubeconfig writes the kubeconfig as the kubelet does once it has a certificate:
-// the apiserver of the bootstrap kubeconfig and the certificate in the store. It says
-// whether it did. One that is good stays, and so does one whose certificate is better
-// than nothing: until there is a certificate in the store nothing is written.
+// WriteKubeconfig writes the kubeconfig as the kubelet does: the apiserver of the bootstrap
+// kubeconfig and the certificate in the store, which need not be there yet. kubeadm takes
+// the bootstrap kubeconfig away when it gives up, and nobody else knows where the apiserver
+// is of which the certificate comes later. It says whether it wrote. A kubeconfig that is
+// good stays, and so does one that somebody has made as long as there is no certificate in
+// the store to put in the place of its own.
 //
 // Its writer must be root: whoever may change the kubeconfig says which apiserver
 // podsync takes pods from.
@@ -26,17 +28,20 @@ func WriteKubeconfig(s Source, now time.Time) (written bool, err error) {
 		return false, nil
 	}
 	r := s.read()
-	if !needsKubeconfig(r, now) || isBeingWritten(r, now) {
+	if r.bootstrap == nil || !needsKubeconfig(r, now) || isBeingWritten(r, now) {
 		return false, nil
 	}
 	text, err := kubeconfigFor(s)
 	if err != nil {
 		return false, err
 	}
+	if bytes.Equal(text, r.text) {
+		return false, nil // it waits for the certificate
+	}
 	if err := os.MkdirAll(filepath.Dir(s.Kubeconfig), 0o755); err != nil {
 		return false, fmt.Errorf("write kubeconfig %s: %w", s.Kubeconfig, err)
 	}
-	if r.kubeconfigErr != nil && !errors.Is(r.kubeconfigErr, fs.ErrNotExist) {
+	if r.kubeconfigErr != nil && !isAbsent(s.Kubeconfig, r.kubeconfigErr) {
 		if _, err := fsatomic.SetAside(s.Kubeconfig); err != nil {
 			return false, fmt.Errorf("set aside kubeconfig %s, which cannot be used: %w", s.Kubeconfig, err)
 		}
@@ -57,19 +62,20 @@ func isBeingWritten(r readings, now time.Time) bool {
 	return err == nil && now.Sub(info.ModTime()).Abs() < writtenWithin
 }
 
-// needsKubeconfig says whether one has to be written: there is a certificate in the
-// store, and the kubeconfig leads to none that is good.
+// needsKubeconfig says whether one has to be written: there is none, or it leads to no
+// certificate that is good while the store has one, or it is an earlier one of these, for
+// another apiserver, say.
 func needsKubeconfig(r readings, now time.Time) bool {
-	if r.stored == nil || r.bootstrap == nil || now.After(r.stored.Leaf.NotAfter) {
-		return false
-	}
+	good := r.stored != nil && !now.After(r.stored.Leaf.NotAfter)
 	switch {
 	case r.kubeconfig == nil:
-		return true
+		return good || isAbsent(r.source.Kubeconfig, r.kubeconfigErr)
 	case !hasCertificate(r.kubeconfig):
 		return false
+	case r.own != nil:
+		return good && now.After(r.own.Leaf.NotAfter)
 	}
-	return r.own == nil || now.After(r.own.Leaf.NotAfter)
+	return good || r.kubeconfig.CertFile == absolute(r.source.Store.CurrentPath())
 }
 
 // kubeconfigFor is the kubelet's kubeconfig, names and all.
@@ -86,7 +92,7 @@ func kubeconfigFor(s Source) ([]byte, error) {
 	if proxy := proxyOf(cfg); proxy != nil {
 		cluster.ProxyURL = string(proxy)
 	}
-	pair := s.Store.CurrentPath()
+	pair := absolute(s.Store.CurrentPath()) // a kubeconfig's paths begin where it lies
 	out := api.Config{
 		Clusters:       map[string]*api.Cluster{"default-cluster": cluster},
 		AuthInfos:      map[string]*api.AuthInfo{"default-auth": {ClientCertificate: pair, ClientKey: pair}},
@@ -98,4 +104,11 @@ func kubeconfigFor(s Source) ([]byte, error) {
 		return nil, fmt.Errorf("write kubeconfig %s: %w", s.Kubeconfig, err)
 	}
 	return text, nil
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }

@@ -1,11 +1,13 @@
 package kubeclient
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/polylet/polylet/internal/nodecert"
@@ -34,5 +36,67 @@ func TestAKubeconfigThatSomebodyIsWritingIsNotReplaced(t *testing.T) {
 	}
 	if asides, _ := filepath.Glob(s.Kubeconfig + ".damaged-*"); len(asides) != 1 {
 		t.Errorf("set aside: %v", asides)
+	}
+}
+
+func TestAKubeconfigThatWaitsForItsCertificateFollowsTheBootstrapKubeconfig(t *testing.T) {
+	a, b := serve(t), serve(t)
+	s := joining(t)
+	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	server := func() string {
+		got, err := clientcmd.LoadFromFile(s.Kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Clusters["default-cluster"].Server
+	}
+	if written, err := WriteKubeconfig(s, time.Now()); !written || err != nil || server() != a.URL {
+		t.Fatalf("%v, %v: %s", written, err, server())
+	}
+	b.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	if written, err := WriteKubeconfig(s, time.Now()); !written || err != nil || server() != b.URL {
+		t.Errorf("of another cluster: %v, %v: %s", written, err, server())
+	}
+	if err := errors.Join(os.MkdirAll(s.Store.Dir, 0o755), s.Store.Write(made(t, "joined", time.Now().Add(time.Hour)), time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+	if written, err := WriteKubeconfig(s, time.Now()); written || err != nil || server() != b.URL {
+		t.Errorf("of a node that has joined: %v, %v: %s", written, err, server())
+	}
+}
+
+// Somebody has made it, and there is nothing better yet.
+func TestAKubeconfigOfAnOperatorStaysUntilThereIsACertificateInTheStore(t *testing.T) {
+	a := serve(t)
+	for name, write := range map[string]func(path string) error{
+		"it names files that are gone": func(path string) error {
+			a.write(t, path, api.AuthInfo{ClientCertificate: "/gone.crt", ClientKey: "/gone.key"})
+			return nil
+		},
+		"it names an authority that is gone": func(path string) error {
+			return os.WriteFile(path, []byte(`{"clusters":[{"name":"c","cluster":{"server":"https://a","certificate-authority":"/gone.crt"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`), 0o600)
+		},
+		"it is broken": func(path string) error { return os.WriteFile(path, []byte("a: ["), 0o600) },
+	} {
+		s := joining(t)
+		a.write(t, s.Bootstrap, api.AuthInfo{Token: "abc.secret"})
+		if err := errors.Join(os.MkdirAll(filepath.Dir(s.Kubeconfig), 0o755), os.MkdirAll(s.Store.Dir, 0o755), write(s.Kubeconfig)); err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(writtenWithin)
+		if written, err := WriteKubeconfig(s, later); written || err != nil {
+			t.Errorf("%s: %v, %v", name, written, err)
+		}
+		if err := s.Store.Write(made(t, "joined", time.Now().Add(time.Hour)), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if written, err := WriteKubeconfig(s, later); !written || err != nil {
+			t.Errorf("%s, and there is a certificate: %v, %v", name, written, err)
+		}
+		asides, _ := filepath.Glob(s.Kubeconfig + ".damaged-*")
+		if kept := len(asides) == 1; kept != (name != "it names files that are gone") {
+			t.Errorf("%s: set aside %v", name, asides)
+		}
 	}
 }

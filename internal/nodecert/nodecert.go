@@ -166,8 +166,7 @@ func (s Store) link(file string) error {
 			return err
 		}
 	}
-	// The name under which the kubelet makes it, which it clears away by itself.
-	fresh := filepath.Join(s.Dir, s.Prefix+"-updated.pem")
+	fresh := s.updatedPath()
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -178,6 +177,29 @@ func (s Store) link(file string) error {
 		return err
 	}
 	return fsatomic.SyncDir(s.Dir)
+}
+
+// updatedPath is the name under which a link is made before it takes its place, the
+// kubelet's, which clears it away by itself.
+func (s Store) updatedPath() string { return filepath.Join(s.Dir, s.Prefix+"-updated.pem") }
+
+// Recover makes the one of now what a kubelet was about to: it removes the old link before
+// it gives the new one its name, and may have been killed between. It says whether it did.
+func (s Store) Recover() (bool, error) {
+	if _, err := os.Stat(s.CurrentPath()); !errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	fresh := s.updatedPath()
+	if info, err := os.Lstat(fresh); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return false, nil
+	}
+	if _, err := readPair(fresh); err != nil {
+		return false, nil // it leads to nothing
+	}
+	if err := os.Rename(fresh, s.CurrentPath()); err != nil {
+		return false, fmt.Errorf("give %s its place as %s: %w", fresh, s.CurrentPath(), err)
+	}
+	return true, fsatomic.SyncDir(s.Dir)
 }
 
 // forget removes the oldest files, and what writes that were cut short have left: with

@@ -69,6 +69,37 @@ func TestAKubeletReadsWhatIsWrittenAndWhatAKubeletWroteIsRead(t *testing.T) {
 	wantNow(t, s, "theirs")
 }
 
+// A kubelet removes the link before it gives the next one its name.
+func TestWhatAKilledKubeletHadMadeReadyIsTheOneOfNow(t *testing.T) {
+	s := Store{Dir: t.TempDir(), Prefix: Client}
+	fresh := filepath.Join(s.Dir, "kubelet-client-updated.pem")
+	if did, err := s.Recover(); did || err != nil {
+		t.Errorf("an empty directory: %v, %v", did, err)
+	}
+	if err := s.Write(pair(t, "killed", time.Now().Add(time.Hour)), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(s.CurrentPath(), fresh); err != nil {
+		t.Fatal(err)
+	}
+	if did, err := s.Recover(); !did || err != nil {
+		t.Errorf("%v, %v", did, err)
+	}
+	wantNow(t, s, "killed")
+	if did, err := s.Recover(); did || err != nil {
+		t.Errorf("a second time: %v, %v", did, err)
+	}
+	if err := errors.Join(os.Remove(s.CurrentPath()), os.Symlink(filepath.Join(s.Dir, "gone"), fresh)); err != nil {
+		t.Fatal(err)
+	}
+	if did, err := s.Recover(); did || err != nil {
+		t.Errorf("a link to nothing: %v, %v", did, err)
+	}
+	if _, err := s.Read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestWhoeverReadsDuringWritesFindsACertificate(t *testing.T) {
 	s := Store{Dir: t.TempDir(), Prefix: Client}
 	p := pair(t, "x", time.Now().Add(time.Hour))

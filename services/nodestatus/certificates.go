@@ -79,7 +79,7 @@ func (s *Service) keepCertificates(cfg Config, deps Deps, facts *peer.Store) err
 	var ended func()
 	if cfg.RotateCertificates || deps.Bootstrap != nil {
 		keeper := s.clientKeeper(cfg, deps, metrics)
-		s.certificates, ended = append(s.certificates, part{"client CSR", keeper.Run}), keeper.Changed
+		s.certificates, ended = append(s.certificates, part{"client CSR", func(ctx context.Context) error { return join(ctx, deps, keeper) }}), keeper.Changed
 		valid = noticing(nodecert.NewReader(nodecert.Store{Dir: cfg.CertDir, Prefix: nodecert.Client}), keeper.Changed, valid)
 	}
 	s.certificates = append(s.certificates, s.tell(deps, identity.Certificate{
@@ -158,6 +158,26 @@ func validOf(store *nodecert.Reader) func() (begin, end time.Time) {
 	}
 }
 
+// join keeps the client's certificate, with each bootstrap kubeconfig that comes. What a
+// kubeconfig says of it is written before there is a certificate: it may be gone then.
+func join(ctx context.Context, deps Deps, keeper *certificate.Keeper) error {
+	deps.Credential.OnBootstrap(func() {
+		writeKubeconfig(ctx, deps)
+		keeper.Anew()
+	})
+	writeKubeconfig(ctx, deps)
+	return keeper.Run(ctx)
+}
+
+func writeKubeconfig(ctx context.Context, deps Deps) {
+	if deps.WriteKubeconfig == nil {
+		return
+	}
+	if err := deps.WriteKubeconfig(); err != nil {
+		klog.FromContext(ctx).Error(err, "The kubeconfig is not written by this process; polylet run or polylet handout writes it")
+	}
+}
+
 func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics) *certificate.Keeper {
 	want := certificate.ClientRequest(cfg.NodeName)
 	var refused func() bool
@@ -175,15 +195,12 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 			return c.Config != nil && c.Pair == nil // a token, say
 		},
 		Refused: refused,
-		Clients: func(current *nodecert.Pair) []certificate.Client { return clientsFor(current, want, deps) },
+		Clients: func(current *nodecert.Pair) []certificate.Client {
+			return clientsFor(current, want, deps.Credential.BootstrapFile(), deps)
+		},
 		Written: func(ctx context.Context) {
 			deps.Credential.Look()
-			if deps.WriteKubeconfig == nil {
-				return
-			}
-			if err := deps.WriteKubeconfig(); err != nil {
-				klog.FromContext(ctx).Error(err, "The kubeconfig is not written by this process; polylet run or polylet handout writes it")
-			}
+			writeKubeconfig(ctx, deps)
 		},
 		Send: s.events.Send, Health: deps.Health, Failures: metrics.clientFailures,
 	})
@@ -191,8 +208,8 @@ func (s *Service) clientKeeper(cfg Config, deps Deps, metrics certificateMetrics
 
 // clientsFor are those to ask for a client certificate with: the node's own while it is
 // good, else the bootstrap kubeconfig's first. The other is tried, too: the clock or the
-// apiserver's authority may have changed.
-func clientsFor(current *nodecert.Pair, want *x509.CertificateRequest, deps Deps) []certificate.Client {
+// apiserver's authority may have changed. file is that kubeconfig's.
+func clientsFor(current *nodecert.Pair, want *x509.CertificateRequest, file string, deps Deps) []certificate.Client {
 	var out []certificate.Client
 	good := current != nil && time.Now().Before(current.Leaf.NotAfter) && current.Leaf.Subject.CommonName == want.Subject.CommonName
 	if current != nil {
@@ -202,7 +219,7 @@ func clientsFor(current *nodecert.Pair, want *x509.CertificateRequest, deps Deps
 		return out
 	}
 	bootstrap := certificate.Client{
-		Name: "the bootstrap kubeconfig", New: deps.Bootstrap,
+		Name: "the bootstrap kubeconfig " + file, New: deps.Bootstrap,
 		Mend:  "its token may have ended: make another on a node of the control plane (kubeadm token create --print-join-command) and put it there (kubeadm join does)",
 		Allow: "let it (kubeadm binds group system:bootstrappers:kubeadm:default-node-token to ClusterRole system:node-bootstrapper)",
 	}

@@ -1,6 +1,7 @@
 package nodestatus
 
 import (
+	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"os"
@@ -9,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/testkit/selfsigned"
@@ -18,7 +22,7 @@ import (
 )
 
 func TestACertificateIsAskedForWithTheOneThatIsGoodAndElseWithTheBootstrapKubeconfig(t *testing.T) {
-	const node, bootstrap = "the node's client certificate", "the bootstrap kubeconfig"
+	const node, bootstrap = "the node's client certificate", "the bootstrap kubeconfig /b"
 	valid := func(name string, left time.Duration) *nodecert.Pair {
 		return &nodecert.Pair{Leaf: &x509.Certificate{Subject: certificate.Subject(name), NotAfter: time.Now().Add(left)}}
 	}
@@ -40,13 +44,39 @@ func TestACertificateIsAskedForWithTheOneThatIsGoodAndElseWithTheBootstrapKubeco
 			deps.Bootstrap = func() (kubernetes.Interface, error) { return nil, nil }
 		}
 		var got []string
-		for _, c := range clientsFor(tc.current, certificate.ClientRequest("n1"), deps) {
+		for _, c := range clientsFor(tc.current, certificate.ClientRequest("n1"), "/b", deps) {
 			got = append(got, c.Name)
 		}
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %q; want %q", name, got, tc.want)
 		}
 	}
+}
+
+// kubeadm removes the bootstrap kubeconfig when it gives up, and certificates may come later.
+func TestTheKubeconfigIsWrittenForEachBootstrapKubeconfigThatComes(t *testing.T) {
+	dir, written := t.TempDir(), make(chan struct{}, 10)
+	source := kubeclient.Source{Kubeconfig: dir + "/kubelet.conf", Bootstrap: dir + "/bootstrap.conf", Store: nodecert.Store{Dir: dir, Prefix: nodecert.Client}}
+	credential := kubeclient.Follow(source, logr.Discard())
+	deps := Deps{Credential: credential, WriteKubeconfig: func() error { written <- struct{}{}; return nil }}
+	keeper := certificate.New(certificate.ClientConfig(dir, true), certificate.Deps{
+		Want: func() (*x509.CertificateRequest, string) { return nil, "" }, Current: func() (*nodecert.Pair, bool) { return nil, false }, Health: health.NewTracker(logr.Discard()),
+	})
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+	done := make(chan struct{})
+	go func() { defer close(done); _ = join(ctx, deps, keeper) }()
+	<-written
+	const text = `{"clusters":[{"name":"c","cluster":{"server":"https://a"}}],"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{"token":"t"}}],"current-context":"x"}`
+	if err := os.WriteFile(source.Bootstrap, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	credential.Look()
+	<-written
+	if credential.Look(); len(written) > 0 {
+		t.Error("the same one counts as another")
+	}
+	cancel()
+	<-done
 }
 
 func TestADamagedCertificateIsNoticedByWhoeverLooksHowLongItIsGood(t *testing.T) {

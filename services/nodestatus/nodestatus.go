@@ -65,7 +65,8 @@ type Deps struct {
 	// Bootstrap makes a client to ask for a first certificate with; nil: there is
 	// none.
 	Bootstrap func() (kubernetes.Interface, error)
-	// WriteKubeconfig is called when there is another client certificate; nil does
+	// WriteKubeconfig is called at the start, and when there is another bootstrap kubeconfig
+	// or client certificate; nil does
 	// nothing.
 	WriteKubeconfig func() error
 	// Metrics is the process's main registry; nil has none.

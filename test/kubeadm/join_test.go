@@ -1,7 +1,9 @@
 package kubeadm_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ func TestKubeadmJoinsANodeByATokenAndItsPodsAreReached(t *testing.T) {
 	plane, worker := s.add("plane"), s.add("worker")
 	_, err := s.cluster.Init(s.ctx, plane)
 	s.must(err)
+	s.assertGivesUp(worker, plane)
 	out, err := s.cluster.Join(s.ctx, worker, plane)
 	s.must(err)
 	s.assertJoin(worker, out)
@@ -37,6 +40,51 @@ func TestKubeadmJoinsANodeByATokenAndItsPodsAreReached(t *testing.T) {
 		t.Errorf("kubeadm upgrade node says:\n%s", out)
 	}
 	s.assertReset(worker)
+}
+
+// assertGivesUp has kubeadm join give up, since nobody approves what the agent asks for: it
+// takes the token away. Whoever approves later finds that the node joins all the same. Then
+// all is undone.
+func (s *stage) assertGivesUp(n, plane *kubeadm.Node) {
+	s.Helper()
+	const approver = "kubeadm:node-autoapprove-bootstrap"
+	bindings := s.cluster.Client.RbacV1().ClusterRoleBindings()
+	binding, err := bindings.Get(s.ctx, approver, metav1.GetOptions{})
+	s.must(err)
+	s.must(bindings.Delete(s.ctx, approver, metav1.DeleteOptions{}))
+	out, err := s.cluster.JoinWithin(s.ctx, n, plane, 15*time.Second)
+	if err == nil || !strings.Contains(out, "Waiting for the kubelet to perform the TLS Bootstrap") {
+		s.Fatalf("kubeadm join joins a node that nobody has approved: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(n.File("/etc/kubernetes", "bootstrap-kubelet.conf")); !errors.Is(err, fs.ErrNotExist) {
+		s.Errorf("kubeadm leaves the token: %v", err)
+	}
+	s.eventually(2*time.Minute, "the node's request is approved", func() error {
+		requests, err := s.cluster.Client.CertificatesV1().CertificateSigningRequests().List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, r := range requests.Items {
+			if len(r.Status.Conditions) == 0 && strings.HasPrefix(r.Spec.Username, "system:bootstrap:") {
+				out, err := plane.Command(s.ctx, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "certificate", "approve", r.Name).CombinedOutput()
+				if err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d waits", len(requests.Items))
+	})
+	nodes := s.cluster.Client.CoreV1().Nodes()
+	s.eventually(2*time.Minute, "the node has joined though kubeadm gave up", func() error {
+		_, err := nodes.Get(s.ctx, n.Name, metav1.GetOptions{})
+		return err
+	})
+	s.assertReset(n)
+	s.must(nodes.Delete(s.ctx, n.Name, metav1.DeleteOptions{}))
+	binding.ObjectMeta = metav1.ObjectMeta{Name: binding.Name}
+	_, err = bindings.Create(s.ctx, binding, metav1.CreateOptions{})
+	s.must(err)
 }
 
 // assertJoin reads what kubeadm said, and what the agent wrote: the credentials of

@@ -72,7 +72,7 @@ func TestAJoinedNodeKeepsItsIdentityWhateverBecomesOfItsFiles(t *testing.T) {
 		c.CertificateAuthority, c.CertificateAuthorityData = h.inst.Path("cluster", "front-proxy-ca.crt"), nil
 	}
 	h.must(clientcmd.WriteToFile(*other, h.node.Kubeconfig))
-	h.statusSays("an unknown authority", "correct certificate-authority-data of the kubeconfig")
+	h.statusSays("an unknown authority", "correct certificate-authority-data of the kubeconfig "+h.node.Kubeconfig)
 	h.must(os.WriteFile(h.node.Kubeconfig, good, 0o600))
 	h.answersFromNow("polylet")
 	h.statusSays("nothing", "")

@@ -32,14 +32,14 @@ func TestWhatKeepsANodeFromItsCertificateIsNamedAndStopsNothing(t *testing.T) {
 	h.must(os.Rename(expired, h.bootstrap))
 	h.must(h.node.AddStaticPod("early.yaml", staticManifest("early", "http", "port=8080")))
 	h.must(h.node.Start(h.ctx))
-	h.statusSays("a token that has expired", "the bootstrap kubeconfig is refused (Unauthorized)", "kubeadm token create")
+	h.statusSays("a token that has expired", "the bootstrap kubeconfig "+h.bootstrap+" is refused (Unauthorized)", "kubeadm token create")
 
 	other, err := clientcmd.Load(good)
 	h.must(err)
 	other.Clusters["kubernetes"].CertificateAuthorityData, err = os.ReadFile(h.inst.Path("cluster", "front-proxy-ca.crt"))
 	h.must(err)
 	h.must(clientcmd.WriteToFile(*other, h.bootstrap))
-	h.statusSays("another authority", "certificate signed by unknown authority", "correct its certificate-authority-data")
+	h.statusSays("another authority", "the bootstrap kubeconfig "+h.bootstrap, "certificate signed by unknown authority", "correct its certificate-authority-data")
 
 	h.must(os.WriteFile(h.bootstrap, good, 0o600))
 	const clients = certificatesv1.KubeAPIServerClientKubeletSignerName
@@ -57,7 +57,7 @@ func TestWhatKeepsANodeFromItsCertificateIsNamedAndStopsNothing(t *testing.T) {
 	})
 	h.must(h.cluster.ApproveNodes(h.ctx))
 	h.eventually(3*time.Minute, "the next request is approved", func() error {
-		_, err := os.Stat(h.node.Kubeconfig)
+		_, err := os.Stat(filepath.Join(pki, "kubelet-client-current.pem"))
 		return err
 	})
 	h.waitNodeReady()

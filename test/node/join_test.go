@@ -70,6 +70,8 @@ func TestANodeJoinsByItselfWhenItsRequestIsApproved(t *testing.T) {
 	if requests := h.requested(clients); len(requests) != 1 {
 		t.Fatalf("%d requests", len(requests))
 	}
+	// kubeadm join gives up after minutes, and takes the token away.
+	h.must(os.Remove(h.bootstrap))
 	h.kubectlOK("certificate", "approve", h.requested(clients)[0].Name)
 	h.waitNodeReady()
 	h.waitReady("early-"+nodeName, time.Minute)
@@ -102,8 +104,9 @@ func TestANodeJoinsByItselfWhenItsRequestIsApproved(t *testing.T) {
 }
 
 // waitsForApproval has polylet status name the request that it waits for. It kills
-// nodestatus, which does not ask again for that, and returns the five afterwards. There
-// is no kubeconfig yet; a kubelet writes its own before it has a certificate.
+// nodestatus, which does not ask again for that, and returns the five afterwards. The
+// kubeconfig is there before the certificate, as a kubelet's is: it says where the
+// apiserver is when the token has been taken away.
 func (h *house) waitsForApproval(request string) map[string]int {
 	h.Helper()
 	h.eventually(time.Minute, "the node says what it waits for", func() error {
@@ -117,9 +120,14 @@ func (h *house) waitsForApproval(request string) map[string]int {
 		pid, err := childOf(h.node.Processes["run"].Pid(), "nodestatus")
 		return boolError(err == nil && pid != before["nodestatus"], "pid %d, %v", pid, err)
 	})
-	if _, err := os.Stat(h.node.Kubeconfig); err == nil {
-		h.Error("there is a kubeconfig before there is a certificate")
+	config, err := os.ReadFile(h.node.Kubeconfig)
+	if err != nil || !strings.Contains(string(config), "kubelet-client-current.pem") || strings.Contains(string(config), "token") {
+		h.Errorf("the kubeconfig is %s, %v", config, err)
 	}
+	h.eventually(time.Minute, "nodestatus has found the request again", func() error {
+		out, _ := h.polylet("status")
+		return boolError(strings.Contains(out, "waits for the approval of CSR "+request), "polylet status says\n%s", out)
+	})
 	return h.pids()
 }
 

@@ -46,8 +46,12 @@ func main() {
 	}
 	flags.Parse(os.Args[1:]) // ExitOnError
 	o.containerd = containerd.Version(*runtime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A terminal that is closed is a person who has had enough, too.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	// Whoever reads its lines may have ended before it: it takes away what it has made
+	// all the same.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if err := dispatch(ctx, flags.Arg(0), o); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)

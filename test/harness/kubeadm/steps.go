@@ -113,8 +113,16 @@ func (c *Cluster) Token(ctx context.Context, n *Node) (endpoint, token, hash str
 	return "", "", "", fmt.Errorf("kubeadm prints no command to join with:\n%s", out)
 }
 
+// patience is how long kubeadm join waits for the agent's certificate.
+const patience = 8 * time.Minute
+
 // Join runs kubeadm join on a node with a token that another makes.
 func (c *Cluster) Join(ctx context.Context, n, with *Node) (string, error) {
+	return c.JoinWithin(ctx, n, with, patience)
+}
+
+// JoinWithin is Join that waits for the agent's certificate as long as is said.
+func (c *Cluster) JoinWithin(ctx context.Context, n, with *Node, within time.Duration) (string, error) {
 	endpoint, token, hash, err := c.Token(ctx, with)
 	if err != nil {
 		return "", err
@@ -127,7 +135,7 @@ discovery:
     apiServerEndpoint: %s
     token: %s
     caCertHashes: [%q]
-`, endpoint, token, hash) + n.registration()
+`, endpoint, token, hash) + strings.ReplaceAll(n.registration(), "tlsBootstrap: 8m0s", "tlsBootstrap: "+within.String())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return "", err
 	}

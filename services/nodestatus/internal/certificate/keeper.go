@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -111,6 +112,8 @@ type Keeper struct {
 	deps  Deps
 	store *nodecert.Reader
 	bell  chan struct{}
+	// anew says that another is to be asked for without a pause; see Anew.
+	anew atomic.Bool
 	// last is the certificate that was last read from the store or written to it.
 	last *nodecert.Pair
 	// lacks is what the certificate of now does not have that is wanted.
@@ -136,6 +139,14 @@ func (k *Keeper) Changed() {
 	}
 }
 
+// Anew has the Keeper ask again soon, whatever it waits for: there is something else to ask
+// with. A request that is under way is found again where it was made, and made where it
+// was not: it may be another apiserver now.
+func (k *Keeper) Anew() {
+	k.anew.Store(true)
+	k.Changed()
+}
+
 func newRetry() *backoff.Backoff {
 	return backoff.New(backoff.Config{Initial: soonest, Max: slowest, Jitter: 0.1})
 }
@@ -145,6 +156,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	retry := newRetry()
 	patient := backoff.New(backoff.Config{Initial: patientFrom, Max: patientTo, Jitter: 0.1})
 	for ctx.Err() == nil {
+		if k.anew.Swap(false) {
+			retry.Reset()
+			patient.Reset()
+			k.replaced = time.Time{}
+		}
 		wait, err := k.step(ctx)
 		var p *problem
 		switch {
@@ -166,7 +182,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // pause waits; what has changed meanwhile ends it. After a failure only new damage does, or
-// its end, or that there is nothing to ask for any more.
+// its end, that there is something else to ask with, or nothing to ask for any more.
 func (k *Keeper) pause(ctx context.Context, wait time.Duration, afterFailure bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -180,7 +196,7 @@ func (k *Keeper) pause(ctx context.Context, wait time.Duration, afterFailure boo
 		case <-k.bell:
 		}
 		is := k.damage() != nil
-		if !afterFailure || is != was || !is && !k.isWanted() {
+		if !afterFailure || is != was || k.anew.Load() || !is && !k.isWanted() {
 			return
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/polylet/polylet/internal/nodecert"
 )
 
@@ -16,7 +18,15 @@ import (
 // else by an earlier one that is good. With neither the damaged file is set aside, and
 // another is asked for.
 func (k *Keeper) mend(ctx context.Context) error {
-	err := k.damage()
+	recovered, err := k.cfg.Store.Recover()
+	if err != nil {
+		return &problem{error: fmt.Errorf("%w: %s", err, k.unwritable(err)), reason: "CertificateNotWritten"}
+	}
+	if recovered {
+		klog.FromContext(ctx).Info("A certificate that an agent was killed over takes its place", "certificate", k.cfg.Name, "file", k.cfg.Store.CurrentPath())
+		k.deps.Written(ctx)
+	}
+	err = k.damage()
 	if err == nil {
 		return nil
 	}

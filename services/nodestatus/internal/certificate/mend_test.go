@@ -70,6 +70,21 @@ func TestACertificateThatIsDamagedLaterIsWrittenAgainAsItWasRead(t *testing.T) {
 	}
 }
 
+func TestACertificateThatAnAgentWasKilledOverIsNotAskedForAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.start()
+		first := w.now()
+		w.stop()
+		if err := os.Rename(w.store.CurrentPath(), filepath.Join(w.store.Dir, "kubelet-client-updated.pem")); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		if leaf := w.now(); leaf == nil || !leaf.Equal(first) || w.count() != 1 {
+			t.Errorf("the certificate is %v, of %d", leaf, w.count())
+		}
+	})
+}
+
 func exchange(path string, with func() error) error {
 	if err := os.Remove(path); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	netutils "k8s.io/utils/net"
 )
@@ -112,6 +113,19 @@ func lacks(leaf *x509.Certificate, want *x509.CertificateRequest) string {
 		return ""
 	}
 	return "it is not for " + strings.Join(missing, ", ")
+}
+
+// unfit says that a certificate is not for what it was asked for: whoever is shown it would
+// refuse it. One that names no purpose is for all.
+func (c Config) unfit(leaf *x509.Certificate) string {
+	want, name := x509.ExtKeyUsageClientAuth, certificatesv1.UsageClientAuth
+	if slices.Contains(c.Usages, certificatesv1.UsageServerAuth) {
+		want, name = x509.ExtKeyUsageServerAuth, certificatesv1.UsageServerAuth
+	}
+	if len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0 || slices.Contains(leaf.ExtKeyUsage, want) || slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		return ""
+	}
+	return fmt.Sprintf("it is not for %q", name)
 }
 
 // due says from when on another certificate is to be asked for, and why.

@@ -1,11 +1,13 @@
 package certificate
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -40,7 +42,8 @@ const (
 type Client struct {
 	// Name says which it is, for messages.
 	Name string
-	// New makes it anew, with the credential of now.
+	// New makes it anew, with the credential of now. An error that is fs.ErrNotExist says
+	// that there is none, which is told only where there is no other.
 	New func() (kubernetes.Interface, error)
 	// Mend says what to do when the apiserver does not know it, Allow when it may not ask
 	// for the certificate.
@@ -87,18 +90,24 @@ func (k *Keeper) ask(ctx context.Context, want *x509.CertificateRequest, clients
 	if err != nil {
 		return nil, err
 	}
-	pair, err := nodecert.Parse(issued, keyPEM)
-	switch {
-	case err != nil:
-		return nil, &problem{error: fmt.Errorf("the certificate that %s was answered with: %w", request.name, err), reason: "CertificateNotUsable", spent: true, patient: true}
-	case lacks(pair.Leaf, want) != "":
+	pair, why := k.cfg.accept(issued, keyPEM, want)
+	if why != "" {
 		return nil, &problem{error: fmt.Errorf("the certificate that %s was answered with is not what was asked for: %s: look at what approves and signs requests of signer %s",
-			request.name, lacks(pair.Leaf, want), k.cfg.Signer), reason: "CertificateNotUsable", spent: true, patient: true}
+			request.name, why, k.cfg.Signer), reason: "CertificateNotUsable", spent: true, patient: true}
 	}
 	if now, _ := k.deps.Current(); now != nil && now.Leaf.Equal(pair.Leaf) {
 		return nil, &problem{error: fmt.Errorf("%s has been answered before", request.name), spent: true}
 	}
 	return pair, nil
+}
+
+// accept reads what a request was answered with, and says why it is not what was asked for.
+func (c Config) accept(issued, keyPEM []byte, want *x509.CertificateRequest) (pair *nodecert.Pair, why string) {
+	pair, err := nodecert.Parse(issued, keyPEM)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return pair, cmp.Or(lacks(pair.Leaf, want), c.unfit(pair.Leaf))
 }
 
 // submit creates the request, or finds the one that was created before, with the first
@@ -112,10 +121,14 @@ func (k *Keeper) submit(ctx context.Context, key crypto.Signer, want *x509.Certi
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
+	var errs, absent []error
 	for _, c := range clients {
 		client, err := c.New()
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			absent = append(absent, err)
+			continue
+		case err != nil:
 			errs = append(errs, err)
 			continue
 		}
@@ -131,22 +144,25 @@ func (k *Keeper) submit(ctx context.Context, key crypto.Signer, want *x509.Certi
 		errs = append(errs, refused(c, err))
 	}
 	if len(errs) == 0 {
+		errs = absent
+	}
+	if len(errs) == 0 {
 		return nil, &problem{error: errors.New("there is nothing to ask for one with: join the node to the cluster (kubeadm join)"), reason: "CertificateNotRequested"}
 	}
 	return nil, join(errs)
 }
 
-// join is one error of several, with the reason of the first that has one.
+// join is one error of several, in a line, with the reason of the first that has one.
 func join(errs []error) error {
-	out := &problem{error: errors.Join(errs...)}
-	for _, err := range errs {
+	out := &problem{error: errs[0]}
+	for n, err := range errs {
+		if n > 0 {
+			out.error = fmt.Errorf("%w; %w", out.error, err)
+		}
 		var p *problem
 		if errors.As(err, &p) && out.reason == "" {
 			out.reason = p.reason
 		}
-	}
-	if len(errs) == 1 {
-		out.error = errs[0]
 	}
 	return out
 }
@@ -206,7 +222,7 @@ func (k *Keeper) await(ctx context.Context, request *sent, want *x509.Certificat
 		case <-again.C:
 		case <-k.bell:
 		}
-		if now, _ := k.deps.Want(); !equal(now, want) || !k.isDue(want) || k.damage() != nil {
+		if now, _ := k.deps.Want(); k.anew.Load() || !equal(now, want) || !k.isDue(want) || k.damage() != nil {
 			return nil, errChanged
 		}
 		if told {
@@ -257,12 +273,12 @@ func judge(r *certificatesv1.CertificateSigningRequest, uid types.UID) answer {
 		switch c.Type {
 		case certificatesv1.CertificateDenied:
 			return answer{err: &problem{
-				error:  fmt.Errorf("certificate signing request %s was denied (%s: %s): correct what denies the requests of this node; another is made within minutes, or approve the next by hand", r.Name, c.Reason, c.Message),
+				error:  fmt.Errorf("certificate signing request %s was denied (%s: %s): correct what denies the requests of this node; another is made within minutes, or approve the next by hand", r.Name, short(c.Reason), short(c.Message)),
 				reason: "CertificateRequestDenied", spent: true, patient: true,
 			}}
 		case certificatesv1.CertificateFailed:
 			return answer{err: &problem{
-				error:  fmt.Errorf("certificate signing request %s failed (%s: %s): look at what signs requests of signer %s; another is made within minutes", r.Name, c.Reason, c.Message, r.Spec.SignerName),
+				error:  fmt.Errorf("certificate signing request %s failed (%s: %s): look at what signs requests of signer %s; another is made within minutes", r.Name, short(c.Reason), short(c.Message), r.Spec.SignerName),
 				reason: "CertificateRequestFailed", spent: true, patient: true,
 			}}
 		case certificatesv1.CertificateApproved:
@@ -273,6 +289,15 @@ func judge(r *certificatesv1.CertificateSigningRequest, uid types.UID) answer {
 		return answer{issued: r.Status.Certificate}
 	}
 	return out
+}
+
+// short bounds what somebody else has written, to a line that a log and an event take.
+func short(text string) string {
+	const most = 300
+	if text = strings.Join(strings.Fields(text), " "); len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + " …"
 }
 
 // follow sends what is known of a request, and ends after the answer.

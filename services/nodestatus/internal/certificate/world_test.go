@@ -39,8 +39,9 @@ type signer struct {
 	life     time.Duration
 	issued   int
 	approves bool
-	// change changes what is issued; nil changes nothing.
-	change func(*x509.Certificate)
+	// change changes what is issued, and exchange what is answered; nil changes nothing.
+	change   func(*x509.Certificate)
+	exchange func(signed []byte) []byte
 }
 
 func newSigner(t *testing.T, life time.Duration) *signer {
@@ -82,7 +83,11 @@ func (s *signer) sign(text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	signed := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if s.exchange != nil {
+		signed = s.exchange(signed)
+	}
+	return signed, nil
 }
 
 // world is a keeper with an apiserver.
