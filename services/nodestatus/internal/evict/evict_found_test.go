@@ -177,3 +177,20 @@ func TestStatsIsAskedOnceForAllWhoseEndIsNotHeard(t *testing.T) {
 		})
 	})
 }
+
+func TestOpenFilesThatWereNotLookedAtAreWaitedForAndThenTold(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("seen", 1, 920*mi)
+		w.set(func() { w.some = true })
+		w.pass(10 * time.Second)
+		w.wantStops("while stats has no time for all")
+		if d := w.last(); d.Outcome != Held || !strings.Contains(d.Why, "no time to look at all open files") {
+			t.Errorf("%+v", d)
+		}
+		w.pass(5 * time.Second)
+		w.wantStops("when it never has", "seen")
+		if d := w.last(); !strings.HasSuffix(d.Why, "another may hold more in files that were removed") {
+			t.Errorf("%s", d.Why)
+		}
+	})
+}
