@@ -148,7 +148,7 @@ func (p probes) Remove(uid types.UID)                                         { 
 
 type materials struct{}
 
-func (materials) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+func (materials) Resized(_ *v1.Pod, _ string, k resources.Kernel) *runtimeapi.LinuxContainerResources {
 	return criconfig.Kernel(k)
 }
 
