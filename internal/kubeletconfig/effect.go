@@ -60,7 +60,7 @@ func (e Effect) text() string {
 // Notice is a setting that does not do what it says.
 type Notice struct {
 	// Setting is a field's path in JSON (evictionHard, logging.options.json.splitStream),
-	// a flag (--housekeeping-interval) or a gate (featureGates.MemoryQoS).
+	// a flag (--housekeeping-interval) or a gate (featureGates.SELinuxMount).
 	Setting string
 	// Value is the one in effect, as JSON or as the flag's text.
 	Value string

@@ -94,7 +94,7 @@ func TestWhatIsSetAndDoesNothingIsSaid(t *testing.T) {
 		"a flag that sets a field":    {"", []string{"--volume-plugin-dir=/x"}, []string{`volumePluginDir: "/x" has no effect yet`}},
 		"nobody uses it":              {"hairpinMode: none\n", []string{"--storage-driver-db=x", "--streaming-connection-idle-timeout=1s"}, nil},
 		"own flags":                   {"", []string{"--housekeeping-interval=3s"}, []string{"--housekeeping-interval: 3s has no effect: containers"}},
-		"a gate without its part":     {"featureGates: {MemoryQoS: true}\n", nil, []string{"featureGates.MemoryQoS: true has no effect yet"}},
+		"a gate without its part":     {"featureGates: {RuntimeClassInImageCriApi: true}\n", nil, []string{"featureGates.RuntimeClassInImageCriApi: true has no effect yet"}},
 		"a gate that cannot be off":   {"featureGates: {KubeletSeparateDiskGC: false}\n", nil, []string{"featureGates.KubeletSeparateDiskGC: false has no effect"}},
 		"a gate that is always on":    {"featureGates: {EventedPLEG: true}\n", nil, nil},
 		"a gate of another part":      {"featureGates: {GangScheduling: true, GenericWorkload: true}\n", nil, nil},

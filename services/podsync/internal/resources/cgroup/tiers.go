@@ -24,7 +24,7 @@ func (t *tree) setTiers(tiers *Tiers) error {
 	if tiers == nil {
 		tiers = &Tiers{}
 	} else {
-		burst.protects, burst.low = t.cfg.MemoryQoS.On, tiers.Low
+		burst.protects, burst.low = true, tiers.Low
 	}
 	var inUse []error
 	for _, c := range []struct {

@@ -133,7 +133,7 @@ func (t *tree) Setup(_ context.Context, limits Limits) error {
 		}
 	}
 	if limits.Tiers != nil {
-		w.protects, w.min = t.cfg.MemoryQoS.On, limits.Tiers.Min
+		w.protects, w.min = true, limits.Tiers.Min // Also to nothing, for an earlier run.
 	}
 	if err := t.write(t.kubepods(), w); err != nil {
 		return err
