@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/instance"
@@ -62,7 +63,7 @@ func elsewhere(from, to string) error {
 	for _, c := range config.Clusters {
 		c.Server, c.TLSServerName = "https://"+reachedAt, "127.0.0.1"
 	}
-	if err := clientcmd.FlattenConfig(config); err != nil {
+	if err := clientcmdapi.FlattenConfig(config); err != nil {
 		return err
 	}
 	return clientcmd.WriteToFile(*config, to)
