@@ -1,13 +1,14 @@
 package cgroup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -63,11 +64,14 @@ func (s System) Run(ctx context.Context) error {
 //
 // The first process and those of the kernel stay: the kernel's threads work for all.
 // What a systemd unit has stays, too, also where only systemd's own hierarchy counts it:
-// systemd would lose it. And what sees another hierarchy, for it is in a container.
+// systemd would lose it.
 func (s System) move() (moved int, err error) {
 	root, name := path.Join("/", s.root), path.Join("/", s.Name)
 	if name == root {
 		return 0, errors.New("systemCgroups: it must not be the root")
+	}
+	if host, err := onHost(os.Getpid()); err != nil || !host {
+		return 0, errors.Join(err, errors.New("systemCgroups: this process sees the cgroups of a container only; run podsync in the host's cgroup namespace, or leave systemCgroups out"))
 	}
 	for range rounds {
 		pids, err := s.found(root)
@@ -107,19 +111,31 @@ func (s System) found(root string) ([]int, error) {
 		if pid == 1 || ofKernel(pid) {
 			continue
 		}
-		own, err := Of(pid)
-		if err != nil || own != root { // It has ended, or is a systemd unit's.
-			continue
-		}
-		if host, err := onHost(pid); err == nil && host {
+		// One that has ended is in none; one that is elsewhere is a systemd unit's.
+		if own, err := Of(pid); err == nil && own == root {
 			out = append(out, pid)
 		}
 	}
 	return out, nil
 }
 
-// ofKernel says whether a process is the kernel's, or has ended: it has no program.
+// kernelThread is the flag of one in the kernel's own words, PF_KTHREAD.
+const kernelThread = 0x00200000
+
+// ofKernel says whether a process is the kernel's, or has ended. What its program is may
+// be hidden from who has not all of root's rights; its flags are not.
 func ofKernel(pid int) bool {
-	_, err := os.Readlink(filepath.Join("/proc", fmt.Sprint(pid), "exe"))
-	return errors.Is(err, fs.ErrNotExist)
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	// The name, in brackets, may have anything in it; then state and six numbers.
+	_, rest, _ := strings.Cut(string(raw[bytes.LastIndexByte(raw, ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	const flags = 6
+	if len(fields) <= flags {
+		return true
+	}
+	n, err := strconv.ParseUint(fields[flags], 10, 64)
+	return err != nil || n&kernelThread != 0
 }
