@@ -84,7 +84,7 @@ func (n Notice) String() string {
 // does not do, in order: what the files say and nobody understands, fields, flags,
 // feature gates. A value that asks for what happens anyway is not among them.
 func (l *Loaded) WithoutEffect() []Notice {
-	return slices.Concat(l.ignored, l.idleFields(), l.idleFlags(), l.idleGates())
+	return slices.Concat(l.ignored, l.idleFields(), l.idleFlags(), l.idleGates(), l.idleGiven())
 }
 
 func (l *Loaded) idleFields() []Notice {
