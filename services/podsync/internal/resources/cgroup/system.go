@@ -41,12 +41,17 @@ const (
 
 // Run moves processes until ctx is done.
 func (s System) Run(ctx context.Context) error {
-	log := klog.FromContext(ctx)
+	log, failed := klog.FromContext(ctx), ""
 	for {
 		moved, err := s.move()
 		if err != nil {
+			if failed != err.Error() {
+				failed = err.Error()
+				log.Error(err, "The system's processes are not moved into their cgroup; it is tried again", "every", systemPeriod.String())
+			}
 			s.Health.Set("systemCgroups", false, err.Error())
 		} else {
+			failed = ""
 			s.Health.Set("systemCgroups", true, "")
 		}
 		if moved > 0 {
