@@ -88,7 +88,11 @@ func (s System) move() (moved int, err error) {
 			return moved, fmt.Errorf("systemCgroups: cgroup %s: %w", name, err)
 		}
 		for _, pid := range pids {
-			if err := to.Apply(pid); err != nil && !errors.Is(err, unix.ESRCH) {
+			err := to.Apply(pid)
+			if errors.Is(err, unix.EPERM) {
+				return moved, fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w; it takes CAP_SYS_NICE to move one that has more rights than this process: add CapabilityBoundingSet=CAP_SYS_NICE to polylet-podsync.service by a drop-in, or leave systemCgroups out", pid, root, name, err)
+			}
+			if err != nil && !errors.Is(err, unix.ESRCH) {
 				return moved, fmt.Errorf("systemCgroups: move process %d from cgroup %s to %s: %w", pid, root, name, err)
 			}
 			moved++
