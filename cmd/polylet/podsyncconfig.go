@@ -49,7 +49,7 @@ func podsyncConfig(loaded *kubeletconfig.Loaded) (podsyncservice.Config, error) 
 	if err := logsOf(&out.Logs, c); err != nil {
 		return out, err
 	}
-	return out, cgroupsOf(&out.Cgroups, c)
+	return out, cgroupsOf(&out.Cgroups, loaded)
 }
 
 // set is what is configured; what is not stays as it is.
@@ -130,7 +130,8 @@ func logsOf(out *podsyncservice.LogsConfig, c *kubeletv1beta1.KubeletConfigurati
 }
 
 // cgroupsOf says what pods may use.
-func cgroupsOf(out *podsyncservice.CgroupsConfig, c *kubeletv1beta1.KubeletConfiguration) error {
+func cgroupsOf(out *podsyncservice.CgroupsConfig, loaded *kubeletconfig.Loaded) error {
+	c := loaded.Config
 	set(&out.PerQOS, c.CgroupsPerQOS)
 	out.Root, out.Driver = c.CgroupRoot, c.CgroupDriver
 	if out.Root == "" {
@@ -142,6 +143,17 @@ func cgroupsOf(out *podsyncservice.CgroupsConfig, c *kubeletv1beta1.KubeletConfi
 	}
 	set(&out.PodPidsLimit, c.PodPidsLimit)
 	out.EnforcePods = slices.Contains(c.EnforceNodeAllocatable, "pods")
+	out.System = c.SystemCgroups
+	out.MemoryQoS.On = loaded.FeatureEnabled("MemoryQoS")
+	out.MemoryQoS.Tiered = c.MemoryReservationPolicy == kubeletv1beta1.TieredReservationMemoryReservationPolicy
+	set(&out.MemoryQoS.Factor, c.MemoryThrottlingFactor)
+	if text, ok := c.QOSReserved["memory"]; ok && loaded.FeatureEnabled("QOSReserved") {
+		percent, err := strconv.ParseInt(strings.TrimSuffix(text, "%"), 10, 64)
+		if err != nil {
+			return fmt.Errorf("qosReserved: memory %q: %w; write it as 50%%", text, err)
+		}
+		out.QOSReserved = &percent
+	}
 	return reservations(out, c)
 }
 

@@ -77,6 +77,11 @@ containerLogMonitorInterval: 3s
 cgroupsPerQOS: true
 cgroupRoot: /x
 cgroupDriver: systemd
+systemCgroups: /x/system
+memoryThrottlingFactor: 0.5
+memoryReservationPolicy: TieredReservation
+qosReserved: {memory: 50%}
+featureGates: {MemoryQoS: true, QOSReserved: true}
 cpuCFSQuota: false
 cpuCFSQuotaPeriod: 10ms
 podPidsLimit: 100

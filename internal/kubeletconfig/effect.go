@@ -60,7 +60,7 @@ func (e Effect) text() string {
 // Notice is a setting that does not do what it says.
 type Notice struct {
 	// Setting is a field's path in JSON (evictionHard, logging.options.json.splitStream),
-	// a flag (--housekeeping-interval) or a gate (featureGates.MemoryQoS).
+	// a flag (--housekeeping-interval) or a gate (featureGates.SELinuxMount).
 	Setting string
 	// Value is the one in effect, as JSON or as the flag's text.
 	Value string
@@ -84,7 +84,7 @@ func (n Notice) String() string {
 // does not do, in order: what the files say and nobody understands, fields, flags,
 // feature gates. A value that asks for what happens anyway is not among them.
 func (l *Loaded) WithoutEffect() []Notice {
-	return slices.Concat(l.ignored, l.idleFields(), l.idleFlags(), l.idleGates())
+	return slices.Concat(l.ignored, l.idleFields(), l.idleFlags(), l.idleGates(), l.idleGiven())
 }
 
 func (l *Loaded) idleFields() []Notice {

@@ -94,9 +94,11 @@ func TestWhatIsSetAndDoesNothingIsSaid(t *testing.T) {
 		"a flag that sets a field":    {"", []string{"--volume-plugin-dir=/x"}, []string{`volumePluginDir: "/x" has no effect yet`}},
 		"nobody uses it":              {"hairpinMode: none\n", []string{"--storage-driver-db=x", "--streaming-connection-idle-timeout=1s"}, nil},
 		"own flags":                   {"", []string{"--housekeeping-interval=3s"}, []string{"--housekeeping-interval: 3s has no effect: containers"}},
-		"a gate without its part":     {"featureGates: {MemoryQoS: true}\n", nil, []string{"featureGates.MemoryQoS: true has no effect yet"}},
+		"a gate without its part":     {"featureGates: {RuntimeClassInImageCriApi: true}\n", nil, []string{"featureGates.RuntimeClassInImageCriApi: true has no effect yet"}},
 		"a gate that cannot be off":   {"featureGates: {KubeletSeparateDiskGC: false}\n", nil, []string{"featureGates.KubeletSeparateDiskGC: false has no effect"}},
 		"a gate that is always on":    {"featureGates: {EventedPLEG: true}\n", nil, nil},
+		"fields without their gate":   {"qosReserved: {memory: 50%}\nmemoryThrottlingFactor: 0.5\n", nil, []string{`qosReserved: {"memory":"50%"} has no effect: the gate QOSReserved`, "memoryThrottlingFactor: 0.5 has no effect: the gate MemoryQoS"}},
+		"a field with its gate":       {"qosReserved: {memory: 50%}\nfeatureGates: {QOSReserved: true}\n", nil, nil},
 		"a gate of another part":      {"featureGates: {GangScheduling: true, GenericWorkload: true}\n", nil, nil},
 		"a gate whose part is a gap":  {"featureGates: {GracefulNodeShutdown: true}\n", nil, nil},
 	} {
@@ -136,7 +138,9 @@ func TestEachFieldWithoutEffectIsSaidWhenItIsSet(t *testing.T) {
 			}
 		}
 		walkFields("", reflect.ValueOf(c).Elem(), change)
-		said := slices.ContainsFunc((&Loaded{Config: c, gates: standingGates()}).WithoutEffect(), func(n Notice) bool { return n.Setting == path })
+		gates := standingGates()
+		gates["MemoryQoS"], gates["QOSReserved"] = true, true // without which some fields have none
+		said := slices.ContainsFunc((&Loaded{Config: c, gates: gates}).WithoutEffect(), func(n Notice) bool { return n.Setting == path })
 		if want := effect.State == Later || effect.State == Ours || effect.Lacks != ""; said != want {
 			t.Errorf("%s is changed and said is %v, want %v (value %v)", path, said, want, leaves(c)[path])
 		}

@@ -4,7 +4,6 @@ package kubeletconfig
 const (
 	noManagers     = "nothing is pinned to processors or memory nodes until there are resource managers"
 	noVolumes      = "of volumes outside the node only those of CSI drivers and of NFS are there, without what this is for"
-	noMemoryQoS    = "the gate MemoryQoS has no effect yet"
 	asKubelet      = "the kubelet does not use it either"
 	cadvisorLegacy = "the kubelet takes it for cAdvisor's sake and does not use it either"
 )
@@ -125,19 +124,19 @@ func resourceEffects() map[string]Effect {
 		"cgroupRoot":                    used("podsync, stats"),
 		"cgroupsPerQOS":                 used("podsync"),
 		"kubeletCgroups":                used("all"),
-		"systemCgroups":                 partly("stats", "the cgroup is measured; no process is moved into it"),
+		"systemCgroups":                 used("podsync, stats"),
 		"enforceNodeAllocatable":        used("podsync, nodestatus"),
 		"systemReserved":                used("podsync, nodestatus"),
 		"kubeReserved":                  used("podsync, nodestatus"),
 		"systemReservedCgroup":          used("podsync"),
 		"kubeReservedCgroup":            used("podsync"),
 		"reservedSystemCPUs":            partly("podsync, nodestatus", "as many processors are reserved; "+noManagers),
-		"qosReserved":                   later("the gate QOSReserved has no effect yet"),
+		"qosReserved":                   used("podsync"),
 		"cpuCFSQuota":                   used("podsync"),
 		"cpuCFSQuotaPeriod":             used("podsync"),
 		"podPidsLimit":                  used("podsync"),
-		"memoryThrottlingFactor":        later(noMemoryQoS),
-		"memoryReservationPolicy":       later(noMemoryQoS),
+		"memoryThrottlingFactor":        used("podsync"),
+		"memoryReservationPolicy":       used("podsync"),
 		"singleProcessOOMKill":          used("podsync"),
 		"failCgroupV1":                  used("podsync"),
 		"failSwapOn":                    used("podsync"),

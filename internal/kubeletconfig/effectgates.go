@@ -25,7 +25,7 @@ func gateEffectGroups() []gateEffectGroup {
 		{used("gateway"), "ContainerCheckpoint ComponentFlagz ComponentStatusz PodLogsQuerySplitStreams"},
 		{used("podsync"), `ContainerStopSignals EnvFiles ContainerRestartRules InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages KubeletServiceAccountTokenForCredentialProviders
-			HostnameOverride PodLevelResources PodReadyToStartContainersCondition PreventStaticPodAPIReferences
+			HostnameOverride MemoryQoS PodLevelResources QOSReserved PodReadyToStartContainersCondition PreventStaticPodAPIReferences
 			ReduceDefaultCrashLoopBackOffDecay ClusterTrustBundleProjection CSIVolumeHealth PodCertificateRequest`},
 		{used("nodestatus"), "AllowDNSOnlyNodeCSR"},
 		{used("podsync, nodestatus"), "NodeDeclaredFeatures InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers RestartAllContainersOnContainerExits"},
@@ -42,7 +42,7 @@ func gateEffectGroups() []gateEffectGroup {
 		{later("there is no DRA yet"), "DRANodeAllocatableResources DRAWorkloadResourceClaims DRAConsumableCapacity DRAExtendedResource " +
 			"ResourceHealthStatus ResourceHealthStatusMessage KubeletPodResourcesListUseActivePods"},
 		{later("it is not built"), `CRIListStreaming ImageVolumeWithDigest KubeletInUserNamespace LocalStorageCapacityIsolationFSQuotaMonitoring
-			MemoryQoS NativeHistograms QOSReserved RuntimeClassInImageCriApi TaintTolerationComparisonOperators UserNamespacesHostNetworkSupport
+			NativeHistograms RuntimeClassInImageCriApi TaintTolerationComparisonOperators UserNamespacesHostNetworkSupport
 			LoggingAlphaOptions LoggingBetaOptions`},
 	}
 }

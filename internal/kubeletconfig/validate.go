@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -155,6 +156,7 @@ func validateResources(p *problems, c *kubeletv1beta1.KubeletConfiguration) {
 	p.add(oneOf(c.CgroupDriver, "cgroupfs", "systemd"), "cgroupDriver", c.CgroupDriver, "cgroupfs or systemd, the same as the runtime's")
 	period := c.CPUCFSQuotaPeriod.Duration
 	p.add(period >= time.Millisecond && period <= time.Second, "cpuCFSQuotaPeriod", period.String(), "1ms to 1s")
+	p.add(c.SystemCgroups == "" || path.Join("/", c.SystemCgroups) != "/", "systemCgroups", c.SystemCgroups, "a cgroup below the root")
 	p.add(c.SystemCgroups == "" || c.CgroupRoot != "", "systemCgroups", c.SystemCgroups, "cgroupRoot must be set too")
 	for name, reserved := range map[string]map[string]string{"kubeReserved": c.KubeReserved, "systemReserved": c.SystemReserved} {
 		for key, amount := range reserved {

@@ -213,6 +213,25 @@ type CgroupsConfig struct {
 	ReservedMilliCPU    int64
 	ReservedMemoryBytes int64
 	ReservedPIDs        int64
+	// QOSReserved is how many percent of the memory that pods have asked for those of
+	// worse classes may not use; nil bounds no class.
+	QOSReserved *int64
+	// System is the cgroup that the machine's processes are moved into that are in none;
+	// empty moves nothing.
+	System string
+	// MemoryQoS is what is protected and slowed down of memory, on cgroup v2.
+	MemoryQoS MemoryQoSConfig
+}
+
+// MemoryQoSConfig says how the kernel treats the memory of pods.
+type MemoryQoSConfig struct {
+	// On is the gate MemoryQoS.
+	On bool
+	// Tiered protects what pods have asked for (memoryReservationPolicy).
+	Tiered bool
+	// Factor is memoryThrottlingFactor: from which part of what is between a container's
+	// request and its limit on it is slowed down.
+	Factor float64
 }
 
 // TracingConfig says where spans go.

@@ -12,6 +12,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/execute"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/hook"
 	"github.com/polylet/polylet/services/podsync/internal/report/event"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/execreaper"
@@ -49,6 +50,7 @@ func (w *wiring) builder() *criconfig.Builder {
 		ClusterDomain: cfg.Network.ClusterDomain, ClusterDNS: cfg.Network.ClusterDNS, ResolvConf: cfg.Network.ResolvConf,
 		CPUCFSQuota: cfg.Cgroups.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.Cgroups.CPUCFSQuotaPeriod,
 		SeccompDefault: cfg.Pods.SeccompDefault, SingleProcessOOMKill: cfg.Pods.SingleProcessOOMKill, LimitedSwap: cfg.Pods.LimitedSwap,
+		MemoryQoS: resources.MemoryQoS(cfg.Cgroups.MemoryQoS), ReservedMemoryBytes: cfg.Cgroups.ReservedMemoryBytes,
 		NoEnvFiles: !cfg.Pods.EnvFiles, NoHostnameOverride: !cfg.Pods.HostnameOverride, NoStopSignals: !cfg.Pods.StopSignals,
 	}, criconfig.Deps{
 		Objects: w.objects, Volumes: w.volumes, Images: w.runtime, Cgroups: w.cgroups, HostIPs: w.node.HostIPs, UserNamespaces: w.users,

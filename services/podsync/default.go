@@ -30,7 +30,7 @@ func Default() Config {
 		Network: NetworkConfig{ResolvConf: "/etc/resolv.conf", IPTablesUtilChains: true},
 		Cgroups: CgroupsConfig{
 			PerQOS: true, Root: "/", Driver: "cgroupfs", CPUCFSQuota: true, CPUCFSQuotaPeriod: 100 * time.Millisecond,
-			PodPidsLimit: -1, EnforcePods: true,
+			PodPidsLimit: -1, EnforcePods: true, MemoryQoS: MemoryQoSConfig{Factor: 0.9},
 		},
 		Machine:       &MachinePolicy{FailSwapOn: true, FailCgroupV1: true},
 		PodsAPISocket: "/var/lib/kubelet/pods-api/pods-api.sock",

@@ -10,6 +10,7 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/host/plugins"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/smallfiles"
 	"github.com/polylet/polylet/services/podsync/internal/report/claimstatus"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/resources/nodecgroups"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
@@ -67,9 +68,21 @@ func (w *wiring) setUpHost() {
 	}
 }
 
+// activeChanged is told when pods ask for something else together; nil where nobody wants
+// to know.
+func (w *wiring) activeChanged() func() {
+	if cfg := w.cfg.Cgroups; w.nodeCgroups == nil || cfg.QOSReserved == nil && !(cfg.MemoryQoS.On && cfg.MemoryQoS.Tiered) {
+		return nil
+	}
+	return w.nodeCgroups.Check
+}
+
 // makeCgroups makes what makes the cgroups.
 func (w *wiring) makeCgroups() {
 	cfg := w.cfg.Cgroups
+	if cfg.System != "" {
+		w.add("the system's cgroup", cgroup.System{Name: cfg.System, Health: w.deps.Health}.Run)
+	}
 	if !cfg.PerQOS {
 		w.cgroups = cgroup.Off{}
 		return
@@ -82,7 +95,13 @@ func (w *wiring) makeCgroups() {
 		Root: cfg.Root, Driver: cgroup.Driver(cfg.Driver), PodPidsLimit: cfg.PodPidsLimit,
 		CPUCFSQuota: cfg.CPUCFSQuota, CPUCFSQuotaPeriod: cfg.CPUCFSQuotaPeriod, EnforcePods: cfg.EnforcePods, Enforced: enforced,
 		ReservedMilliCPU: cfg.ReservedMilliCPU, ReservedMemoryBytes: cfg.ReservedMemoryBytes, ReservedPIDs: cfg.ReservedPIDs,
+		QOSReserved: cfg.QOSReserved, MemoryQoS: resources.MemoryQoS(cfg.MemoryQoS),
 	}, nodecgroups.Deps{
+		Asked: func() (guaranteed, burstable int64, known bool) {
+			pods, known := w.pods.Active()
+			guaranteed, burstable = resources.MemoryAsked(pods)
+			return guaranteed, burstable, known
+		},
 		Runtime: w.runtime, Ready: w.runtimeReady, Capacity: w.node.Capacity, Rows: w.table, Events: w.events, Health: w.deps.Health, Metrics: w.metrics,
 		Make: w.deps.makeCgroups,
 	})

@@ -258,7 +258,7 @@ func (w *wiring) work() error {
 		Executor: executor, Status: w.statuses, Probes: w.probes, Events: w.events, Pods: w.shown, Mirrors: w.mirrors, Metrics: counts,
 		Standing: w.standing, Ends: w.ends, Timelines: w.lines, Allocations: w.allocations, Node: w.nodeFacts,
 		Admit: admits.admit, Unmet: admits.Unmet, Resize: admits.resize,
-		OnDisk: left.Find, AllKnown: w.probes.Prune, InDoubt: w.notices.InDoubt,
+		OnDisk: left.Find, AllKnown: w.probes.Prune, InDoubt: w.notices.InDoubt, ActiveChanged: w.activeChanged(),
 	})
 	w.add("workers", w.pods.Run)
 	if w.deps.Metrics != nil {

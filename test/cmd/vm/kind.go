@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/kubeadm"
 	"github.com/polylet/polylet/test/harness/programs"
@@ -21,6 +22,10 @@ type kind struct {
 	images func(ctx context.Context, b *programs.Builder, dir, saved string) error
 	// environment is the tests'; they are the machine's to tell apart.
 	environment string
+	// cluster is whether there is a control plane on this machine, which the other one
+	// joins; after it is off, judge looks there.
+	cluster bool
+	judge   func(ctx context.Context, c *cluster.Cluster) error
 	// part: only some of the tests run.
 	part bool
 }
@@ -34,13 +39,18 @@ func (k kind) only(names string) kind {
 
 var standalone = kind{
 	name: "vm", title: "systemd and cgroup v2", memory: 3072,
-	environment: "POLYLET_VM=standalone\nARGUMENTS=-test.skip=^TestKubeadm\n",
+	environment: "POLYLET_VM=standalone\nARGUMENTS=-test.skip=^Test(Kubeadm|Joined)\n",
 }
 
 var kubeadmNode = kind{
 	name: "vm-kubeadm", title: "kubeadm under systemd", memory: 6144, images: saveCluster,
 	programs:    []programs.Peer{programs.Kubeadm(), programs.Kubectl()},
 	environment: "POLYLET_VM=kubeadm\nARGUMENTS=-test.run=^TestKubeadm\n",
+}
+
+var joinedNode = kind{
+	name: "vm-joined", title: "pressure and shutdown of a cluster's node under systemd", memory: 3072, cluster: true, judge: judgeShutdown,
+	environment: "POLYLET_VM=joined\nARGUMENTS=-test.run=^TestJoined\n",
 }
 
 func saveCluster(ctx context.Context, b *programs.Builder, dir, saved string) error {

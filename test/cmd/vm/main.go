@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/polylet/polylet/test/harness/cluster"
 	"github.com/polylet/polylet/test/harness/images"
 	"github.com/polylet/polylet/test/harness/install"
 	"github.com/polylet/polylet/test/harness/programs"
@@ -35,6 +36,7 @@ func main() {
 	k := standalone
 	picked := flag.String("run", "", "run the tests whose names match this expression, whatever fails; nothing is written down then")
 	flag.BoolFunc("kubeadm", "run kubeadm in the machine, instead of the tests of a standalone node", func(string) error { k = kubeadmNode; return nil })
+	flag.BoolFunc("joined", "have the machine join a control plane on this one, and go down at the end", func(string) error { k = joinedNode; return nil })
 	flag.Parse()
 	if *picked != "" {
 		k = k.only(*picked)
@@ -67,12 +69,22 @@ func run(ctx context.Context, k kind) error {
 	if err := fill(ctx, k, root, work, payload); err != nil {
 		return err
 	}
+	var reach map[string]string
+	var joins *cluster.Cluster
+	if k.cluster {
+		c, after, err := join(ctx, payload)
+		if err != nil {
+			return err
+		}
+		defer after()
+		joins, reach = c, map[string]string{reachedAt: strings.TrimPrefix(c.Server, "https://")}
+	}
 	began := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := lines{stuck: time.AfterFunc(silence, func() { cancel(fmt.Errorf("the machine said nothing for %s", silence)) })}
 	defer out.stuck.Stop()
-	c := vm.Config{Payload: payload, Memory: k.memory, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
+	c := vm.Config{Payload: payload, Memory: k.memory, Reach: reach, Work: work, Output: io.MultiWriter(os.Stdout, &out), Progress: os.Stdout}
 	ran := vm.Run(ctx, c)
 	if ran != nil && ctx.Err() != nil {
 		ran = errors.Join(context.Cause(ctx), ran)
@@ -84,10 +96,23 @@ func run(ctx context.Context, k kind) error {
 	if ran != nil {
 		return ran
 	}
+	results := out.results()
+	var judged error
+	if k.judge != nil && strings.Contains(out.text.String(), "--- PASS: TestJoinedTheMachine") {
+		verdict := "--- PASS: what the apiserver has of the pods of the machine that is off"
+		if judged = k.judge(ctx, joins); judged != nil {
+			verdict = strings.Replace(verdict, "PASS", "FAIL", 1) + ": " + judged.Error()
+		}
+		fmt.Println(verdict)
+		results = append(results, verdict)
+	}
 	if !k.part {
-		if err := record(ctx, k, root, began, out.results()); err != nil {
+		if err := record(ctx, k, root, began, results); err != nil {
 			return err
 		}
+	}
+	if judged != nil {
+		return fmt.Errorf("the apiserver does not have what it should: %w", judged)
 	}
 	if !out.passed() {
 		return fmt.Errorf("not every test passed; see above, and .cache/%s-console.log for the machine's console", k.name)

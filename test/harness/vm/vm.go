@@ -34,6 +34,9 @@ type Config struct {
 	Payload string
 	// Memory is how much the machine has, in MiB.
 	Memory int
+	// Reach are addresses on this machine's loopback that the program reaches by others,
+	// HOST:PORT both; it reaches nothing else.
+	Reach map[string]string
 	// Work is a directory for the payload's disk and the console's log.
 	Work string
 	// Output receives what the program prints, line by line.
@@ -71,7 +74,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer reader.Close()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", arguments(s, c.Memory, payload, c.Console())...)
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", arguments(s, c, payload)...)
 	cmd.ExtraFiles = []*os.File{writer}
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -95,15 +98,20 @@ func Run(ctx context.Context, c Config) error {
 // arguments: software emulation, since nested machines have no other; a network
 // that is closed; the root disk's changes are thrown away; the second serial
 // port carries the program's output.
-func arguments(s system, memory int, payload, console string) []string {
+func arguments(s system, c Config, payload string) []string {
+	nic := "user,restrict=on,model=virtio-net-pci"
+	for from, to := range c.Reach {
+		host, port, _ := strings.Cut(to, ":")
+		nic += ",guestfwd=tcp:" + from + "-cmd:/bin/busybox nc " + host + " " + port // one for each connection
+	}
 	return []string{
-		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(memory), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(c.Memory), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", s.kernel, "-initrd", s.initrd,
 		"-append", "console=ttyS0 root=/dev/vda rw panic=-1 quiet systemd.unified_cgroup_hierarchy=1 mitigations=off psi=1 loglevel=4" + clock(),
 		"-drive", "file=" + s.disk + ",if=virtio,format=raw,snapshot=on",
 		"-drive", "file=" + payload + ",if=virtio,format=raw,readonly=on",
-		"-nic", "user,restrict=on,model=virtio-net-pci",
-		"-serial", "file:" + console,
+		"-nic", nic,
+		"-serial", "file:" + c.Console(),
 		"-chardev", "file,id=out,path=/dev/fd/3", "-serial", "chardev:out",
 	}
 }

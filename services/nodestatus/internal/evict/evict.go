@@ -79,6 +79,10 @@ type Pods struct {
 	Pods []*v1.Pod
 	// Partial: podsync was just started, and there may be others.
 	Partial bool
+	// Endings are those that podsync ends for a reason of the node's own and of which
+	// something is left; EndingsKnown: it says so, being no older one.
+	Endings      map[types.UID]Ending
+	EndingsKnown bool
 }
 
 // Podsync does it. Errors wrap a class of rpcerr.
@@ -115,8 +119,9 @@ const (
 // Stats has the figures.
 type Stats interface {
 	Summary(ctx context.Context, detail Detail) (*statsapi.Summary, error)
-	// Unlinked are the files without a name that containers hold open, by pod.
-	Unlinked(ctx context.Context) (map[types.UID][]eviction.Unlinked, error)
+	// Unlinked are the files without a name that containers hold open, by pod; all:
+	// there was time to look at every one.
+	Unlinked(ctx context.Context) (files map[types.UID][]eviction.Unlinked, all bool, err error)
 }
 
 // Events takes what happened to the Node.
@@ -159,18 +164,22 @@ type Loop struct {
 	// looked at.
 	next     map[string]time.Time
 	limitsAt time.Time
+	// limits is a look at them that is under way; nil when none is.
+	limits *limits
 	// partial is since when podsync has known a part of its pods only; zero: it knows all.
 	partial time.Time
 	// reclaim is under way, or done and not used yet; nil when nothing is.
 	reclaim *reclaim
 	running sync.WaitGroup
-	told    map[v1.ResourceName]time.Time
+	// answered is set when what was asked beside the loop was answered.
+	answered wake.Signal
+	told     map[v1.ResourceName]time.Time
 }
 
 // New returns a Loop; it starts nothing.
 func New(cfg Config, deps Deps) *Loop {
 	return &Loop{
-		cfg: cfg, deps: deps, tell: wake.New(),
+		cfg: cfg, deps: deps, tell: wake.New(), answered: wake.New(),
 		stopping: map[types.UID]*stopping{}, skip: map[types.UID]time.Time{}, told: map[v1.ResourceName]time.Time{},
 		next: map[string]time.Time{}, ends: newEnds(deps.Podsync),
 	}
@@ -193,6 +202,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-l.deps.Moved:
 		case <-l.ends.heard:
+		case <-l.answered:
 		case <-reclaimed:
 			l.reclaim.heard = true
 		}
@@ -210,11 +220,15 @@ func (l *Loop) look(ctx context.Context) time.Duration {
 	maps.DeleteFunc(l.skip, func(_ types.UID, until time.Time) bool { return !now.Before(until) })
 	judgement, frame, known := l.deps.Judge.Judge(now)
 	if len(l.stopping) > 0 {
+		l.hear(ctx)
 		l.settle(ctx, judgement, frame.Layout)
 	}
-	if l.cfg.LocalLimits && !now.Before(l.limitsAt) {
+	if l.limits != nil {
+		l.endBreaches(ctx)
+	}
+	if l.cfg.LocalLimits && l.limits == nil && !now.Before(l.limitsAt) {
 		l.limitsAt = now.Add(interval)
-		l.enforceLimits(ctx)
+		l.enforceLimits(ctx, frame.Layout)
 	}
 	if known && l.reclaim != nil && l.reclaim.finished() && !short(judgement, pressure.Disk) {
 		l.enough(ctx)
@@ -230,7 +244,7 @@ func (l *Loop) wait(j pressure.Judgement) time.Duration {
 	now := time.Now()
 	out := interval
 	until := func(at time.Time) { out = min(out, max(at.Sub(now), time.Millisecond)) }
-	if l.cfg.LocalLimits {
+	if l.cfg.LocalLimits && l.limits == nil {
 		until(l.limitsAt)
 	}
 	if !j.Again.IsZero() {
@@ -238,7 +252,7 @@ func (l *Loop) wait(j pressure.Judgement) time.Duration {
 	}
 	for uid, s := range l.stopping {
 		_, missing := l.ends.of(uid)
-		until(s.next(now, missing))
+		until(s.next(now, missing, l.again(s, j)))
 	}
 	for _, m := range j.Due {
 		if at := l.next[m.Signal]; at.After(now) {

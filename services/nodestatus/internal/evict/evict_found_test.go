@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
@@ -157,16 +156,23 @@ func TestAShortageThatIsOverWhenDisksAreMeasuredEndsNobody(t *testing.T) {
 // Else a stats that hangs takes the time of all who wait, one after the other.
 func TestStatsIsAskedOnceForAllWhoseEndIsNotHeard(t *testing.T) {
 	in(t, threshold.Settings{}, Config{LocalLimits: true}, func(w *world) {
-		limit := resource.MustParse("100Mi")
-		for _, name := range []string{"a", "b", "c", "d"} {
-			w.pod(name, 1, 200*mi, func(p *v1.Pod) {
-				p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
-			})
+		names := []string{"a", "b", "c", "d"}
+		for _, name := range names {
+			w.pod(name, 1, 20*mi, capped)
 			w.set(func() { w.takes[name] = time.Hour })
 		}
-		time.Sleep(least + time.Millisecond)
+		time.Sleep(time.Second)
+		w.set(func() {
+			for _, name := range names {
+				w.disk[name] = 200 * mi
+			}
+		})
+		time.Sleep(interval + least)
 		synctest.Wait()
-		w.wantStops("at first", "a", "b", "c", "d")
+		w.set(func() {
+			slices.SortFunc(w.stops, func(a, b Stop) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
+		})
+		w.wantStops("at first", names...)
 		w.set(func() { w.summaries = nil })
 		time.Sleep(3*soon + 500*time.Millisecond)
 		synctest.Wait()
@@ -175,5 +181,22 @@ func TestStatsIsAskedOnceForAllWhoseEndIsNotHeard(t *testing.T) {
 				t.Errorf("asked %d times in %s", n, 3*soon)
 			}
 		})
+	})
+}
+
+func TestOpenFilesThatWereNotLookedAtAreWaitedForAndThenTold(t *testing.T) {
+	in(t, hardDisk(), Config{}, func(w *world) {
+		w.pod("seen", 1, 920*mi)
+		w.set(func() { w.some = true })
+		w.pass(10 * time.Second)
+		w.wantStops("while stats has no time for all")
+		if d := w.last(); d.Outcome != Held || !strings.Contains(d.Why, "no time to look at all open files") {
+			t.Errorf("%+v", d)
+		}
+		w.pass(5 * time.Second)
+		w.wantStops("when it never has", "seen")
+		if d := w.last(); !strings.HasSuffix(d.Why, "another may hold more in files that were removed") {
+			t.Errorf("%s", d.Why)
+		}
 	})
 }

@@ -3,6 +3,7 @@ package evict
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/judge"
@@ -49,8 +51,17 @@ type world struct {
 	// stopErr answers StopPod, alreadyStopped are pods that are being stopped.
 	stopErr        error
 	alreadyStopped map[string]bool
-	statsErr       error
-	partial        bool
+	// hangs is how long StopPod takes, by pod; slow is how long Pods takes.
+	hangs map[string]time.Duration
+	slow  time.Duration
+	// endings are what podsync says that it ends; nil: it does not say.
+	endings map[types.UID]Ending
+	// weighs may be nil; what happens while layers are weighed. some: stats had no time
+	// for all open files.
+	weighs   func()
+	some     bool
+	statsErr error
+	partial  bool
 	// walked is what disk was when it was measured last, layersAt when layers were.
 	walked    map[string]uint64
 	layersAt  map[string]time.Time
@@ -171,11 +182,15 @@ func (w *world) pass(d time.Duration) {
 
 func (w *world) Pods(context.Context) (Pods, error) {
 	w.mu.Lock()
+	slow := w.slow
+	w.mu.Unlock()
+	time.Sleep(slow)
+	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.forgetful {
 		return Pods{Partial: w.partial}, nil
 	}
-	return Pods{Pods: slices.Clone(w.pods), Partial: w.partial}, nil
+	return Pods{Pods: slices.Clone(w.pods), Partial: w.partial, Endings: maps.Clone(w.endings), EndingsKnown: w.endings != nil}, nil
 }
 
 func (w *world) FollowEnds(ctx context.Context, saw func(map[types.UID]bool)) error {
@@ -199,8 +214,15 @@ func (w *world) FollowEnds(ctx context.Context, saw func(map[types.UID]bool)) er
 
 func (w *world) StopPod(_ context.Context, stop Stop) (bool, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.stops = append(w.stops, stop)
+	hangs := w.hangs[stop.Pod.Name]
+	w.mu.Unlock()
+	time.Sleep(min(hangs, 5*time.Second))
+	if hangs >= 5*time.Second {
+		return false, fmt.Errorf("%w: no answer", rpcerr.ErrTimeout)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.stopErr != nil {
 		return false, w.stopErr
 	}
@@ -240,8 +262,11 @@ func (w *world) Send(_ context.Context, e node.Event) {
 
 func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, error) {
 	w.mu.Lock()
-	walks := w.walks
+	walks, weighs := w.walks, w.weighs
 	w.mu.Unlock()
+	if weighs != nil && detail == Weighed {
+		weighs()
+	}
 	if walks != nil && detail == Renewed {
 		walks()
 	}
@@ -283,14 +308,14 @@ func (w *world) Summary(_ context.Context, detail Detail) (*statsapi.Summary, er
 	return out, nil
 }
 
-func (w *world) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, error) {
+func (w *world) Unlinked(context.Context) (map[types.UID][]eviction.Unlinked, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := map[types.UID][]eviction.Unlinked{}
 	for name, bytes := range w.unlinked {
 		out[types.UID(name)] = []eviction.Unlinked{{Container: "c", Root: eviction.Files{Bytes: bytes, Count: 1}, Largest: "/scratch/" + name}}
 	}
-	return out, nil
+	return out, !w.some, nil
 }
 
 // wantStops compares the pods that were stopped.

@@ -2,10 +2,11 @@ package evict
 
 import (
 	"context"
+	"maps"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
@@ -13,30 +14,75 @@ import (
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
-// enforceLimits has podsync stop the pods that use more local storage than they may.
-func (l *Loop) enforceLimits(ctx context.Context) {
+// limits is a look at who uses more local storage than it may, beside the loop: the
+// runtime is asked for it, which may take long.
+type limits struct {
+	done chan struct{}
+	// breaches and figures are set when done is closed.
+	breaches []eviction.Breach
+	figures  eviction.Figures
+}
+
+// enforceLimits begins a look at the limits of local storage.
+func (l *Loop) enforceLimits(ctx context.Context, layout threshold.Layout) {
+	alone := map[types.UID]bool{}
+	for uid := range l.stopping {
+		alone[uid] = true
+	}
+	for uid := range maps.Keys(l.skip) {
+		alone[uid] = true
+	}
+	look := &limits{done: make(chan struct{})}
+	l.limits = look
+	l.running.Go(func() {
+		look.breaches, look.figures = l.breaches(ctx, layout, alone)
+		close(look.done)
+		l.answered.Set()
+	})
+}
+
+// breaches are the pods beside those that use more local storage than they may.
+func (l *Loop) breaches(ctx context.Context, layout threshold.Layout, beside map[types.UID]bool) ([]eviction.Breach, eviction.Figures) {
 	all, err := l.deps.Podsync.Pods(ctx)
 	if err != nil {
-		return // Health says that podsync is away.
+		return nil, nil // Health says that podsync is away.
 	}
 	pods := slices.DeleteFunc(slices.Clone(all.Pods), func(pod *v1.Pod) bool {
-		return eviction.Ended(pod) || l.stopping[pod.UID] != nil || !eviction.Limited(pod) || l.leftAlone(pod) != ""
+		_, ending := all.Endings[pod.UID]
+		return ending || beside[pod.UID] || eviction.Ended(pod) || !eviction.Limited(pod)
 	})
 	if len(pods) == 0 {
-		return
+		return nil, nil
 	}
 	summary, err := l.deps.Stats.Summary(ctx, Weighed)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Limits of local storage are not looked at, stats does not answer", "err", err)
+		return nil, nil
+	}
+	figures := eviction.FiguresOf(summary)
+	return eviction.Breaches(pods, figures, layout), figures
+}
+
+// endBreaches has podsync stop the pods that a look has found.
+func (l *Loop) endBreaches(ctx context.Context) {
+	select {
+	case <-l.limits.done:
+	default:
 		return
 	}
-	_, frame, _ := l.deps.Judge.Judge(time.Now())
-	for _, b := range eviction.Breaches(pods, eviction.FiguresOf(summary), frame.Layout) {
-		d := Decision{
-			Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
-			Why: "it uses more local storage than it may: " + b.Message,
+	found := l.limits
+	l.limits = nil
+	for _, b := range found.breaches {
+		if l.leftAlone(b.Pod) != "" {
+			continue // It was chosen meanwhile.
 		}
-		stop := Stop{Pod: b.Pod, Message: b.Message, Grace: eviction.Immediate}
-		l.stop(ctx, d, stop, pressure.Met{Threshold: threshold.Threshold{Signal: b.Signal, Hard: true}})
+		l.stop(ctx, &stopping{
+			pod: b.Pod, kind: pressure.Disk, limit: true, grace: eviction.Immediate, figures: found.figures[string(b.Pod.UID)], signal: b.Signal,
+			stop: Stop{Pod: b.Pod, Message: b.Message, Grace: eviction.Immediate},
+			decision: Decision{
+				Shortage: Shortage{Signal: b.Signal, Threshold: b.Limit, Available: b.Used, Hard: true}, Chosen: ref(b.Pod), Grace: eviction.Immediate,
+				Why: "it uses more local storage than it may: " + b.Message,
+			},
+		})
 	}
 }

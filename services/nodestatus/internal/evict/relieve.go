@@ -9,10 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
@@ -39,8 +37,8 @@ func (l *Loop) relieve(ctx context.Context, due []pressure.Met, frame pressure.F
 	if m.By.Time.IsZero() {
 		m.By.Time = frame.Heard
 	}
-	if l.blocked(m) {
-		return
+	if l.blocked(m, frame.Layout) || l.limits != nil && pressure.KindOf(m.Signal) == pressure.Disk {
+		return // Who uses more than it may goes first, and may be enough.
 	}
 	if old := age(m.By, now).Abs(); old > oldest {
 		l.hold(ctx, m, soon, fmt.Sprintf("the newest figures are %s old: nobody knows whether it is still so", old.Round(time.Second)))
@@ -97,24 +95,21 @@ func (l *Loop) announce(ctx context.Context, m pressure.Met) {
 // evict has podsync stop the first pod that may be.
 func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, layout threshold.Layout, summary *statsapi.Summary) {
 	d := Decision{Shortage: shortage(m)}
-	pods, err := l.deps.Podsync.Pods(ctx)
-	if err != nil {
-		l.hold(ctx, m, soon, fmt.Sprintf("podsync does not say which pods there are: %v", err))
-		return
-	}
-	if l.gathers(pods) {
-		l.hold(ctx, m, soon, "podsync was just started and may not have heard of all pods")
+	pods, ok := l.pods(ctx, m, layout)
+	if !ok {
 		return
 	}
 	figures := eviction.FiguresOf(summary)
 	var unlinked map[types.UID][]eviction.Unlinked
 	if pressure.KindOf(m.Signal) == pressure.Disk {
+		var err error
 		if figures, err = l.renewed(ctx, m, layout); err != nil {
 			l.hold(ctx, m, soon, err.Error())
 			return
 		}
-		if unlinked, err = l.deps.Stats.Unlinked(ctx); err != nil {
-			klog.FromContext(ctx).Info("Pods are ranked without open files that have no name", "err", err)
+		if unlinked, d.Why, err = l.unlinked(ctx, m); err != nil {
+			l.hold(ctx, m, soon, err.Error())
+			return
 		}
 	}
 	ranked := eviction.Rank(m.By, layout, pods.Pods, figures, unlinked)
@@ -131,19 +126,58 @@ func (l *Loop) evict(ctx context.Context, m pressure.Met, due []pressure.Met, la
 	}
 	if len(ranked) == 0 || ranked[0].Not != "" {
 		l.next[m.Signal] = time.Now().Add(interval)
-		d.Outcome, d.Why = Nobody, "no pod may be evicted of which it is known what it uses"
+		d.Outcome, d.Why = Nobody, "no pod may be evicted of which it is known what it uses"+d.Why
 		l.note(ctx, d)
 		return
 	}
 	chosen := ranked[0]
 	stop := Stop{Pod: chosen.Pod, Grace: eviction.Grace(m.Threshold, chosen.Pod, l.cfg.LongestGrace), Disruption: true}
 	stop.Message, stop.Annotations = eviction.Message(m, chosen.Pod, figures[string(chosen.Pod.UID)])
-	d.Chosen, d.Grace, d.Why = ref(chosen.Pod), stop.Grace, why(m.Signal, chosen)
+	d.Chosen, d.Grace = ref(chosen.Pod), stop.Grace
+	d.Why = why(m.Signal, chosen) + d.Why
 	if chosen.Unlinked != "" {
 		d.Why += "; " + chosen.Unlinked
 	}
 	l.deps.Metrics.acted(due)
-	l.stop(ctx, d, stop, m)
+	l.stop(ctx, &stopping{
+		pod: chosen.Pod, kind: pressure.KindOf(m.Signal), available: m.By.Available, grace: stop.Grace, stop: stop, decision: d, signal: m.Signal,
+	})
+}
+
+// pods are those to choose from; ok is false when none is to be chosen now.
+func (l *Loop) pods(ctx context.Context, m pressure.Met, layout threshold.Layout) (pods Pods, ok bool) {
+	asked := time.Now()
+	pods, err := l.deps.Podsync.Pods(ctx)
+	if err != nil {
+		l.hold(ctx, m, soon, fmt.Sprintf("podsync does not say which pods there are: %v", err))
+		return pods, false
+	}
+	if l.gathers(pods) {
+		l.hold(ctx, m, soon, "podsync was just started and may not have heard of all pods")
+		return pods, false
+	}
+	l.hear(ctx)
+	l.adopt(ctx, pods, m)
+	if s := l.unheard(pressure.KindOf(m.Signal)); s != nil && time.Since(asked) > prompt {
+		l.hold(ctx, m, soon, fmt.Sprintf("podsync is slow to answer, and has not said yet whether it stops pod %s/%s", s.pod.Namespace, s.pod.Name))
+		return pods, false
+	}
+	return pods, !l.blocked(m, layout)
+}
+
+// unlinked are the files without a name that pods hold open; but is what is to be said
+// where that is not all. Stats is not waited for for long.
+func (l *Loop) unlinked(ctx context.Context, m pressure.Met) (files map[types.UID][]eviction.Unlinked, but string, err error) {
+	files, all, err := l.deps.Stats.Unlinked(ctx)
+	switch {
+	case err == nil && all:
+		return files, "", nil
+	case time.Since(m.Since) < layersAge && err == nil:
+		return nil, "", errors.New("stats had no time to look at all open files: who holds a removed one may not be known")
+	case time.Since(m.Since) < layersAge:
+		return nil, "", fmt.Errorf("stats does not say who holds removed files open: %w", err)
+	}
+	return files, "; not all open files were looked at: another may hold more in files that were removed", nil
 }
 
 // renewed are figures of what lies on disks that are as new as the shortage, if that is
@@ -192,47 +226,6 @@ func (l *Loop) leftAlone(pod *v1.Pod) string {
 		return "it has ended, or podsync does not stop it"
 	}
 	return ""
-}
-
-// stop has podsync stop a pod and notes what came of it.
-func (l *Loop) stop(ctx context.Context, d Decision, stop Stop, m pressure.Met) {
-	now := time.Now()
-	already, err := l.deps.Podsync.StopPod(ctx, stop)
-	if ctx.Err() != nil {
-		return
-	}
-	s := &stopping{pod: stop.Pod, kind: pressure.KindOf(m.Signal), available: m.By.Available, at: now, grace: stop.Grace}
-	switch {
-	case err == nil:
-		l.stopping[stop.Pod.UID] = s
-		d = l.taken(d, m.Signal, already)
-	case errors.Is(err, rpcerr.ErrNotFound):
-		// It has just ended, and what it used comes free.
-		l.skip[stop.Pod.UID], l.after = now.Add(lateness), time.Now()
-		d.Outcome, d.Why = Held, "the pod that would have gone has ended by itself"
-	case errors.Is(err, rpcerr.ErrPrecondition), errors.Is(err, rpcerr.ErrInvalid):
-		l.skip[stop.Pod.UID] = now.Add(unserved)
-		d.Outcome, d.Why = Refused, err.Error()
-	case errors.Is(err, rpcerr.ErrUnimplemented):
-		l.next[m.Signal] = now.Add(unserved)
-		d.Outcome, d.Why = Refused, "podsync is of an older release, which stops no pod for nodestatus; update it"
-	default:
-		s.unsure = &unsure{stop: stop, decision: d, signal: m.Signal, asked: time.Now(), ending: errors.Is(err, rpcerr.ErrInternal)}
-		l.stopping[stop.Pod.UID] = s
-		d.Outcome, d.Why = Refused, err.Error()
-	}
-	l.note(ctx, d)
-}
-
-// taken is the decision once podsync keeps the stop.
-func (l *Loop) taken(d Decision, signal string, already bool) Decision {
-	d.Outcome = Evicted
-	if already {
-		d.Why = "it was being stopped already, and is waited for"
-	} else {
-		l.deps.Metrics.evicted(signal)
-	}
-	return d
 }
 
 func why(signal string, c eviction.Candidate) string {

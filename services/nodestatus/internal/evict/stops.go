@@ -2,15 +2,14 @@ package evict
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/nodestatus/internal/eviction"
 	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
@@ -28,36 +27,38 @@ const (
 // stopping is a pod that was stopped and may not have ended.
 type stopping struct {
 	pod *v1.Pod
-	// kind is of what was short, available what was left then.
+	// kind is of what was short, available what was left then; limit: nothing was, the
+	// pod went because of a limit of its own.
 	kind      pressure.Kind
 	available uint64
-	// at is when it was stopped, grace how long it may take.
-	at    time.Time
-	grace time.Duration
-	// ended is when it was seen to have ended; measured when figures were asked for.
-	ended, measured time.Time
-	// unsure is nil once podsync has said that it keeps the stop.
-	unsure *unsure
-}
+	limit     bool
+	// figures are those by which it was chosen; nil when they are not known.
+	figures *statsapi.PodStats
+	// chosen is when it was chosen, at when it was stopped, grace how long it may take.
+	chosen, at time.Time
+	grace      time.Duration
+	// ended is when it was seen to have ended; measured when figures were asked for, and
+	// looked when podsync was asked for its volumes.
+	ended, measured, looked time.Time
 
-// unsure is a stop that podsync may have taken, though it did not say so: the same
-// pod is asked for again, for it may be ending, and another would go for nothing.
-type unsure struct {
+	// stop, decision and signal are what podsync is told and why; they are not known of
+	// what a run before this one has decided.
 	stop     Stop
 	decision Decision
 	signal   string
-	// asked is when podsync was asked last; ending is whether it said that the pod
-	// ends all the same.
-	asked  time.Time
-	ending bool
+	// ask is podsync being asked; nil when it is not. answered is when it answered last.
+	ask      *ask
+	answered time.Time
+	// sure: podsync keeps the stop; ending: it said that the pod ends all the same.
+	sure, ending bool
 }
 
 // given is until when the pod may use its grace period.
 func (s *stopping) given() time.Time { return s.at.Add(max(s.grace, least)) }
 
 // next is when to look at it again though nothing is heard. missing: podsync does not
-// know it.
-func (s *stopping) next(now time.Time, missing bool) time.Time {
+// know it; again: podsync is to be asked for it once more.
+func (s *stopping) next(now time.Time, missing, again bool) time.Time {
 	at := s.at.Add(s.grace + lateness)
 	earlier := func(other time.Time) {
 		if other.Before(at) {
@@ -66,10 +67,11 @@ func (s *stopping) next(now time.Time, missing bool) time.Time {
 	}
 	if !s.ended.IsZero() {
 		earlier(s.ended.Add(emptying))
+		earlier(s.looked.Add(soon))
 		return at
 	}
-	if s.unsure != nil {
-		earlier(s.unsure.asked.Add(soon))
+	if again {
+		earlier(s.answered.Add(soon))
 	}
 	if given := s.given(); missing || now.After(given) {
 		earlier(s.measured.Add(soon))
@@ -81,16 +83,16 @@ func (s *stopping) next(now time.Time, missing bool) time.Time {
 
 // settle looks which pods have ended, or were waited for long enough.
 func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshold.Layout) {
-	log, unseen := klog.FromContext(ctx), l.unseen(ctx)
+	log, unseen, emptied := klog.FromContext(ctx), l.unseen(ctx), l.emptied(ctx)
 	for uid, s := range l.stopping {
 		now := time.Now()
 		ended, missing := l.ends.of(uid) // Who is missing may be gone, or podsync was just started.
-		if s.ended.IsZero() && ended {
+		newly := s.ended.IsZero()
+		if newly && ended {
 			s.ended = now
 		}
-		if s.ended.IsZero() && s.unsure != nil && now.Sub(s.unsure.asked) >= soon && !l.repeat(ctx, s) {
-			delete(l.stopping, uid)
-			continue
+		if s.ended.IsZero() && l.again(s, j) && now.Sub(s.answered) >= soon {
+			l.ask(ctx, s)
 		}
 		if s.ended.IsZero() && (missing || now.After(s.given())) && now.Sub(s.measured) >= soon {
 			s.measured = now
@@ -98,15 +100,16 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 				s.ended = now
 			}
 		}
-		if s.ended.Equal(now) {
+		if newly && !s.ended.IsZero() {
+			s.looked, l.after = now, now
 			l.clear(ctx, s, j, layout)
 		}
 		switch {
-		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying):
+		case !s.ended.IsZero() && (s.kind != pressure.Disk || !short(j, s.kind) || now.Sub(s.ended) >= emptying || l.freed(s, now, emptied)):
 			log.Info("Pod that was evicted has ended", "pod", klog.KObj(s.pod), "took", s.ended.Sub(s.at).Round(time.Millisecond))
 		case now.Sub(s.at) >= s.grace+lateness:
 			log.Info("Pod that was evicted has not ended in its time, going on without it", "pod", klog.KObj(s.pod), "after", now.Sub(s.at).Round(time.Second))
-			if s.unsure == nil || s.unsure.ending {
+			if s.sure || s.ending {
 				l.skip[uid] = now.Add(unserved)
 			}
 		default:
@@ -114,6 +117,30 @@ func (l *Loop) settle(ctx context.Context, j pressure.Judgement, layout threshol
 		}
 		delete(l.stopping, uid)
 		l.after = now
+	}
+}
+
+// freed says whether what a pod that has ended had on a disk is gone: its volumes, and
+// what the runtime kept of its containers.
+func (l *Loop) freed(s *stopping, now time.Time, emptied func(types.UID) bool) bool {
+	if r := l.reclaim; r != nil && (!r.finished() || now.Before(r.at.Add(freeing))) || now.Sub(s.looked) < soon {
+		return false
+	}
+	s.looked = now
+	return emptied(s.pod.UID)
+}
+
+// emptied says of pods that have ended whether podsync says that their volumes are gone.
+// It is asked once, and only when somebody wants to know.
+func (l *Loop) emptied(ctx context.Context) func(uid types.UID) bool {
+	ask := sync.OnceValues(func() (Pods, error) { return l.deps.Podsync.Pods(ctx) })
+	return func(uid types.UID) bool {
+		pods, err := ask()
+		if err != nil || !pods.EndingsKnown || pods.Partial {
+			return false
+		}
+		_, left := pods.Endings[uid]
+		return !left
 	}
 }
 
@@ -131,30 +158,6 @@ func (l *Loop) clear(ctx context.Context, s *stopping, j pressure.Judgement, lay
 			return
 		}
 	}
-}
-
-// repeat asks for a stop again of which it is not known whether podsync keeps it;
-// false: the pod is not to be waited for.
-func (l *Loop) repeat(ctx context.Context, s *stopping) bool {
-	u := s.unsure
-	already, err := l.deps.Podsync.StopPod(ctx, u.stop)
-	u.asked = time.Now()
-	switch {
-	case err == nil:
-		l.note(ctx, l.taken(u.decision, u.signal, false)) // It was stopped by an earlier call of this.
-		s.unsure = nil
-		if !already {
-			s.at = u.asked
-		}
-	case errors.Is(err, rpcerr.ErrNotFound):
-		s.ended = u.asked
-	case errors.Is(err, rpcerr.ErrPrecondition), errors.Is(err, rpcerr.ErrUnimplemented):
-		l.skip[s.pod.UID] = u.asked.Add(unserved)
-		return false
-	case errors.Is(err, rpcerr.ErrInternal):
-		u.ending = true
-	}
-	return true
 }
 
 // unseen says of pods whether stats sees nothing of them any more: without the apiserver
@@ -189,16 +192,23 @@ func short(j pressure.Judgement, kind pressure.Kind) bool {
 
 // blocked says whether a stop has to have its effect before something is done about
 // m. A hard threshold of memory waits for a pod that frees memory only, and no longer
-// than that pod was given if still less is left then.
-func (l *Loop) blocked(m pressure.Met) bool {
-	now := time.Now()
+// than that pod was given if still less is left then, whether podsync has said that it
+// stops it or not. A pod that went because of a limit of its own is waited for only
+// where what it had may be enough.
+func (l *Loop) blocked(m pressure.Met, layout threshold.Layout) bool {
+	now, memory := time.Now(), pressure.KindOf(m.Signal) == pressure.Memory
 	for _, s := range l.stopping {
-		if !m.Hard || pressure.KindOf(m.Signal) != pressure.Memory {
-			return true
-		}
 		given := s.given()
-		less := now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available
-		if s.kind == pressure.Memory && !less {
+		less := m.Hard && memory && now.After(given) && age(m.By, now) < now.Sub(given) && m.By.Available < s.available
+		switch {
+		case s.limit:
+			if less || !s.ended.IsZero() && pressure.KindOf(m.Signal) != pressure.Disk || !eviction.Enough(m, layout, s.pod, s.figures) {
+				continue
+			}
+			return true
+		case !m.Hard || !memory:
+			return true
+		case s.kind == pressure.Memory && !less:
 			return true
 		}
 	}

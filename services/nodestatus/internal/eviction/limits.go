@@ -8,6 +8,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/polylet/polylet/services/nodestatus/internal/pressure"
 	"github.com/polylet/polylet/services/nodestatus/internal/threshold"
 )
 
@@ -56,6 +57,16 @@ func Breaches(pods []*v1.Pod, figures Figures, layout threshold.Layout) []Breach
 		}
 	}
 	return out
+}
+
+// Enough says whether what a pod had may be enough for a threshold once it has ended.
+// Of one without figures nobody knows, so that it may.
+func Enough(m pressure.Met, layout threshold.Layout, pod *v1.Pod, s *statsapi.PodStats) bool {
+	if s == nil {
+		return true
+	}
+	usage, known := usageOf(m.By, layout, pod, s)
+	return !known || m.By.Available+uint64(max(usage, 0)) >= m.Enough(m.By.Capacity)
 }
 
 func emptyDirBreach(pod *v1.Pod, s *statsapi.PodStats, _ threshold.Layout) (Breach, bool) {

@@ -70,3 +70,24 @@ func TestOnlyPodsWithALimitHaveToBeMeasuredForIt(t *testing.T) {
 		t.Errorf("%t, %t, %t", Limited(plain), Limited(volume), Limited(container))
 	}
 }
+
+func TestWhetherAPodsEndMayBeEnoughFollowsFromWhatItHad(t *testing.T) {
+	p := pod("p", 0, nil)
+	of := stats("p", 60*mi, 3, 10*mi, 20*mi, nil)
+	for name, c := range map[string]struct {
+		signal    string
+		available uint64
+		of        *statsapi.PodStats
+		want      bool
+	}{
+		"memory, enough":     {"memory.available", 50 * mi, of, true},
+		"memory, not enough": {"memory.available", 30 * mi, of, false},
+		"a disk, enough":     {"nodefs.available", 75 * mi, of, true},
+		"a disk, not enough": {"nodefs.available", 60 * mi, of, false},
+		"nobody knows":       {"nodefs.available", 60 * mi, nil, true},
+	} {
+		if got := Enough(met(c.signal, "100Mi", 0, c.available, 8<<30), threshold.Layout{}, p, c.of); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -42,6 +42,23 @@ func Amount(signal string, amount uint64) string {
 	return resource.NewQuantity(whole(amount), format).String()
 }
 
+// lowOn is how a message begins that says of what the node had too little.
+const lowOn = "The node was low on resource: "
+
+// KindOf is the shortage for which a pod went that was stopped with a message; limit: it
+// went because of a limit of its own, of what lies on a disk.
+func KindOf(message string) (kind pressure.Kind, limit bool) {
+	rest, short := strings.CutPrefix(message, lowOn)
+	name, _, _ := strings.Cut(rest, ". ")
+	switch v1.ResourceName(name) {
+	case v1.ResourceMemory:
+		return pressure.Memory, false
+	case pids:
+		return pressure.PID, false
+	}
+	return pressure.Disk, !short
+}
+
 // Message says why a pod has to go for a threshold, and which annotations the event
 // has that says so. stats may be nil.
 func Message(m pressure.Met, pod *v1.Pod, stats *statsapi.PodStats) (message string, annotations map[string]string) {
@@ -49,7 +66,7 @@ func Message(m pressure.Met, pod *v1.Pod, stats *statsapi.PodStats) (message str
 	annotations = map[string]string{}
 	limit, available := Text(m)
 	var out strings.Builder
-	fmt.Fprintf(&out, "The node was low on resource: %s. ", name)
+	fmt.Fprintf(&out, lowOn+"%s. ", name)
 	fmt.Fprintf(&out, "Threshold quantity: %s, available: %s. ", limit, available)
 	if stats == nil {
 		return out.String(), annotations

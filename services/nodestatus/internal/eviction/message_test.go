@@ -86,3 +86,18 @@ func TestAMessageOfAPodWithVeryManyContainersIsShortEnoughToBeTaken(t *testing.T
 		t.Errorf("%d bytes, %d of annotations", len(message), len(annotations["offending_containers"]))
 	}
 }
+
+func TestForWhichShortageAPodWentIsReadFromItsMessage(t *testing.T) {
+	for signal, want := range map[string]pressure.Kind{
+		"memory.available": pressure.Memory, "allocatableMemory.available": pressure.Memory, "pid.available": pressure.PID,
+		"nodefs.available": pressure.Disk, "imagefs.inodesFree": pressure.Disk,
+	} {
+		message, _ := Message(met(signal, "100Mi", 0, 50*mi, 8<<30), pod("p", 0, nil), nil)
+		if kind, limit := KindOf(message); kind != want || limit {
+			t.Errorf("%q is of %s, a limit: %v", message, kind, limit)
+		}
+	}
+	if kind, limit := KindOf(`Usage of EmptyDir volume "x" exceeds the limit "1Mi". `); kind != pressure.Disk || !limit {
+		t.Errorf("a limit's is of %s, a limit: %v", kind, limit)
+	}
+}

@@ -76,13 +76,13 @@ func (s *Stats) Summary(parent context.Context, detail evict.Detail) (*statsapi.
 }
 
 // Unlinked asks for the files without a name that containers hold open, by pod; of an
-// older stats there are none.
-func (s *Stats) Unlinked(parent context.Context) (map[types.UID][]eviction.Unlinked, error) {
+// older stats there are none. all: there was time to look at every one.
+func (s *Stats) Unlinked(parent context.Context) (files map[types.UID][]eviction.Unlinked, all bool, err error) {
 	ctx, cancel := context.WithTimeout(parent, callDeadline)
 	defer cancel()
 	r, err := s.client.ListUnlinkedFiles(ctx, &statsv1.ListUnlinkedFilesRequest{})
 	if err = rpcerr.FromStatus(err); err != nil && !errors.Is(err, rpcerr.ErrUnimplemented) {
-		return nil, fmt.Errorf("ask stats for open files without a name: %w", err)
+		return nil, false, fmt.Errorf("ask stats for open files without a name: %w", err)
 	}
 	out := map[types.UID][]eviction.Unlinked{}
 	for _, u := range r.GetContainers() {
@@ -93,5 +93,5 @@ func (s *Stats) Unlinked(parent context.Context) (map[types.UID][]eviction.Unlin
 			Layer: eviction.Files{Bytes: u.GetLayerBytes(), Count: u.GetLayerFiles()},
 		})
 	}
-	return out, nil
+	return out, !r.GetIncomplete(), nil
 }

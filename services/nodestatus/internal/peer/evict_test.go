@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -25,12 +27,13 @@ type fakePodsync struct {
 	podsyncv1.UnimplementedPodSyncServiceServer
 	lists   int // in full
 	partial bool
+	endings []*podsyncv1.PodEnding
 	stop    *podsyncv1.StopPodRequest
 	told    *podsyncv1.SetPressureRequest
 }
 
 func (f *fakePodsync) ListDesiredPods(_ context.Context, r *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
-	out := &podsyncv1.ListDesiredPodsResponse{Epoch: 7, Revision: 3, Partial: f.partial}
+	out := &podsyncv1.ListDesiredPodsResponse{Epoch: 7, Revision: 3, Partial: f.partial, Endings: f.endings, EndingsKnown: f.endings != nil}
 	if r.GetKnownEpoch() == 7 && r.GetKnownRevision() == 3 {
 		out.Unchanged = true
 		return out, nil
@@ -62,7 +65,7 @@ func (f fakeStats) ListUnlinkedFiles(ctx context.Context, r *statsv1.ListUnlinke
 	}
 	return &statsv1.ListUnlinkedFilesResponse{Containers: []*statsv1.UnlinkedFiles{
 		{PodUid: "u", Container: "c", RootBytes: 1, RootFiles: 2, LayerBytes: 3, LayerFiles: 4, Largest: "/x"},
-	}}, nil
+	}, Incomplete: true}, nil
 }
 
 func (f fakeStats) GetSummary(_ context.Context, r *statsv1.GetSummaryRequest) (*statsv1.GetSummaryResponse, error) {
@@ -116,6 +119,34 @@ func TestPodsAreFetchedOnceAndStoppedWithAllThatIsSaidOfThem(t *testing.T) {
 	}
 }
 
+func TestWhichPodsPodsyncEndsIsSaidWithEachAnswer(t *testing.T) {
+	podsync := &fakePodsync{}
+	pods := NewPods(dial(t, func(s *grpc.Server) { podsyncv1.RegisterPodSyncServiceServer(s, podsync) }))
+	if all, err := pods.Pods(t.Context()); err != nil || all.EndingsKnown || len(all.Endings) != 0 {
+		t.Fatalf("an older one: %+v, %v", all, err)
+	}
+	began := time.Now().Add(-time.Minute)
+	podsync.endings = []*podsyncv1.PodEnding{
+		{Uid: "a", Reason: "Evicted", Message: "m", Since: timestamppb.New(began), Grace: durationpb.New(time.Second), Ended: true},
+		{Uid: "b", Since: timestamppb.New(began.Add(time.Hour))},
+	}
+	all, err := pods.Pods(t.Context())
+	a, b := all.Endings["a"], all.Endings["b"]
+	if err != nil || !all.EndingsKnown || len(all.Pods) != 1 || len(all.Endings) != 2 || podsync.lists != 1 {
+		t.Fatalf("%+v, %v, sent %d times", all, err, podsync.lists)
+	}
+	if a.Since.Sub(began).Abs() > time.Second || a.Grace != time.Second || !a.Ended || a.Reason != "Evicted" || a.Message != "m" {
+		t.Errorf("%+v", a)
+	}
+	if b.Grace != 30*time.Second || b.Since.After(time.Now()) {
+		t.Errorf("its own grace period, at a time to come: %+v", b)
+	}
+	podsync.endings = []*podsyncv1.PodEnding{}
+	if all, err := pods.Pods(t.Context()); err != nil || len(all.Endings) != 0 {
+		t.Errorf("when they have ended: %+v, %v", all, err)
+	}
+}
+
 func statsOf(t *testing.T, f fakeStats) *Stats {
 	t.Helper()
 	return NewStats(dial(t, func(s *grpc.Server) { statsv1.RegisterStatsServiceServer(s, f) }), health.Discard(), NewStore(Host()), time.Second, nil)
@@ -138,12 +169,12 @@ func TestASummaryOfAStatsThatKnowsNoPodsYetSaysNothing(t *testing.T) {
 }
 
 func TestOpenFilesWithoutANameComeByPodAndAnOlderStatsHasNone(t *testing.T) {
-	got, err := statsOf(t, fakeStats{}).Unlinked(t.Context())
+	got, all, err := statsOf(t, fakeStats{}).Unlinked(t.Context())
 	want := eviction.Unlinked{Container: "c", Root: eviction.Files{Bytes: 1, Count: 2}, Layer: eviction.Files{Bytes: 3, Count: 4}, Largest: "/x"}
-	if err != nil || len(got["u"]) != 1 || got["u"][0] != want {
+	if err != nil || all || len(got["u"]) != 1 || got["u"][0] != want {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := statsOf(t, fakeStats{old: true}).Unlinked(t.Context()); err != nil || len(got) > 0 {
-		t.Errorf("%+v, %v", got, err)
+	if got, all, err := statsOf(t, fakeStats{old: true}).Unlinked(t.Context()); err != nil || !all || len(got) > 0 {
+		t.Errorf("%+v, %v, %v", got, all, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
@@ -45,7 +46,7 @@ func (p *Pods) Pods(parent context.Context) (evict.Pods, error) {
 	if err != nil {
 		return evict.Pods{}, fmt.Errorf("ask podsync for the pods: %w", rpcerr.FromStatus(err))
 	}
-	known.Partial = r.GetPartial()
+	known.Partial, known.Endings, known.EndingsKnown = r.GetPartial(), endings(r.GetEndings()), r.GetEndingsKnown()
 	if r.GetUnchanged() {
 		return known, nil
 	}
@@ -61,6 +62,21 @@ func (p *Pods) Pods(parent context.Context) (evict.Pods, error) {
 	defer p.mu.Unlock()
 	p.epoch, p.revision, p.last = r.GetEpoch(), r.GetRevision(), known
 	return known, nil
+}
+
+// endings are the pods that podsync ends for a reason of the node's own.
+func endings(all []*podsyncv1.PodEnding) map[types.UID]evict.Ending {
+	out := make(map[types.UID]evict.Ending, len(all))
+	for _, e := range all {
+		grace := v1.DefaultTerminationGracePeriodSeconds * time.Second
+		if e.GetGrace() != nil {
+			grace = e.GetGrace().AsDuration()
+		}
+		// The clock may have been set since.
+		since := time.Now().Add(-max(time.Since(e.GetSince().AsTime()), 0))
+		out[types.UID(e.GetUid())] = evict.Ending{Reason: e.GetReason(), Message: e.GetMessage(), Since: since, Grace: grace, Ended: e.GetEnded()}
+	}
+	return out
 }
 
 func decode(data []byte) (*v1.Pod, error) {

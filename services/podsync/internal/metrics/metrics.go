@@ -8,6 +8,7 @@ package metrics
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,11 @@ type Metrics struct {
 	storage, storageTotal, csi    *prometheus.HistogramVec
 	httpFallbacks, sleepsCutShort prometheus.Counter
 	losing                        *prometheus.GaugeVec
+
+	// reg takes those that are there with a gate only.
+	reg                  prometheus.Registerer
+	protects             sync.Once
+	memoryMin, memoryLow prometheus.Gauge
 }
 
 type eventMetrics struct {
@@ -36,8 +42,11 @@ var storageBuckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300,
 // New registers the series on reg, which must not be nil.
 func New(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		relist:   histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.", prometheus.DefBuckets),
-		interval: histogram("kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.", prometheus.DefBuckets),
+		reg:       reg,
+		memoryMin: gauge("kubelet_memory_qos_node_memory_min_bytes", "Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never reclaimed by the kernel."),
+		memoryLow: gauge("kubelet_memory_qos_node_memory_low_bytes", "Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under extreme pressure."),
+		relist:    histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.", prometheus.DefBuckets),
+		interval:  histogram("kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.", prometheus.DefBuckets),
 		events: &eventMetrics{
 			connected: counter("kubelet_evented_pleg_connection_success_count", "The number of times a streaming client was obtained to receive CRI Events."),
 			failed:    counter("kubelet_evented_pleg_connection_error_count", "The number of errors encountered during the establishment of streaming connection with the CRI runtime."),
@@ -77,6 +86,22 @@ func histogram(name, help string, buckets []float64) prometheus.Histogram {
 
 func counter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+}
+
+// MemoryProtected shows how much memory of guaranteed pods is protected in any case, and
+// of burstable ones as long as others have something to give, in bytes. The series are
+// there from the first call on.
+func (m *Metrics) MemoryProtected(minimum, low int64) {
+	if m == nil {
+		return
+	}
+	m.protects.Do(func() { m.reg.MustRegister(m.memoryMin, m.memoryLow) })
+	m.memoryMin.Set(float64(minimum))
+	m.memoryLow.Set(float64(low))
 }
 
 // Relisted counts a look at all that the runtime has; since is how long before

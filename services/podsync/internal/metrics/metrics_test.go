@@ -76,6 +76,7 @@ func TestWithoutMetricsNothingIsCounted(*testing.T) {
 	m.LosesSupport("1.40")
 	m.FellBackToHTTP()
 	m.SleepCutShort()
+	m.MemoryProtected(1, 2)
 }
 
 func TestCallsOfCSIDriversAreCountedUntilADriverIsForgotten(t *testing.T) {

@@ -1,7 +1,10 @@
 package podstate
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Stop is a reason of the node's own to end a pod.
@@ -19,6 +22,16 @@ type Stop struct {
 	Condition *v1.PodCondition
 	// Shutdown: the machine goes down, and the pod with it whatever it is.
 	Shutdown bool
+}
+
+// Ending is a pod that the node ends for a reason of its own.
+type Ending struct {
+	UID  types.UID
+	Stop Stop
+	// Since is when it was told to stop, in this run.
+	Since time.Time
+	// Ended: none of its processes is left.
+	Ended bool
 }
 
 // Hastened is the stop after another was asked for: the first one's reason stands, and

@@ -23,6 +23,9 @@ import (
 func (s *Server) ListDesiredPods(_ context.Context, req *podsyncv1.ListDesiredPodsRequest) (*podsyncv1.ListDesiredPodsResponse, error) {
 	resp := &podsyncv1.ListDesiredPodsResponse{Partial: !s.podsKnown()}
 	resp.Epoch, resp.Revision = s.deps.Pods.Version()
+	if s.deps.Stops != nil {
+		resp.EndingsKnown, resp.Endings = true, s.endings()
+	}
 	if req.GetKnownEpoch() == resp.Epoch && req.GetKnownRevision() == resp.Revision {
 		resp.Unchanged = true
 		return resp, nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +23,8 @@ type Stopper interface {
 	// Stop returns when a crash does not lose the stop; already: the pod was being
 	// stopped before. Its error is a *StopError when it is not stopped as it should be.
 	Stop(ctx context.Context, uid types.UID, stop podstate.Stop, annotations map[string]string) (already bool, err error)
+	// Endings are the pods that are ended so and of which something is left.
+	Endings() []podstate.Ending
 }
 
 // StopError is why a pod is not stopped; its text is for whoever asked.
@@ -58,6 +62,9 @@ func (s *Server) StopPod(ctx context.Context, req *podsyncv1.StopPodRequest) (*p
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil { // This process hung, and who has asked may have chosen another.
+		return nil, fmt.Errorf("%w: stop pod %s/%s: whoever has asked waits no longer", rpcerr.ErrUnavailable, pod.Pod.Namespace, pod.Pod.Name)
+	}
 	already, err := s.deps.Stops.Stop(ctx, pod.Pod.UID, stopOf(req), req.GetEventAnnotations())
 	if err != nil {
 		class := rpcerr.ErrInternal
@@ -91,6 +98,19 @@ func validStop(req *podsyncv1.StopPodRequest) error {
 		return fmt.Errorf("the grace period is %s: it may not be less than 0", req.GetGrace().AsDuration())
 	}
 	return validation.ValidateAnnotations(req.GetEventAnnotations(), field.NewPath("event_annotations")).ToAggregate()
+}
+
+// endings are the pods that the node ends for a reason of its own.
+func (s *Server) endings() []*podsyncv1.PodEnding {
+	var out []*podsyncv1.PodEnding
+	for _, e := range s.deps.Stops.Endings() {
+		p := &podsyncv1.PodEnding{Uid: string(e.UID), Reason: e.Stop.Reason, Message: e.Stop.Message, Since: timestamppb.New(e.Since), Ended: e.Ended}
+		if g := e.Stop.GraceSeconds; g != nil {
+			p.Grace = durationpb.New(time.Duration(*g) * time.Second)
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // stopOf is a request in the words of those who stop pods.

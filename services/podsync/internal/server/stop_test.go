@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podsyncv1 "github.com/polylet/polylet/api/gen/polylet/podsync/v1"
+	"github.com/polylet/polylet/internal/rpcerr"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -25,6 +26,7 @@ type acts struct {
 	stop        podstate.Stop
 	annotations map[string]string
 	err         error
+	endings     []podstate.Ending
 
 	conditions []v1.NodeConditionType
 	counts     time.Duration
@@ -38,6 +40,8 @@ func (a *acts) Stop(_ context.Context, uid types.UID, stop podstate.Stop, annota
 	a.uid, a.stop, a.annotations = uid, stop, annotations
 	return true, a.err
 }
+
+func (a *acts) Endings() []podstate.Ending { return a.endings }
 
 func (a *acts) setPressure(conditions []v1.NodeConditionType, counts time.Duration) {
 	a.conditions, a.counts = conditions, counts
@@ -87,6 +91,42 @@ func TestAPodIsStoppedAsTheRequestSays(t *testing.T) {
 		req.Grace = durationpb.New(0)
 		if _, err := r.client.StopPod(t.Context(), req); err != nil || *r.act.stop.GraceSeconds != 0 {
 			t.Errorf("at once: %v, %+v", err, r.act.stop)
+		}
+	})
+}
+
+func TestWhoWaitsNoLongerHasNoPodStopped(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		r.addRunning()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := r.server.StopPod(ctx, eviction()); !errors.Is(err, rpcerr.ErrUnavailable) || r.act.uid != "" {
+			t.Errorf("%v, stopped %q", err, r.act.uid)
+		}
+	})
+}
+
+func TestWhichPodsTheNodeEndsIsToldBesideThePods(t *testing.T) {
+	run(t, func(t *testing.T, r *rig) {
+		two, since := int64(2), time.Now().Add(-time.Minute)
+		r.act.endings = []podstate.Ending{
+			{UID: "u", Stop: podstate.Stop{Reason: "Evicted", Message: "low", GraceSeconds: &two}, Since: since, Ended: true}, {UID: "v"},
+		}
+		resp, err := r.client.ListDesiredPods(t.Context(), &podsyncv1.ListDesiredPodsRequest{})
+		if err != nil || !resp.GetEndingsKnown() || len(resp.GetEndings()) != 2 {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		u, v := resp.GetEndings()[0], resp.GetEndings()[1]
+		if u.GetUid() != "u" || u.GetReason() != "Evicted" || u.GetMessage() != "low" || u.GetGrace().AsDuration() != 2*time.Second || !u.GetSince().AsTime().Equal(since) || !u.GetEnded() {
+			t.Errorf("%v", u)
+		}
+		if v.GetGrace() != nil || v.GetEnded() {
+			t.Errorf("with the pod's own grace period: %v", v)
+		}
+		r.act.endings = nil
+		again, err := r.client.ListDesiredPods(t.Context(), &podsyncv1.ListDesiredPodsRequest{KnownEpoch: resp.GetEpoch(), KnownRevision: resp.GetRevision()})
+		if err != nil || !again.GetUnchanged() || !again.GetEndingsKnown() || len(again.GetEndings()) != 0 {
+			t.Errorf("when they have ended: %v, %v", again, err)
 		}
 	})
 }

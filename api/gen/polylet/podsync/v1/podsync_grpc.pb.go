@@ -138,7 +138,8 @@ type PodSyncServiceClient interface {
 	// static or mirror pod, or of critical priority, which the node never stops itself;
 	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
 	// disk takes nothing, say: the pod is being stopped all the same, and to call again
-	// is to try once more to keep that.
+	// is to try once more to keep that. A disk that does not answer is waited for for a
+	// second.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(ctx context.Context, in *StopPodRequest, opts ...grpc.CallOption) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait
@@ -550,7 +551,8 @@ type PodSyncServiceServer interface {
 	// static or mirror pod, or of critical priority, which the node never stops itself;
 	// UNAVAILABLE: not all pods are known yet; INTERNAL: it could not be kept, for the
 	// disk takes nothing, say: the pod is being stopped all the same, and to call again
-	// is to try once more to keep that.
+	// is to try once more to keep that. A disk that does not answer is waited for for a
+	// second.
 	// UNIMPLEMENTED: an older podsync, which stops none.
 	StopPod(context.Context, *StopPodRequest) (*StopPodResponse, error)
 	// SetPressure tells what the node is short of, so that admission need not wait

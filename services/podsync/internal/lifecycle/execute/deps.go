@@ -86,7 +86,7 @@ type Materials interface {
 	Container(ctx context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error)
 	SandboxResources(pod *v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources)
 	// Resized is what a running container is changed to.
-	Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources
+	Resized(pod *v1.Pod, container string, k resources.Kernel) *runtimeapi.LinuxContainerResources
 }
 
 // Hooks runs lifecycle handlers; *hook.Runner has it.

@@ -119,8 +119,8 @@ func (e *Executor) Do(life, ctx context.Context, t Task) (Result, error) {
 }
 
 // keepWait is how long a pod that is to end waits at most for its turn to have that
-// kept: a disk may hang on another's.
-const keepWait = 5 * time.Second
+// kept: a disk may hang on another's, and why it has to go does not wait.
+const keepWait = time.Second
 
 func (e *Executor) keepStop(parent context.Context, t Task) error {
 	if e.deps.Ends == nil {

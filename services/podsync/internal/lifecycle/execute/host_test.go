@@ -93,7 +93,7 @@ func (h *host) ContainerMemory(_ context.Context, id string) (uint64, error) {
 	return h.memory, h.call("memory %s", id)
 }
 
-func (h *host) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+func (h *host) Resized(_ *v1.Pod, _ string, k resources.Kernel) *runtimeapi.LinuxContainerResources {
 	return criconfig.Kernel(k)
 }
 

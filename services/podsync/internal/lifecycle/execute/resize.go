@@ -52,7 +52,7 @@ func (e *Executor) resizeContainer(ctx context.Context, t Task) error {
 			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: attempting to set container %q memory limit (%d) below current usage (%d)", a.Container, limit, used))
 		}
 	}
-	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Materials.Resized(a.Kernel)); err != nil {
+	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Materials.Resized(t.Pod, a.Container, a.Kernel)); err != nil {
 		return reason.New(reasonResize, fmt.Errorf("change the resources of container %q: %w", a.Container, err))
 	}
 	return reason.New(reasonResize, e.deps.Observer.SawContainer(ctx, a.ID, e.sandboxIDOf(t, a.ID)))

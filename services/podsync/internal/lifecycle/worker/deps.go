@@ -102,7 +102,7 @@ type Config struct {
 type Node = plan.Node
 
 // Deps are what a Registry is given; all but Mirrors, Standing, Ends, Unmet,
-// OnDisk, AllKnown and InDoubt must be set.
+// OnDisk, AllKnown, InDoubt and ActiveChanged must be set.
 type Deps struct {
 	Executor Executor
 	Status   Status
@@ -141,4 +141,7 @@ type Deps struct {
 	// manifest cannot be read that may be theirs, each time that changes; may be nil.
 	// It must not block and not call the Registry.
 	InDoubt func(pods []string)
+	// ActiveChanged is told that Active is something else; may be nil. It must not block
+	// and not call the Registry.
+	ActiveChanged func()
 }

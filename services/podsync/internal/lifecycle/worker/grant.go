@@ -50,6 +50,22 @@ type grant struct {
 // allotLocked notes what a pod that is admitted has.
 func (h *held) allotLocked(a resize.Allocation, generation int64) {
 	h.grant = grant{known: true, allocated: a, generation: generation, pod: a.Apply(h.pod), since: h.pendingSince}
+	h.reg.activeChanged()
+}
+
+// activeChanged tells that other pods are active, or have something else.
+func (r *Registry) activeChanged() {
+	if r.deps.ActiveChanged != nil {
+		r.deps.ActiveChanged()
+	}
+}
+
+// Active are the pods that are admitted and have not ended, with what they are
+// allocated; known is false while there may be others.
+func (r *Registry) Active() (pods []*v1.Pod, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.activeLocked(nil), !r.all.IsZero()
 }
 
 // regrantLocked keeps grant.pod at the newest pod.

@@ -35,6 +35,7 @@ type held struct {
 	keptBack  bool
 	admission podstate.Decision
 	leaving   bool // it was told to stop
+	ending    *ending
 	// withMachine: it is static, and was stopped or rejected because the machine goes
 	// down.
 	withMachine bool

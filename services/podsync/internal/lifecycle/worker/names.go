@@ -84,6 +84,7 @@ func (r *Registry) finished(uid types.UID) {
 	defer r.mu.Unlock()
 	w := r.pods[uid]
 	delete(r.pods, uid)
+	r.activeChanged()
 	answer(w.inbox.take().reclaims, Reclaimed{})
 	r.deps.Mirrors.Ended(w.uid)
 	r.deps.Timelines.Close(w.uid)
@@ -143,6 +144,7 @@ func (r *Registry) note(uid types.UID, stopped, freed bool) {
 		return
 	}
 	w.stopped = stopped
+	r.activeChanged()
 	if stopped {
 		r.deps.Mirrors.Ended(w.uid)
 		r.settleLocked(nil, triggerRemoved)

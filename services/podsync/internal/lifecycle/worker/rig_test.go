@@ -148,7 +148,7 @@ func (p probes) Remove(uid types.UID)                                         { 
 
 type materials struct{}
 
-func (materials) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+func (materials) Resized(_ *v1.Pod, _ string, k resources.Kernel) *runtimeapi.LinuxContainerResources {
 	return criconfig.Kernel(k)
 }
 
@@ -206,7 +206,8 @@ func encode(r v1.ResourceRequirements) (string, error) {
 // rig is a registry on a fake runtime.
 type rig struct {
 	// put stands before each decision to end a pod that is kept.
-	put func() error
+	put  func() error
+	hang bool // the disk that keeps stops does not answer
 	// keep stands before each allocation that is kept.
 	keep  func() error
 	store *allocation.Store
@@ -269,6 +270,10 @@ func (k keeper) Put(ctx context.Context, uid types.UID, stop podstate.Stop) erro
 		if err := k.r.put(); err != nil {
 			return err
 		}
+	}
+	if k.r.hang {
+		<-ctx.Done()
+		return context.Cause(ctx)
 	}
 	return k.r.ends.Put(ctx, uid, stop)
 }

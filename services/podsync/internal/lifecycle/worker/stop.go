@@ -28,6 +28,10 @@ var (
 	ErrNotKept = errors.New("the pod is being stopped, but that could not be kept over a restart of podsync")
 )
 
+// keepWithin is how long a disk may take to keep a stop before the pod is stopped without:
+// that it is slow may be why the pod has to go.
+const keepWithin = time.Second
+
 // Stop asks for a pod's end for a reason of the node's own, and returns when a crash
 // does not lose that; that the pod has ended its status says. already: it was being
 // stopped before. An event says the reason, with these annotations. A disk that takes
@@ -41,7 +45,9 @@ func (r *Registry) Stop(ctx context.Context, uid types.UID, stop podstate.Stop, 
 	}
 	var unkept error
 	if !static {
-		unkept = r.deps.Ends.Put(ctx, uid, stop)
+		within, cancel := context.WithTimeout(ctx, keepWithin)
+		unkept = r.deps.Ends.Put(within, uid, stop)
+		cancel()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,12 +123,42 @@ func (h *held) goOnEndingLocked() {
 func (h *held) stopLocked(stop podstate.Stop, kept bool) {
 	h.leaving = true
 	h.leavesLocked()
+	h.endsLocked(stop)
 	h.inbox.tell(func(in *told) {
 		if in.stop != nil {
 			stop = in.stop.Hastened(stop)
 		}
 		in.stop, in.stopKept = &stop, kept
 	})
+}
+
+// ending is how the node ends a pod for a reason of its own, and since when.
+type ending struct {
+	stop  podstate.Stop
+	since time.Time
+}
+
+// endsLocked keeps how the pod is ended: the first reason stands.
+func (h *held) endsLocked(stop podstate.Stop) {
+	if h.ending == nil {
+		h.ending = &ending{stop, time.Now()}
+		return
+	}
+	h.ending.stop = h.ending.stop.Hastened(stop)
+}
+
+// Endings are the pods that the node ends for a reason of its own and of which processes
+// or volumes are left.
+func (r *Registry) Endings() []podstate.Ending {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []podstate.Ending
+	for uid, h := range r.pods {
+		if h.ending != nil && !h.freed {
+			out = append(out, podstate.Ending{UID: uid, Stop: h.ending.stop, Since: h.ending.since, Ended: h.stopped})
+		}
+	}
+	return out
 }
 
 // takeStop takes in that the node ends the pod for a reason of its own.

@@ -175,6 +175,49 @@ func TestAStopOfAPodThatEndsMeanwhileIsNotKept(t *testing.T) {
 	})
 }
 
+func TestADiskThatDoesNotAnswerKeepsNoPodAliveForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, pod := runningPod(t, fakecri.Term{})
+		r.hang = true
+		asked := time.Now()
+		if _, err := r.reg.Stop(t.Context(), pod.UID, evicted(1), nil); !errors.Is(err, ErrNotKept) || time.Since(asked) != keepWithin {
+			t.Errorf("after %v: %v", time.Since(asked), err)
+		}
+		if took := r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed }); took > time.Second {
+			t.Errorf("it took %v more", took)
+		}
+	})
+}
+
+func TestWhichPodsTheNodeEndsIsKnownUntilNothingOfThemIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, pod := runningPod(t, fakecri.Term{After: 3 * time.Second})
+		if all := r.reg.Endings(); len(all) != 0 {
+			t.Errorf("while it runs: %+v", all)
+		}
+		began := time.Now()
+		for _, stop := range []podstate.Stop{evicted(30), {Reason: "Other", GraceSeconds: evicted(7).GraceSeconds}} {
+			if _, err := r.reg.Stop(t.Context(), pod.UID, stop, nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		all := r.reg.Endings()
+		if len(all) != 1 || all[0].UID != pod.UID || all[0].Stop.Reason != "Evicted" || *all[0].Stop.GraceSeconds != 7 || !all[0].Since.Equal(began) || all[0].Ended {
+			t.Errorf("while it ends: %+v", all)
+		}
+		r.stop()
+		r.start()
+		r.reg.Ready("api")
+		r.reg.Set(pod, "api")
+		if all := r.reg.Endings(); len(all) != 1 || all[0].Stop.Reason != "Evicted" || all[0].Ended {
+			t.Errorf("after podsync's death: %+v", all)
+		}
+		r.until("failed", time.Minute, func() bool { return r.status(pod.UID).Phase == v1.PodFailed })
+		r.until("nothing of it is left", time.Minute, func() bool { return len(r.reg.Endings()) == 0 })
+	})
+}
+
 func TestExplainSaysWhyTheNodeEndsAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, pod := runningPod(t, fakecri.Term{Ignore: true})

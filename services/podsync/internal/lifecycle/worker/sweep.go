@@ -20,6 +20,7 @@ func (r *Registry) sweep() {
 	}
 	if r.all.IsZero() {
 		r.all = time.Now()
+		r.activeChanged()
 	}
 	if !r.seen || r.life == nil || r.closed || r.sweeping {
 		r.mu.Unlock()

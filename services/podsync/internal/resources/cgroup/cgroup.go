@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
 // Driver is how cgroups are named.
@@ -35,6 +37,8 @@ type Config struct {
 	CPUCFSQuota bool
 	// CPUCFSQuotaPeriodMicros is the period; zero means 100,000.
 	CPUCFSQuotaPeriodMicros uint64
+	// MemoryQoS protects memory, on cgroup v2.
+	MemoryQoS resources.MemoryQoS
 }
 
 // Limits are what kubepods as a whole may use; a zero field sets no limit.
@@ -46,6 +50,17 @@ type Limits struct {
 	HugePages map[int64]int64
 	// Reserved are cgroups of others that may use no more than what is kept for them.
 	Reserved []Reserved
+	// Tiers are of the classes of pods; nil leaves them as they are.
+	Tiers *Tiers
+}
+
+// Tiers is what pods of a class have of memory together, in bytes.
+type Tiers struct {
+	// Burstable and BestEffort is what pods of these classes may use; zero for no limit.
+	Burstable, BestEffort int64
+	// Min is what of all pods' is protected in any case, and Low what of burstable ones'
+	// is as long as others have something to give; on cgroup v2 with MemoryQoS only.
+	Min, Low int64
 }
 
 // Reserved is what the cgroup of the system's or of Kubernetes' own programs

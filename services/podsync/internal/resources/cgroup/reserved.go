@@ -49,6 +49,9 @@ func (t *tree) limit(r Reserved) error {
 	if r.MilliCPU > 0 {
 		w.shares = resources.Shares(r.MilliCPU)
 	}
+	if t.cfg.MemoryQoS.On && r.MemoryBytes > 0 { // What is reserved is protected, too.
+		w.protects, w.min = true, r.MemoryBytes
+	}
 	text := fmt.Sprintf("%+v", w)
 	t.mu.Lock()
 	same := t.applied[r.Cgroup] == text

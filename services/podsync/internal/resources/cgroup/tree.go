@@ -47,6 +47,8 @@ type tree struct {
 	mu      sync.Mutex
 	applied map[string]string    // cgroup -> what was last written, for people and for comparison
 	burst   map[types.UID]uint64 // shares of the pods in the burstable tier
+	// burstable is what their tier has beside shares.
+	burstable wanted
 }
 
 // New makes the Manager for this machine; it changes no cgroup.
@@ -57,7 +59,7 @@ func New(cfg Config) (Manager, error) {
 	if !strings.HasPrefix(cfg.Root, "/") || path.Clean(cfg.Root) != cfg.Root {
 		return nil, fmt.Errorf("cgroupRoot %q must be an absolute path in its shortest form", cfg.Root)
 	}
-	t := &tree{cfg: cfg, make: func(m cgroups.Manager) error { return m.Apply(-1) }, sharing: make(chan struct{}, 1), applied: map[string]string{}, burst: map[types.UID]uint64{}}
+	t := &tree{cfg: cfg, make: func(m cgroups.Manager) error { return m.Apply(-1) }, sharing: make(chan struct{}, 1), applied: map[string]string{}, burst: map[types.UID]uint64{}, burstable: wanted{keepsMemory: true}}
 	t.bases = sync.OnceValues(func() (map[string]string, error) {
 		m, err := manager.New(&cgroups.Cgroup{Path: "/", Resources: &cgroups.Resources{SkipDevices: true}})
 		if err != nil {
@@ -130,19 +132,16 @@ func (t *tree) Setup(_ context.Context, limits Limits) error {
 			w.huge[resources.PageSizeName(bytes)] = limit
 		}
 	}
-	if err := t.write(t.kubepods(), w); err != nil {
-		return err
+	if limits.Tiers != nil {
+		w.protects, w.min = true, limits.Tiers.Min // Also to nothing, for an earlier run.
 	}
-	if err := t.write(t.tier(v1.PodQOSBestEffort), wanted{shares: 2}); err != nil {
+	if err := t.write(t.kubepods(), w); err != nil {
 		return err
 	}
 	if err := t.readBurst(); err != nil {
 		return err
 	}
-	if err := t.share(); err != nil {
-		return err
-	}
-	return t.reserve(limits.Reserved)
+	return errors.Join(t.setTiers(limits.Tiers), t.reserve(limits.Reserved))
 }
 
 // wanted are the values of a pod's cgroup.
@@ -159,6 +158,8 @@ func (t *tree) wanted(pod *v1.Pod) wanted {
 	if t.cfg.PodPidsLimit > 0 {
 		w.pids = t.cfg.PodPidsLimit
 	}
+	w.protects = t.cfg.MemoryQoS.On
+	w.min, w.low = t.cfg.MemoryQoS.Pod(pod)
 	for _, size := range cgroups.HugePageSizes() {
 		w.huge[size] = total.HugePages[size]
 	}

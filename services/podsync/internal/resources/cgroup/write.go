@@ -24,6 +24,11 @@ type wanted struct {
 	period       uint64
 	memory, pids int64
 	huge         map[string]int64
+	// keepsMemory: what the cgroup may have of memory stays as it is.
+	keepsMemory bool
+	// protects: min and low say what of memory is protected, on cgroup v2.
+	protects bool
+	min, low int64
 }
 
 // write makes a cgroup and gives it these values, unless it has them.
@@ -66,11 +71,14 @@ func (t *tree) resources(m cgroups.Manager, w wanted, existed bool) *cgroups.Res
 			r.CpuQuota = -1
 		}
 	}
-	if t.has(m, "memory") {
+	if t.has(m, "memory") && !w.keepsMemory {
 		r.Memory = w.memory
 		if existed && w.memory == 0 {
 			r.Memory = -1
 		}
+	}
+	if t.unified && t.has(m, "memory") && w.protects {
+		r.Unified = map[string]string{"memory.min": strconv.FormatInt(w.min, 10), "memory.low": strconv.FormatInt(w.low, 10)}
 	}
 	if t.has(m, "pids") {
 		switch {
@@ -159,8 +167,10 @@ func (t *tree) share() error {
 	for _, shares := range t.burst {
 		sum += shares
 	}
+	w := t.burstable
 	t.mu.Unlock()
-	return t.write(t.tier(v1.PodQOSBurstable), wanted{shares: min(max(sum, resources.Shares(0)), 262144)})
+	w.shares = min(max(sum, resources.Shares(0)), 262144)
+	return t.write(t.tier(v1.PodQOSBurstable), w)
 }
 
 // kill sends SIGKILL to all processes in the cgroup and below, and says to how many.

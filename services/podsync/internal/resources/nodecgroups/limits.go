@@ -14,11 +14,11 @@ import (
 // reserved (what eviction keeps free is not taken off), and what those may use
 // for whom it is reserved.
 func (c *Cgroups) limits() cgroup.Limits {
-	limits := cgroup.Limits{Reserved: c.cfg.Enforced}
+	has := c.deps.Capacity()
+	limits := cgroup.Limits{Reserved: c.cfg.Enforced, Tiers: c.tiers(has.Memory().Value() - c.cfg.ReservedMemoryBytes)}
 	if !c.cfg.EnforcePods {
 		return limits
 	}
-	has := c.deps.Capacity()
 	limits.MilliCPU = has.Cpu().MilliValue() - c.cfg.ReservedMilliCPU
 	limits.MemoryBytes = has.Memory().Value() - c.cfg.ReservedMemoryBytes
 	if most := capacity.Processes(); most > 0 {
@@ -26,6 +26,30 @@ func (c *Cgroups) limits() cgroup.Limits {
 	}
 	limits.HugePages = hugePages(has)
 	return limits
+}
+
+// tiers is what classes of pods have of memory, of which so much is not reserved for
+// others; nil while that is not known.
+// Source: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1 (qosReserved), KEP-2570.
+func (c *Cgroups) tiers(allocatable int64) *cgroup.Tiers {
+	out := &cgroup.Tiers{}
+	percent, protects := c.cfg.QOSReserved, c.cfg.MemoryQoS.On && c.cfg.MemoryQoS.Tiered
+	if percent == nil && !protects {
+		return out
+	}
+	guaranteed, burstable, known := c.deps.Asked()
+	if !known {
+		return nil
+	}
+	if protects { // What is above has to be protected for what is below to be.
+		out.Min, out.Low = guaranteed+burstable, burstable
+	}
+	if percent != nil && allocatable > 0 {
+		// Where nothing is left a class has next to nothing, and not no limit.
+		out.Burstable = max(allocatable-guaranteed**percent/100, 1<<20)
+		out.BestEffort = max(out.Burstable-burstable**percent/100, 1<<20)
+	}
+	return out
 }
 
 // hugePages are the bytes of each page size, by size.

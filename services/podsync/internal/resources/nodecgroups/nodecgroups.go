@@ -23,6 +23,7 @@ import (
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 )
 
@@ -43,6 +44,11 @@ type Config struct {
 	Enforced    []cgroup.Reserved
 	// ReservedMilliCPU, ReservedMemoryBytes and ReservedPIDs are kept from pods.
 	ReservedMilliCPU, ReservedMemoryBytes, ReservedPIDs int64
+	// QOSReserved is how many percent of the memory that pods have asked for those of
+	// worse classes may not use; nil bounds no class.
+	QOSReserved *int64
+	// MemoryQoS protects memory, on cgroup v2.
+	MemoryQoS resources.MemoryQoS
 }
 
 // Runtime is asked how it names cgroups; *cri.Client has it.
@@ -62,17 +68,21 @@ type Rows interface {
 	SetPodsCgroup(path string)
 }
 
-// Deps are what Cgroups are given; all but Metrics and Make must be set.
+// Deps are what Cgroups are given; all but Asked, Metrics and Make must be set.
 type Deps struct {
 	Runtime Runtime
 	// Ready says whether the runtime answers; it must not block.
 	Ready func() bool
 	// Capacity is the node's; it must not block.
 	Capacity func() v1.ResourceList
-	Rows     Rows
-	Events   Events
-	Health   health.Reporter
-	Metrics  *metrics.Metrics
+	// Asked is what the guaranteed and the burstable pods of the node ask for of memory;
+	// known is false while not all pods are. It must not block. It is asked with QOSReserved
+	// or MemoryQoS only.
+	Asked   func() (guaranteed, burstable int64, known bool)
+	Rows    Rows
+	Events  Events
+	Health  health.Reporter
+	Metrics *metrics.Metrics
 	// Make makes the Manager; cgroup.New when nil.
 	Make func(cgroup.Config) (cgroup.Manager, error)
 }
@@ -94,6 +104,10 @@ type Cgroups struct {
 	driver   cgroup.Driver
 	enforced *cgroup.Limits
 	failed   string
+	// said are the limits that were told last, and tight which class uses more than is
+	// left to it.
+	said  *cgroup.Limits
+	tight string
 }
 
 // New returns Cgroups that do not stand yet.
@@ -130,6 +144,11 @@ func (c *Cgroups) setUp(ctx context.Context) bool {
 	if err == nil {
 		err = m.Setup(ctx, limits)
 	}
+	if errors.Is(err, cgroup.ErrInUse) && !errors.Is(err, cgroup.ErrReserved) {
+		c.inUse(ctx, err, limits)
+		c.set(m)
+		return false // What is in use may become less, and nothing tells.
+	}
 	if err != nil {
 		message := fmt.Sprintf("%v; check cgroupRoot, cgroupDriver and enforceNodeAllocatable", err)
 		c.deps.Health.Set("cgroups", false, message)
@@ -144,10 +163,34 @@ func (c *Cgroups) setUp(ctx context.Context) bool {
 	}
 	klog.FromContext(ctx).Info("Cgroups stand", "root", c.cfg.Root, "driver", driver, "limits", fmt.Sprintf("%+v", limits))
 	c.deps.Health.Set("cgroups", true, "")
-	c.enforced, c.failed = &limits, ""
-	c.sayEnforced(limits)
+	c.enforced, c.failed, c.tight = &limits, "", ""
+	c.say(limits)
 	c.set(m)
 	return true
+}
+
+// inUse notes that pods of a class use more than is left to them, once.
+func (c *Cgroups) inUse(ctx context.Context, err error, limits cgroup.Limits) {
+	c.deps.Health.Set("cgroups", true, "")
+	c.failed = ""
+	if c.tight == "" {
+		klog.FromContext(ctx).Info("Pods use more memory than qosReserved leaves to their class; they get no more, and it is tried again", "err", err)
+	}
+	c.tight = err.Error()
+	c.say(limits)
+}
+
+// say records what is limited now, where that changed.
+func (c *Cgroups) say(limits cgroup.Limits) {
+	tiers := limits.Tiers
+	limits.Tiers = nil // They change with each pod.
+	if c.said == nil || !reflect.DeepEqual(*c.said, limits) {
+		c.said = &limits
+		c.sayEnforced(limits)
+	}
+	if c.cfg.MemoryQoS.On && tiers != nil {
+		c.deps.Metrics.MemoryProtected(tiers.Min-tiers.Low, tiers.Low)
+	}
 }
 
 // manager is the Manager that was made, or a new one.
@@ -162,7 +205,7 @@ func (c *Cgroups) manager(ctx context.Context) (cgroup.Manager, cgroup.Driver, e
 	c.driver = driver
 	m, err := c.deps.Make(cgroup.Config{
 		Root: c.cfg.Root, Driver: driver, EnforcePods: c.cfg.EnforcePods, PodPidsLimit: c.cfg.PodPidsLimit,
-		CPUCFSQuota: c.cfg.CPUCFSQuota, CPUCFSQuotaPeriodMicros: uint64(c.cfg.CPUCFSQuotaPeriod.Microseconds()),
+		CPUCFSQuota: c.cfg.CPUCFSQuota, CPUCFSQuotaPeriodMicros: uint64(c.cfg.CPUCFSQuotaPeriod.Microseconds()), MemoryQoS: c.cfg.MemoryQoS,
 	})
 	if err != nil {
 		return nil, driver, err

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
+	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 )
 
@@ -36,6 +37,9 @@ type bench struct {
 	events   []string
 	rows     []string
 	said     map[string]string
+
+	guaranteed, burstable int64
+	allKnown              bool
 }
 
 func (b *bench) CgroupDriver(context.Context) (cgroup.Driver, bool, error) {
@@ -79,7 +83,12 @@ func newBench() *bench {
 func (b *bench) cgroups(cfg Config, reg prometheus.Registerer) *Cgroups {
 	return New(cfg, Deps{
 		Runtime: b, Rows: b, Events: b, Health: b, Make: b.make, Metrics: metrics.New(reg),
-		Ready:    func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.up },
+		Ready: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.up },
+		Asked: func() (int64, int64, bool) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.guaranteed, b.burstable, b.allKnown
+		},
 		Capacity: func() v1.ResourceList { b.mu.Lock(); defer b.mu.Unlock(); return b.capacity },
 	})
 }
@@ -203,4 +212,47 @@ func TestLimitsThatCannotBeSetAreTriedAgainAndSaidOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhatIsLeftToAClassFollowsThePodsAndIsTriedAgainWhileMoreIsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, reg, percent := newBench(), prometheus.NewRegistry(), int64(100)
+		b.driver, b.capacity = cgroup.Cgroupfs, v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+		c := b.cgroups(Config{Root: "/", EnforcePods: true, QOSReserved: &percent, MemoryQoS: resources.MemoryQoS{On: true, Tiered: true}}, reg)
+		run(t, c, func() {
+			c.Check()
+			synctest.Wait()
+			if len(b.limits) != 1 || b.limits[0].Tiers != nil {
+				t.Fatalf("before the pods are known: %+v", b.limits)
+			}
+			b.change(func() {
+				b.allKnown, b.guaranteed, b.burstable, b.setup = true, 100<<20, 10<<20, fmt.Errorf("%w: besteffort", cgroup.ErrInUse)
+			})
+			c.Check()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if len(b.limits) != 1 || b.said["cgroups"] != "ready" {
+				t.Errorf("while more is in use: %+v, %q", b.limits, b.said)
+			}
+			b.change(func() { b.setup = nil })
+			time.Sleep(time.Minute) // tried again by itself
+			synctest.Wait()
+			if len(b.limits) != 2 || b.limits[1].Tiers.Burstable != 924<<20 || b.limits[1].Tiers.BestEffort != 914<<20 {
+				t.Errorf("when less is: %+v", b.limits)
+			}
+			b.change(func() { b.guaranteed = 0 })
+			c.Check()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if len(b.limits) != 3 || b.limits[2].Tiers.Burstable != 1<<30 {
+				t.Errorf("when a pod has ended: %+v", b.limits)
+			}
+			if len(b.events) != 1 {
+				t.Errorf("that pods come and go is no event: %q", b.events)
+			}
+			if got, err := testutil.GatherAndCount(reg, "kubelet_memory_qos_node_memory_min_bytes", "kubelet_memory_qos_node_memory_low_bytes"); err != nil || got != 2 {
+				t.Errorf("%d series, %v", got, err)
+			}
+		})
+	})
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/resources"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/resources/userns"
 )
@@ -76,6 +77,10 @@ type Config struct {
 	// LimitedSwap lets burstable containers swap in proportion to their memory
 	// request, on cgroup v2 only; nothing swaps without it.
 	LimitedSwap bool
+	// MemoryQoS protects and slows down memory, on cgroup v2 only; ReservedMemoryBytes are
+	// kept from pods.
+	MemoryQoS           resources.MemoryQoS
+	ReservedMemoryBytes int64
 	// Standalone: there is no apiserver, so there are no services.
 	Standalone bool
 	// What of a pod's spec is not looked at, for its gate is off: variables of

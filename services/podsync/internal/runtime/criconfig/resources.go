@@ -1,10 +1,13 @@
 package criconfig
 
 import (
+	"maps"
+
 	v1 "k8s.io/api/core/v1"
 	podresource "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/resources"
 )
 
@@ -20,18 +23,24 @@ func (b *Builder) containerResources(pod *v1.Pod, c *v1.Container) *runtimeapi.L
 		if b.cfg.SingleProcessOOMKill == nil || !*b.cfg.SingleProcessOOMKill {
 			out.Unified["memory.oom.group"] = "1"
 		}
+		maps.Copy(out.Unified, b.cfg.MemoryQoS.Container(pod, c, capacity.Memory().Value()-b.cfg.ReservedMemoryBytes))
 	}
 	b.machine.limitSwap(out, b.swap(pod, c, capacity.Memory().Value()))
 	return out
 }
 
-// Resized is what the runtime is told of a running container that is to have k.
+// Resized is what the runtime is told of a running container of a pod that is to have k.
 // What it may swap stays as it was: one that may swap is not resized.
-func (b *Builder) Resized(k resources.Kernel) *runtimeapi.LinuxContainerResources {
+func (b *Builder) Resized(pod *v1.Pod, container string, k resources.Kernel) *runtimeapi.LinuxContainerResources {
 	b.machine.look()
 	out := Kernel(k)
 	if !b.machine.unified {
 		b.machine.limitSwap(out, 0)
+		return out
+	}
+	if c, _ := podutil.Container(pod, container); c != nil {
+		capacity := b.deps.Capacity()
+		out.Unified = b.cfg.MemoryQoS.Resized(pod, c, capacity.Memory().Value()-b.cfg.ReservedMemoryBytes)
 	}
 	return out
 }

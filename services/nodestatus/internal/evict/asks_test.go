@@ -1,0 +1,156 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/polylet/polylet/internal/rpcerr"
+)
+
+// hung is a node short of memory whose podsync does not answer about its first pod.
+func hung(t *testing.T, test func(w *world)) {
+	t.Helper()
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("first", 500*mi, 0)
+		w.pod("second", 430*mi, 0)
+		w.set(func() {
+			w.hangs = map[string]time.Duration{"first": time.Hour}
+			w.takes["first"], w.takes["second"] = time.Hour, time.Hour
+		})
+		w.signals()
+		w.wantStops("at first", "first")
+		test(w)
+	})
+}
+
+func TestMemoryThatRunsOutDoesNotWaitForAnAnswerAboutAPod(t *testing.T) {
+	hung(t, func(w *world) {
+		w.set(func() { w.otherMemory = 10 * mi })
+		w.pass(2 * time.Second)
+		w.wantStops("while the first may use its time", "first")
+		w.pass(time.Second)
+		w.wantStops("when it had its time and less is left", "first", "second")
+	})
+	hung(t, func(w *world) {
+		w.pass(4 * time.Second)
+		w.wantStops("while as much is left", "first")
+	})
+}
+
+func TestAPodsyncThatHangsAsAWholeIsNotAskedForAnotherPod(t *testing.T) {
+	hung(t, func(w *world) {
+		w.set(func() { w.otherMemory, w.slow = 10*mi, time.Second })
+		w.pass(4500 * time.Millisecond)
+		w.wantStops("it is slow to say which pods there are", "first")
+		if d := w.last(); d.Outcome != Held || !strings.Contains(d.Why, "has not said yet whether it stops pod default/first") {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestAPodsyncThatComesBackEndsTheFirstOfThoseThatWereChosen(t *testing.T) {
+	hung(t, func(w *world) {
+		w.set(func() { w.otherMemory = 10 * mi; w.hangs["second"] = time.Hour })
+		w.pass(3 * time.Second)
+		w.wantStops("neither is answered", "first", "second")
+		w.pass(2500 * time.Millisecond)
+		w.set(func() { w.hangs = nil; w.takes["first"] = time.Second; w.stops = nil })
+		w.pass(20 * time.Second)
+		w.wantStops("when it answers", "first")
+	})
+}
+
+func TestNobodyIsAskedForAgainWhenNothingIsShortAnyMore(t *testing.T) {
+	hung(t, func(w *world) {
+		w.set(func() {
+			w.memory["second"] = 10 * mi
+			w.hangs = nil
+			w.stopErr = fmt.Errorf("%w: no answer", rpcerr.ErrTimeout)
+		})
+		w.pass(30 * time.Second)
+		w.wantStops("after the answer failed to come", "first")
+	})
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 950*mi, 0)
+		w.takes["hog"] = time.Hour
+		w.stopErr = fmt.Errorf("%w: it is stopped, and that is not kept", rpcerr.ErrInternal)
+		w.signals()
+		w.set(func() { w.memory["hog"] = 10 * mi })
+		w.pass(2500 * time.Millisecond)
+		w.wantStops("but what goes on is to be kept", "hog", "hog", "hog")
+	})
+}
+
+func ending(kind string, since time.Duration) map[types.UID]Ending {
+	return map[types.UID]Ending{"hog": {Reason: "Evicted", Message: "The node was low on resource: " + kind + ". Threshold", Since: time.Now().Add(-since), Grace: time.Second}}
+}
+
+func TestAStopThatARunBeforeThisHasBegunIsWaitedForThoughAnotherUsesMore(t *testing.T) {
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 300*mi, 0)
+		w.pod("second", 630*mi, 0)
+		w.set(func() { w.endings = ending("memory", 3*time.Second) })
+		w.pass(5 * time.Second)
+		w.wantStops("while it ends")
+		if d := w.loop.View().Decisions; !slices.ContainsFunc(d, func(d Decision) bool {
+			return d.Outcome == Held && d.Chosen.Name == "hog" && strings.Contains(d.Why, "before nodestatus was started")
+		}) {
+			t.Errorf("%+v", d)
+		}
+		w.end("hog")
+		w.set(func() { w.endings = ending("memory", time.Hour); w.otherMemory = 300 * mi })
+		w.pass(3 * time.Second)
+		w.wantStops("when it has ended", "second")
+	})
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 300*mi, 0)
+		w.pod("second", 630*mi, 0)
+		w.set(func() { w.endings = ending("memory", time.Minute) })
+		w.signals()
+		w.wantStops("one that had all its time is not waited for", "second")
+	})
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 300*mi, 0)
+		w.pod("second", 630*mi, 0)
+		w.set(func() {
+			w.endings = ending("memory", 0)
+			e := w.endings["hog"]
+			e.Reason = "Preempting"
+			w.endings["hog"] = e
+		})
+		w.signals()
+		w.wantStops("nor one that makes room for another pod", "second")
+	})
+	in(t, hardMemory(), Config{}, func(w *world) {
+		w.pod("hog", 300*mi, 0)
+		w.pod("second", 630*mi, 0)
+		w.set(func() { w.endings = ending("ephemeral-storage", 0) })
+		w.signals()
+		w.wantStops("nor one that frees a disk", "second")
+	})
+}
+
+func TestAPodWhoseVolumesAreGoneIsNotWaitedForAnyLonger(t *testing.T) {
+	for left, want := range map[bool][]string{true: {"hog"}, false: {"hog", "other"}} {
+		in(t, hardDisk(), Config{}, func(w *world) {
+			w.pod("hog", 1, 500*mi)
+			w.pod("other", 1, 450*mi)
+			w.takes["hog"] = time.Second
+			w.set(func() { w.endings = map[types.UID]Ending{} })
+			w.pass(freeing + 500*time.Millisecond)
+			w.set(func() {
+				w.otherDisk = 500 * mi // What it had is used by somebody else at once.
+				if left {
+					w.endings = ending("ephemeral-storage", 0)
+				}
+			})
+			w.pass(7 * time.Second)
+			w.wantStops(fmt.Sprintf("volumes are left: %v", left), want...)
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/resources"
+)
+
+func TestPodsOfAClassMayUseWhatIsNotReservedForBetterOnes(t *testing.T) {
+	tr := onKernel(t, Config{EnforcePods: true})
+	tr.requireV1(t)
+	ctx := t.Context()
+	want := func(when, burstable, best string) {
+		t.Helper()
+		b, e := tr.value(t, tr.tier(v1.PodQOSBurstable), "memory", "memory.limit_in_bytes"), tr.value(t, tr.tier(v1.PodQOSBestEffort), "memory", "memory.limit_in_bytes")
+		if b != burstable || e != best {
+			t.Errorf("%s: burstable %s, best effort %s", when, b, e)
+		}
+	}
+	setup := func(tiers *Tiers) {
+		t.Helper()
+		if err := tr.Setup(ctx, Limits{Tiers: tiers}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setup(&Tiers{Burstable: 1 << 30, BestEffort: 1 << 29})
+	want("at first", "1073741824", "536870912")
+	if _, err := tr.Ensure(ctx, podOf("b", list("1", "1Mi"), nil)); err != nil {
+		t.Fatal(err)
+	}
+	want("when a pod came", "1073741824", "536870912")
+	setup(nil)
+	want("while it is not known", "1073741824", "536870912")
+	setup(&Tiers{})
+	none := tr.value(t, tr.kubepods()[:1], "memory", "memory.limit_in_bytes")
+	want("when nothing is reserved any more", none, none)
+}
+
+// The kernel refuses a limit below what is in use, or kills.
+func TestPodsThatUseMoreThanIsLeftToTheirClassGetNoMoreAndAreNotKilled(t *testing.T) {
+	tr := onKernel(t, Config{EnforcePods: true})
+	tr.requireV1(t)
+	ctx := t.Context()
+	if err := tr.Setup(ctx, Limits{Tiers: &Tiers{}}); err != nil {
+		t.Fatal(err)
+	}
+	pod := podOf("e", nil, nil)
+	if _, err := tr.Ensure(ctx, pod); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := tr.pod(v1.PodQOSBestEffort, "e")
+	m, err := tr.open(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 32 MiB that cannot be given back.
+	cmd := exec.Command("sh", "-c", `read go; tr '\0' x < /dev/zero | head -c 33554432 | (x=$(cat); echo ready; sleep 600)`)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if err := m.Apply(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(in, "go")
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	err = tr.Setup(ctx, Limits{Tiers: &Tiers{BestEffort: 8 << 20}})
+	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "besteffort") {
+		t.Fatalf("%v", err)
+	}
+	limit, err := strconv.ParseInt(tr.value(t, tr.tier(v1.PodQOSBestEffort), "memory", "memory.limit_in_bytes"), 10, 64)
+	if err != nil || limit < 32<<20 || limit > 200<<20 {
+		t.Errorf("limit %d, %v", limit, err)
+	}
+	kill(m)
+	_ = cmd.Wait()
+	for range 500 { // a killed process takes its time on a busy machine
+		if err = tr.Setup(ctx, Limits{Tiers: &Tiers{BestEffort: 8 << 20}}); err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tr.value(t, tr.tier(v1.PodQOSBestEffort), "memory", "memory.limit_in_bytes"); got != "8388608" {
+		t.Errorf("when it has ended %s", got)
+	}
+}
+
+func TestMemoryIsProtectedOnUnifiedCgroups(t *testing.T) {
+	tr, root := onPaper(t, Config{EnforcePods: true, MemoryQoS: resources.MemoryQoS{On: true, Tiered: true}})
+	ctx := t.Context()
+	system := filepath.Join(root, "system.slice")
+	if err := os.MkdirAll(system, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(system, "cgroup.controllers"), []byte("cpu memory pids\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := func(when string, all map[string]string) {
+		t.Helper()
+		for file, want := range all {
+			raw, err := os.ReadFile(filepath.Join(root, file))
+			if got := strings.TrimSpace(string(raw)); err != nil || got != want {
+				t.Errorf("%s: %s = %q, want %s (%v)", when, file, got, want, err)
+			}
+		}
+	}
+	limits := Limits{Tiers: &Tiers{Min: 96 << 20, Low: 32 << 20}, Reserved: []Reserved{{Kind: "system-reserved", Cgroup: "/system.slice", MemoryBytes: 1 << 20}}}
+	if err := tr.Setup(ctx, limits); err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range []*v1.Pod{podOf("g", list("500m", "64Mi"), list("500m", "64Mi")), podOf("b", list("1", "32Mi"), nil), podOf("e", nil, nil)} {
+		if _, err := tr.Ensure(ctx, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("with the gate", map[string]string{
+		"kubepods/memory.min": "100663296", "kubepods/burstable/memory.low": "33554432", "kubepods/podg/memory.min": "67108864", "kubepods/podg/memory.low": "0",
+		"kubepods/burstable/podb/memory.low": "33554432", "kubepods/burstable/podb/memory.min": "0", "kubepods/besteffort/pode/memory.low": "0",
+		"system.slice/memory.min": "1048576",
+	})
+	// A later run without the gate.
+	again, _ := onPaper(t, Config{EnforcePods: true})
+	again.bases = func() (map[string]string, error) { return map[string]string{"": root}, nil }
+	if err := again.Setup(ctx, Limits{Tiers: &Tiers{}}); err != nil {
+		t.Fatal(err)
+	}
+	want("without it", map[string]string{"kubepods/memory.min": "0", "kubepods/burstable/memory.low": "0"})
+}
