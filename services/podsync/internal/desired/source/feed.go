@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -112,7 +113,7 @@ func (f *feed) publish(log klog.Logger, entries []*entry) {
 			first, taken = f.sources.owners.claim(name, f.src, e.where)
 		}
 		if taken || wanted[e.pod.UID] != nil {
-			err := fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove one", e.where, name, e.pod.UID, orElse(first, "another manifest"))
+			err := fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove one", e.where, name, e.pod.UID, cmp.Or(first, "another manifest"))
 			broken = append(broken, err.Error())
 			if e.twin != err.Error() {
 				e.twin = err.Error()
@@ -177,13 +178,6 @@ func listed(broken []string) string {
 		shown += fmt.Sprintf("; and %d more: the log and polylet manifest name them", more)
 	}
 	return shown
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 // owners says which source has a static pod's name: who has it keeps it until

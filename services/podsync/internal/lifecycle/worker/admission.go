@@ -179,7 +179,7 @@ const reasonPreempting = "Preempting"
 const reasonShutdown = "NodeShutdown"
 
 func critical(w *held) bool {
-	return w.source != apiSource || w.pod.Spec.Priority != nil && *w.pod.Spec.Priority >= systemCritical
+	return w.source != apiSource || podutil.OfCriticalPriority(w.pod)
 }
 
 // countsLocked says whether others must reckon with what a pod uses: it was admitted,
