@@ -87,7 +87,7 @@ func (r *refusals) ask(ctx context.Context, address string, who standing) (giveB
 	}
 	now := time.Now()
 	r.mu.Lock()
-	one := r.host(name, now)
+	one := r.hostLocked(name, now)
 	if one.spentNow(now, rateOfOne)+1 > burstOfOne {
 		r.mu.Unlock()
 		return nil, false
@@ -204,8 +204,8 @@ func (r *refusals) wait(ctx context.Context, mine *turn) bool {
 	return mine.had
 }
 
-// host is an address's allowance. The caller holds the lock.
-func (r *refusals) host(name string, now time.Time) *allowance {
+// hostLocked is an address's allowance.
+func (r *refusals) hostLocked(name string, now time.Time) *allowance {
 	if one := r.of[name]; one != nil {
 		return one
 	}
