@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/supervise"
+	"github.com/polylet/polylet/internal/turn"
 )
 
 // settle is how long changes of files may go on before they are copied: a
@@ -42,7 +42,8 @@ type credentials struct {
 	gid    int
 	active bool
 
-	mu      sync.Mutex
+	// turns are at the copies, and at what is known of them: the disk may be slow.
+	turns   turn.Turns
 	sources map[string]bool
 	names   map[string]bool   // of the copies
 	failed  map[string]string // why an original could not be copied, as last said
@@ -82,8 +83,7 @@ func (c *credentials) ensure() error {
 
 // copyAll is write of what is there.
 func (c *credentials) copyAll() ([]string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.turns.Take(c.dir)()
 	var flags []string
 	pairs := []copied{{"--client-ca-file", c.loaded.Load().Config.Authentication.X509.ClientCAFile, "client-ca.crt", nodecert.ReadCertificates}}
 	if c.loaded.Load().WaitsForServing() {
@@ -191,8 +191,7 @@ func isCopyFor(path string, gid int) bool {
 
 // dropOthers removes from the gateway's copies what is none of them.
 func (c *credentials) dropOthers() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.turns.Take(c.dir)()
 	return dropOthers(c.dir, slices.Collect(maps.Keys(c.names))...)
 }
 
@@ -273,8 +272,7 @@ func (c *credentials) follow(ctx context.Context) {
 }
 
 func (c *credentials) wantSources(dirs *directories) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.turns.Take(c.dir)()
 	for dir := range c.sources {
 		dirs.want(dir)
 	}
