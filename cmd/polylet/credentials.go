@@ -24,6 +24,7 @@ import (
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/supervise"
 	"github.com/polylet/polylet/internal/turn"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // settle is how long changes of files may go on before they are copied: a
@@ -47,13 +48,13 @@ type credentials struct {
 	sources map[string]bool
 	names   map[string]bool   // of the copies
 	failed  map[string]string // why an original could not be copied, as last said
-	changed chan struct{}
+	changed wake.Signal
 }
 
 func newCredentials(log klog.Logger, loaded *kubeletconfig.Loaded, dir string, who supervise.Identity) *credentials {
 	c := &credentials{
 		log: log, dir: dir, gid: who.GID, active: who.Drop,
-		sources: map[string]bool{}, names: map[string]bool{}, failed: map[string]string{}, changed: make(chan struct{}, 1),
+		sources: map[string]bool{}, names: map[string]bool{}, failed: map[string]string{}, changed: wake.New(),
 	}
 	c.loaded.Store(loaded)
 	return c
@@ -223,10 +224,7 @@ func (c *credentials) watch(source string) {
 
 // look has follow look at the originals' directories.
 func (c *credentials) look() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	c.changed.Set()
 }
 
 // follow copies again whenever something changes beside an original, or its

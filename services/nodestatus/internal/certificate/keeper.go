@@ -27,6 +27,7 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/nodecert"
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
 
@@ -110,7 +111,7 @@ type Keeper struct {
 	cfg   Config
 	deps  Deps
 	store *nodecert.Reader
-	bell  chan struct{}
+	bell  wake.Signal
 	// last is the certificate that was last read from the store or written to it.
 	last *nodecert.Pair
 	// lacks is what the certificate of now does not have that is wanted.
@@ -125,15 +126,12 @@ type Keeper struct {
 
 // New returns a Keeper that does nothing yet.
 func New(cfg Config, deps Deps) *Keeper {
-	return &Keeper{cfg: cfg, deps: deps, store: nodecert.NewReader(cfg.Store), bell: make(chan struct{}, 1)}
+	return &Keeper{cfg: cfg, deps: deps, store: nodecert.NewReader(cfg.Store), bell: wake.New()}
 }
 
 // Changed has the Keeper look at what is wanted soon.
 func (k *Keeper) Changed() {
-	select {
-	case k.bell <- struct{}{}:
-	default:
-	}
+	k.bell.Set()
 }
 
 func newRetry() *backoff.Backoff {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // Directory is one to measure.
@@ -72,7 +74,7 @@ type TreesConfig struct {
 type Trees struct {
 	cfg        TreesConfig
 	measureOne func(context.Context, Directory) (Measured, error)
-	wake       chan struct{}
+	wake       wake.Signal
 
 	mu      sync.Mutex
 	entries map[string]*tree
@@ -103,7 +105,7 @@ type tree struct {
 // NewTrees returns Trees that measure nothing until Run runs.
 func NewTrees(cfg TreesConfig) *Trees {
 	return &Trees{
-		cfg: cfg, measureOne: Measure, wake: make(chan struct{}, 1), entries: map[string]*tree{},
+		cfg: cfg, measureOne: Measure, wake: wake.New(), entries: map[string]*tree{},
 		finished: make(chan struct{}), queues: map[string][]Directory{}, spent: map[string]time.Duration{},
 	}
 }
@@ -171,10 +173,7 @@ func (t *Trees) renew(dirs []Directory, since time.Time) (finished chan struct{}
 			t.pushLocked(dir)
 		}
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.wake.Set()
 	return t.finished, all
 }
 
@@ -203,10 +202,7 @@ func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
 			pending = append(pending, e.first)
 		}
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.wake.Set()
 	return pending
 }
 

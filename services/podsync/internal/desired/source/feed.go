@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // entry is one place where a static pod is written: a file, or an element of
@@ -186,14 +188,14 @@ type owners struct {
 	mu    sync.Mutex
 	names map[types.NamespacedName]owner
 	// freed is told by source when a name has come free that it wanted.
-	freed map[string]chan struct{}
+	freed map[string]wake.Signal
 }
 
 type owner struct{ src, where string }
 
 func newOwners() *owners {
-	return &owners{names: map[types.NamespacedName]owner{}, freed: map[string]chan struct{}{
-		File: make(chan struct{}, 1), HTTP: make(chan struct{}, 1),
+	return &owners{names: map[types.NamespacedName]owner{}, freed: map[string]wake.Signal{
+		File: wake.New(), HTTP: wake.New(),
 	}}
 }
 
@@ -222,10 +224,7 @@ func (o *owners) keep(src string, names map[types.NamespacedName]string) {
 	}
 	for other, c := range o.freed {
 		if freed && other != src {
-			select {
-			case c <- struct{}{}:
-			default:
-			}
+			c.Set()
 		}
 	}
 }

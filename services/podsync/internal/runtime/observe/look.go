@@ -276,7 +276,7 @@ func (o *Observer) relistLoop(ctx context.Context) {
 		err := o.relist(ctx)
 		wait := o.relistPeriod()
 		if err != nil {
-			wake(o.check)
+			o.check.Set()
 			wait = retry.Next()
 		} else {
 			retry.Reset()
