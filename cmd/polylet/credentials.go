@@ -294,7 +294,7 @@ func ensureServing(log klog.Logger, loaded *kubeletconfig.Loaded, cert, key stri
 		aside, asideErr := fsatomic.SetAside(file)
 		switch {
 		case asideErr == nil:
-			log.Info("A serving certificate that cannot be used was set aside, and another is made", "file", file, "as", aside, "reason", err.Error())
+			log.Info("A serving certificate that cannot be used was set aside, and another is made", "file", file, "as", aside, "err", err)
 		case !errors.Is(asideErr, fs.ErrNotExist) && !errors.Is(asideErr, syscall.ENOTDIR):
 			return fmt.Errorf("%w; it cannot be set aside: %w", err, asideErr)
 		}

@@ -1,6 +1,6 @@
 // Package prober runs the probes: it owns the set of targets, one timer for all
 // of them and one goroutine per attempt in flight. It must never decide whether
-// a probe passed (handler does) or what that changes (schedule does), and it
+// a probe passed (handler does) or what that changes (probestate does), and it
 // does nothing at all while there is nothing to probe.
 package prober
 

@@ -38,7 +38,7 @@ func (w *worker) publish(out plan.Output) {
 			w.noteStatus(&old, &out.Status)
 			w.transitions(&old, &out.Status)
 			if w.state.Static {
-				w.reg.deps.Standing.Set(w.uid, out.Status.Conditions)
+				w.reg.deps.Conditions.Set(w.uid, out.Status.Conditions)
 			}
 		}
 		if (changed || w.published != w.state.Pod) && (out.Terminating || !w.keepsFirst()) {

@@ -183,7 +183,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 		w.state.Static = w.source != apiSource
 		w.state.Reported = *pod.Status.DeepCopy()
 		if w.state.Static {
-			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Standing.Of(w.uid)...)
+			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Conditions.Of(w.uid)...)
 		}
 		_, w.state.Resize.Stored = w.reg.deps.Allocations.Get(w.uid)
 		w.begun = w.state.Resize.Stored || pod.Status.StartTime != nil
