@@ -8,7 +8,7 @@ import (
 )
 
 // stopCause is why a container ended if it was podsync that ended it. What a
-// former life did is known of a failed probe alone, whose result is kept.
+// previous run did is known of a failed probe alone, whose result is kept.
 func (p *planner) stopCause(c *podstate.Container) (cause podstate.Cause, ours bool) {
 	if stop, ours := p.s.Stops[c.ID]; ours {
 		return stop.Cause, true
