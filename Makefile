@@ -198,7 +198,7 @@ breaking: tools-api third-party ## Check that the protos only grow since they we
 	$(call step,protos: breaking changes)
 	@mkdir -p .cache && cd api && ../bin/buf build -o ../.cache/protos.binpb && \
 		../bin/buf breaking ../.cache/protos.binpb --against lock.binpb --config '{"version":"v2","breaking":{"use":["FILE"]}}'
-docs: ## Write docs/metrics.md from what the processes register, docs/rules.md from docs/rules, and where the tests are that docs/security.md names
+docs: ## Write docs/metrics.md from what the processes register, docs/rules.md from docs/rules, docs/configuration.md's table, and where the tests are that docs/security.md names
 	$(call step,docs/metrics.md$(comma) docs/rules.md and the links of docs/security.md)
 	@go test -count=1 -run 'MetricsAreAsRecorded|EveryProcessShows|SeriesThatDashboardsKnow' $(METRICS) -update >/dev/null
 	@go run ./test/cmd/metricsdoc
