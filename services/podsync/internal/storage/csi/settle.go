@@ -51,7 +51,11 @@ func (c *Volumes) settleOne(id volumeID, again <-chan struct{}) {
 		}
 		if (err != nil) != failing {
 			failing = err != nil
-			klog.FromContext(c.life).Info("Unstaging a volume that no pod of the node has; it is tried again by itself", "failing", failing, "err", err)
+			if log := klog.FromContext(c.life).WithValues("driver", id.driver, "volume", id.handle); failing {
+				log.Info("A volume that no pod of the node has cannot be unstaged; it is tried again by itself", "err", err)
+			} else {
+				log.Info("A volume that could not be unstaged is settled")
+			}
 		}
 		if err == nil {
 			continue
