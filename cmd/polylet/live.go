@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
 	commonv1 "github.com/polylet/polylet/api/gen/polylet/common/v1"
@@ -171,6 +172,10 @@ func (l *live) Put(loaded *kubeletconfig.Loaded, generation uint64) error {
 // Restart implements liveconf.Node.
 func (l *live) Restart(service string) error { return l.restart(service) }
 
+// mostOfAnAnswer is how much a service may say about itself, in bytes: this process is
+// root's, and one that was taken over would end it with more.
+const mostOfAnAnswer = 256 << 10
+
 // Ask implements liveconf.Node.
 func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error) {
 	identity := l.identities[service]
@@ -182,7 +187,7 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 	}
 	defer conn.Close()
 	client := commonv1.NewCommonServiceClient(conn)
-	info, err := client.GetInfo(ctx, &commonv1.GetInfoRequest{})
+	info, err := client.GetInfo(ctx, &commonv1.GetInfoRequest{}, grpc.MaxCallRecvMsgSize(mostOfAnAnswer))
 	if err != nil {
 		return liveconf.Report{}, err
 	}
@@ -196,7 +201,7 @@ func (l *live) Ask(ctx context.Context, service string) (liveconf.Report, error)
 			report.Lacks[d.GetName()] = d.GetMessage()
 		}
 	}
-	health, err := client.CheckHealth(ctx, &commonv1.CheckHealthRequest{})
+	health, err := client.CheckHealth(ctx, &commonv1.CheckHealthRequest{}, grpc.MaxCallRecvMsgSize(mostOfAnAnswer))
 	if err != nil {
 		return report, err
 	}

@@ -91,7 +91,7 @@ func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, 
 	}
 	return &runtimeapi.Mount{
 		ContainerPath: target(m), HostPath: host, Readonly: readOnly, Propagation: propagation,
-		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil && !b.deps.Volumes.OfHost(pod.UID, m.Name),
+		RecursiveReadOnly: recursive, SelinuxRelabel: source.HostPath == nil && source.NFS == nil && !b.deps.Volumes.OfHost(pod.UID, m.Name),
 	}, nil
 }
 
@@ -133,6 +133,9 @@ func imageMount(r Request, m *v1.VolumeMount, source *v1.Volume, sub string) (*r
 func alwaysReadOnly(v *v1.Volume) bool {
 	if csi := v.CSI; csi != nil && csi.ReadOnly != nil {
 		return *csi.ReadOnly
+	}
+	if v.NFS != nil {
+		return v.NFS.ReadOnly
 	}
 	return v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil
 }
