@@ -105,6 +105,7 @@ replay: ## Simulation: 200 seeds twice, once beside a load, whose traces are com
 .PHONY: node-longest node-others
 # Each package has instances of its own, so that the others fit beside the longest.
 node: ## Tests on real parts: containerd, etcd, kube-apiserver (root), PLACES=4 at the same time; RUN=regexp picks some
+	@tools/named '$(RUN)' test/node $(REALTESTS)
 	@mkdir -p bin
 	@go run ./test/cmd/node install
 	@go run ./test/cmd/peers >/dev/null
@@ -160,6 +161,7 @@ fuzz-short:
 		FUZZTIME=$$((60000 / $$(grep -h '^func Fuzz' $$others | wc -l)))ms tools/fuzz $$others
 vm: ## systemd as PID 1 and cgroup v2, in a virtual machine (root, qemu, about 15 min); RUN=regexp picks some tests
 	$(call step,virtual machine)
+	@tools/named '$(RUN)' test/vm
 	@go run ./test/cmd/vm $(if $(filter-out file,$(origin RUN)),-run '$(RUN)')
 .PHONY: vm-kubeadm
 vm-kubeadm: ## kubeadm init and reset by way of kubelet.service, in that machine (root, qemu, about 30 min)
@@ -200,7 +202,7 @@ breaking: tools-api third-party ## Check that the protos only grow since they we
 	$(call step,protos: breaking changes)
 	@mkdir -p .cache && cd api && ../bin/buf build -o ../.cache/protos.binpb && \
 		../bin/buf breaking ../.cache/protos.binpb --against lock.binpb --config '{"version":"v2","breaking":{"use":["FILE"]}}'
-docs: ## Write docs/metrics.md from what the processes register, docs/rules.md from docs/rules, and where the tests are that docs/security.md names
+docs: ## Write docs/metrics.md from what the processes register, docs/rules.md from docs/rules, docs/configuration.md's table, and where the tests are that docs/security.md names
 	$(call step,docs/metrics.md$(comma) docs/rules.md and the links of docs/security.md)
 	@go test -count=1 -run 'MetricsAreAsRecorded|EveryProcessShows|SeriesThatDashboardsKnow' $(METRICS) -update >/dev/null
 	@go run ./test/cmd/metricsdoc

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,6 +23,8 @@ import (
 	"github.com/polylet/polylet/internal/kubeletconfig"
 	"github.com/polylet/polylet/internal/nodecert"
 	"github.com/polylet/polylet/internal/supervise"
+	"github.com/polylet/polylet/internal/turn"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // settle is how long changes of files may go on before they are copied: a
@@ -42,17 +43,18 @@ type credentials struct {
 	gid    int
 	active bool
 
-	mu      sync.Mutex
+	// turns are at the copies, and at what is known of them: the disk may be slow.
+	turns   turn.Turns
 	sources map[string]bool
 	names   map[string]bool   // of the copies
 	failed  map[string]string // why an original could not be copied, as last said
-	changed chan struct{}
+	changed wake.Signal
 }
 
 func newCredentials(log klog.Logger, loaded *kubeletconfig.Loaded, dir string, who supervise.Identity) *credentials {
 	c := &credentials{
 		log: log, dir: dir, gid: who.GID, active: who.Drop,
-		sources: map[string]bool{}, names: map[string]bool{}, failed: map[string]string{}, changed: make(chan struct{}, 1),
+		sources: map[string]bool{}, names: map[string]bool{}, failed: map[string]string{}, changed: wake.New(),
 	}
 	c.loaded.Store(loaded)
 	return c
@@ -82,8 +84,7 @@ func (c *credentials) ensure() error {
 
 // copyAll is write of what is there.
 func (c *credentials) copyAll() ([]string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.turns.Take(c.dir)()
 	var flags []string
 	pairs := []copied{{"--client-ca-file", c.loaded.Load().Config.Authentication.X509.ClientCAFile, "client-ca.crt", nodecert.ReadCertificates}}
 	if c.loaded.Load().WaitsForServing() {
@@ -191,8 +192,7 @@ func isCopyFor(path string, gid int) bool {
 
 // dropOthers removes from the gateway's copies what is none of them.
 func (c *credentials) dropOthers() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.turns.Take(c.dir)()
 	return dropOthers(c.dir, slices.Collect(maps.Keys(c.names))...)
 }
 
@@ -224,10 +224,7 @@ func (c *credentials) watch(source string) {
 
 // look has follow look at the originals' directories.
 func (c *credentials) look() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	c.changed.Set()
 }
 
 // follow copies again whenever something changes beside an original, or its
@@ -273,8 +270,7 @@ func (c *credentials) follow(ctx context.Context) {
 }
 
 func (c *credentials) wantSources(dirs *directories) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.turns.Take(c.dir)()
 	for dir := range c.sources {
 		dirs.want(dir)
 	}
@@ -298,7 +294,7 @@ func ensureServing(log klog.Logger, loaded *kubeletconfig.Loaded, cert, key stri
 		aside, asideErr := fsatomic.SetAside(file)
 		switch {
 		case asideErr == nil:
-			log.Info("A serving certificate that cannot be used was set aside, and another is made", "file", file, "as", aside, "reason", err.Error())
+			log.Info("A serving certificate that cannot be used was set aside, and another is made", "file", file, "as", aside, "err", err)
 		case !errors.Is(asideErr, fs.ErrNotExist) && !errors.Is(asideErr, syscall.ENOTDIR):
 			return fmt.Errorf("%w; it cannot be set aside: %w", err, asideErr)
 		}

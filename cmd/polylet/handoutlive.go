@@ -52,7 +52,7 @@ func handOutLive(ctx context.Context, loaded *kubeletconfig.Loaded) error {
 		if err = node.handOutWhile(ctx, gid, running); !errors.Is(err, liveconf.ErrStartAgain) {
 			return err
 		}
-		log.Info("All services start again with the last known good configuration", "reason", err.Error())
+		log.Info("All services start again with the last known good configuration", "err", err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // Memory defaults: five runtimes together must cost less than one kubelet.
@@ -114,7 +116,7 @@ func liveHeap() uint64 {
 // collections tells of each collection until ctx is done: each one finds an
 // object that nobody uses.
 func collections(ctx context.Context) <-chan struct{} {
-	told := make(chan struct{}, 1)
+	told := wake.New()
 	var lay func()
 	lay = func() {
 		runtime.AddCleanup(&[64]byte{}, func(struct{}) {
@@ -122,10 +124,7 @@ func collections(ctx context.Context) <-chan struct{} {
 				return
 			}
 			lay() // before it is told: who hears it may collect at once
-			select {
-			case told <- struct{}{}:
-			default:
-			}
+			told.Set()
 		}, struct{}{})
 	}
 	lay()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 const (
@@ -40,7 +41,7 @@ type Follower struct {
 	source Source
 	log    logr.Logger
 	host   string
-	bell   chan struct{}
+	bell   wake.Signal
 	looks  atomic.Int64
 
 	mu      sync.Mutex
@@ -67,7 +68,7 @@ type generation struct {
 
 // Follow reads the files of a source. What is missing may come later: see Run.
 func Follow(source Source, log logr.Logger) *Follower {
-	f := &Follower{source: source, log: log, host: nowhere, bell: make(chan struct{}, 1), arrived: make(chan struct{})}
+	f := &Follower{source: source, log: log, host: nowhere, bell: wake.New(), arrived: make(chan struct{})}
 	f.Look()
 	r := source.read()
 	if server := cmp.Or(r.kubeconfig, r.bootstrap); server != nil {
@@ -167,10 +168,7 @@ func (f *Follower) Run(ctx context.Context, h health.Reporter) error {
 
 // Changed has Run look at the files soon.
 func (f *Follower) Changed() {
-	select {
-	case f.bell <- struct{}{}:
-	default:
-	}
+	f.bell.Set()
 }
 
 // Look reads the files and says whether the credential is another one than before.

@@ -102,17 +102,19 @@ func (l *Loaded) Current() *Loaded {
 	if l.slice == nil {
 		return l
 	}
-	l.newest.Lock()
-	defer l.newest.Unlock()
 	info, err := os.Stat(l.Flags.ConfigSlice)
-	if err != nil || l.newest.seen != nil && sameFile(l.newest.seen, info) {
+	if err != nil {
 		return l.newest.or(l)
 	}
+	if known, of := l.newest.get(); of != nil && sameFile(of, info) {
+		return known
+	}
+	// Nothing is locked meanwhile: who asks at the same time reads for itself.
 	next, err := LoadAgain(l.Args)
 	if err != nil || next.slice.Checksum != l.slice.Checksum {
 		return l.newest.or(l)
 	}
-	l.newest.seen, l.newest.loaded = info, next
+	l.newest.set(next, info)
 	return next
 }
 
@@ -122,14 +124,26 @@ func sameFile(a, b fs.FileInfo) bool {
 
 // newest is what Current found last.
 type newest struct {
-	sync.Mutex
-	seen   fs.FileInfo
+	mu     sync.Mutex
 	loaded *Loaded
+	of     fs.FileInfo
+}
+
+func (n *newest) get() (*Loaded, fs.FileInfo) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.loaded, n.of
+}
+
+func (n *newest) set(loaded *Loaded, of fs.FileInfo) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.loaded, n.of = loaded, of
 }
 
 func (n *newest) or(l *Loaded) *Loaded {
-	if n.loaded != nil {
-		return n.loaded
+	if known, _ := n.get(); known != nil {
+		return known
 	}
 	return l
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/configslice"
 	"github.com/polylet/polylet/internal/kubeletconfig"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 const (
@@ -97,11 +98,11 @@ type Controller struct {
 	store *store
 	node  Node
 
-	changed, back, retry chan struct{}
+	changed, back, retry wake.Signal
 
 	mu    sync.Mutex
 	ended []end // since they were last taken
-	heard chan struct{}
+	heard wake.Signal
 
 	// Below: Start's and Run's.
 	generation uint64
@@ -125,18 +126,18 @@ func New(cfg Config) *Controller {
 	cfg.Deadline = max(cfg.Deadline, time.Second) // services are asked twenty times in it
 	return &Controller{
 		cfg: cfg, store: newStore(cfg.Dir, cfg.Node, cfg.Build),
-		changed: make(chan struct{}, 1), back: make(chan struct{}, 1), retry: make(chan struct{}, 1), heard: make(chan struct{}, 1),
+		changed: wake.New(), back: wake.New(), retry: wake.New(), heard: wake.New(),
 	}
 }
 
 // Changed says that the files may say something else.
-func (c *Controller) Changed() { wakeUp(c.changed) }
+func (c *Controller) Changed() { c.changed.Set() }
 
 // Back asks for the configuration before the one that runs.
-func (c *Controller) Back() { wakeUp(c.back) }
+func (c *Controller) Back() { c.back.Set() }
 
 // Retry forgets which configurations were bad, and tries what the files say.
-func (c *Controller) Retry() { wakeUp(c.retry) }
+func (c *Controller) Retry() { c.retry.Set() }
 
 // Ended says that a service ended by itself.
 func (c *Controller) Ended(service string, err error) {
@@ -146,14 +147,7 @@ func (c *Controller) Ended(service string, err error) {
 		c.ended = c.ended[1:]
 	}
 	c.mu.Unlock()
-	wakeUp(c.heard)
-}
-
-func wakeUp(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
+	c.heard.Set()
 }
 
 // Run watches over the configuration that Start chose, and follows the files

@@ -67,7 +67,7 @@ func (b *Bus) heeds(ctx context.Context, sender string) bool {
 	}
 	b.refused = sender
 	klog.FromContext(ctx).Info("Somebody who is neither logind nor known to be root said that the machine goes down, or that it does not: it is not heeded; "+
-		"deploy/systemd/polylet.dbus.conf has D-Bus refuse that", "uid", uid, "err", err)
+		"deploy/systemd/polylet.dbus.conf has D-Bus refuse that", "user", uid, "err", err)
 	return false
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/uds"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 const (
@@ -65,12 +66,12 @@ type Keeper struct {
 	// done receives the Since of a shutdown that is done with; moved when a follower
 	// came or went.
 	done  chan time.Time
-	moved chan struct{}
+	moved wake.Signal
 }
 
 // New returns a Keeper; it starts nothing.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, peerOf: uds.PeerOf, changed: make(chan struct{}), done: make(chan time.Time), moved: make(chan struct{}, 1)}
+	return &Keeper{cfg: cfg, peerOf: uds.PeerOf, changed: make(chan struct{}), done: make(chan time.Time), moved: wake.New()}
 }
 
 func (k *Keeper) get() (State, <-chan struct{}) {

@@ -76,10 +76,7 @@ func (k *Keeper) follows(by int) {
 	k.mu.Lock()
 	k.followers += by
 	k.mu.Unlock()
-	select {
-	case k.moved <- struct{}{}:
-	default:
-	}
+	k.moved.Set()
 }
 
 // serve tells one follower, and hears what it says.

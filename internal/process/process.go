@@ -44,10 +44,10 @@ func apply(cfg Config, deps Deps, log logr.Logger) {
 		deps.Files = func(set, was *unix.Rlimit) error { return unix.Prlimit(0, unix.RLIMIT_NOFILE, set, was) }
 	}
 	if err := adjust(deps.Self, cfg.OOMScoreAdj); err != nil {
-		log.V(2).Info("The score for lack of memory stays as it is; whoever starts this process may set it (OOMScoreAdjust=)", "oomScoreAdj", cfg.OOMScoreAdj, "reason", err.Error())
+		log.V(2).Info("The score for lack of memory stays as it is; whoever starts this process may set it (OOMScoreAdjust=)", "oomScoreAdj", cfg.OOMScoreAdj, "err", err)
 	}
 	if err := open(deps.Files, cfg.MaxOpenFiles); err != nil {
-		log.V(2).Info("The limit of open files stays as it is; whoever starts this process may set it (LimitNOFILE=)", "maxOpenFiles", cfg.MaxOpenFiles, "reason", err.Error())
+		log.V(2).Info("The limit of open files stays as it is; whoever starts this process may set it (LimitNOFILE=)", "maxOpenFiles", cfg.MaxOpenFiles, "err", err)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // Child describes one process.
@@ -94,7 +95,7 @@ type running struct {
 	stop    chan struct{}
 	stopped chan struct{}
 	// again cuts the pause before the next start short.
-	again chan struct{}
+	again wake.Signal
 	// last is the last line that the last process wrote; keep's own.
 	last string
 	// process is the current one, nil between two; gone is closed when it has ended, and
@@ -115,7 +116,7 @@ func New(cfg Config, children []Child) *Supervisor {
 	}
 	s := &Supervisor{cfg: cfg}
 	for _, c := range children {
-		s.children = append(s.children, &running{Child: c, stop: make(chan struct{}), stopped: make(chan struct{}), again: make(chan struct{}, 1)})
+		s.children = append(s.children, &running{Child: c, stop: make(chan struct{}), stopped: make(chan struct{}), again: wake.New()})
 	}
 	return s
 }
@@ -187,10 +188,7 @@ func (s *Supervisor) Restart(name string) error {
 	gone := c.gone
 	c.asked = gone != nil
 	if gone == nil {
-		select {
-		case c.again <- struct{}{}:
-		default:
-		}
+		c.again.Set()
 	}
 	c.mu.Unlock()
 	if gone == nil {

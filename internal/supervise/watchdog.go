@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/polylet/polylet/internal/lifeline"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // A child asks itself twice in the watchdog's time, and waits a quarter of it for an
@@ -35,7 +36,7 @@ func (s *Supervisor) watched(c *running) (say *os.File, started func(ok bool) (e
 			_ = hear.Close()
 			return func() {}
 		}
-		beats, done := make(chan struct{}, 1), make(chan struct{})
+		beats, done := wake.New(), make(chan struct{})
 		go listen(hear, beats)
 		go func() {
 			if silent(beats, done, s.cfg.Watchdog) {
@@ -57,16 +58,13 @@ func (s *Supervisor) lifeline(sockets int) string {
 }
 
 // listen passes on that something was said, until the pipe ends.
-func listen(hear *os.File, beats chan<- struct{}) {
+func listen(hear *os.File, beats wake.Signal) {
 	buf := make([]byte, 64)
 	for {
 		if _, err := hear.Read(buf); err != nil {
 			return
 		}
-		select {
-		case beats <- struct{}{}:
-		default:
-		}
+		beats.Set()
 	}
 }
 

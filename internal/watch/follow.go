@@ -57,9 +57,9 @@ func Follow[F any](ctx context.Context, f Follower[F]) error {
 		}
 		if received {
 			wait.Reset()
-			log.Info("Stream ended, opening it again", "reason", err.Error())
+			log.Info("Stream ended, opening it again", "err", err)
 		} else {
-			log.V(2).Info("Stream did not open, trying again", "reason", err.Error())
+			log.V(2).Info("Stream did not open, trying again", "err", err)
 		}
 		f.Health.Set(f.Name, false, fmt.Sprintf("stream to %s: %v; it is opened again by itself", f.Name, err))
 		if wait.Wait(ctx) != nil {

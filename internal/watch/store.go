@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // ErrClosed is what Next returns after Close.
@@ -145,7 +147,7 @@ func (s *Store[K, V]) Subscribe(ctx context.Context) *Subscription[K, V] {
 	sub := &Subscription[K, V]{
 		store:   s,
 		pending: map[K]struct{}{},
-		wake:    make(chan struct{}, 1),
+		wake:    wake.New(),
 		done:    make(chan struct{}),
 	}
 	s.mu.Lock()
@@ -159,7 +161,7 @@ func (s *Store[K, V]) Subscribe(ctx context.Context) *Subscription[K, V] {
 type Subscription[K comparable, V any] struct {
 	store *Store[K, V]
 	stop  func() bool
-	wake  chan struct{}
+	wake  wake.Signal
 	done  chan struct{}
 	once  sync.Once
 
@@ -170,10 +172,7 @@ type Subscription[K comparable, V any] struct {
 }
 
 func (s *Subscription[K, V]) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Set()
 }
 
 // Next returns the snapshot the first time, at once, and then waits for

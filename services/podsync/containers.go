@@ -32,7 +32,7 @@ func (w *wiring) executor() (*execute.Executor, error) {
 	}
 	return execute.New(execute.Config{PodLogsDir: w.cfg.Logs.Dir, ContainerLogsDir: w.cfg.linksDir()}, execute.Deps{
 		Runtime: w.runtime, Observer: w.observer, Images: puller, Volumes: volume.Shown{Set: w.volumes, Table: w.table},
-		Cgroups: userns.Cgroups{Manager: w.cgroups, Users: w.users}, EnsureCgroup: w.cgroups.Ensure, Materials: w.builder(),
+		Cgroups: userns.Cgroups{Manager: w.cgroups, Users: w.users}, EnsureCgroup: w.cgroups.Ensure, Builder: w.builder(),
 		Hooks:    hook.New(hook.Deps{Exec: execreaper.Hooks{Client: w.runtime, Sessions: w.sessions}, Events: w.events, Metrics: w.metrics}),
 		Finisher: w.statuses, Allocations: w.allocations, Ends: w.ends,
 		Starts: limiter.New(limiter.Config{Acquired: w.idle.Begin}), Stops: limiter.New(limiter.Config{Acquired: w.idle.Begin}),

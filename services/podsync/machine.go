@@ -2,18 +2,14 @@ package podsync
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 
-	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 
 	"github.com/polylet/polylet/services/podsync/internal/host/alone"
 	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/resources/cgroup"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
-	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
 )
 
 // DialRuntime returns a connection to a runtime's endpoint; it connects when it
@@ -29,28 +25,6 @@ func (p MachinePolicy) kernel() kernel.Config {
 		cfg.Tunables = kernel.Leave
 	}
 	return cfg
-}
-
-// shareRoot lets containers see what is mounted below the root directory, and this
-// process what they mount there: volumes with mount propagation, and CSI drivers, need
-// that. Without it all else goes on.
-func (s *Service) shareRoot(log logr.Logger) {
-	changed, err := s.deps.Mounter.Share(s.cfg.RootDir)
-	if errors.Is(err, mount.ErrCovered) {
-		log.Error(err, "Mounts from before could not be ended; pods that have them cannot be removed before the machine is booted")
-		s.deps.Health.Set("mount propagation", false, err.Error())
-		return
-	}
-	if err != nil {
-		err = fmt.Errorf("the root directory %s is on no shared mount: %w; volumes with mountPropagation and CSI drivers do not work: run mount --make-rshared on its mount on the host, and keep podsync in the host's mount namespace, or bind the directory into its container with rshared", s.cfg.RootDir, err)
-		log.Error(err, "Mount propagation does not work; pods without it are not affected")
-		s.deps.Health.Set("mount propagation", false, err.Error())
-		return
-	}
-	if changed {
-		log.Info("Made the root directory a shared mount", "dir", s.cfg.RootDir)
-	}
-	s.deps.Health.Set("mount propagation", true, "")
 }
 
 // CheckMachine says why podsync would not run on this machine, and what to do;

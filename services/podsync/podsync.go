@@ -181,7 +181,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.makeDirs(); err != nil {
 		return err
 	}
-	s.shareRoot(klog.FromContext(ctx)) // before anything below it is open
+	mount.ShareRoot(klog.FromContext(ctx), s.deps.Mounter, s.cfg.RootDir, s.deps.Health) // before anything below it is open
 	for _, load := range s.loads {
 		load(klog.FromContext(ctx))
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/services/podsync/internal/admission/gate"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/nodeinfo"
@@ -15,7 +14,6 @@ import (
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/desired/mirror"
 	"github.com/polylet/polylet/services/podsync/internal/desired/source"
-	"github.com/polylet/polylet/services/podsync/internal/host/kernel"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/imagegc"
 	"github.com/polylet/polylet/services/podsync/internal/housekeeping/leftovers"
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/gauges"
@@ -73,7 +71,7 @@ type wiring struct {
 	statuses     *status.Writer
 	metrics      *metrics.Metrics // nil without a registry
 	probes       *probestore.Board
-	standing     *conditions.Keeper
+	conditions   *conditions.Keeper
 	ends         *stopping.Keeper
 	hosts        HostsGuard
 	shown        *podcache.Pods
@@ -163,69 +161,6 @@ func (w *wiring) askRuntime() {
 	w.add("runtime", w.observer.Run)
 }
 
-// followCluster makes what is read of the cluster beside pods.
-func (w *wiring) followCluster() {
-	cfg := w.cfg
-	w.objects = objects.New(objects.Config{NodeName: cfg.Node.Name, TrustBundles: cfg.Pods.TrustBundles, Certificates: cfg.Pods.Certificates}, objects.Deps{Client: w.deps.Client})
-	w.objects.Subscribe(w.objectChanged)
-	w.node = nodeinfo.New(nodeinfo.Config{
-		Name: cfg.Node.Name, IP: cfg.Node.IP, ExternalCloud: cfg.Node.ExternalCloud, PodCIDR: cfg.Node.PodCIDR, MaxPods: cfg.Node.MaxPods,
-		ReservedMilliCPU: cfg.Cgroups.ReservedMilliCPU, ReservedMemoryBytes: cfg.Cgroups.ReservedMemoryBytes,
-		BootID: kernel.BootID(),
-	}, nodeinfo.Deps{Client: w.deps.Client, Objects: w.objects, Pods: w.pods, Health: w.deps.Health, HostIPs: w.deps.HostIPs})
-	var requester serviceaccount.Requester
-	if w.deps.Client != nil {
-		requester = serviceaccount.FromClient(w.deps.Client)
-	}
-	w.tokens = serviceaccount.New(serviceaccount.Config{}, serviceaccount.Deps{Requester: requester})
-	w.add("objects", w.objects.Run)
-	w.add("node", w.node.FollowObject)
-	w.add("node object", w.node.ReadAnew)
-	w.add("node addresses", w.node.FollowAddresses)
-}
-
-// report makes what tells the apiserver and people of the pods.
-func (w *wiring) report() {
-	deps := w.deps
-	w.mirrors = mirror.New(mirror.Config{NodeName: w.cfg.Node.Name}, mirror.Deps{
-		Client: deps.Client, Node: w.objects.Node, Health: deps.Health,
-		OnChange: func(static types.UID) { w.statuses.Touch(static) },
-	})
-	w.node.Subscribe(w.mirrors.NodeChanged)
-	w.notices = notice.Notices{Events: w.events, Lines: w.lines, Mirrors: w.mirrors, Health: deps.Health}
-	w.statuses = status.New(status.Config{}, status.Deps{
-		Client: deps.Client, Mirrors: w.mirrors, Health: deps.Health, OnRefused: w.notices.Refused, OnWithheld: w.notices.Withheld,
-		Sending: w.idle.Begin, Trace: w.lines.TraceStatus, Metrics: w.metrics,
-	})
-	w.ends = stopping.New(stopping.Deps{File: w.cfg.stateFile("stops.json"), Health: deps.Health})
-	w.standing = conditions.New(conditions.Deps{File: w.cfg.stateFile("conditions.json"), Health: deps.Health})
-	w.probes = probestore.NewBoard(probestore.Deps{
-		Epoch: deps.Epoch, Events: notice.Probes{Notices: w.notices}, Results: w.pods, Health: deps.Health, Memory: w.cfg.stateFile("probe-results.json"),
-	})
-	w.loads = append(w.loads, w.probes.Load, w.ends.Load, w.standing.Load)
-	w.add("probes", w.probes.Run)
-	w.add("conditions", w.standing.Run)
-	w.add("ends of pods", w.ends.Run)
-	w.add("events", w.events.Run)
-	w.add("mirrors", w.mirrors.Run)
-	w.add("statuses", w.statuses.Run)
-}
-
-// want makes what says which pods are wanted.
-func (w *wiring) want() (err error) {
-	from := w.cfg.StaticPods
-	w.sources, err = source.New(source.Config{
-		NodeName: w.cfg.Node.Name, StaticPodPath: from.Path, FileCheckFrequency: from.CheckFrequency,
-		StaticPodURL: from.URL, StaticPodURLHeader: from.URLHeader, HTTPCheckFrequency: from.URLCheckFrequency,
-		AllowAPIReferences: from.APIReferences,
-	}, source.Deps{
-		Client: w.deps.Client, Mirrors: w.mirrors, Events: w.events, Health: w.deps.Health, Notifier: w.deps.Notifier, Restored: w.restored,
-		Listed: w.statuses.Listed,
-	})
-	w.add("sources", func(ctx context.Context) error { return w.sources.Run(ctx, w.pods) })
-	return err
-}
-
 // work makes what runs the pods.
 func (w *wiring) work() error {
 	cfg := w.cfg
@@ -256,7 +191,7 @@ func (w *wiring) work() error {
 	}
 	w.pods.Registry = worker.New(worker.Config{Sources: w.sources.Names(), MaxDead: cfg.Pods.MaxDeadContainers}, worker.Deps{
 		Executor: executor, Status: w.statuses, Probes: w.probes, Events: w.events, Pods: w.shown, Mirrors: w.mirrors, Metrics: counts,
-		Standing: w.standing, Ends: w.ends, Timelines: w.lines, Allocations: w.allocations, Node: w.nodeFacts,
+		Conditions: w.conditions, Ends: w.ends, Timelines: w.lines, Allocations: w.allocations, Node: w.nodeFacts,
 		Admit: admits.admit, Unmet: admits.Unmet, Resize: admits.resize,
 		OnDisk: left.Find, AllKnown: w.probes.Prune, InDoubt: w.notices.InDoubt, ActiveChanged: w.activeChanged(),
 	})

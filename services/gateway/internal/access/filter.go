@@ -76,7 +76,7 @@ func (f Filter) allow(w http.ResponseWriter, r *http.Request, quiet *quiet) bool
 	}
 	if err != nil || !ok {
 		if err != nil && quiet.speak(time.Now()) {
-			log.Info("Unable to authenticate a request", "path", r.URL.Path, "from", r.RemoteAddr, "reason", err.Error())
+			log.Info("Unable to authenticate a request", "path", r.URL.Path, "address", r.RemoteAddr, "err", err)
 		}
 		httperror.Text(w, http.StatusUnauthorized, "Unauthorized")
 		return false

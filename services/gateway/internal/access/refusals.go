@@ -109,7 +109,7 @@ func (r *refusals) ask(ctx context.Context, address string, who standing) (giveB
 	}
 	now := time.Now()
 	r.mu.Lock()
-	one := r.host(name, now)
+	one := r.hostLocked(name, now)
 	if who != stranger && one.lacks(now, rateOfOne, burstOfOne) <= 0 && r.familiar.lacks(now, rateOfFamiliar, burstOfFamiliar) <= 0 {
 		one.spent++
 		r.familiar.spent++
@@ -289,8 +289,8 @@ func (r *refusals) wait(ctx context.Context, mine *turn) bool {
 	return mine.had
 }
 
-// host is an address's allowance. The caller holds the lock.
-func (r *refusals) host(name string, now time.Time) *allowance {
+// hostLocked is an address's allowance.
+func (r *refusals) hostLocked(name string, now time.Time) *allowance {
 	if one := r.of[name]; one != nil {
 		return one
 	}

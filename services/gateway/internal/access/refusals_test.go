@@ -290,13 +290,13 @@ func TestTheAddressesThatAreRememberedAreBounded(t *testing.T) {
 			}
 		}
 		for i := range 3 * mostAddresses {
-			r.host(strconv.Itoa(i), now).spent = 1
+			r.hostLocked(strconv.Itoa(i), now).spent = 1
 		}
 		if len(r.of) > mostAddresses+1 {
 			t.Errorf("%d are", len(r.of))
 		}
 		time.Sleep(time.Minute)
-		if r.host("x", time.Now()); len(r.of) > 2 {
+		if r.hostLocked("x", time.Now()); len(r.of) > 2 {
 			t.Errorf("a minute later %d are", len(r.of))
 		}
 	})

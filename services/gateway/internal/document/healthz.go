@@ -80,7 +80,7 @@ func Healthz(to Observer, checks ...Check) http.Handler {
 			to.ObserveCheck(c.Name, err == nil)
 			if err != nil {
 				failed = true
-				klog.FromContext(r.Context()).Info("Health check failed", "check", c.Name, "reason", err.Error())
+				klog.FromContext(r.Context()).Info("Health check failed", "check", c.Name, "err", err)
 				// Why is for the log: anybody may ask for /healthz.
 				fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 				continue

@@ -46,7 +46,7 @@ func Merged(sources ...Source) http.Handler {
 			wait.Go(func() {
 				families, err := s.Gather(ctx)
 				if err != nil {
-					klog.FromContext(ctx).V(2).Info("Scraping without a process", "service", s.Service, "reason", err.Error())
+					klog.FromContext(ctx).V(2).Info("Scraping without a process", "service", s.Service, "err", err)
 				}
 				parts[i] = part{service: s.Service, families: families, up: err == nil}
 			})
@@ -80,7 +80,7 @@ func encode(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily
 	encoder := expfmt.NewEncoder(out, format)
 	for _, f := range families {
 		if err := encoder.Encode(f); err != nil {
-			klog.FromContext(r.Context()).V(2).Info("Metrics were not sent to the end", "family", f.GetName(), "reason", err.Error())
+			klog.FromContext(r.Context()).V(2).Info("Metrics were not sent to the end", "family", f.GetName(), "err", err)
 			return
 		}
 	}

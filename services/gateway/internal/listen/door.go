@@ -108,8 +108,8 @@ const (
 	mostKeptOfName = 16
 )
 
-// keep takes v from the strangers if there is room. The caller holds the door's lock.
-func (v *visitor) keep() {
+// keepLocked takes v from the strangers if there is room; the lock is the door's.
+func (v *visitor) keepLocked() {
 	d := v.door
 	if v.place == nil || d.kept >= mostKept || d.keptOf[v.name] >= mostKeptOfName {
 		return
@@ -123,8 +123,8 @@ func (v *visitor) keep() {
 	h.kept++
 }
 
-// keepNoMore makes room for another. The caller holds the door's lock.
-func (v *visitor) keepNoMore() {
+// keepNoMoreLocked makes room for another; the lock is the door's.
+func (v *visitor) keepNoMoreLocked() {
 	d := v.door
 	v.kept = false
 	d.kept--
@@ -141,7 +141,7 @@ func (v *visitor) certify(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v.certified, v.name = true, name
-	v.keep()
+	v.keepLocked()
 	if v.left || d.long >= mostLong || d.byName[name] >= mostOfOneName {
 		return false
 	}
@@ -151,8 +151,8 @@ func (v *visitor) certify(name string) bool {
 	return true
 }
 
-// makeRoom lets another stranger send long headers. The caller holds the door's lock.
-func (v *visitor) makeRoom() {
+// makeRoomLocked lets another stranger send long headers; the lock is the door's.
+func (v *visitor) makeRoomLocked() {
 	if v.long {
 		v.long = false
 		v.door.long--
@@ -182,11 +182,11 @@ func (d *door) enter(conn net.Conn) *visitor {
 	d.mu.Lock()
 	var out *visitor
 	if d.strangers >= d.mostStrangers || d.open >= d.most {
-		if out = d.oldestOfMost(); out == nil {
+		if out = d.oldestOfMostLocked(); out == nil {
 			d.mu.Unlock()
 			return nil
 		}
-		d.forget(out)
+		d.forgetLocked(out)
 	}
 	d.came++
 	v := &visitor{Conn: conn, door: d, host: inflight.HostOf(conn.RemoteAddr().String()), came: d.came}
@@ -206,9 +206,9 @@ func (d *door) enter(conn net.Conn) *visitor {
 	return v
 }
 
-// oldestOfMost is the oldest stranger of the address that has most of them; of
-// several such addresses the oldest of all. The caller holds the lock.
-func (d *door) oldestOfMost() *visitor {
+// oldestOfMostLocked is the oldest stranger of the address that has most of them; of
+// several such addresses the oldest of all.
+func (d *door) oldestOfMostLocked() *visitor {
 	var out *visitor
 	most := 0
 	for _, h := range d.hosts {
@@ -224,13 +224,13 @@ func (d *door) oldestOfMost() *visitor {
 	return out
 }
 
-// forget gives a visitor's place free. The caller holds the lock.
-func (d *door) forget(v *visitor) {
+// forgetLocked gives a visitor's place free.
+func (d *door) forgetLocked(v *visitor) {
 	if v.left {
 		return
 	}
 	v.left = true
-	v.makeRoom()
+	v.makeRoomLocked()
 	d.open--
 	if v.byToken {
 		d.byToken--
@@ -238,7 +238,7 @@ func (d *door) forget(v *visitor) {
 	h := d.hosts[v.host]
 	switch {
 	case v.kept:
-		v.keepNoMore()
+		v.keepNoMoreLocked()
 	case v.place != nil:
 		h.strangers.Remove(v.place)
 		v.place = nil
@@ -254,7 +254,7 @@ func (d *door) forget(v *visitor) {
 // Close implements net.Conn.
 func (v *visitor) Close() error {
 	v.door.mu.Lock()
-	v.door.forget(v)
+	v.door.forgetLocked(v)
 	v.door.mu.Unlock()
 	return v.Conn.Close()
 }
@@ -278,7 +278,7 @@ func (v *visitor) trust() {
 	d := v.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v.makeRoom()
+	v.makeRoomLocked()
 	h := d.hosts[v.host]
 	if v.left || v.place == nil && !v.kept || h.known >= d.mostKnownOfOne || !v.certified && d.byToken >= d.most-d.most/keptPlaces {
 		return
@@ -288,7 +288,7 @@ func (v *visitor) trust() {
 		d.byToken++
 	}
 	if v.kept {
-		v.keepNoMore()
+		v.keepNoMoreLocked()
 	} else {
 		h.strangers.Remove(v.place)
 		v.place = nil

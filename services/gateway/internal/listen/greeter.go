@@ -53,7 +53,7 @@ func (g *greeter) greet(ctx context.Context, raw net.Conn) {
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
 		// Any port scan causes it.
-		g.log.V(2).Info("TLS handshake failed", "from", raw.RemoteAddr().String(), "reason", err.Error())
+		g.log.V(2).Info("TLS handshake failed", "address", raw.RemoteAddr().String(), "err", err)
 		var record tls.RecordHeaderError
 		if errors.As(err, &record) && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
 			_ = raw.SetWriteDeadline(time.Now().Add(time.Second))

@@ -132,7 +132,7 @@ func stream(ctx context.Context, w http.ResponseWriter, next func() (io.WriterTo
 		p.data, p.err = next()
 	}
 	if p.err != io.EOF && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("A log ended early", "reason", p.err.Error())
+		klog.FromContext(ctx).Info("A log ended early", "err", p.err)
 		if !follow {
 			panic(http.ErrAbortHandler) // so that the client sees that it is not whole
 		}

@@ -92,7 +92,7 @@ func services(w http.ResponseWriter, r *http.Request, node Node, q *Query) {
 		}
 	}
 	if !errors.Is(err, io.EOF) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("A node log ended early", "services", q.Services, "reason", err.Error())
+		klog.FromContext(ctx).Info("A node log ended early", "services", q.Services, "err", err)
 		panic(http.ErrAbortHandler) // so that the client sees that it is not whole
 	}
 }

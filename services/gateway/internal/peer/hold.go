@@ -94,7 +94,7 @@ func (h *hold) begin(first *podsyncv1.HoldExecRequest, opts ...grpc.CallOption) 
 	defer h.mu.Unlock()
 	h.stream, h.noted = stream, make(chan struct{})
 	h.stopTimerLocked()
-	h.sendLast()
+	h.sendLastLocked()
 	return res, nil
 }
 
@@ -120,7 +120,7 @@ func (h *hold) said(clientLeft bool) <-chan struct{} {
 	defer h.mu.Unlock()
 	h.last = &podsyncv1.ExecOver{ClientLeft: clientLeft}
 	h.boundWaitLocked()
-	h.sendLast()
+	h.sendLastLocked()
 	if h.stream != nil {
 		return h.noted
 	}
@@ -163,8 +163,8 @@ func (h *hold) cancelAway() {
 	}
 }
 
-// sendLast says the last word if there is one and podsync listens; under mu.
-func (h *hold) sendLast() {
+// sendLastLocked says the last word if there is one and podsync listens.
+func (h *hold) sendLastLocked() {
 	if h.stream == nil || h.last == nil {
 		return
 	}

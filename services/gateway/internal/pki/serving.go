@@ -170,7 +170,7 @@ func Load(cfg Config, log logr.Logger) (*Serving, error) {
 			return s, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			log.Info("Serving certificate cannot be used, another is made", "cert", cfg.FallbackCertFile, "reason", err.Error())
+			log.Info("Serving certificate cannot be used, another is made", "cert", cfg.FallbackCertFile, "err", err)
 		}
 	}
 	return makeOne(cfg, log)
@@ -205,7 +205,7 @@ func makeOne(cfg Config, log logr.Logger) (*Serving, error) {
 			log.Info("Made a self-signed serving certificate", "cert", cfg.FallbackCertFile)
 			return NewServing(cfg.FallbackCertFile, cfg.FallbackKeyFile, log), nil
 		}
-		log.V(1).Info("The self-signed serving certificate is not written", "reason", err.Error())
+		log.V(1).Info("The self-signed serving certificate is not written", "err", err)
 	}
 	log.Info("Serving with a self-signed certificate that lives until the process ends; " +
 		"set tlsCertFile and tlsPrivateKeyFile, or serverTLSBootstrap, for one that clients can verify")

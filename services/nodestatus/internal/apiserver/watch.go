@@ -50,7 +50,7 @@ func (n Node) Watch(ctx context.Context, resourceVersion string, changed func(*v
 		}
 		if err != nil && !failing {
 			failing = true
-			log.Info("Watch of the Node ended, opening it again", "reason", err.Error())
+			log.Info("Watch of the Node ended, opening it again", "err", err)
 		}
 		if retry.Wait(ctx) != nil {
 			return nil

@@ -28,6 +28,7 @@ import (
 	"github.com/polylet/polylet/internal/backoff"
 	"github.com/polylet/polylet/internal/health"
 	"github.com/polylet/polylet/internal/nodecert"
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/nodestatus/internal/node"
 )
 
@@ -111,7 +112,7 @@ type Keeper struct {
 	cfg   Config
 	deps  Deps
 	store *nodecert.Reader
-	bell  chan struct{}
+	bell  wake.Signal
 	// anew says that another is to be asked for without a pause; see Anew.
 	anew atomic.Bool
 	// last is the certificate that was last read from the store or written to it.
@@ -128,15 +129,12 @@ type Keeper struct {
 
 // New returns a Keeper that does nothing yet.
 func New(cfg Config, deps Deps) *Keeper {
-	return &Keeper{cfg: cfg, deps: deps, store: nodecert.NewReader(cfg.Store), bell: make(chan struct{}, 1)}
+	return &Keeper{cfg: cfg, deps: deps, store: nodecert.NewReader(cfg.Store), bell: wake.New()}
 }
 
 // Changed has the Keeper look at what is wanted soon.
 func (k *Keeper) Changed() {
-	select {
-	case k.bell <- struct{}{}:
-	default:
-	}
+	k.bell.Set()
 }
 
 // Anew has the Keeper ask again soon, whatever it waits for: there is something else to ask

@@ -151,7 +151,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		if (err != nil) != failing && !errors.Is(err, errNoNode) {
 			failing = err != nil
-			klog.FromContext(ctx).Info("The CSINode and the drivers' words on the Node", "failing", failing, "err", err)
+			if log := klog.FromContext(ctx); failing {
+				log.Info("The CSINode, or what drivers have the Node say, cannot be written; it is tried again by itself", "err", err)
+			} else {
+				log.Info("The CSINode and what drivers have the Node say are written")
+			}
 		}
 		if err != nil {
 			k.wait(ctx, wait, uid)

@@ -24,7 +24,7 @@ import (
 
 // Store holds the facts. Safe for concurrent use.
 type Store struct {
-	changed chan struct{}
+	changed wake.Signal
 	// moved is told of signals.
 	moved wake.Signal
 
@@ -35,7 +35,7 @@ type Store struct {
 
 // NewStore returns a Store that knows nothing but the host.
 func NewStore(host node.Host) *Store {
-	return &Store{changed: make(chan struct{}, 1), moved: wake.New(), facts: node.Facts{Host: host}}
+	return &Store{changed: wake.New(), moved: wake.New(), facts: node.Facts{Host: host}}
 }
 
 // Changed receives after facts changed; several changes may be one.
@@ -70,10 +70,7 @@ func (s *Store) update(change func(f *node.Facts) bool) {
 }
 
 func (s *Store) notify() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	s.changed.Set()
 }
 
 func (s *Store) setFrame(frame pressure.Frame) {

@@ -135,7 +135,7 @@ func (s *stopper) running(pods []Pod, of func(Pod) bool) (out []Pod) {
 	return out
 }
 
-// ask asks for the stop of those for which this life of podsync was not asked yet, and
+// ask asks for the stop of those for which this run of podsync was not asked yet, and
 // says whether it took all.
 func (s *stopper) ask(ctx context.Context, pods []Pod, life uint64, grace time.Duration) bool {
 	var mu sync.Mutex

@@ -4,26 +4,25 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // latest holds the newest Node that the watch sent; older ones are never seen.
 type latest struct {
-	changed chan struct{}
+	changed wake.Signal
 
 	mu   sync.Mutex
 	node *v1.Node
 }
 
-func newLatest() *latest { return &latest{changed: make(chan struct{}, 1)} }
+func newLatest() *latest { return &latest{changed: wake.New()} }
 
 func (l *latest) set(n *v1.Node) {
 	l.mu.Lock()
 	l.node = n
 	l.mu.Unlock()
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
+	l.changed.Set()
 }
 
 func (l *latest) get() *v1.Node {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // Config says what is kept, and in which words its loss is told.
@@ -40,7 +41,7 @@ type Keeper[T any] struct {
 	cfg      Config
 	file     *fsatomic.Checkpoint[T]
 	snapshot func() T
-	changed  chan struct{} // wakes Run
+	changed  wake.Signal // wakes Run
 }
 
 // New touches no file. snapshot returns what is to be kept now; nobody changes
@@ -49,7 +50,7 @@ func New[T any](cfg Config, snapshot func() T) *Keeper[T] {
 	if cfg.Health == nil {
 		cfg.Health = health.Discard()
 	}
-	return &Keeper[T]{cfg: cfg, file: fsatomic.NewCheckpoint[T](cfg.File), snapshot: snapshot, changed: make(chan struct{}, 1)}
+	return &Keeper[T]{cfg: cfg, file: fsatomic.NewCheckpoint[T](cfg.File), snapshot: snapshot, changed: wake.New()}
 }
 
 // Load reads what an earlier run of this process kept; false when there is
@@ -74,10 +75,7 @@ func (k *Keeper[T]) Load(log logr.Logger) (T, bool) {
 
 // Changed asks Run to write; it never waits.
 func (k *Keeper[T]) Changed() {
-	select {
-	case k.changed <- struct{}{}:
-	default:
-	}
+	k.changed.Set()
 }
 
 // again is how long after a failure it is tried again to write.

@@ -66,7 +66,7 @@ func (c *Container) ImageChanged(spec *v1.Container) bool {
 // Observed is what the runtime has of one pod.
 type Observed struct {
 	// Known is false until the runtime has been looked at once for this pod
-	// in this process's life; nothing is decided before.
+	// in this run of the process; nothing is decided before.
 	Known bool
 	// StaticOf is namespace/name of a static pod, as its sandbox says, also
 	// before it was looked at; empty for any other pod.

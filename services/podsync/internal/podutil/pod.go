@@ -26,8 +26,8 @@ const (
 // static pods.
 const SourceAPI = "api"
 
-// criticalPriority is where the priorities of the system's classes begin.
-const criticalPriority = 2_000_000_000
+// CriticalPriority is where the priorities of the system's classes begin.
+const CriticalPriority = 2_000_000_000
 
 // Static says whether the pod comes from a file or URL. Its mirror does not.
 func Static(pod *v1.Pod) bool { return foreign(pod) && !Mirror(pod) }
@@ -41,7 +41,12 @@ func Mirror(pod *v1.Pod) bool {
 // Critical says whether the cluster cannot do without the pod: a static one, a
 // mirror, or one of a system priority.
 func Critical(pod *v1.Pod) bool {
-	return foreign(pod) || Mirror(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
+	return foreign(pod) || Mirror(pod) || OfCriticalPriority(pod)
+}
+
+// OfCriticalPriority says whether the pod's priority alone makes it critical.
+func OfCriticalPriority(pod *v1.Pod) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= CriticalPriority
 }
 
 func foreign(pod *v1.Pod) bool {

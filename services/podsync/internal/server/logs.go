@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -74,7 +73,7 @@ type chosen struct {
 // choose picks the container by its status; the error says why there is none.
 // Source: v1.PodLogOptions, and the errors that kubectl logs shows of a kubelet.
 func choose(pod podcache.Pod, name string, previous bool) (chosen, error) {
-	cs := statusOf(pod.Status, name)
+	cs := podutil.ContainerStatus(&pod.Status, name)
 	if cs == nil {
 		return chosen{}, fmt.Errorf("container %q in pod %q is not available", name, pod.Pod.Name)
 	}
@@ -82,15 +81,15 @@ func choose(pod podcache.Pod, name string, previous bool) (chosen, error) {
 	hasLast := last != nil && last.ContainerID != ""
 	switch state := cs.State; {
 	case previous && hasLast:
-		return chosen{bare(last.ContainerID), max(cs.RestartCount-1, 0)}, nil
+		return chosen{podutil.BareID(last.ContainerID), max(cs.RestartCount-1, 0)}, nil
 	case previous:
 		return chosen{}, fmt.Errorf("previous terminated container %q in pod %q not found", name, pod.Pod.Name)
 	case state.Running != nil:
-		return chosen{bare(cs.ContainerID), cs.RestartCount}, nil
+		return chosen{podutil.BareID(cs.ContainerID), cs.RestartCount}, nil
 	case state.Terminated != nil && state.Terminated.ContainerID != "":
-		return chosen{bare(state.Terminated.ContainerID), cs.RestartCount}, nil
+		return chosen{podutil.BareID(state.Terminated.ContainerID), cs.RestartCount}, nil
 	case hasLast:
-		return chosen{bare(last.ContainerID), cs.RestartCount}, nil
+		return chosen{podutil.BareID(last.ContainerID), cs.RestartCount}, nil
 	case state.Terminated != nil:
 		return chosen{}, fmt.Errorf("container %q in pod %q is terminated", name, pod.Pod.Name)
 	case state.Waiting != nil:
@@ -109,25 +108,6 @@ func waitReason(reason string) string {
 	default:
 		return reason
 	}
-}
-
-func statusOf(st v1.PodStatus, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
-
-func bare(id string) string {
-	_, after, found := strings.Cut(id, "://")
-	if !found {
-		return id
-	}
-	return after
 }
 
 // logPath is where the container's log is: where the runtime says, else where

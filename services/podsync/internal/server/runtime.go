@@ -41,7 +41,7 @@ func (s *Server) GetRuntime(context.Context, *podsyncv1.GetRuntimeRequest) (*pod
 	return resp, nil
 }
 
-// onClock is what the wall clock says now of a moment of this life: it may have been
+// onClock is what the wall clock says now of a moment of this run: it may have been
 // set since, and who is told compares it with the clock.
 func onClock(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {

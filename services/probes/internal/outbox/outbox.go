@@ -7,6 +7,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 )
 
@@ -20,7 +21,7 @@ type Outbox struct {
 	held   map[probe.Key]probe.Result
 	dirty  map[probe.Key]struct{}
 	events []probe.Event
-	notify chan struct{}
+	notify wake.Signal
 }
 
 // New returns an empty Outbox.
@@ -28,7 +29,7 @@ func New() *Outbox {
 	return &Outbox{
 		held:   map[probe.Key]probe.Result{},
 		dirty:  map[probe.Key]struct{}{},
-		notify: make(chan struct{}, 1),
+		notify: wake.New(),
 	}
 }
 
@@ -109,8 +110,5 @@ func (o *Outbox) takeEvents() []probe.Event {
 }
 
 func (o *Outbox) wake() {
-	select {
-	case o.notify <- struct{}{}:
-	default:
-	}
+	o.notify.Set()
 }

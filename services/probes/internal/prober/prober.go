@@ -1,6 +1,6 @@
 // Package prober runs the probes: it owns the set of targets, one timer for all
 // of them and one goroutine per attempt in flight. It must never decide whether
-// a probe passed (handler does) or what that changes (schedule does), and it
+// a probe passed (handler does) or what that changes (probestate does), and it
 // does nothing at all while there is nothing to probe.
 package prober
 
@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/probes/internal/probe"
 	"github.com/polylet/polylet/services/probes/internal/probestate"
 )
@@ -44,7 +45,7 @@ type Engine struct {
 	runner Runner
 	sink   Sink
 	meter  Meter
-	wake   chan struct{}
+	wake   wake.Signal
 
 	mu      sync.Mutex
 	probes  map[probe.Key]*entry
@@ -77,7 +78,7 @@ type entry struct {
 func New(runner Runner, sink Sink, meter Meter) *Engine {
 	return &Engine{
 		runner: runner, sink: sink, meter: meter,
-		wake:   make(chan struct{}, 1),
+		wake:   wake.New(),
 		probes: map[probe.Key]*entry{},
 		parked: map[probe.Key]parked{},
 		shares: newShares(),
@@ -318,8 +319,5 @@ func logChange(ctx context.Context, t probe.Target, s probestate.State, a probe.
 }
 
 func (e *Engine) poke() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
+	e.wake.Set()
 }

@@ -1,4 +1,4 @@
-// Package server adapts the engine to ProbesService. It owns no state; it must
+// Package server adapts the prober to ProbesService. It owns no state; it must
 // never change anything.
 package server
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // Directory is one to measure.
@@ -72,7 +74,7 @@ type TreesConfig struct {
 type Trees struct {
 	cfg        TreesConfig
 	measureOne func(context.Context, Directory) (Measured, error)
-	wake       chan struct{}
+	wake       wake.Signal
 
 	mu      sync.Mutex
 	entries map[string]*tree
@@ -103,7 +105,7 @@ type tree struct {
 // NewTrees returns Trees that measure nothing until Run runs.
 func NewTrees(cfg TreesConfig) *Trees {
 	return &Trees{
-		cfg: cfg, measureOne: Measure, wake: make(chan struct{}, 1), entries: map[string]*tree{},
+		cfg: cfg, measureOne: Measure, wake: wake.New(), entries: map[string]*tree{},
 		finished: make(chan struct{}), queues: map[string][]Directory{}, spent: map[string]time.Duration{},
 	}
 }
@@ -161,25 +163,22 @@ func (t *Trees) renew(dirs []Directory, since time.Time) (finished chan struct{}
 	defer t.mu.Unlock()
 	all = true
 	for _, dir := range dirs {
-		e := t.entry(dir.Path)
+		e := t.entryLocked(dir.Path)
 		if !e.began.Before(since) {
 			continue
 		}
 		all, e.asked = false, since
 		if !e.queued {
 			e.queued = true
-			t.push(dir)
+			t.pushLocked(dir)
 		}
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.wake.Set()
 	return t.finished, all
 }
 
-// entry is that of a path. The caller holds mu.
-func (t *Trees) entry(path string) *tree {
+// entryLocked is that of a path.
+func (t *Trees) entryLocked(path string) *tree {
 	e := t.entries[path]
 	if e == nil {
 		e = &tree{first: make(chan struct{})}
@@ -193,20 +192,17 @@ func (t *Trees) ask(dirs []Directory) (pending []chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, dir := range dirs {
-		e := t.entry(dir.Path)
+		e := t.entryLocked(dir.Path)
 		e.asked = now
 		if !e.queued && !now.Before(e.next) {
 			e.queued = true
-			t.push(dir)
+			t.pushLocked(dir)
 		}
 		if !e.tried {
 			pending = append(pending, e.first)
 		}
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.wake.Set()
 	return pending
 }
 
@@ -229,8 +225,8 @@ func (t *Trees) Run(ctx context.Context) error {
 	}
 }
 
-// push puts a directory off until its turn. The caller holds mu.
-func (t *Trees) push(dir Directory) {
+// pushLocked puts a directory off until its turn.
+func (t *Trees) pushLocked(dir Directory) {
 	whose := dir.Namespace
 	if len(t.queues[whose]) == 0 {
 		t.spent[whose] = max(t.spent[whose], t.least)
@@ -244,7 +240,7 @@ func (t *Trees) pop() (Directory, bool) {
 	if len(t.queues) == 0 {
 		clear(t.spent)
 		t.least = 0
-		t.forget()
+		t.forgetLocked()
 		return Directory{}, false
 	}
 	first := true
@@ -269,8 +265,8 @@ func (t *Trees) charge(whose string, took time.Duration) {
 	t.spent[whose] += took
 }
 
-// forget drops what nobody asked for lately. The caller holds mu.
-func (t *Trees) forget() {
+// forgetLocked drops what nobody asked for lately.
+func (t *Trees) forgetLocked() {
 	limit := time.Now().Add(-t.cfg.Forget)
 	for dir, e := range t.entries {
 		if e.asked.Before(limit) && e.tried {

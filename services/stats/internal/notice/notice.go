@@ -73,7 +73,7 @@ func (n *Notices) Close() {
 	n.ended.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.disarm()
+	n.disarmLocked()
 	for _, fd := range append(n.kept, n.stop, n.epoll) {
 		_ = unix.Close(fd) // It is closed in any case.
 	}
@@ -175,7 +175,7 @@ const resolution = 200
 func (n *Notices) Arm(levels []Level) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.levels >= 0 && !n.moved(levels) {
+	if n.levels >= 0 && !n.movedLocked(levels) {
 		return nil
 	}
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -190,7 +190,7 @@ func (n *Notices) Arm(levels []Level) error {
 	if err := n.add(fd, unix.EPOLLIN); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
-	n.disarm()
+	n.disarmLocked()
 	n.levels = fd
 	for _, l := range levels {
 		n.armed[l.Dir] = l.Bytes
@@ -198,8 +198,8 @@ func (n *Notices) Arm(levels []Level) error {
 	return nil
 }
 
-// moved says whether levels are others than those that are armed. The caller holds mu.
-func (n *Notices) moved(levels []Level) bool {
+// movedLocked says whether levels are others than those that are armed.
+func (n *Notices) movedLocked(levels []Level) bool {
 	if len(levels) != len(n.armed) {
 		return true
 	}
@@ -212,8 +212,8 @@ func (n *Notices) moved(levels []Level) bool {
 	return false
 }
 
-// disarm has nothing of levels told. The caller holds mu.
-func (n *Notices) disarm() {
+// disarmLocked has nothing of levels told.
+func (n *Notices) disarmLocked() {
 	if n.levels >= 0 {
 		_ = unix.Close(n.levels) // The kernel forgets what was to be told with it.
 		n.levels = -1

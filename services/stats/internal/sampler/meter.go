@@ -10,6 +10,7 @@ import (
 	"github.com/google/cadvisor/lib/model"
 	"k8s.io/klog/v2"
 
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/stats/internal/cgroup"
 	"github.com/polylet/polylet/services/stats/internal/inventory"
 	"github.com/polylet/polylet/services/stats/internal/process"
@@ -64,7 +65,7 @@ type Meter struct {
 	details keeper[details]
 	opened  *opened
 	asked   atomic.Int64 // Unix nanoseconds of the last question.
-	wake    chan struct{}
+	wake    wake.Signal
 	share   time.Duration // fresh, but for benchmarks
 
 	mu      sync.Mutex
@@ -81,7 +82,7 @@ type flight struct {
 
 // New returns a Meter; it starts nothing.
 func New(roots Roots, deps Deps) *Meter {
-	return &Meter{roots: roots, deps: deps, wake: make(chan struct{}, 1), share: fresh, opened: newOpened(deps.Proc.Files)}
+	return &Meter{roots: roots, deps: deps, wake: wake.New(), share: fresh, opened: newOpened(deps.Proc.Files)}
 }
 
 // ShareFor sets how old a measurement may be to be given again. Call it before
@@ -92,10 +93,7 @@ func (m *Meter) ShareFor(d time.Duration) { m.share = d }
 // children. Rows may be shared between callers.
 func (m *Meter) Rows(ctx context.Context, level Level) ([]Row, error) {
 	if before := m.asked.Swap(time.Now().UnixNano()); time.Since(time.Unix(0, before)) > interest {
-		select {
-		case m.wake <- struct{}{}: // Back to the busy period.
-		default:
-		}
+		m.wake.Set() // Back to the busy period.
 	}
 	f, mine := m.join(level)
 	if !mine {

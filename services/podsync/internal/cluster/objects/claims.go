@@ -85,7 +85,7 @@ func (s *Store) Await(uid types.UID, namespace string, key Key, seen runtime.Obj
 	}
 	one.holders[uid] = versionOf(seen)
 	one.next, one.delay = time.Now().Add(firstAsked), firstAsked
-	s.startAsking(namespace, w)
+	s.startAskingLocked(namespace, w)
 	w.news.Set()
 }
 
@@ -146,9 +146,9 @@ func (w *waits) soonest() (key Key, at time.Time) {
 	return key, at
 }
 
-// startAsking asks for what is awaited in a namespace unless somebody does or Run does
-// not run; the caller holds mu.
-func (s *Store) startAsking(namespace string, w *waits) {
+// startAskingLocked asks for what is awaited in a namespace unless somebody does or Run does
+// not run.
+func (s *Store) startAskingLocked(namespace string, w *waits) {
 	if s.run == nil || w.asking {
 		return
 	}

@@ -9,9 +9,9 @@ func (s *Store) FollowDriver(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := Key{Kind: CSIDriver, Name: name}
-	e := s.entryFor(key)
+	e := s.entryForLocked(key)
 	e.pinned = true
-	s.startWatch(key, e)
+	s.startWatchLocked(key, e)
 }
 
 // LeaveDriver ends FollowDriver.
@@ -21,6 +21,6 @@ func (s *Store) LeaveDriver(name string) {
 	key := Key{Kind: CSIDriver, Name: name}
 	if e := s.entries[key]; e != nil {
 		e.pinned = false
-		s.drop(key, "")
+		s.dropLocked(key, "")
 	}
 }

@@ -145,13 +145,13 @@ func (s *Store) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.run = ctx
 	if s.cfg.NodeName != "" {
-		s.entryFor(Key{Kind: Node, Name: s.cfg.NodeName}).pinned = true
+		s.entryForLocked(Key{Kind: Node, Name: s.cfg.NodeName}).pinned = true
 	}
 	for key, e := range s.entries {
-		s.startWatch(key, e)
+		s.startWatchLocked(key, e)
 	}
 	for namespace, w := range s.waits {
-		s.startAsking(namespace, w)
+		s.startAskingLocked(namespace, w)
 	}
 	s.watches.Add(1)
 	s.mu.Unlock()
@@ -201,13 +201,13 @@ func (s *Store) Hold(pod *v1.Pod) {
 			delete(wanted, key)
 			continue
 		}
-		e := s.entryFor(key)
+		e := s.entryForLocked(key)
 		e.holders[pod.UID] = struct{}{}
-		s.startWatch(key, e)
+		s.startWatchLocked(key, e)
 	}
 	for key := range before {
 		if _, still := wanted[key]; !still {
-			s.drop(key, pod.UID)
+			s.dropLocked(key, pod.UID)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func (s *Store) Release(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key := range s.pods[uid] {
-		s.drop(key, uid)
+		s.dropLocked(key, uid)
 	}
 	delete(s.pods, uid)
 	for _, w := range s.waits {
@@ -284,15 +284,15 @@ func (s *Store) KnownNode() *v1.Node {
 		return nil
 	}
 	// Asked for before Run, too, it is missed, so that its first answer is told.
-	e := s.entryFor(Key{Kind: Node, Name: s.cfg.NodeName})
+	e := s.entryForLocked(Key{Kind: Node, Name: s.cfg.NodeName})
 	e.pinned = true
 	e.missed = e.missed || !e.known
 	node, _ := e.object.(*v1.Node)
 	return node
 }
 
-// entryFor finds or makes an entry; the caller holds mu.
-func (s *Store) entryFor(key Key) *entry {
+// entryForLocked finds or makes an entry.
+func (s *Store) entryForLocked(key Key) *entry {
 	e := s.entries[key]
 	if e == nil {
 		e = &entry{holders: map[types.UID]struct{}{}, synced: make(chan struct{}), away: make(chan struct{})}
@@ -302,9 +302,8 @@ func (s *Store) entryFor(key Key) *entry {
 	return e
 }
 
-// drop takes one holder from an entry and ends its watch with the last; the
-// caller holds mu.
-func (s *Store) drop(key Key, uid types.UID) {
+// dropLocked takes one holder from an entry and ends its watch with the last.
+func (s *Store) dropLocked(key Key, uid types.UID) {
 	e := s.entries[key]
 	if e == nil {
 		return

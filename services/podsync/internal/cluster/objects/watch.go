@@ -40,9 +40,9 @@ func reconnect() *wait.Backoff {
 	return &wait.Backoff{Duration: reconnectFirst, Factor: 2, Jitter: 0.5, Steps: 12, Cap: reconnectMax}
 }
 
-// startWatch begins the watch of an entry unless it has one or Run does not
-// run; the caller holds mu.
-func (s *Store) startWatch(key Key, e *entry) {
+// startWatchLocked begins the watch of an entry unless it has one or Run does not
+// run.
+func (s *Store) startWatchLocked(key Key, e *entry) {
 	if s.run == nil || e.stop != nil {
 		return
 	}
@@ -69,7 +69,7 @@ func (s *Store) Restored() {
 		if e.stop != nil {
 			e.stop()
 			e.stop = nil
-			s.startWatch(key, e)
+			s.startWatchLocked(key, e)
 		}
 	}
 	if s.stopServices != nil {

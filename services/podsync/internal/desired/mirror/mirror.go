@@ -108,7 +108,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if k.deps.Client != nil {
 		k.mu.Lock()
 		k.ctx = ctx
-		k.lookAtAll()
+		k.lookAtAllLocked()
 		k.mu.Unlock()
 	}
 	<-ctx.Done()
@@ -126,17 +126,17 @@ func (k *Keeper) Run(ctx context.Context) error {
 func (k *Keeper) NodeChanged() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.lookAtAll()
+	k.lookAtAllLocked()
 }
 
-func (k *Keeper) lookAtAll() {
+func (k *Keeper) lookAtAllLocked() {
 	for name, e := range k.names {
 		e.tries = 0
 		k.lookLocked(name, e)
 	}
 }
 
-func (k *Keeper) entry(name types.NamespacedName) *entry {
+func (k *Keeper) entryLocked(name types.NamespacedName) *entry {
 	e := k.names[name]
 	if e == nil {
 		e = &entry{}
@@ -154,7 +154,7 @@ func (k *Keeper) SetStatic(pod *v1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	name := fullName(pod)
-	e := k.entry(name)
+	e := k.entryLocked(name)
 	k.statics[pod.UID] = name
 	if e.static != nil && e.static.UID != pod.UID {
 		e.setNext(k, pod) // they run one after the other
@@ -183,7 +183,7 @@ func (k *Keeper) RemoveStatic(uid types.UID) {
 	if !ok {
 		return
 	}
-	e := k.entry(name)
+	e := k.entryLocked(name)
 	if e.static != nil && e.static.UID == uid {
 		e.leaving = true
 		return
@@ -198,13 +198,13 @@ func (k *Keeper) Ended(uid types.UID) {
 	defer k.mu.Unlock()
 	if k.orphans[uid] {
 		delete(k.orphans, uid)
-		k.lookAtAll()
+		k.lookAtAllLocked()
 	}
 	name, ok := k.statics[uid]
 	if !ok {
 		return
 	}
-	e := k.entry(name)
+	e := k.entryLocked(name)
 	if e.static == nil || e.static.UID != uid || !e.leaving {
 		return
 	}
@@ -227,7 +227,7 @@ func (k *Keeper) AllKnown() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.known = true
-	k.lookAtAll()
+	k.lookAtAllLocked()
 }
 
 // StaticReady implements source.Mirrors: once AllKnown too, a mirror without a
@@ -236,7 +236,7 @@ func (k *Keeper) StaticReady() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.staticReady = true
-	k.lookAtAll()
+	k.lookAtAllLocked()
 }
 
 // MirrorsReady implements source.Mirrors: from now on a static pod without a
@@ -245,7 +245,7 @@ func (k *Keeper) MirrorsReady() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mirrorsReady = true
-	k.lookAtAll()
+	k.lookAtAllLocked()
 }
 
 // SetMirror implements source.Mirrors.
@@ -258,7 +258,7 @@ func (k *Keeper) setMirror(pod *v1.Pod) types.UID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	name := fullName(pod)
-	e := k.entry(name)
+	e := k.entryLocked(name)
 	if e.gone == pod.UID {
 		return ""
 	}
@@ -284,7 +284,7 @@ func (k *Keeper) removeMirror(uid types.UID) types.UID {
 		return ""
 	}
 	delete(k.mirrors, uid)
-	e := k.entry(name)
+	e := k.entryLocked(name)
 	e.mirror, e.gone = nil, uid
 	k.lookLocked(name, e)
 	return e.staticUID()

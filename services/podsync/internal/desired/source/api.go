@@ -76,7 +76,7 @@ func (s *Sources) podsOfNode(data *versions) cache.ListerWatcher {
 }
 
 func (s *Sources) restored(log klog.Logger, err error) {
-	log.Info("What is read of the apiserver is read anew", "reason", err.Error())
+	log.Info("What is read of the apiserver is read anew", "err", err)
 	if s.deps.Restored != nil {
 		s.deps.Restored()
 	}

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // entry is one place where a static pod is written: a file, or an element of
@@ -112,7 +115,7 @@ func (f *feed) publish(log klog.Logger, entries []*entry) {
 			first, taken = f.sources.owners.claim(name, f.src, e.where)
 		}
 		if taken || wanted[e.pod.UID] != nil {
-			err := fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove one", e.where, name, e.pod.UID, orElse(first, "another manifest"))
+			err := fmt.Errorf("static pod manifest %s: pod %s (uid %s) is in %s too; rename one of them or remove one", e.where, name, e.pod.UID, cmp.Or(first, "another manifest"))
 			broken = append(broken, err.Error())
 			if e.twin != err.Error() {
 				e.twin = err.Error()
@@ -179,27 +182,20 @@ func listed(broken []string) string {
 	return shown
 }
 
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
-}
-
 // owners says which source has a static pod's name: who has it keeps it until
 // it lets go. Safe for concurrent use.
 type owners struct {
 	mu    sync.Mutex
 	names map[types.NamespacedName]owner
 	// freed is told by source when a name has come free that it wanted.
-	freed map[string]chan struct{}
+	freed map[string]wake.Signal
 }
 
 type owner struct{ src, where string }
 
 func newOwners() *owners {
-	return &owners{names: map[types.NamespacedName]owner{}, freed: map[string]chan struct{}{
-		File: make(chan struct{}, 1), HTTP: make(chan struct{}, 1),
+	return &owners{names: map[types.NamespacedName]owner{}, freed: map[string]wake.Signal{
+		File: wake.New(), HTTP: wake.New(),
 	}}
 }
 
@@ -228,10 +224,7 @@ func (o *owners) keep(src string, names map[types.NamespacedName]string) {
 	}
 	for other, c := range o.freed {
 		if freed && other != src {
-			select {
-			case c <- struct{}{}:
-			default:
-			}
+			c.Set()
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // settle is how long the path must be quiet before it is read: an editor
@@ -56,7 +58,7 @@ func (s *Sources) runFiles(ctx context.Context, sink Sink, read chan<- struct{})
 		return err
 	}
 	f := &files{sources: s, feed: s.newFeed(sink, File, "static pods"), decoder: decoder, removed: &removals{}, known: map[string]*entry{}, since: map[string]time.Time{}}
-	changed := make(chan struct{}, 1)
+	changed := wake.New()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -102,13 +104,10 @@ func (s *Sources) runFiles(ctx context.Context, sink Sink, read chan<- struct{})
 }
 
 // notify passes changes of the path on for as long as ctx lasts.
-func (s *Sources) notify(ctx context.Context, changed chan<- struct{}, removed *removals) {
+func (s *Sources) notify(ctx context.Context, changed wake.Signal, removed *removals) {
 	log := klog.FromContext(ctx)
 	tell := func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		changed.Set()
 	}
 	watch := func() error { return s.deps.Notifier.Notify(ctx, s.cfg.StaticPodPath, tell) }
 	if n, ok := s.deps.Notifier.(RemovalNotifier); ok {

@@ -26,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // Pod returns what is wrong with a completed and defaulted static pod.
@@ -136,14 +138,8 @@ func (c *checker) metadata() {
 }
 
 func (c *checker) has(container string) bool {
-	for _, list := range [][]v1.Container{c.spec.InitContainers, c.spec.Containers} {
-		for i := range list {
-			if list[i].Name == container {
-				return true
-			}
-		}
-	}
-	return false
+	_, kind := podutil.Container(c.pod, container)
+	return kind == podutil.Init || kind == podutil.Regular
 }
 
 func (c *checker) lifetime(at *field.Path) {

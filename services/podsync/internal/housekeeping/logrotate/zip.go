@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 const (
@@ -41,7 +43,7 @@ type job struct {
 // zipper compresses rotated logs one after the other, in constant memory. A log
 // that is rotated faster than it works loses its oldest files uncompressed.
 type zipper struct {
-	kick chan struct{}
+	kick wake.Signal
 
 	mu     sync.Mutex
 	closed bool
@@ -50,7 +52,7 @@ type zipper struct {
 	now [2]string
 }
 
-func newZipper() *zipper { return &zipper{kick: make(chan struct{}, 1)} }
+func newZipper() *zipper { return &zipper{kick: wake.New()} }
 
 // add queues a job, in the place of an older one of the same log. It takes the
 // directory over if it returns true.
@@ -68,10 +70,7 @@ func (z *zipper) add(j job) bool {
 		}
 	}
 	z.queue = append(z.queue, j)
-	select {
-	case z.kick <- struct{}{}:
-	default:
-	}
+	z.kick.Set()
 	return true
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 const (
@@ -59,7 +60,7 @@ type Deps struct {
 type Guard struct {
 	podsDir string
 	deps    Deps
-	asked   chan struct{} // wakes Run
+	asked   wake.Signal // wakes Run
 
 	mu    sync.Mutex
 	files []string // to be watched
@@ -73,7 +74,7 @@ func New(podsDir string, deps Deps) *Guard {
 	if deps.NewWatcher == nil {
 		deps.NewWatcher = inotify
 	}
-	return &Guard{podsDir: podsDir, deps: deps, asked: make(chan struct{}, 1)}
+	return &Guard{podsDir: podsDir, deps: deps, asked: wake.New()}
 }
 
 // Watch has a pod's hosts file, or a container's termination log, watched until
@@ -82,10 +83,7 @@ func (g *Guard) Watch(file string) {
 	g.mu.Lock()
 	g.files = append(g.files, file)
 	g.mu.Unlock()
-	select {
-	case g.asked <- struct{}{}:
-	default:
-	}
+	g.asked.Set()
 }
 
 func (g *Guard) take() []string {

@@ -95,7 +95,7 @@ func (e *Executor) createAndStart(ctx context.Context, t Task, c *v1.Container) 
 	if err != nil {
 		return "", "", e.startFailed(ctx, t, reasonConfig, err)
 	}
-	config, err := e.deps.Materials.Container(ctx, criconfig.Request{
+	config, err := e.deps.Builder.Container(ctx, criconfig.Request{
 		Pod: t.Pod, Container: c.Name, RestartCount: t.Action.Attempt, ImageRef: t.Action.ImageRef, VolumeRefs: t.Action.VolumeRefs,
 		PodIPs: ips, Backoff: t.Action.Backoff, Round: t.Action.Round, TargetID: target,
 	})

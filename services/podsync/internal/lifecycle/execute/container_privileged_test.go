@@ -34,7 +34,7 @@ func (h *strictHost) CreateContainer(ctx context.Context, sb string, c *runtimea
 func TestAPrivilegedDebugContainerIsMadeWithAPrivilegedSandboxConfig(t *testing.T) {
 	h := &strictHost{host: &host{}}
 	e := newExecutor(h.host, Config{})
-	e.deps.Materials = struct {
+	e.deps.Builder = struct {
 		*host
 		*strictHost
 	}{nil, h}.strictHost

@@ -78,8 +78,8 @@ type Cgroups interface {
 	Remove(ctx context.Context, uid types.UID) error
 }
 
-// Materials builds configurations; *criconfig.Builder has it.
-type Materials interface {
+// Builder makes the configurations of sandboxes and containers; *criconfig.Builder has it.
+type Builder interface {
 	// Pull is what of the sandbox's configuration images are pulled by; it makes nothing.
 	Pull(ctx context.Context, pod *v1.Pod) (*runtimeapi.PodSandboxConfig, error)
 	Sandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error)
@@ -140,7 +140,7 @@ type Deps struct {
 	// EnsureCgroup makes the cgroup of a pod whose sandbox is about to be made,
 	// with its limits; nil when nobody makes any.
 	EnsureCgroup func(ctx context.Context, pod *v1.Pod) (parent string, err error)
-	Materials    Materials
+	Builder      Builder
 	Hooks        Hooks
 	Finisher     Finisher
 	Allocations  Allocations

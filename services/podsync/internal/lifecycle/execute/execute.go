@@ -162,7 +162,7 @@ func (e *Executor) pull(ctx context.Context, t Task) (Result, error) {
 		return Result{}, reason.New("ErrImagePull", fmt.Errorf("nothing in the pod's spec has the name %q any more", t.Action.Object))
 	}
 	var err error
-	if r.Sandbox, err = e.deps.Materials.Pull(ctx, t.Pod); err != nil {
+	if r.Sandbox, err = e.deps.Builder.Pull(ctx, t.Pod); err != nil {
 		return Result{}, reason.New("ErrImagePull", err)
 	}
 	ref, err := e.deps.Images.Ensure(ctx, r)

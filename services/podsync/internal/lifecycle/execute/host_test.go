@@ -165,7 +165,7 @@ func newExecutor(h *host, cfg Config) *Executor {
 	}
 	places := limiter.New(limiter.Config{})
 	return New(cfg, Deps{
-		Runtime: h, Observer: h, Images: h, Volumes: h, Cgroups: h, Materials: h, Hooks: h, Finisher: h, Allocations: h, Starts: places, Stops: places,
+		Runtime: h, Observer: h, Images: h, Volumes: h, Cgroups: h, Builder: h, Hooks: h, Finisher: h, Allocations: h, Starts: places, Stops: places,
 		Events: events{h}, HostIPs: func() []string { return []string{"192.0.2.1"} },
 		ProcessAlive: func(int) bool { return h.alive() },
 	})

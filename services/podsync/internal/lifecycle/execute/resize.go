@@ -31,7 +31,7 @@ func (e *Executor) keepAllocation(ctx context.Context, t Task) (Result, error) {
 // grow to it.
 func (e *Executor) raiseCgroup(ctx context.Context, t Task) error {
 	if t.Action.ID != "" {
-		overhead, containers := e.deps.Materials.SandboxResources(t.Pod)
+		overhead, containers := e.deps.Builder.SandboxResources(t.Pod)
 		if err := e.deps.Runtime.UpdateSandbox(ctx, t.Action.ID, overhead, containers); err != nil {
 			return reason.New(reasonResize, fmt.Errorf("tell the runtime what sandbox %s may use: %w", t.Action.ID, err))
 		}
@@ -52,7 +52,7 @@ func (e *Executor) resizeContainer(ctx context.Context, t Task) error {
 			return reason.New(reasonResize, fmt.Errorf("cannot decrease memory limits: attempting to set container %q memory limit (%d) below current usage (%d)", a.Container, limit, used))
 		}
 	}
-	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Materials.Resized(t.Pod, a.Container, a.Kernel)); err != nil {
+	if err := e.deps.Runtime.UpdateContainer(ctx, a.ID, e.deps.Builder.Resized(t.Pod, a.Container, a.Kernel)); err != nil {
 		return reason.New(reasonResize, fmt.Errorf("change the resources of container %q: %w", a.Container, err))
 	}
 	return reason.New(reasonResize, e.deps.Observer.SawContainer(ctx, a.ID, e.sandboxIDOf(t, a.ID)))

@@ -97,7 +97,7 @@ func (e *Executor) sandboxFailed(ctx context.Context, t Task, word string, err e
 
 // sandboxConfig builds and keeps the configuration of the pod's sandbox.
 func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32, started time.Time) (*runtimeapi.PodSandboxConfig, string, error) {
-	config, handler, err := e.deps.Materials.Sandbox(ctx, pod, attempt)
+	config, handler, err := e.deps.Builder.Sandbox(ctx, pod, attempt)
 	if err != nil {
 		return nil, "", err
 	}

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -27,6 +26,7 @@ import (
 	"github.com/polylet/polylet/internal/tlsbound"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
+	"github.com/polylet/polylet/services/podsync/internal/runtime/cri"
 )
 
 const (
@@ -151,7 +151,7 @@ func (r *Runner) exec(ctx context.Context, t Target, e *v1.ExecAction) error {
 	resp, err := r.deps.Exec.ExecSync(ctx, t.ContainerID, e.Command, 0)
 	if err != nil {
 		return &failure{
-			fmt.Sprintf("the hook's command could not be run in container %s: %s", t.Container.Name, status.Code(err)),
+			fmt.Sprintf("the hook's command could not be run in container %s: %s", t.Container.Name, cri.Code(err)),
 			fmt.Errorf("run %q in container %s: %w", e.Command, t.Container.Name, err),
 		}
 	}

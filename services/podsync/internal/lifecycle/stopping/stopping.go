@@ -22,6 +22,7 @@ import (
 
 	"github.com/polylet/polylet/internal/fsatomic"
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -47,7 +48,7 @@ type Keeper struct {
 	deps Deps
 	file *fsatomic.Checkpoint[map[types.UID]entry]
 	// dropped wakes Run.
-	dropped chan struct{}
+	dropped wake.Signal
 	// writeFile writes the file.
 	writeFile func(map[types.UID]entry) error
 	// turn lets one write at a time; what one has written others need not.
@@ -66,7 +67,7 @@ func New(deps Deps) *Keeper {
 	file := fsatomic.NewCheckpoint[map[types.UID]entry](deps.File)
 	return &Keeper{
 		deps: deps, file: file, writeFile: file.Write,
-		dropped: make(chan struct{}, 1), turn: make(chan struct{}, 1), pods: map[types.UID]entry{},
+		dropped: wake.New(), turn: make(chan struct{}, 1), pods: map[types.UID]entry{},
 	}
 }
 
@@ -145,10 +146,7 @@ func (k *Keeper) Prune(exists func(types.UID) bool) {
 }
 
 func (k *Keeper) drop() {
-	select {
-	case k.dropped <- struct{}{}:
-	default:
-	}
+	k.dropped.Set()
 }
 
 // writeAgain is how long after a failure it is tried again to write.

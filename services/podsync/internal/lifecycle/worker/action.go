@@ -147,7 +147,7 @@ func short(text string) string {
 func (w *worker) failed(a podstate.Action, noted plan.Noted) {
 	f := noted.Failure
 	if noted.News {
-		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", f.Reason, "error", short(f.Message))
+		w.log.Info("An action failed; it is tried again", "action", a.Kind, "object", a.Object, "reason", f.Reason, "err", short(f.Message))
 	}
 	w.uncollected(a, f)
 }

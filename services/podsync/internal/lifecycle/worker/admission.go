@@ -131,7 +131,7 @@ func (r *Registry) admit(uid types.UID, q Question) (a podstate.Admission, asked
 		if other == nil || other.leaving || other.pod == nil {
 			continue
 		}
-		klog.FromContext(r.life).Info("Stopping a pod to make room for this one", "podUID", uid, "pod", q.Pod.Namespace+"/"+q.Pod.Name, "victim", other.pod.Namespace+"/"+other.pod.Name, "signal", p.Signal)
+		klog.FromContext(r.life).Info("Stopping a pod to make room for this one", "pod", klog.KObj(q.Pod), "victim", klog.KObj(other.pod), "signal", p.Signal)
 		r.deps.Events.Pod(other.pod, v1.EventTypeWarning, p.Stop.Reason, p.Stop.Message)
 		r.deps.Metrics.preempted(p.Signal)
 		other.preempted = true
@@ -179,11 +179,11 @@ const reasonPreempting = "Preempting"
 const reasonShutdown = "NodeShutdown"
 
 func critical(w *held) bool {
-	return w.source != apiSource || w.pod.Spec.Priority != nil && *w.pod.Spec.Priority >= systemCritical
+	return w.source != apiSource || podutil.OfCriticalPriority(w.pod)
 }
 
 // countsLocked says whether others must reckon with what a pod uses: it was admitted,
-// in this life of the process or, as its status, the runtime or the checkpoint of
+// in this run of the process or, as its status, the runtime or the checkpoint of
 // allocations shows, in an earlier one. One that has ended uses nothing, unless
 // somebody else has written that and it runs.
 func (h *held) countsLocked() bool {

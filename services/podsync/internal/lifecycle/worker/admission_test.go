@@ -15,6 +15,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // oneAtATime admits one pod; a critical one has the other stopped.
@@ -46,7 +47,7 @@ func TestACriticalPodTakesThePlaceOfAnotherAndNobodyElseDoes(t *testing.T) {
 		r.until("ready", time.Minute, func() bool { return isReady(r.status(victim.UID)) })
 
 		critical := newPod("critical", v1.Container{Image: "app:1"})
-		highest := int32(systemCritical)
+		highest := int32(podutil.CriticalPriority)
 		critical.Spec.Priority = &highest
 		r.reg.Set(critical, "api")
 		time.Sleep(6 * time.Second)
@@ -99,7 +100,7 @@ func TestACriticalPodDoesNotWaitForAVictimThatDoesNotEnd(t *testing.T) {
 			r.reg.Ready("api")
 			r.reg.Set(victim, "api")
 			r.until("ready", time.Minute, func() bool { return isReady(r.status(victim.UID)) })
-			highest := int32(systemCritical)
+			highest := int32(podutil.CriticalPriority)
 			critical.Spec.Priority = &highest
 			r.reg.Set(critical, "api")
 			time.Sleep(50 * time.Second)
@@ -124,7 +125,7 @@ func TestNobodyMakesRoomForACriticalPodThatIsWantedNoMore(t *testing.T) {
 		r.until("ready", time.Minute, func() bool { return isReady(r.status(victim.UID)) })
 
 		critical := newPod("critical", v1.Container{Image: "app:1"})
-		highest := int32(systemCritical)
+		highest := int32(podutil.CriticalPriority)
 		critical.Spec.Priority = &highest
 		r.reg.Set(deleted(critical, 0), "api")
 		r.until("its object is deleted", time.Minute, func() bool { return r.e.isFinished(critical.UID) })

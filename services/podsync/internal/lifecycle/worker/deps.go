@@ -34,9 +34,9 @@ type Probes interface {
 	Results(uid types.UID) map[podstate.ProbeKey]podstate.ProbeResult
 }
 
-// Standing keeps since when the conditions of static pods stand; *conditions.Keeper
+// Conditions keeps since when the conditions of static pods stand; *conditions.Keeper
 // has it.
-type Standing interface {
+type Conditions interface {
 	Of(uid types.UID) []v1.PodCondition
 	Set(uid types.UID, conditions []v1.PodCondition)
 	Forget(uid types.UID)
@@ -101,7 +101,7 @@ type Config struct {
 // Node is what of the node a pod's status needs, as the planner has it.
 type Node = plan.Node
 
-// Deps are what a Registry is given; all but Mirrors, Standing, Ends, Unmet,
+// Deps are what a Registry is given; all but Mirrors, Conditions, Ends, Unmet,
 // OnDisk, AllKnown, InDoubt and ActiveChanged must be set.
 type Deps struct {
 	Executor Executor
@@ -110,9 +110,9 @@ type Deps struct {
 	Events   Events
 	Pods     Pods
 	Mirrors  Mirrors
-	// Standing may be nil: the conditions of static pods then stand since the
+	// Conditions may be nil: the conditions of static pods then stand since the
 	// start of this process.
-	Standing Standing
+	Conditions Conditions
 	// Ends may be nil: a crash then loses that the node ends a pod.
 	Ends Ends
 	// Metrics may be nil.

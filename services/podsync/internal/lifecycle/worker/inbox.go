@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 )
 
@@ -14,7 +15,7 @@ import (
 // called. Safe for concurrent use.
 type inbox struct {
 	// wake has something when there is something to look at.
-	wake chan struct{}
+	wake wake.Signal
 
 	mu   sync.Mutex
 	told told
@@ -39,7 +40,7 @@ type told struct {
 	reclaims []reclaim
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newInbox() *inbox { return &inbox{wake: wake.New()} }
 
 // tell puts something in; it never blocks.
 func (b *inbox) tell(put func(*told)) {
@@ -51,10 +52,7 @@ func (b *inbox) tell(put func(*told)) {
 
 // ring lets the worker plan anew though nothing was told.
 func (b *inbox) ring() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	b.wake.Set()
 }
 
 // take empties it.

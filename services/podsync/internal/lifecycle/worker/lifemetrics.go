@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // lifeMetrics count a pod's way beside its start: the worker's rounds, ends of
@@ -113,7 +115,7 @@ func (m *Metrics) ended(older, newer *v1.PodStatus) {
 		{"ephemeral_container", older.EphemeralContainerStatuses, newer.EphemeralContainerStatuses},
 	} {
 		for i := range lists.newer {
-			was := find(lists.older, lists.newer[i].Name)
+			was := podutil.StatusIn(lists.older, lists.newer[i].Name)
 			for _, end := range ends(&lists.newer[i]) {
 				if !hasEnd(was, end.ContainerID) {
 					m.life.terminated.WithLabelValues(lists.kind, exitCode(end.ExitCode), endReason(end.Reason)).Inc()

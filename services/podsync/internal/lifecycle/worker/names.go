@@ -95,7 +95,7 @@ func (r *Registry) finished(uid types.UID) {
 	r.deps.Probes.Remove(w.uid)
 	r.deps.Pods.Remove(w.uid)
 	r.deps.Allocations.Forget(w.uid)
-	r.deps.Standing.Forget(w.uid)
+	r.deps.Conditions.Forget(w.uid)
 	r.deps.Ends.Forget(w.uid)
 	r.settleLocked(nil, triggerRemoved)
 	o := r.observed[w.uid]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/podcache"
 	"github.com/polylet/polylet/services/podsync/internal/report/status/equal"
 )
@@ -37,7 +38,7 @@ func (w *worker) publish(out plan.Output) {
 			w.noteStatus(&old, &out.Status)
 			w.transitions(&old, &out.Status)
 			if w.state.Static {
-				w.reg.deps.Standing.Set(w.uid, out.Status.Conditions)
+				w.reg.deps.Conditions.Set(w.uid, out.Status.Conditions)
 			}
 		}
 		if (changed || w.published != w.state.Pod) && (out.Terminating || !w.keepsFirst()) {
@@ -95,7 +96,7 @@ func (w *worker) transitions(old, now *v1.PodStatus) {
 	} {
 		for i := range lists[1] {
 			st := &lists[1][i]
-			before := find(lists[0], st.Name)
+			before := podutil.StatusIn(lists[0], st.Name)
 			if reason := waiting(st); reason != "" && (reason != waiting(before) || lastOf(st) != lastOf(before)) {
 				w.backOff(st, reason)
 			}
@@ -148,15 +149,6 @@ func backOffPulling(st *v1.ContainerStatus) string {
 		return begin + quoted
 	}
 	return fmt.Sprintf(begin+"%q", st.Image)
-}
-
-func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
-	for i := range list {
-		if list[i].Name == name {
-			return &list[i]
-		}
-	}
-	return nil
 }
 
 // lastOf is the container that a status says has ended last. One that ends at once

@@ -66,8 +66,8 @@ func New(cfg Config, deps Deps) *Registry {
 	if deps.Mirrors == nil {
 		deps.Mirrors = noMirrors{}
 	}
-	if deps.Standing == nil {
-		deps.Standing = conditions.New(conditions.Deps{})
+	if deps.Conditions == nil {
+		deps.Conditions = conditions.New(conditions.Deps{})
 	}
 	if deps.Ends == nil {
 		deps.Ends = stopping.New(stopping.Deps{})

@@ -146,21 +146,21 @@ func (p probes) Set(pod *v1.Pod, targets []podstate.Target) {
 func (p probes) Results(types.UID) map[podstate.ProbeKey]podstate.ProbeResult { return nil }
 func (p probes) Remove(uid types.UID)                                         { p.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}, nil) }
 
-type materials struct{}
+type builder struct{}
 
-func (materials) Resized(_ *v1.Pod, _ string, k resources.Kernel) *runtimeapi.LinuxContainerResources {
+func (builder) Resized(_ *v1.Pod, _ string, k resources.Kernel) *runtimeapi.LinuxContainerResources {
 	return criconfig.Kernel(k)
 }
 
-func (materials) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
+func (builder) SandboxResources(*v1.Pod) (overhead, containers *runtimeapi.LinuxContainerResources) {
 	return nil, nil
 }
 
-func (materials) Pull(context.Context, *v1.Pod) (*runtimeapi.PodSandboxConfig, error) {
+func (builder) Pull(context.Context, *v1.Pod) (*runtimeapi.PodSandboxConfig, error) {
 	return &runtimeapi.PodSandboxConfig{}, nil
 }
 
-func (materials) Sandbox(_ context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
+func (builder) Sandbox(_ context.Context, pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, string, error) {
 	annotations := map[string]string{cri.AnnotationAllocated: must(resize.Of(pod).Encode())}
 	if src := pod.Annotations[podutil.AnnotationSource]; src != "" {
 		annotations[podutil.AnnotationSource] = src
@@ -179,7 +179,7 @@ func must(s string, err error) string {
 	return s
 }
 
-func (materials) Container(_ context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error) {
+func (builder) Container(_ context.Context, r criconfig.Request) (*runtimeapi.ContainerConfig, error) {
 	c, _ := podutil.Container(r.Pod, r.Container)
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: r.Container, Attempt: uint32(r.RestartCount)},
@@ -312,7 +312,7 @@ func (r *rig) start() {
 	r.obs = observe.New(observe.Config{}, observe.Deps{Client: client, Sink: s})
 	exec := execute.New(execute.Config{}, execute.Deps{
 		Runtime: client, Observer: r.obs, Images: image.New(image.Config{}, image.Deps{Client: client, Events: r.e}),
-		Volumes: r.e, Cgroups: r.e, Materials: materials{}, Hooks: hook.New(hook.Deps{Exec: client}), Finisher: r.e, Allocations: allocations{r}, Ends: keeper{r},
+		Volumes: r.e, Cgroups: r.e, Builder: builder{}, Hooks: hook.New(hook.Deps{Exec: client}), Finisher: r.e, Allocations: allocations{r}, Ends: keeper{r},
 		Starts: limiter.New(limiter.Config{}), Stops: limiter.New(limiter.Config{}), Events: r.e, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	})
 	r.reg = New(Config{Sources: []string{"api"}}, Deps{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 func TestAPodWhoseMachineGoesDownIsStoppedWhateverItIs(t *testing.T) {
@@ -16,7 +17,7 @@ func TestAPodWhoseMachineGoesDownIsStoppedWhateverItIs(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}})
 		r.reg.Ready("api")
 		static, important := newPod("static", v1.Container{Image: "app:1"}), newPod("important", v1.Container{Image: "app:1"})
-		priority := int32(systemCritical)
+		priority := int32(podutil.CriticalPriority)
 		important.Spec.Priority = &priority
 		r.reg.Set(static, "file")
 		r.reg.Set(important, "api")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/polylet/polylet/internal/testkit/fakecri"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // evicted is a stop as an eviction's.
@@ -135,7 +136,7 @@ func TestTheNodeStopsNoCriticalPodAndNoneThatHasEnded(t *testing.T) {
 		r := newRig(t, fakecri.Config{Images: []string{"app:1"}, Scripts: map[string]fakecri.Script{"app:1": fakecri.Exits(time.Second, 0)}})
 		r.reg.Ready("api")
 		static, important, over := newPod("static", v1.Container{Image: "app:1"}), newPod("important", v1.Container{Image: "app:1"}), newPod("over", v1.Container{Image: "app:1"})
-		priority := int32(systemCritical)
+		priority := int32(podutil.CriticalPriority)
 		important.Spec.Priority, over.Spec.RestartPolicy = &priority, v1.RestartPolicyNever
 		r.reg.Set(static, "file")
 		r.reg.Set(important, "api")

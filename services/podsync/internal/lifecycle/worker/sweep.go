@@ -30,7 +30,7 @@ func (r *Registry) sweep() {
 	known := func(uid types.UID) bool { return r.pods[uid] != nil || r.doubtedLocked(uid) }
 	r.deps.Allocations.Prune(known)
 	r.deps.Ends.Prune(known)
-	r.deps.Standing.Prune(known)
+	r.deps.Conditions.Prune(known)
 	if r.deps.AllKnown != nil {
 		r.deps.AllKnown(known)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/polylet/polylet/services/podsync/internal/lifecycle/worker/internal/plan"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/report/timeline"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/limiter"
 )
@@ -182,7 +183,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 		w.state.Static = w.source != apiSource
 		w.state.Reported = *pod.Status.DeepCopy()
 		if w.state.Static {
-			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Standing.Of(w.uid)...)
+			w.state.Reported.Conditions = append(w.state.Reported.Conditions, w.reg.deps.Conditions.Of(w.uid)...)
 		}
 		_, w.state.Resize.Stored = w.reg.deps.Allocations.Get(w.uid)
 		w.begun = w.state.Resize.Stored || pod.Status.StartTime != nil
@@ -224,10 +225,7 @@ func (w *worker) order() limiter.Order {
 	o := limiter.Order{Seq: w.seq}
 	if pod := w.state.Pod; pod != nil {
 		o.Namespace, o.Created = pod.Namespace, pod.CreationTimestamp.Time
-		o.Critical = w.state.Static || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+		o.Critical = w.state.Static || podutil.OfCriticalPriority(pod)
 	}
 	return o
 }
-
-// systemCritical is the least priority of critical pods.
-const systemCritical = 2_000_000_000

@@ -40,11 +40,11 @@ func (w *Writer) target(e *entry) (*v1.Pod, bool) {
 	return mirror, ok && e.gone != mirror.UID
 }
 
-// learn takes in what an object says of its status, unless it is older than
+// learnLocked takes in what an object says of its status, unless it is older than
 // what is known: the watch may be behind what was written here. It never goes
 // back behind itself, unless the apiserver's data does, as when a backup is
 // restored: then what it shows is what there is.
-func (w *Writer) learn(e *entry, object *v1.Pod) {
+func (w *Writer) learnLocked(e *entry, object *v1.Pod) {
 	same := e.knownOf == object.UID
 	back := same && e.seenOf == object.UID && newer(e.seen, object.ResourceVersion)
 	e.seenOf, e.seen = object.UID, object.ResourceVersion
@@ -104,9 +104,9 @@ func (w *Writer) lookLocked(e *entry) {
 func (w *Writer) scheduleLocked(e *entry) {
 	switch {
 	case e.queued:
-		if q := queueOf(e); q < e.queue {
+		if q := queueOfLocked(e); q < e.queue {
 			w.queues[e.queue] = slices.DeleteFunc(w.queues[e.queue], func(o *entry) bool { return o == e })
-			w.enqueue(e)
+			w.enqueueLocked(e)
 		}
 	case e.retrying && e.timer != nil && (e.tries > 0 || w.away):
 		// The retry takes the newest status along.
@@ -117,7 +117,7 @@ func (w *Writer) scheduleLocked(e *entry) {
 		e.tries++
 	case e.urgent || w.cfg.MinorDelay < 0 || urgent(e.owedLocked(), e.known):
 		e.stopTimer()
-		w.enqueue(e)
+		w.enqueueLocked(e)
 	default:
 		if d := w.delay(e); e.timer == nil || time.Now().Add(d).Before(e.due) {
 			w.after(e, d, false)
@@ -147,7 +147,7 @@ func (w *Writer) after(e *entry, d time.Duration, retrying bool) {
 		}
 		e.timer = nil
 		if w.ctx != nil && !e.busy && !e.queued && !w.forgottenLocked(e) {
-			w.enqueue(e)
+			w.enqueueLocked(e)
 		}
 	})
 	e.timer = self
@@ -161,8 +161,8 @@ func retryDelay(tries int) time.Duration {
 	return d
 }
 
-// queueOf is the queue for what the entry has to say.
-func queueOf(e *entry) int {
+// queueOfLocked is the queue for what the entry has to say.
+func queueOfLocked(e *entry) int {
 	switch {
 	case e.urgent || podutil.TerminalPhase(e.desired.Phase):
 		return ends
@@ -172,10 +172,10 @@ func queueOf(e *entry) int {
 	return minors
 }
 
-// enqueue lets the entry's status be sent. Whether its object is gone that tells, too.
-func (w *Writer) enqueue(e *entry) {
+// enqueueLocked lets the entry's status be sent. Whether its object is gone that tells, too.
+func (w *Writer) enqueueLocked(e *entry) {
 	e.gone = ""
-	e.queued, e.queue = true, queueOf(e)
+	e.queued, e.queue = true, queueOfLocked(e)
 	w.queues[e.queue] = append(w.queues[e.queue], e)
 	w.pumpLocked()
 }
@@ -284,7 +284,7 @@ func (w *Writer) acceptLocked(e *entry, r request, object *v1.Pod) {
 		e.tries = max(e.tries, 1) // sending this version again is a repetition
 	}
 	if w.away {
-		w.release()
+		w.releaseLocked()
 	}
 	if back {
 		w.wentBackLocked(e)
@@ -292,9 +292,9 @@ func (w *Writer) acceptLocked(e *entry, r request, object *v1.Pod) {
 	w.lookLocked(e)
 }
 
-// release retries at once what failed as if the apiserver were away: it is back. What
+// releaseLocked retries at once what failed as if the apiserver were away: it is back. What
 // fails again though others do not is not tried with each of them.
-func (w *Writer) release() {
+func (w *Writer) releaseLocked() {
 	w.away = false
 	now := time.Now()
 	for _, e := range w.entries {
@@ -302,7 +302,7 @@ func (w *Writer) release() {
 		if e.timer != nil && e.retrying && !e.busy && !e.queued && !refused && now.Sub(e.released) >= lastRetry {
 			e.released = now
 			e.stopTimer()
-			w.enqueue(e)
+			w.enqueueLocked(e)
 		}
 	}
 }

@@ -178,7 +178,7 @@ func (w *Writer) Set(pod *v1.Pod, st v1.PodStatus) {
 	e.obj = pod
 	var object v1.PodStatus
 	if target, ok := w.target(e); ok {
-		w.learn(e, target)
+		w.learnLocked(e, target)
 		object = target.Status
 	}
 	next := normalize(st, object)
@@ -231,7 +231,7 @@ func (w *Writer) Touch(uid types.UID) {
 		return
 	}
 	if target, ok := w.target(e); ok {
-		w.learn(e, target)
+		w.learnLocked(e, target)
 		stamp(&e.desired, e.known, time.Now())
 	}
 	w.lookLocked(e)

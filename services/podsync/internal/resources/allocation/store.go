@@ -69,7 +69,7 @@ const (
 // contents is what the file holds.
 type contents struct {
 	Pods map[types.UID]Entry `json:"pods"`
-	// Lost is when an earlier file was found damaged: later lives need to know,
+	// Lost is when an earlier file was found damaged: later runs need to know,
 	// until no pod is left that may have been resized before.
 	Lost time.Time `json:"lost,omitzero"`
 	// HandsBack: whoever wrote this had put its mark on the kubelet's file before.
@@ -89,7 +89,7 @@ func New(path string, told health.Reporter) *Store {
 var errLossNotKept = errors.New("write down that allocations were lost")
 
 // Load reads the file; call it before the first Get. A damaged one is set aside
-// and told as an error; that it was is written down for later lives.
+// and told as an error; that it was is written down for later runs.
 func (s *Store) Load() error {
 	if s == nil {
 		return nil

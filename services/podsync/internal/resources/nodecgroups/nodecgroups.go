@@ -161,7 +161,7 @@ func (c *Cgroups) setUp(ctx context.Context) bool {
 		}
 		return false
 	}
-	klog.FromContext(ctx).Info("Cgroups stand", "root", c.cfg.Root, "driver", driver, "limits", fmt.Sprintf("%+v", limits))
+	klog.FromContext(ctx).Info("Cgroups stand", "cgroup", c.cfg.Root, "cgroupDriver", driver, "limits", fmt.Sprintf("%+v", limits))
 	c.deps.Health.Set("cgroups", true, "")
 	c.enforced, c.failed, c.tight = &limits, "", ""
 	c.say(limits)
@@ -224,7 +224,7 @@ func (c *Cgroups) askDriver(ctx context.Context) (cgroup.Driver, error) {
 		return "", fmt.Errorf("ask the runtime for its cgroup driver: %w", err)
 	case !known:
 		c.deps.Metrics.LosesSupport("1.37.0")
-		klog.FromContext(ctx).Info("The runtime does not say which cgroup driver it has, and should be updated; using cgroupDriver of the configuration", "driver", c.cfg.Driver)
+		klog.FromContext(ctx).Info("The runtime does not say which cgroup driver it has, and should be updated; using cgroupDriver of the configuration", "cgroupDriver", c.cfg.Driver)
 	case driver != "":
 		return driver, nil
 	}

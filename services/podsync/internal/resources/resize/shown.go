@@ -1,8 +1,6 @@
 package resize
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podutil"
@@ -16,13 +14,14 @@ import (
 func Shown(pod *v1.Pod) (Allocation, bool) {
 	st := &pod.Status
 	is := func(t v1.PodConditionType) bool {
-		return slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
+		c := podutil.Condition(st.Conditions, t)
+		return c != nil && c.Status == v1.ConditionTrue
 	}
 	waits, under := is(v1.PodResizePending), is(v1.PodResizeInProgress)
 	a := Of(pod)
 	told := false
 	for name, asked := range a.Containers {
-		cs := shownOf(st, name)
+		cs := podutil.ContainerStatus(st, name)
 		if len(asked.Requests) == 0 || cs == nil && ordinaryInit(pod, name) {
 			continue // says nothing, or cannot be resized
 		}
@@ -76,17 +75,6 @@ func (m Amounts) followRequests(out Amounts) {
 			out.Limits[name] = request
 		}
 	}
-}
-
-func shownOf(st *v1.PodStatus, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
 
 // ordinaryInit says whether a container is an init container that is no sidecar.

@@ -152,6 +152,9 @@ func (c *Client) mostLookTimeout(op string) time.Duration {
 // The operations that say whether the runtime is well, as metrics name them.
 const opVersion, opStatus = "version", "status"
 
+// Code is what the runtime answered a call with, in gRPC's words.
+func Code(err error) string { return status.Code(err).String() }
+
 // IsNotFound tells that the thing is not there.
 func IsNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 

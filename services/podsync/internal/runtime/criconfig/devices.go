@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // devices are the container's volumes that it uses as devices.
@@ -16,7 +18,7 @@ func (b *Builder) devices(r Request, c *v1.Container) ([]*runtimeapi.Device, err
 			return nil, fmt.Errorf("error DevicePath `%s` must be an absolute path", d.DevicePath)
 		}
 		host, ok := b.deps.Volumes.Device(r.Pod.UID, d.Name)
-		source := volumeOf(r.Pod, d.Name)
+		source := podutil.Volume(r.Pod, d.Name)
 		if !ok || source == nil {
 			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", d.Name, c.Name)
 		}

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/env"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/criconfig/etchosts"
 )
@@ -55,7 +56,7 @@ func (b *Builder) mounts(ctx context.Context, r Request, c *v1.Container, vars m
 func (b *Builder) mount(ctx context.Context, r Request, c *v1.Container, i int, vars map[string]string) (*runtimeapi.Mount, error) {
 	pod, m := r.Pod, &c.VolumeMounts[i]
 	host, ok := b.deps.Volumes.HostPath(pod.UID, m.Name)
-	source := volumeOf(pod, m.Name)
+	source := podutil.Volume(pod, m.Name)
 	if !ok || source == nil || host == "" && source.Image == nil {
 		return nil, fmt.Errorf("%w: volume %q, container %q", errNoVolume, m.Name, c.Name)
 	}
@@ -125,15 +126,6 @@ func imageMount(r Request, m *v1.VolumeMount, source *v1.Volume, sub string) (*r
 		ContainerPath: target(m), Readonly: true, ImageSubPath: sub,
 		Image: &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: source.Image.Reference},
 	}, nil
-}
-
-func volumeOf(pod *v1.Pod, name string) *v1.Volume {
-	for i := range pod.Spec.Volumes {
-		if pod.Spec.Volumes[i].Name == name {
-			return &pod.Spec.Volumes[i]
-		}
-	}
-	return nil
 }
 
 // alwaysReadOnly are the volumes whose files only podsync writes, and those that are

@@ -207,7 +207,7 @@ func (h *Hold) Left(ctx context.Context) {
 	seen, claimed := l.since(h), l.claimed(h)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.keep(seen)
+	h.keepLocked(seen)
 	into := &h.certain
 	select {
 	case <-b.since:
@@ -306,7 +306,7 @@ func (h *Hold) look(ctx context.Context) (found []Process, spared bool, changed 
 	var newest uint64
 	for _, i := range claimed {
 		switch p := l.roots[i].Process; {
-		case l.taken[i] || b.ends(p):
+		case l.taken[i] || b.endsLocked(p):
 		case l.rulings[i].Spared:
 			spared, newest = true, max(newest, p.Start)
 		default:

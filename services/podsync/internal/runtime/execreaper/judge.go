@@ -80,6 +80,8 @@ const (
 	fitsInTime
 	// fitsAkin: what runs is named in the command, as sleep in sh -c 'exec sleep 9'.
 	fitsAkin
+	// fitsSaid: so are its arguments, or nobody can say what the command makes of them.
+	fitsSaid
 	fitsEqual
 )
 
@@ -88,7 +90,8 @@ const (
 //
 // A root may be the command of any session that had begun by its start; if it is
 // just what some of them asked for, only of those and of such as name its
-// program. It belongs to a session for certain when no other that has none for
+// program, and its arguments too where the client has left: such a one may have no
+// command any more, and would take the place of all that its text names. It belongs to a session for certain when no other that has none for
 // certain may have it. What may belong to a session that goes on is spared.
 func Judge(sessions []Session, roots []Root) []Ruling {
 	m := match{sessions: sessions, roots: roots, fitting: make([][]uint8, len(roots)), owner: make([]int, len(roots)), settled: make([]bool, len(sessions))}
@@ -99,8 +102,9 @@ func Judge(sessions []Session, roots []Root) []Ruling {
 	}
 	for r := range roots {
 		m.fitting[r] = make([]uint8, len(sessions))
+		given := wordsOf(roots[r].Argv)
 		for s := range sessions {
-			m.fitting[r][s] = fits(sessions[s], says[s], roots[r])
+			m.fitting[r][s] = fits(sessions[s], says[s], roots[r], given)
 		}
 		m.owner[r], m.possible[r] = -1, possible(sessions, m.fitting[r])
 	}
@@ -125,7 +129,7 @@ func Judge(sessions []Session, roots []Root) []Ruling {
 func possible(sessions []Session, fitting []uint8) []bool {
 	least := fitsInTime
 	if slices.Contains(fitting, fitsEqual) {
-		least = fitsAkin
+		least = fitsSaid
 	}
 	out := make([]bool, len(sessions))
 	for s, f := range fitting {
@@ -168,8 +172,9 @@ func (m match) settle(least uint8) bool {
 	return false
 }
 
-// fits says how well; says are the words of the session's arguments.
-func fits(s Session, says map[string]bool, r Root) uint8 {
+// fits says how well; says are the words of the session's arguments, given those of
+// the root's.
+func fits(s Session, says map[string]bool, r Root, given map[string]bool) uint8 {
 	switch {
 	case r.Start < s.Began || r.Start-s.Began > spareWithin:
 		return fitsNot
@@ -177,10 +182,35 @@ func fits(s Session, says map[string]bool, r Root) uint8 {
 		return fitsInTime
 	case slices.Equal(s.Argv, r.Argv):
 		return fitsEqual
-	case sameCommand(s.Argv, says, r.Argv):
+	case !sameCommand(s.Argv, says, r.Argv):
+		return fitsInTime
+	case s.Left && literal(s.Argv, says) && !all(says, given):
 		return fitsAkin
 	}
-	return fitsInTime
+	return fitsSaid
+}
+
+// shells take a text behind -c.
+var shells = []string{"sh", "ash", "bash", "dash", "ksh", "zsh"}
+
+// literal says whether a command is a shell's text that has each word of what it may
+// become: nothing in it stands for something else. Whatever is no such text may make
+// its arguments as it likes.
+func literal(asked []string, says map[string]bool) bool {
+	if len(asked) != 3 || !slices.Contains(shells, name(asked[0])) || !strings.HasPrefix(asked[1], "-") || !strings.HasSuffix(asked[1], "c") {
+		return false
+	}
+	return !strings.ContainsAny(asked[2], "$`*?[]{}~\\'\"<") && !says["."] && !says["source"]
+}
+
+// all says whether each of the words is said.
+func all(said, words map[string]bool) bool {
+	for word := range words {
+		if !said[word] {
+			return false
+		}
+	}
+	return true
 }
 
 // sameCommand says whether a command that was asked for may have become what runs: its

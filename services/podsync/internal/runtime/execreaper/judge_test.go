@@ -133,6 +133,34 @@ func TestACommandIsEndedWhenItIsCertainlyThatOfASessionWhoseClientLeft(t *testin
 			live 100 ./start
 			left 20000 sh
 			root 20005 sh -> end`},
+		{"one that was left and has no command any more is not in the way of two equal ones", `
+			left 100 sh -c 'sleep 8; echo over'
+			live 200 sleep 9
+			left 300 sleep 9
+			root 205 sleep 9 -> spare
+			root 305 sleep 9 -> end`},
+		{"but it is where its text has their arguments", `
+			left 100 sh -c 'exec sleep 9'
+			live 200 sleep 9
+			left 300 sleep 9
+			root 205 sleep 9 -> spare
+			root 305 sleep 9 -> spare`},
+		{"and where its text computes them", `
+			left 100 sh -c 'exec sleep $LONG'
+			left 101 xargs sleep
+			live 200 sleep 9
+			left 300 sleep 9
+			root 205 sleep 9 -> spare
+			root 305 sleep 9 -> spare`},
+		{"and while it goes on", `
+			live 100 sh -c 'sleep 8; echo over'
+			live 200 sleep 9
+			left 300 sleep 9
+			root 205 sleep 9 -> spare
+			root 305 sleep 9 -> spare`},
+		{"what its text names is its all the same while nobody asked for just that", `
+			left 100 sh -c 'sleep 8; ./start sleep'
+			root 105 sleep 9 -> end`},
 		{"a command that has no arguments to show is nobody's", `
 			left 100 sh
 			root 105 -> stay`},
@@ -191,20 +219,21 @@ func words(text string) (out []string) {
 func FuzzTheCommandOfASessionThatGoesOnIsNeverEnded(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9})
 	f.Add([]byte{0x10, 0x10, 0x91, 0x20, 0x20, 0x10})
-	commands := [][]string{{"sh"}, {"sh", "-c", "sh"}, {"sh", "-c", "exec sleep 9"}, {"sleep", "9"}}
-	becomes := [][]string{{"sh"}, {"sh"}, {"sleep", "9"}, {"sleep", "9"}}
+	commands := [][]string{{"sh"}, {"sh", "-c", "sh"}, {"sh", "-c", "exec sleep 9"}, {"sleep", "9"}, {"sh", "-c", "exec sleep 8"}, {"sh", "-c", "exec sleep $N"}, {"sleep", "8"}, {"yes"}}
+	becomes := [][]string{{"sh"}, {"sh"}, {"sleep", "9"}, {"sleep", "9"}, {"sleep", "8"}, {"sleep", "9"}, {"sleep", "8"}, {"yes"}}
 	f.Fuzz(func(t *testing.T, world []byte) {
 		var sessions []Session
 		var list []Root
 		var made []int
 		for i := 0; i+2 < len(world) && len(sessions) < 12; i += 3 {
 			kind, lag := world[i], uint64(world[i+2])
-			s := Session{Began: uint64(world[i+1]), Argv: commands[kind&3], Left: kind&4 != 0}
+			which := kind&3 | kind>>3&4
+			s := Session{Began: uint64(world[i+1]), Argv: commands[which], Left: kind&4 != 0}
 			sessions = append(sessions, s)
 			if kind&8 == 0 { // it has started, and not ended yet
 				argv := s.Argv
 				if kind&16 != 0 {
-					argv = becomes[kind&3]
+					argv = becomes[which]
 				}
 				list, made = append(list, Root{Start: s.Began + lag, Argv: argv}), append(made, len(sessions)-1)
 			}

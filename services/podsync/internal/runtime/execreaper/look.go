@@ -115,7 +115,7 @@ func (b *Book) snapshot(l *look) []Session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range candidates {
-		if !b.ends(p) {
+		if !b.endsLocked(p) {
 			l.roots = append(l.roots, judged{p, nil})
 		}
 	}
@@ -123,7 +123,7 @@ func (b *Book) snapshot(l *look) []Session {
 	sessions := make([]Session, len(l.holds))
 	gone := func(p Process) bool {
 		start, ok := there[p.PID]
-		return (!ok || start != p.Start) && !b.ends(p)
+		return (!ok || start != p.Start) && !b.endsLocked(p)
 	}
 	for i, h := range l.holds {
 		sessions[i] = Session{Began: h.began, Argv: h.argv, Left: h.left}
@@ -143,8 +143,8 @@ func (b *Book) snapshot(l *look) []Session {
 	return sessions
 }
 
-// ends says whether a process is being ended; under b.mu.
-func (b *Book) ends(p Process) bool {
+// endsLocked says whether a process is being ended.
+func (b *Book) endsLocked(p Process) bool {
 	start, ok := b.ending[p.PID]
 	return ok && start == p.Start
 }
@@ -184,8 +184,8 @@ func (l *look) since(h *Hold) []Process {
 	return out
 }
 
-// keep remembers what was there when the client left; under b.mu.
-func (h *Hold) keep(seen []Process) {
+// keepLocked remembers what was there when the client left; the lock is the Book's.
+func (h *Hold) keepLocked(seen []Process) {
 	b := h.book
 	c := b.held[h.container]
 	if c.kept+len(seen) > mostKeptOfOne || b.kept+len(seen) > mostKept {

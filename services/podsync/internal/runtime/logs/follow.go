@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // recheck is how often a followed file is looked at when nothing was told: the
@@ -23,16 +25,13 @@ type follower struct {
 
 func (t *follower) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
-	changed := make(chan struct{}, 1)
+	changed := wake.New()
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
 		// Without notifications the recheck alone finds what is new.
 		_ = t.reader.notifier.Notify(ctx, filepath.Dir(t.req.Path), func() {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
+			changed.Set()
 		})
 	}()
 	defer func() { stop(); <-watching }()

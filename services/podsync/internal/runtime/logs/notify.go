@@ -53,7 +53,7 @@ func (n *inotify) add(dir string, l *listener) error {
 	}
 	if n.dirs[dir] == nil {
 		if err := n.watcher.Add(dir); err != nil {
-			n.closeUnused()
+			n.closeUnusedLocked()
 			return err
 		}
 		n.dirs[dir] = map[*listener]bool{}
@@ -71,11 +71,11 @@ func (n *inotify) remove(dir string, l *listener) {
 	}
 	delete(n.dirs, dir)
 	_ = n.watcher.Remove(dir) // it may be gone
-	n.closeUnused()
+	n.closeUnusedLocked()
 }
 
-// closeUnused ends the watcher when nobody follows; the caller holds mu.
-func (n *inotify) closeUnused() {
+// closeUnusedLocked ends the watcher when nobody follows.
+func (n *inotify) closeUnusedLocked() {
 	if len(n.dirs) == 0 {
 		_ = n.watcher.Close() // nothing is written through it
 		n.watcher = nil

@@ -27,8 +27,8 @@ func (o *Observer) followEvents(ctx context.Context) {
 		err := o.stream(ctx)
 		o.metrics.EventsEnded(o.Runtime().Events, time.Since(began))
 		o.setEvents(false)
-		wake(o.kick)
-		wake(o.check)
+		o.kick.Set()
+		o.check.Set()
 		if ctx.Err() != nil {
 			return
 		}
@@ -78,7 +78,7 @@ func (o *Observer) stream(ctx context.Context) error {
 // eventsCome says that what happens is told of: lists become slow.
 func (o *Observer) eventsCome() {
 	if !o.setEvents(true) {
-		wake(o.kick)
+		o.kick.Set()
 	}
 }
 
@@ -134,7 +134,7 @@ func (o *Observer) lookFor(ctx context.Context, ev *runtimeapi.ContainerEventRes
 		uid = types.UID(ev.GetPodSandboxStatus().GetLabels()[cri.LabelPodUID])
 	}
 	if uid == "" {
-		wake(o.kick)
+		o.kick.Set()
 		return
 	}
 	o.lookLater(ctx, uid, nil)

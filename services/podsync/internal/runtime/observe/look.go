@@ -173,7 +173,7 @@ func (o *Observer) listedWithout(ctx context.Context, pods map[types.UID]error) 
 		text += fmt.Sprintf(" (and of %d other pods)", more)
 	}
 	o.health.Set("large pods", false, text)
-	klog.FromContext(ctx).Error(pods[uids[0]], "Pods are too large to be listed; the others are not affected", "pods", strings.Join(named, ", "), "count", len(uids))
+	klog.FromContext(ctx).Error(pods[uids[0]], "Pods are too large to be listed; the others are not affected", "pods", len(uids), "named", strings.Join(named, ", "))
 }
 
 // pods are those that the runtime may have something of.
@@ -276,7 +276,7 @@ func (o *Observer) relistLoop(ctx context.Context) {
 		err := o.relist(ctx)
 		wait := o.relistPeriod()
 		if err != nil {
-			wake(o.check)
+			o.check.Set()
 			wait = retry.Next()
 		} else {
 			retry.Reset()

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/polylet/polylet/internal/health"
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/runtime/inventory"
@@ -85,8 +86,8 @@ type Observer struct {
 	metrics *metrics.Metrics
 	table   *table
 	places  chan struct{}
-	kick    chan struct{}
-	check   chan struct{}
+	kick    wake.Signal
+	check   wake.Signal
 
 	mu          sync.Mutex
 	runtime     Runtime
@@ -130,8 +131,8 @@ func New(cfg Config, deps Deps) *Observer {
 		cfg: cfg, client: deps.Client, sink: deps.Sink, health: deps.Health, metrics: deps.Metrics,
 		table:   newTable(deps.Sink, deps.Rows, messages{podsDir: cfg.PodsDir, logsDir: cfg.PodLogsDir}),
 		places:  make(chan struct{}, cfg.Parallel),
-		kick:    make(chan struct{}, 1),
-		check:   make(chan struct{}, 1),
+		kick:    wake.New(),
+		check:   wake.New(),
 		looking: map[types.UID]bool{},
 	}
 }
@@ -166,11 +167,4 @@ func (o *Observer) Run(ctx context.Context) error {
 	o.background.Go(func() { o.followStatus(ctx) })
 	o.relistLoop(ctx)
 	return nil
-}
-
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

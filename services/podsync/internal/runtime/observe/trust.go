@@ -67,7 +67,7 @@ func (o *Observer) expectEvent(ctx context.Context, happened time.Time) {
 			return
 		}
 		o.setEvents(false)
-		wake(o.kick)
+		o.kick.Set()
 		log.Info("The runtime's stream of container events is silent though containers change; it is opened anew, and containers are listed until an event comes", "every", o.cfg.RelistNoEvents.String())
 	})
 }

@@ -31,7 +31,11 @@ func (c *Volumes) publishAgain(ctx context.Context, st *state, w wanted) {
 			}
 			if (err != nil) != failing {
 				failing = err != nil
-				klog.FromContext(ctx).Info("Publishing a volume again: it stays as it is when that fails, and is tried again", "pod", klog.KObj(w.pod), "failing", failing, "err", err)
+				if log := w.log(ctx); failing {
+					log.Info("A volume could not be published again; it stays as it is, and that is tried again", "err", err)
+				} else {
+					log.Info("A volume was published again, after that had failed")
+				}
 			}
 		}
 	})

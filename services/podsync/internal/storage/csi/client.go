@@ -2,6 +2,8 @@ package csi
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -11,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
 )
 
 // mostOfAnAnswer is how much of a driver's answer, and of its error, is read, in bytes.
@@ -29,23 +33,32 @@ type client struct {
 	asked chan struct{} // places for questions about volumes
 }
 
+// call is one of a driver that has ended.
+type call struct {
+	method, code string
+	// exhausted: the driver lacks what it takes.
+	exhausted bool
+	took      time.Duration
+}
+
 // newClient returns a client of the driver at the other end. called is told of each call
 // that has ended.
-func newClient(conn Conn, called func(ctx context.Context, method string, code codes.Code, took time.Duration)) *client {
+func newClient(conn Conn, called func(context.Context, call)) *client {
 	return &client{conn, csi.NewNodeClient(counted{conn, called}), make(chan struct{}, mostAsked)}
 }
 
 // counted tells of each call that has ended.
 type counted struct {
 	Conn
-	called func(ctx context.Context, method string, code codes.Code, took time.Duration)
+	called func(context.Context, call)
 }
 
 // Invoke implements grpc.ClientConnInterface.
 func (c counted) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
 	began := time.Now()
 	err := c.Conn.Invoke(ctx, method, req, reply, opts...)
-	c.called(ctx, method, status.Code(err), time.Since(began))
+	code := status.Code(err)
+	c.called(ctx, call{method, code.String(), code == codes.ResourceExhausted, time.Since(began)})
 	return err
 }
 
@@ -132,4 +145,28 @@ func final(err error) bool {
 		return false
 	}
 	return true
+}
+
+// exhausted says whether the code that an attachment's error has, if it has one, says that
+// the driver lacks what it takes.
+func exhausted(code *int32) bool {
+	return code != nil && codes.Code(*code) == codes.ResourceExhausted //nolint:gosec // A code is small.
+}
+
+// asExpansion says what an error of a driver means for a volume that was to be grown.
+// Source: https://github.com/container-storage-interface/spec/blob/master/spec.md#nodeexpandvolume-errors
+func asExpansion(err error) error {
+	if err == nil {
+		return nil
+	}
+	failed := fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err) //nolint:staticcheck // The kubelet's words.
+	switch code := status.Code(err); {
+	case code == codes.FailedPrecondition:
+		return &growth.Error{Kind: growth.InUse, Err: failed}
+	case code == codes.InvalidArgument, code == codes.OutOfRange, code == codes.NotFound:
+		return &growth.Error{Kind: growth.Infeasible, Err: fmt.Errorf("Expander.NodeExpand failed to expand the volume %w", err)} //nolint:staticcheck // The kubelet's words.
+	case !final(err), errors.Is(err, context.Canceled):
+		return &growth.Error{Kind: growth.Uncertain, Err: failed}
+	}
+	return failed
 }

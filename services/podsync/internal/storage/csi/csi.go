@@ -23,6 +23,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/internal/wake"
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/metrics"
 	"github.com/polylet/polylet/services/podsync/internal/storage/mount"
@@ -108,7 +109,7 @@ type Volumes struct {
 	volumes map[volumeID]*state
 	// settling are the volumes of which somebody looks whether they are to be unstaged,
 	// each with what has it looked at anew.
-	settling map[volumeID]chan struct{}
+	settling map[volumeID]wake.Signal
 }
 
 // volumeID names a volume on the node, whatever pods have it.
@@ -142,7 +143,7 @@ func New(cfg Config, deps Deps) *Volumes {
 	if deps.Dial == nil {
 		deps.Dial = dial
 	}
-	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}, settling: map[volumeID]chan struct{}{}, inUse: newInUse(cfg.Epoch)}
+	c := &Volumes{cfg: cfg, deps: deps, volumes: map[volumeID]*state{}, settling: map[volumeID]wake.Signal{}, inUse: newInUse(cfg.Epoch)}
 	c.drivers = newDrivers(cfg, func(driver string, uids []types.UID) {
 		if deps.Pods != nil && len(uids) > 0 {
 			deps.Pods.ObjectsChanged(uids)

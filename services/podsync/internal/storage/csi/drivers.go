@@ -8,9 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
-	"time"
 
-	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -96,9 +94,7 @@ func (c *Volumes) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn := newClient(to, func(ctx context.Context, method string, code codes.Code, took time.Duration) {
-		c.called(ctx, p.Name, method, code, took)
-	})
+	conn := newClient(to, func(ctx context.Context, done call) { c.called(ctx, p.Name, done) })
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	info, err := conn.info(limited)

@@ -2,13 +2,10 @@ package csi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/growth"
@@ -85,22 +82,4 @@ func (c *Volumes) expandSecret(ctx context.Context, w *wanted) (map[string]strin
 		return nil, fmt.Errorf("expander.NodeExpand failed to get NodeExpandSecretRef %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
 	return secret, nil
-}
-
-// asExpansion says what an error of a driver means for a volume that was to be grown.
-// Source: https://github.com/container-storage-interface/spec/blob/master/spec.md#nodeexpandvolume-errors
-func asExpansion(err error) error {
-	if err == nil {
-		return nil
-	}
-	failed := fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err) //nolint:staticcheck // The kubelet's words.
-	switch code := status.Code(err); {
-	case code == codes.FailedPrecondition:
-		return &growth.Error{Kind: growth.InUse, Err: failed}
-	case code == codes.InvalidArgument, code == codes.OutOfRange, code == codes.NotFound:
-		return &growth.Error{Kind: growth.Infeasible, Err: fmt.Errorf("Expander.NodeExpand failed to expand the volume %w", err)} //nolint:staticcheck // The kubelet's words.
-	case !final(err), errors.Is(err, context.Canceled):
-		return &growth.Error{Kind: growth.Uncertain, Err: failed}
-	}
-	return failed
 }

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
 )
@@ -51,7 +50,7 @@ func (w *wanted) giveAway(ctx context.Context, events ownership.Events, target s
 	}
 	err := change.Apply(ctx, target)
 	if failed > 0 {
-		klog.FromContext(ctx).Info("Some files of a volume cannot be given to the pod's group", "pod", klog.KObj(w.pod), "failures", failed, "err", first)
+		w.log(ctx).Info("Some files of a volume cannot be given to the pod's group", "failures", failed, "err", first)
 	}
 	return err
 }

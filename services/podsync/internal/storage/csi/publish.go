@@ -15,7 +15,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/cluster/serviceaccount"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
@@ -118,7 +117,7 @@ func (c *Volumes) publishAt(ctx context.Context, driver *registered, w *wanted, 
 // giveUp removes what a volume was to be published in.
 func (c *Volumes) giveUp(ctx context.Context, w *wanted) {
 	if err := c.clean(w.dir); err != nil {
-		klog.FromContext(ctx).Info("What a volume was to be published in cannot be removed; it is when the pod is gone", "pod", klog.KObj(w.pod), "path", w.dir, "err", err)
+		w.log(ctx).Info("What a volume was to be published in cannot be removed; it is when the pod is gone", "path", w.dir, "err", err)
 	}
 }
 

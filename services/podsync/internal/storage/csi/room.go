@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc/codes"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/wake"
@@ -68,10 +67,10 @@ type migratedKey struct{}
 
 // called tells of a call of a driver that has ended. One that lacks what it takes to say
 // how many volumes there may be is not asked for that at once.
-func (c *Volumes) called(ctx context.Context, driver, method string, code codes.Code, took time.Duration) {
+func (c *Volumes) called(ctx context.Context, driver string, done call) {
 	migrated, _ := ctx.Value(migratedKey{}).(bool)
-	c.deps.Metrics.CSI(driver, method, code.String(), migrated, took)
-	if code != codes.ResourceExhausted || method == csi.Node_NodeGetInfo_FullMethodName {
+	c.deps.Metrics.CSI(driver, done.method, done.code, migrated, done.took)
+	if !done.exhausted || done.method == csi.Node_NodeGetInfo_FullMethodName {
 		return
 	}
 	if r, err := c.drivers.find(driver); err == nil {
@@ -180,8 +179,7 @@ func (c *Volumes) noRoom(ctx context.Context, w *wanted) bool {
 		return false
 	}
 	a, err := c.deps.Objects.VolumeAttachment(ctx, w.pod.UID, w.pod.Namespace, w.data.AttachmentID)
-	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil ||
-		codes.Code(*a.Status.AttachError.ErrorCode) != codes.ResourceExhausted { //nolint:gosec // A code is small.
+	if err != nil || a.Status.AttachError == nil || !exhausted(a.Status.AttachError.ErrorCode) {
 		return false
 	}
 	if r, err := c.drivers.find(w.data.DriverName); err == nil {

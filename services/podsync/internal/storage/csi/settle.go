@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/backoff"
+	"github.com/polylet/polylet/internal/wake"
 )
 
 // settleSoon has it looked whether a volume is to be unstaged, again and again until it is
@@ -15,13 +16,10 @@ func (c *Volumes) settleSoon(id volumeID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if again := c.settling[id]; again != nil {
-		select {
-		case again <- struct{}{}:
-		default:
-		}
+		again.Set()
 		return
 	}
-	again := make(chan struct{}, 1)
+	again := wake.New()
 	if c.beginLocked(func() { c.settleOne(id, again) }) {
 		c.settling[id] = again
 	}
@@ -53,7 +51,11 @@ func (c *Volumes) settleOne(id volumeID, again <-chan struct{}) {
 		}
 		if (err != nil) != failing {
 			failing = err != nil
-			klog.FromContext(c.life).Info("Unstaging a volume that no pod of the node has; it is tried again by itself", "failing", failing, "err", err)
+			if log := klog.FromContext(c.life).WithValues("driver", id.driver, "volume", id.handle); failing {
+				log.Info("A volume that no pod of the node has cannot be unstaged; it is tried again by itself", "err", err)
+			} else {
+				log.Info("A volume that could not be unstaged is settled")
+			}
 		}
 		if err == nil {
 			continue

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
 	"github.com/polylet/polylet/services/podsync/internal/storage/ownership"
@@ -61,7 +60,7 @@ func (c *Volumes) stage(ctx context.Context, st *state, w *wanted, on *registere
 	if err != nil {
 		if final(err) && !before { // what an earlier attempt has left may be there
 			if cleanErr := c.cleanStaging(dir); cleanErr != nil {
-				klog.FromContext(ctx).Info("What a volume was to be staged in cannot be removed; it is when no pod has the volume", "pod", klog.KObj(w.pod), "path", dir, "err", cleanErr)
+				w.log(ctx).Info("What a volume was to be staged in cannot be removed; it is when no pod has the volume", "path", dir, "err", cleanErr)
 			}
 		}
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/services/podsync/internal/storage/volume"
 )
@@ -59,6 +60,11 @@ func (c *Volumes) wantedBy(r volume.Request) wanted {
 }
 
 func (w *wanted) id() volumeID { return w.data.id() }
+
+// log says whose volume it is, and which.
+func (w *wanted) log(ctx context.Context) klog.Logger {
+	return klog.FromContext(ctx).WithValues("pod", klog.KObj(w.pod), "driver", w.data.DriverName, "volume", w.data.VolumeHandle)
+}
 
 // asking is ctx for calls of the driver.
 func (w *wanted) asking(ctx context.Context) context.Context {

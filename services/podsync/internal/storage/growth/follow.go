@@ -51,7 +51,7 @@ func (g *Volumes) followOne(ctx context.Context, pv string, st *state, seen stri
 			return
 		case err != nil:
 			if !failing {
-				klog.FromContext(ctx).Info("A volume could not be grown; it is tried again by itself", "err", err)
+				klog.FromContext(ctx).Info("A volume could not be grown; it is tried again by itself", "volume", pv, "err", err)
 			}
 			wait, failing = retry.Next(), true
 			continue

@@ -39,7 +39,7 @@ func (c *chown) run(ctx context.Context, root *os.File) error {
 	}
 	if c.failed > 0 {
 		klog.FromContext(ctx).Info("Some files of a volume could not be given to the pod's fsGroup; they stay as they are",
-			"volume", root.Name(), "group", c.group, "files", c.failed, "err", c.example)
+			"path", root.Name(), "group", c.group, "files", c.failed, "err", c.example)
 	}
 	return nil
 }

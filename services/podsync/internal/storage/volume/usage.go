@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 	"github.com/polylet/polylet/services/podsync/internal/storage/claims"
 )
 
@@ -77,10 +78,8 @@ func (s *Set) drivenDir(uid types.UID, name string) (*v1.Pod, string, error) {
 	if st == nil || st.pod == nil || st.paths[name] == "" {
 		return nil, "", ErrNotDriven
 	}
-	for i := range st.pod.Spec.Volumes {
-		if v := &st.pod.Spec.Volumes[i]; v.Name == name && st.driven(v) {
-			return st.pod, filepath.Dir(st.paths[name]), nil
-		}
+	if v := podutil.Volume(st.pod, name); v != nil && st.driven(v) {
+		return st.pod, filepath.Dir(st.paths[name]), nil
 	}
 	return nil, "", ErrNotDriven
 }

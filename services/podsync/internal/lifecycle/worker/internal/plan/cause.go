@@ -4,10 +4,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // stopCause is why a container ended if it was podsync that ended it. What a
-// former life did is known of a failed probe alone, whose result is kept.
+// previous run did is known of a failed probe alone, whose result is kept.
 func (p *planner) stopCause(c *podstate.Container) (cause podstate.Cause, ours bool) {
 	if stop, ours := p.s.Stops[c.ID]; ours {
 		return stop.Cause, true
@@ -28,11 +29,11 @@ func (p *planner) owed(v *view, c *podstate.Container) bool {
 	if p.toRestart(v, c) {
 		return true
 	}
-	r := reportedStatus(p.s, v.spec.Name)
+	r := podutil.ContainerStatus(&p.s.Reported, v.spec.Name)
 	if r == nil || r.State.Waiting == nil || r.LastTerminationState.Terminated == nil {
 		return false
 	}
-	return bareID(r.LastTerminationState.Terminated.ContainerID) == c.ID
+	return podutil.BareID(r.LastTerminationState.Terminated.ContainerID) == c.ID
 }
 
 // toRestart says whether podsync is known to have ended the container so that

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // errorShown is how long a failed pull shows its error before it shows that it backs off.
@@ -71,7 +72,7 @@ func (p *planner) containerStatus(v *view) v1.ContainerStatus {
 
 // toldCount is a container's restart count, or what was told of it if that is more.
 func toldCount(s *State, v *view, count int32) int32 {
-	if r := reportedStatus(s, v.spec.Name); r != nil {
+	if r := podutil.ContainerStatus(&s.Reported, v.spec.Name); r != nil {
 		return max(count, r.RestartCount)
 	}
 	return count
@@ -81,7 +82,7 @@ func toldCount(s *State, v *view, count int32) int32 {
 // does not take it back: it would refuse all of the pod's status. So it is with
 // an init container under OnFailure that runs again for a new sandbox.
 func (p *planner) keepEnd(v *view, cs *v1.ContainerStatus) {
-	told := reportedStatus(p.s, v.spec.Name)
+	told := podutil.ContainerStatus(&p.s.Reported, v.spec.Name)
 	if cs.State.Terminated != nil || told == nil || told.State.Terminated == nil || mayLeave(p.s.Pod, v, told.State.Terminated.ExitCode) {
 		return
 	}
@@ -125,7 +126,7 @@ func (p *planner) recursiveReadOnly(m *v1.VolumeMount, c *podstate.Container) v1
 func (p *planner) setState(cs *v1.ContainerStatus, v *view, c *podstate.Container) {
 	if v.before() != nil && c != v.before() {
 		cs.LastTerminationState.Terminated = p.terminated(v.before())
-	} else if r := reportedStatus(p.s, v.spec.Name); r != nil && r.RestartCount == int32(c.RestartCount) {
+	} else if r := podutil.ContainerStatus(&p.s.Reported, v.spec.Name); r != nil && r.RestartCount == int32(c.RestartCount) {
 		cs.LastTerminationState = *r.LastTerminationState.DeepCopy()
 	} else if r != nil && int32(c.RestartCount) == r.RestartCount+1 {
 		if old := fromReported(r); old != nil && old.ID != c.ID {
@@ -190,11 +191,11 @@ func (p *planner) setEnded(cs *v1.ContainerStatus, v *view, c *podstate.Containe
 // toldBackOff is the back-off that the container was told to wait for; nil when it
 // was not.
 func (p *planner) toldBackOff(v *view, c *podstate.Container) *v1.ContainerStateWaiting {
-	told := reportedStatus(p.s, v.spec.Name)
+	told := podutil.ContainerStatus(&p.s.Reported, v.spec.Name)
 	if told == nil || told.State.Waiting == nil || told.State.Waiting.Reason != reasonBackOff {
 		return nil
 	}
-	if end := told.LastTerminationState.Terminated; end == nil || bareID(end.ContainerID) != c.ID {
+	if end := told.LastTerminationState.Terminated; end == nil || podutil.BareID(end.ContainerID) != c.ID {
 		return nil
 	}
 	return told.State.Waiting.DeepCopy()

@@ -133,8 +133,8 @@ func (p *planner) askedGrace() int64 {
 // graceLeft is what is left of the pod's grace period for what was first asked
 // to end at the given time, and the whole of it, in seconds. A second that has
 // begun counts as left: a stop that is tried again gives no less than the whole
-// period. After a restart of this process it is the whole one again: when a former
-// life saw the deletion, and asked, nobody knows; the object's timestamp may be
+// period. After a restart of this process it is the whole one again: when the previous
+// run saw the deletion, and asked, nobody knows; the object's timestamp may be
 // long past by then, if the apiserver was away.
 func (p *planner) graceLeft(asked time.Time) (left, total int64) {
 	total = p.graceTotal()

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
@@ -41,7 +42,7 @@ func Plan(s State) Output {
 	if waits := p.keepStop(); waits && p.end == nil {
 		// Nothing begins that would end at once.
 	} else if p.end == nil && s.Admission.Decision == podstate.AdmissionPending {
-		p.wait("admission", "", orElse(s.Admission.Message, "admission has not decided yet"), "it is asked again at each change", time.Time{})
+		p.wait("admission", "", cmp.Or(s.Admission.Message, "admission has not decided yet"), "it is asked again at each change", time.Time{})
 	} else if p.end == nil {
 		p.run()
 	}
@@ -178,26 +179,9 @@ func waitKind(k podstate.Kind) string {
 	}
 }
 
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
-// bareID takes the runtime's name off a container id of a status.
-func bareID(id string) string {
-	for i := 0; i+2 < len(id); i++ {
-		if id[i:i+3] == "://" {
-			return id[i+3:]
-		}
-	}
-	return id
-}
-
 func (p *planner) fullID(id string) string {
 	if id == "" {
 		return ""
 	}
-	return orElse(p.s.Node.RuntimeName, "containerd") + "://" + id
+	return cmp.Or(p.s.Node.RuntimeName, "containerd") + "://" + id
 }

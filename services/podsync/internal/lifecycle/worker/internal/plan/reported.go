@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 const (
@@ -20,7 +21,7 @@ func fromReported(st *v1.ContainerStatus) *podstate.Container {
 	if st == nil || st.ContainerID == "" && st.LastTerminationState.Terminated == nil {
 		return nil
 	}
-	c := &podstate.Container{ID: bareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: podstate.StateExited, Image: st.Image, ImageID: st.ImageID, User: st.User}
+	c := &podstate.Container{ID: podutil.BareID(st.ContainerID), Name: st.Name, RestartCount: int(st.RestartCount), State: podstate.StateExited, Image: st.Image, ImageID: st.ImageID, User: st.User}
 	for i := range st.VolumeMounts {
 		if m := &st.VolumeMounts[i]; m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
 			c.RecursiveReadOnly = append(c.RecursiveReadOnly, m.MountPath)
@@ -36,22 +37,11 @@ func fromReported(st *v1.ContainerStatus) *podstate.Container {
 		c.ExitCode, c.Reason, c.Message = 137, reasonUnknown, lostMessage
 	case st.LastTerminationState.Terminated != nil:
 		t := st.LastTerminationState.Terminated
-		c.ID = bareID(t.ContainerID)
+		c.ID = podutil.BareID(t.ContainerID)
 		c.StartedAt, c.FinishedAt = t.StartedAt.Time, t.FinishedAt.Time
 		c.ExitCode, c.Reason, c.Message = t.ExitCode, t.Reason, t.Message
 	default:
 		return nil
 	}
 	return c
-}
-
-func reportedStatus(s *State, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{s.Reported.InitContainerStatuses, s.Reported.ContainerStatuses, s.Reported.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

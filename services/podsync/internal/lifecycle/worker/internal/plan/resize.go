@@ -19,7 +19,7 @@ func (p *planner) resize() {
 	switch {
 	case r.Next != nil:
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.KeepAllocation}, Allocation: r.Next, Generation: r.NextGeneration})
-	case r.Unkept != nil: // a later life would take the spec for what it was admitted with
+	case r.Unkept != nil: // a later run would take the spec for what it was admitted with
 		p.emit(podstate.Action{Key: podstate.Key{Kind: podstate.KeepAllocation}, Allocation: r.Unkept, Generation: r.Generation})
 	}
 	if r.Pending != nil {

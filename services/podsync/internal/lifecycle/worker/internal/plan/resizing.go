@@ -50,7 +50,7 @@ type Resize struct {
 	// Raised: the pod's cgroup is no smaller than what was allocated.
 	Raised bool
 	// Sent is what the runtime was told last of a container, by id, in this
-	// process's life.
+	// run of the process.
 	Sent map[string]resources.Kernel
 	// Unsure are the containers of which a change failed, by id: it may have been
 	// made all the same, and what they have is not known until one goes well. The

@@ -67,7 +67,7 @@ func (p *planner) lostRound(lost *podstate.Container) int {
 }
 
 // causesRound says whether the exit of a container restarts all of the pod. That of
-// one that was started again alone does not: a later life knows no more of why than
+// one that was started again alone does not: a later run knows no more of why than
 // its record.
 func (p *planner) causesRound(v *view, c *podstate.Container) bool {
 	return p.asksForAll(v, c) && (v.newest() == nil || v.newest().ID == c.ID) && !p.overBefore(v, c)

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // setUpVolumes asks for what is missing of the volumes: of a pod that is to
@@ -118,10 +119,6 @@ func (p *planner) volumesWereReady() bool {
 	if p.s.Volumes.Once || len(p.s.Observed.Containers) > 0 {
 		return true
 	}
-	for i := range p.s.Reported.Conditions {
-		if c := &p.s.Reported.Conditions[i]; c.Type == v1.PodReadyToStartContainers {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
+	c := podutil.Condition(p.s.Reported.Conditions, v1.PodReadyToStartContainers)
+	return c != nil && c.Status == v1.ConditionTrue
 }

@@ -67,7 +67,7 @@ type State struct {
 	// life, by container id; BeginStop and KillContainer begin one.
 	Stops map[string]ContainerStop
 	// StoppedSandboxes holds the ids of the sandboxes whose StopSandbox has
-	// succeeded in this process's life: their network is down. What the runtime
+	// succeeded in this run of the process: their network is down. What the runtime
 	// shows of a sandbox does not tell.
 	StoppedSandboxes map[string]bool
 	// Cleaned says which parts of a finished pod are gone.

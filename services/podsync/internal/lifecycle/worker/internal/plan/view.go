@@ -150,7 +150,7 @@ func (v *view) observe(s *State, usable *podstate.Sandbox) {
 	if f.newest != nil {
 		return
 	}
-	c := fromReported(reportedStatus(s, v.spec.Name))
+	c := fromReported(podutil.ContainerStatus(&s.Reported, v.spec.Name))
 	if c == nil {
 		return
 	}

@@ -14,19 +14,18 @@ import (
 // that of a pod none of whose volumes is known to be set up.
 //
 // An entry says what has come of a volume so far; that it is wanted the pod's spec
-// says, and that it is being set up or torn down, the action in flight. Rules ask
-// whether an entry is ready, current or has failed, and no more: a volume that comes
-// about in several steps (attached, staged, published) has them in its own entry and
-// in actions of its own, keyed by its name, beside the one action that the node's own
-// volumes share.
+// says, and that it is being set up or torn down, the action in flight, which all of
+// the pod's volumes share. Rules ask whether an entry is ready, current or has failed,
+// and no more: what a volume goes through until then (attached, staged, published) is
+// storage's, which may be at it for several pods at once.
 type Volumes struct {
-	// Version counts, in this process's life, the changes of what a volume may
+	// Version counts, in this run of the process, the changes of what a volume may
 	// show of its pod: labels, annotations, and cpu and memory.
 	Version int
 	// Of holds an entry for each volume of which something was tried, by name. The
 	// empty name is what all lie in: as long as that fails, none is tried.
 	Of map[string]Volume
-	// Once: all were set up at the same time once in this process's life.
+	// Once: all were set up at the same time once in this run of the process.
 	Once bool
 	// Again: an object has changed since the set-up in flight began, which may have
 	// read the one before.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/polylet/polylet/services/podsync/internal/podstate"
+	"github.com/polylet/polylet/services/podsync/internal/podutil"
 )
 
 // objectOf is what an action is about, in a person's words.
@@ -288,9 +289,7 @@ func (p *planner) waitInit() {
 
 // waitGates is for a pod whose containers are ready and which is not.
 func (p *planner) waitGates() {
-	for _, c := range p.out.Status.Conditions {
-		if c.Type == v1.PodReady && c.Status != v1.ConditionTrue && c.Reason == "ReadinessGatesNotReady" {
-			p.wait("gate", "", c.Message, "the controller that owns the readiness gate has to set its condition", time.Time{})
-		}
+	if c := podutil.Condition(p.out.Status.Conditions, v1.PodReady); c != nil && c.Status != v1.ConditionTrue && c.Reason == "ReadinessGatesNotReady" {
+		p.wait("gate", "", c.Message, "the controller that owns the readiness gate has to set its condition", time.Time{})
 	}
 }

@@ -18,7 +18,7 @@ func TestAStaticPodIsReadySinceItBecameSoWhateverRestartsMeanwhile(t *testing.T)
 		kept := conditions.New(conditions.Deps{})
 		pod := newPod("p", v1.Container{Image: "app:1"})
 		live := func() metav1.Time {
-			r.reg.deps.Standing = kept
+			r.reg.deps.Conditions = kept
 			r.reg.Ready("api")
 			r.reg.Set(pod.DeepCopy(), "file")
 			r.until("ready", time.Minute, func() bool { return isReady(r.status(pod.UID)) })
