@@ -87,8 +87,7 @@
 //
 // With -exact a seed is to give the same trace each time, step by step, on an idle
 // machine and on a loaded one: it runs in a process of its own (replay_test.go),
-// a copy of one that has begun and has run two other seeds (fork_test.go), on one
-// processor and with a Go runtime that draws its random numbers from the
+// on one processor and with a Go runtime that draws its random numbers from the
 // seed and interrupts nobody (exact_test.go). TestASeedGivesTheSameTraceBesideALoad
 // holds it to that.
 //
