@@ -42,6 +42,17 @@ func (s *Server) Pods() []*corev1.Pod {
 	return pods
 }
 
+// EachPod shows all pods as they are stored, ordered by namespace and name, under the
+// server's lock: see must neither call the Server nor change or keep the pod.
+func (s *Server) EachPod(see func(*corev1.Pod)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tables[corev1.SchemeGroupVersion.WithResource("pods")]
+	for _, k := range t.keys() {
+		see(t.objects[k].obj.(*corev1.Pod))
+	}
+}
+
 // Events returns copies of all events in the core form, ordered by namespace and name.
 func (s *Server) Events() []corev1.Event {
 	s.mu.Lock()

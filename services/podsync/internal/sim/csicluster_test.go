@@ -155,9 +155,9 @@ func (a *attacher) step() {
 // wanted are the volumes of pods that have not ended, which must be attached.
 func (a *attacher) wanted() map[string]bool {
 	names := map[string]bool{}
-	for _, pod := range a.w.api.Pods() {
+	a.w.api.EachPod(func(pod *v1.Pod) {
 		if ended(pod) {
-			continue
+			return
 		}
 		for _, v := range pod.Spec.Volumes {
 			if v.PersistentVolumeClaim == nil {
@@ -168,7 +168,7 @@ func (a *attacher) wanted() map[string]bool {
 				names[p.onNode(claim)] = true
 			}
 		}
-	}
+	})
 	return names
 }
 

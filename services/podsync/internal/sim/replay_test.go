@@ -110,7 +110,7 @@ func TestASeedGivesTheSameTraceBesideALoad(t *testing.T) {
 // enterScratch makes a directory in memory this process's own: its files have
 // the same names then in every process, for names become part of what podsync does.
 func enterScratch() (leave func(), err error) {
-	dir := filepath.Join(cmp.Or(memory(), os.TempDir()), fmt.Sprint("polylet-sim-", os.Getpid()))
+	dir := filepath.Join(cmp.Or(memory(), os.TempDir()), fmt.Sprintf("polylet-sim-%010d", os.Getpid())) // as long for each, for what is allocated after it
 	// What is there is of a run that was killed: no other process has this number.
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 		return nil, fmt.Errorf("make a directory for a seed: %w", err)

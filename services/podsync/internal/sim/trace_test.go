@@ -5,10 +5,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"hash"
-	"maps"
+	"hash/fnv"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,17 +21,17 @@ type trace struct {
 	dir   string // of the world, which differs
 	sum   hash.Hash
 	steps int
-	// set is the same without the order within an instant.
-	set  hash.Hash
-	now  map[string]int // steps of the instant
-	at   string
+	line  []byte // the last step
+	// set is the same without the order: the sum of the hashes of all steps, in each of
+	// which its time is.
+	set  uint64
 	text *bufio.Writer // nil unless traces are kept
 	file *os.File
 }
 
 // newTrace begins the trace of a seed; it is kept in -traces, if that is set.
 func newTrace(seed int64, dir string) (*trace, error) {
-	t := &trace{sum: sha256.New(), set: sha256.New(), now: map[string]int{}, dir: dir}
+	t := &trace{sum: sha256.New(), dir: dir}
 	if *traces == "" {
 		return t, nil
 	}
@@ -51,26 +50,17 @@ func newTrace(seed int64, dir string) (*trace, error) {
 func (t *trace) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := time.Now().UTC().Format("15:04:05.000000000 ")
-	line := at + strings.ReplaceAll(fmt.Sprintf(format, args...), t.dir, "") + "\n"
-	_, _ = t.sum.Write([]byte(line))
-	if at != t.at {
-		t.instantLocked()
-		t.at = at
-	}
-	t.now[line]++
+	line := time.Now().UTC().AppendFormat(t.line[:0], "15:04:05.000000000 ")
+	line = append(line, strings.ReplaceAll(fmt.Sprintf(format, args...), t.dir, "")...)
+	t.line = append(line, '\n')
+	_, _ = t.sum.Write(t.line)
+	step := fnv.New64a()
+	_, _ = step.Write(t.line)
+	t.set += step.Sum64()
 	t.steps++
 	if t.text != nil {
-		_, _ = t.text.WriteString(line)
+		_, _ = t.text.Write(t.line)
 	}
-}
-
-// instantLocked ends an instant.
-func (t *trace) instantLocked() {
-	for _, line := range slices.Sorted(maps.Keys(t.now)) {
-		_, _ = fmt.Fprintln(t.set, t.now[line], line)
-	}
-	clear(t.now)
 }
 
 // end is the trace in short: how many steps, the sum of them in order, and that of
@@ -82,6 +72,5 @@ func (t *trace) end() string {
 		_ = t.text.Flush()
 		_ = t.file.Close()
 	}
-	t.instantLocked()
-	return fmt.Sprintf("%d %x %x", t.steps, t.sum.Sum(nil)[:8], t.set.Sum(nil)[:8])
+	return fmt.Sprintf("%d %x %016x", t.steps, t.sum.Sum(nil)[:8], t.set)
 }

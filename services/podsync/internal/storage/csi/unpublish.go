@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -106,16 +105,4 @@ func (c *Volumes) removeAround(dir, target string) error {
 		}
 	}
 	return nil
-}
-
-// readFull reads what fits; what is longer is damaged.
-func readFull(f *os.File, into []byte) (int, error) {
-	n, err := io.ReadFull(f, into)
-	switch {
-	case err == nil:
-		return n, errDamaged
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return n, nil
-	}
-	return n, err
 }

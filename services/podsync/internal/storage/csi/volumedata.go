@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -82,13 +83,12 @@ func readVolumeData(dir string) (volumeData, error) {
 		return volumeData{}, fmt.Errorf("read %s: %w", path, err)
 	}
 	defer f.Close()
-	raw := make([]byte, mostOfVolumeData)
-	n, err := readFull(f, raw)
+	raw, err := io.ReadAll(io.LimitReader(f, mostOfVolumeData)) // what is longer is damaged
 	if err != nil {
 		return volumeData{}, fmt.Errorf("read %s: %w", path, err)
 	}
 	var d volumeData
-	if err := json.Unmarshal(raw[:n], &d); err != nil || d.DriverName == "" || d.VolumeHandle == "" {
+	if err := json.Unmarshal(raw, &d); err != nil || d.DriverName == "" || d.VolumeHandle == "" {
 		return volumeData{}, fmt.Errorf("read %s: %w", path, errDamaged)
 	}
 	return d, nil
