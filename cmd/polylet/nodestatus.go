@@ -151,6 +151,7 @@ func nodestatusConfig(loaded *kubeletconfig.Loaded) nodestatus.Config {
 		NodeLeaseDuration:                time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
 		DeclaredFeatures:                 declaredFeatures(loaded),
 		StartEvents:                      startEvents(loaded, kubeletconfig.CgroupV2()),
+		DynamicConfiguration:             f.DynamicConfigDir != "",
 		CertDir:                          f.CertDir,
 		RotateCertificates:               c.RotateCertificates,
 		ServerTLSBootstrap:               loaded.WaitsForServing(),

@@ -57,7 +57,7 @@ func TestASliceLoadsAsTheFilesThatItWasMadeOf(t *testing.T) {
 		if got.Generation() != 4 || got.Checksum() != "sha256:x" || whole.Generation() != 0 || whole.Checksum() != "" {
 			t.Errorf("%s: generation %d, checksum %s", name, got.Generation(), got.Checksum())
 		}
-		document, err := OfDocument(args, whole.SecretCopyJSON(), whole.Origins())
+		document, err := OfDocument(args, whole.SecretCopyJSON(), whole.Origins(), "")
 		if err != nil || !maps.Equal(document.Fields(), whole.Fields()) {
 			t.Errorf("%s: of its document: %v", name, err)
 		}

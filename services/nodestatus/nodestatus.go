@@ -28,6 +28,7 @@ import (
 	"github.com/polylet/polylet/internal/kubeclient"
 	"github.com/polylet/polylet/internal/nodeaddr"
 	"github.com/polylet/polylet/services/nodestatus/internal/apiserver"
+	"github.com/polylet/polylet/services/nodestatus/internal/assigned"
 	"github.com/polylet/polylet/services/nodestatus/internal/csinode"
 	"github.com/polylet/polylet/services/nodestatus/internal/event"
 	"github.com/polylet/polylet/services/nodestatus/internal/evict"
@@ -92,6 +93,8 @@ type Service struct {
 	csiNode    *csinode.Keeper
 	csiDrivers peer.CSIDrivers
 	inUse      peer.VolumesInUse
+	// assigned is nil where the cluster is no source of the configuration.
+	assigned *assigned.Keeper
 	// certificates are the parts that keep the node's and tell of them.
 	certificates []part
 	events       *event.Sender
@@ -146,7 +149,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	s.keeper = status.New(status.Config{
 		Node: nodeConfig, Register: cfg.RegisterNode, UpdateFrequency: cfg.NodeStatusUpdateFrequency,
 		ReportFrequency: cfg.NodeStatusReportFrequency, StartEvents: startEvents(cfg),
-	}, status.Deps{API: api, Store: store, Judge: judged, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure})
+	}, status.Deps{API: api, Store: store, Judge: judged, Events: s.events, Health: deps.Health, Metrics: metrics, OnRepeatedFailure: deps.OnRepeatedFailure, Saw: s.followAssigned(cfg, deps, api)})
 	if s.evictions, err = s.evicting(cfg, deps, judged, store, pods); err != nil {
 		return nil, err
 	}
@@ -172,7 +175,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s.server = server.New(server.Deps{
-		Keeper: s.keeper, Lease: s.lease, Events: s.events, Evictions: s.evictions, Logs: nodelog.NewDir(nodelog.Root), Reviews: review.New(cfg.NodeName, deps.Reviews),
+		Keeper: s.keeper, Lease: s.lease, Events: s.events, Assigned: s.assigned, Evictions: s.evictions, Logs: nodelog.NewDir(nodelog.Root), Reviews: review.New(cfg.NodeName, deps.Reviews),
 	})
 	return s, nil
 }
@@ -260,6 +263,9 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.csiNode != nil {
 		group.Go("CSI drivers", s.csiDrivers.Run)
 		group.Go("CSINode", s.csiNode.Run)
+	}
+	if s.assigned != nil {
+		group.Go("the cluster's configuration", s.assigned.Run)
 	}
 	if s.shutdown != nil {
 		group.Go("shutdown", s.shutdown.Run)

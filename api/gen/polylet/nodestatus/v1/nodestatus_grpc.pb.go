@@ -21,15 +21,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeStatusService_GetNode_FullMethodName               = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
-	NodeStatusService_GetLease_FullMethodName              = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
-	NodeStatusService_ListRecentEvents_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ListRecentEvents"
-	NodeStatusService_ListEvictionDecisions_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/ListEvictionDecisions"
-	NodeStatusService_StatNodeLog_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
-	NodeStatusService_ReadNodeLog_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
-	NodeStatusService_QueryNodeLogs_FullMethodName         = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
-	NodeStatusService_ReviewToken_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/ReviewToken"
-	NodeStatusService_ReviewAccess_FullMethodName          = "/polylet.nodestatus.v1.NodeStatusService/ReviewAccess"
+	NodeStatusService_GetNode_FullMethodName                    = "/polylet.nodestatus.v1.NodeStatusService/GetNode"
+	NodeStatusService_GetLease_FullMethodName                   = "/polylet.nodestatus.v1.NodeStatusService/GetLease"
+	NodeStatusService_ListRecentEvents_FullMethodName           = "/polylet.nodestatus.v1.NodeStatusService/ListRecentEvents"
+	NodeStatusService_ListEvictionDecisions_FullMethodName      = "/polylet.nodestatus.v1.NodeStatusService/ListEvictionDecisions"
+	NodeStatusService_StatNodeLog_FullMethodName                = "/polylet.nodestatus.v1.NodeStatusService/StatNodeLog"
+	NodeStatusService_ReadNodeLog_FullMethodName                = "/polylet.nodestatus.v1.NodeStatusService/ReadNodeLog"
+	NodeStatusService_QueryNodeLogs_FullMethodName              = "/polylet.nodestatus.v1.NodeStatusService/QueryNodeLogs"
+	NodeStatusService_ReviewToken_FullMethodName                = "/polylet.nodestatus.v1.NodeStatusService/ReviewToken"
+	NodeStatusService_ReviewAccess_FullMethodName               = "/polylet.nodestatus.v1.NodeStatusService/ReviewAccess"
+	NodeStatusService_WatchAssignedConfiguration_FullMethodName = "/polylet.nodestatus.v1.NodeStatusService/WatchAssignedConfiguration"
 )
 
 // NodeStatusServiceClient is the client API for NodeStatusService service.
@@ -70,6 +71,11 @@ type NodeStatusServiceClient interface {
 	// Node, once. INVALID_ARGUMENT: the question is about something else;
 	// otherwise as ReviewToken.
 	ReviewAccess(ctx context.Context, in *ReviewAccessRequest, opts ...grpc.CallOption) (*ReviewAccessResponse, error)
+	// WatchAssignedConfiguration tells the owner of the node's configuration which one the
+	// cluster has assigned to the node, whenever that changes. The first frame comes once
+	// the cluster has said it, which without an apiserver takes for as long as that is away.
+	// FAILED_PRECONDITION: the cluster is no source of this node's configuration.
+	WatchAssignedConfiguration(ctx context.Context, in *WatchAssignedConfigurationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAssignedConfigurationResponse], error)
 }
 
 type nodeStatusServiceClient struct {
@@ -188,6 +194,25 @@ func (c *nodeStatusServiceClient) ReviewAccess(ctx context.Context, in *ReviewAc
 	return out, nil
 }
 
+func (c *nodeStatusServiceClient) WatchAssignedConfiguration(ctx context.Context, in *WatchAssignedConfigurationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAssignedConfigurationResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeStatusService_ServiceDesc.Streams[2], NodeStatusService_WatchAssignedConfiguration_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchAssignedConfigurationRequest, WatchAssignedConfigurationResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeStatusService_WatchAssignedConfigurationClient = grpc.ServerStreamingClient[WatchAssignedConfigurationResponse]
+
 // NodeStatusServiceServer is the server API for NodeStatusService service.
 // All implementations must embed UnimplementedNodeStatusServiceServer
 // for forward compatibility.
@@ -226,6 +251,11 @@ type NodeStatusServiceServer interface {
 	// Node, once. INVALID_ARGUMENT: the question is about something else;
 	// otherwise as ReviewToken.
 	ReviewAccess(context.Context, *ReviewAccessRequest) (*ReviewAccessResponse, error)
+	// WatchAssignedConfiguration tells the owner of the node's configuration which one the
+	// cluster has assigned to the node, whenever that changes. The first frame comes once
+	// the cluster has said it, which without an apiserver takes for as long as that is away.
+	// FAILED_PRECONDITION: the cluster is no source of this node's configuration.
+	WatchAssignedConfiguration(*WatchAssignedConfigurationRequest, grpc.ServerStreamingServer[WatchAssignedConfigurationResponse]) error
 	mustEmbedUnimplementedNodeStatusServiceServer()
 }
 
@@ -262,6 +292,9 @@ func (UnimplementedNodeStatusServiceServer) ReviewToken(context.Context, *Review
 }
 func (UnimplementedNodeStatusServiceServer) ReviewAccess(context.Context, *ReviewAccessRequest) (*ReviewAccessResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReviewAccess not implemented")
+}
+func (UnimplementedNodeStatusServiceServer) WatchAssignedConfiguration(*WatchAssignedConfigurationRequest, grpc.ServerStreamingServer[WatchAssignedConfigurationResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchAssignedConfiguration not implemented")
 }
 func (UnimplementedNodeStatusServiceServer) mustEmbedUnimplementedNodeStatusServiceServer() {}
 func (UnimplementedNodeStatusServiceServer) testEmbeddedByValue()                           {}
@@ -432,6 +465,17 @@ func _NodeStatusService_ReviewAccess_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeStatusService_WatchAssignedConfiguration_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchAssignedConfigurationRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeStatusServiceServer).WatchAssignedConfiguration(m, &grpc.GenericServerStream[WatchAssignedConfigurationRequest, WatchAssignedConfigurationResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeStatusService_WatchAssignedConfigurationServer = grpc.ServerStreamingServer[WatchAssignedConfigurationResponse]
+
 // NodeStatusService_ServiceDesc is the grpc.ServiceDesc for NodeStatusService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -477,6 +521,11 @@ var NodeStatusService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "QueryNodeLogs",
 			Handler:       _NodeStatusService_QueryNodeLogs_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchAssignedConfiguration",
+			Handler:       _NodeStatusService_WatchAssignedConfiguration_Handler,
 			ServerStreams: true,
 		},
 	},
