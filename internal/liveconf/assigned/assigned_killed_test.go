@@ -28,6 +28,7 @@ type owned struct {
 
 	mu     sync.Mutex
 	put    *kubeletconfig.Loaded
+	sums   map[string]string // of what was put, by service
 	states []liveconf.State
 	bad    func(*kubeletconfig.Loaded) bool
 	killAt int
@@ -43,7 +44,7 @@ func (o *owned) start(running bool) {
 	o.Helper()
 	o.source = Open(o.cfg)
 	o.controller = liveconf.New(liveconf.Config{
-		Dir: o.dir, Node: "n", Args: []string{"--hostname-override=n"}, Services: configslice.Services(), Load: o.source.Load, Over: stepping{o},
+		Dir: o.dir, Node: "n", Args: []string{"--hostname-override=n"}, Services: []string{"podsync", "nodestatus"}, Load: o.source.Load, Over: stepping{o},
 		Running: running, Log: logr.Discard(),
 	})
 	sources, err := o.source.Load()
@@ -52,9 +53,7 @@ func (o *owned) start(running bool) {
 		o.Fatal(err)
 	}
 	o.source.Runs(chosen)
-	o.mu.Lock()
-	o.put = chosen
-	o.mu.Unlock()
+	o.take(chosen)
 	var ctx context.Context
 	ctx, o.stop = context.WithCancel(context.Background())
 	o.done = make(chan struct{})
@@ -67,6 +66,17 @@ func (o *owned) start(running bool) {
 		}()
 		_ = o.controller.Run(ctx, o)
 	}()
+}
+
+// take has all services run a configuration.
+func (o *owned) take(l *kubeletconfig.Loaded) {
+	sums, fields := map[string]string{}, l.Fields()
+	for _, service := range configslice.Services() {
+		sums[service] = configslice.Checksum(fields, service)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.put, o.sums = l, sums
 }
 
 func (o *owned) step() {
@@ -88,9 +98,7 @@ func (o *owned) Put(l *kubeletconfig.Loaded, _ uint64) error {
 	o.step()
 	o.source.Runs(l)
 	o.step()
-	o.mu.Lock()
-	o.put = l
-	o.mu.Unlock()
+	o.take(l)
 	o.step()
 	return nil
 }
@@ -103,7 +111,7 @@ func (o *owned) Ask(_ context.Context, service string) (liveconf.Report, error) 
 	if o.bad(o.put) {
 		return liveconf.Report{}, errors.New("it does not start")
 	}
-	return liveconf.Report{Checksum: configslice.Checksum(o.put.Fields(), service)}, nil
+	return liveconf.Report{Checksum: o.sums[service]}, nil
 }
 
 func (o *owned) Say(s liveconf.State) {

@@ -185,8 +185,8 @@ func TestWhatTheClusterMayNotSayIsRefusedByName(t *testing.T) {
 	for text, word := range map[string]string{
 		"maxPods: 30\nauthentication: {anonymous: {enabled: true}}\n": "authentication.anonymous.enabled",
 		"maxPods: 30\nstaticPodPath: /tmp\n":                          "staticPodPath",
-		"maxPods: 30\nresolvConf: null\nclusterDNS: [x]\n":            "clusterDNS",
-		"maxPods: many\n": "decode",
+		"maxPods: 30\nresolvConf: null\npodsPerCore: -1\n":            "podsPerCore",
+		"maxPods: many\n":                       "decode",
 		"maxPods: 30\nkubeReserved: {cpu: x}\n": "kubeReserved",
 	} {
 		s.Assign(doc("2", text))

@@ -85,6 +85,7 @@ type Keeper struct {
 	there  map[string]string // the Node's annotations; nil: it was not seen
 	stands *Stands           // nil: the owner has not said it
 	wrong  string            // why what is named cannot be read
+	wrote  bool              // that stands on the Node, by this process
 }
 
 // New returns a Keeper that knows nothing yet.

@@ -47,6 +47,7 @@ func (k *Keeper) writeOnce(parent context.Context) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.wrote = k.wrote || k.wrong != ""
 	for name, value := range differ { // the watch brings it too, later
 		if delete(k.there, name); value != nil {
 			k.there[name] = *value
@@ -70,7 +71,7 @@ func (k *Keeper) differ() map[string]*string {
 			assignedAnnotation: k.stands.Assigned, activeAnnotation: k.stands.Active, goodAnnotation: k.stands.LastKnownGood,
 			errorAnnotation: cut(cmp.Or(k.wrong, k.stands.Error)),
 		}
-	case k.wrong != "":
+	case k.wrong != "" || k.wrote:
 		want[errorAnnotation] = cut(k.wrong)
 	}
 	out := map[string]*string{}
