@@ -82,6 +82,7 @@ func accessTo(service string) map[string]daemon.Access {
 			nodestatusv1.NodeStatusService_ReviewAccess_FullMethodName:          gateway,
 			// The owner of the configuration is root.
 			nodestatusv1.NodeStatusService_WatchAssignedConfiguration_FullMethodName: {},
+			nodestatusv1.NodeStatusService_AskApiserver_FullMethodName:               {},
 		},
 		"gateway": {
 			gatewayv1.GatewayService_ListListeners_FullMethodName: readers,

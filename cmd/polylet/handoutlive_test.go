@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/polylet/polylet/internal/kubeletconfig"
@@ -185,6 +186,70 @@ func TestAServiceThatStartedBeforeAnythingWasHandedOutEndsOnceItIs(t *testing.T)
 	if err := <-done; err != nil || ctx.Err() != nil {
 		t.Errorf("it ends with %v, %v", err, ctx.Err())
 	}
+}
+
+// As after systemctl stop and start of polylet-handout alone, which takes its directories
+// away.
+func TestAnOwnerThatWasStoppedAloneHasNotStartedTheNode(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sock")
+	loaded := loadedWith(t, "--socket-dir="+dir, "--config-slice=")
+	copies := filepath.Join(dir, "stats")
+	if err := os.MkdirAll(copies, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	n := &nodeRun{loaded: loaded, log: klog.Background(), services: []string{"stats"}}
+	if n.anyRuns() {
+		t.Error("nothing runs yet")
+	}
+	loaded.Flags.ConfigSlice = filepath.Join(copies, sliceFile)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	runs, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- runSlice(ctx, "stats", loaded, func(ctx context.Context, _ *kubeletconfig.Loaded) error {
+			close(runs)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-runs
+	if err := os.RemoveAll(copies); err != nil {
+		t.Fatal(err)
+	}
+	if !n.anyRuns() {
+		t.Error("what runs is not seen")
+	}
+	cancel()
+	<-done
+	if n.anyRuns() {
+		t.Error("what has ended is seen")
+	}
+}
+
+func TestAServiceThatIsLookedForWhenItStartsIsSeenAllTheSame(t *testing.T) {
+	path := t.TempDir()
+	looks, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(looks.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	over := time.AfterFunc(50*time.Millisecond, func() { _ = looks.Close() })
+	defer over.Stop()
+	release, err := hold(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if !isHeld(path) {
+		t.Error("it is not seen")
+	}
+	other, err := hold(t.Context(), path)
+	if err != nil {
+		t.Fatalf("another one beside it: %v", err)
+	}
+	other()
 }
 
 // Then nothing is copied for it, and its owner's other services change all the same.

@@ -109,7 +109,7 @@ func (n *nodeRun) chooseConfiguration(first *kubeletconfig.Loaded, check func(*k
 	}
 	l.controller = liveconf.New(liveconf.Config{
 		Over: over, Dir: keptDir(flags.RootDir), Node: n.loaded.NodeName, Args: first.Args, Services: n.services, Deadline: flags.ConfigDeadline,
-		Load: load, Check: check, Running: running, Answers: asksApiserver(flags.Kubeconfig), Build: buildinfo.Get().String(), Log: n.log.WithName("configuration"),
+		Load: load, Check: check, Running: running, Answers: l.asksApiserver(flags.Kubeconfig), Build: buildinfo.Get().String(), Log: n.log.WithName("configuration"),
 	})
 	sources, err := first, error(nil)
 	if first.Handed() || n.handed.Load() != nil || over != nil { // which the files did not say, or not all of it

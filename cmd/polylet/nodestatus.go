@@ -85,6 +85,7 @@ func nodestatusClients(loaded *kubeletconfig.Loaded, spans *tracing.Provider, lo
 	}
 	source := credentialSource(loaded)
 	deps.Credential = kubeclient.Follow(source, log)
+	deps.AskApiserver = asksApiserver(loaded.Flags.Kubeconfig)
 	if source.Bootstrap != "" {
 		deps.Bootstrap = func() (kubernetes.Interface, error) { return source.BootstrapClient("polylet-nodestatus/bootstrap") }
 	}

@@ -110,8 +110,9 @@ type Controller struct {
 	active     *kubeletconfig.Loaded
 	trial      *trial
 	state      State
-	refused    string // what was said last of files that cannot be used
-	startAgain bool   // Run ends with ErrStartAgain
+	refused    string          // what was said last of files that cannot be used
+	absent     map[string]bool // services that were waited for and gave no answer since
+	startAgain bool            // Run ends with ErrStartAgain
 }
 
 type end struct {
@@ -126,7 +127,7 @@ func New(cfg Config) *Controller {
 	}
 	cfg.Deadline = max(cfg.Deadline, time.Second) // services are asked twenty times in it
 	return &Controller{
-		cfg: cfg, store: newStore(cfg.Dir, cfg.Node, cfg.Build),
+		cfg: cfg, store: newStore(cfg.Dir, cfg.Node, cfg.Build), absent: map[string]bool{},
 		changed: make(chan struct{}, 1), back: make(chan struct{}, 1), retry: make(chan struct{}, 1), heard: make(chan struct{}, 1),
 	}
 }

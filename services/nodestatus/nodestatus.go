@@ -75,6 +75,9 @@ type Deps struct {
 	Health health.Reporter
 	// Note is told of what is to be known and keeps nobody waiting; nil is told nothing.
 	Note func(name, message string)
+	// AskApiserver asks the apiserver whether it is there, without a credential and with
+	// nothing of the configuration, and says why it gives no answer; nil: nobody can.
+	AskApiserver func(context.Context) error
 	// OnRepeatedFailure is called when a heartbeat failed twice in a row; nil
 	// does nothing. The connections may be dead and are better closed.
 	OnRepeatedFailure func()
@@ -175,7 +178,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 		return nil, err
 	}
 	s.server = server.New(server.Deps{
-		Keeper: s.keeper, Lease: s.lease, Events: s.events, Assigned: s.assigned, Evictions: s.evictions, Logs: nodelog.NewDir(nodelog.Root), Reviews: review.New(cfg.NodeName, deps.Reviews),
+		Keeper: s.keeper, Lease: s.lease, Events: s.events, Assigned: s.assigned, AskApiserver: deps.AskApiserver, Evictions: s.evictions, Logs: nodelog.NewDir(nodelog.Root), Reviews: review.New(cfg.NodeName, deps.Reviews),
 	})
 	return s, nil
 }

@@ -30,6 +30,8 @@ type Deps struct {
 	Reviews *review.Asker
 	// Assigned is nil where the cluster is no source of the configuration.
 	Assigned *assigned.Keeper
+	// AskApiserver says why the apiserver gives no answer; nil without one.
+	AskApiserver func(context.Context) error
 }
 
 // Server implements NodeStatusService.
@@ -43,13 +45,14 @@ type Server struct {
 	query     *nodelog.Reader
 	reviews   *review.Asker
 	assigned  *assigned.Keeper
+	ask       func(context.Context) error
 }
 
 // New returns a Server.
 func New(deps Deps) *Server {
 	return &Server{
 		keeper: deps.Keeper, lease: deps.Lease, events: deps.Events, evictions: deps.Evictions,
-		logs: deps.Logs, query: nodelog.NewReader(deps.Logs, nil), reviews: deps.Reviews, assigned: deps.Assigned,
+		logs: deps.Logs, query: nodelog.NewReader(deps.Logs, nil), reviews: deps.Reviews, assigned: deps.Assigned, ask: deps.AskApiserver,
 	}
 }
 

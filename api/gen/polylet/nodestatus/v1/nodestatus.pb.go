@@ -25,6 +25,89 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Request of AskApiserver.
+type AskApiserverRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskApiserverRequest) Reset() {
+	*x = AskApiserverRequest{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskApiserverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskApiserverRequest) ProtoMessage() {}
+
+func (x *AskApiserverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskApiserverRequest.ProtoReflect.Descriptor instead.
+func (*AskApiserverRequest) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{0}
+}
+
+// Response of AskApiserver.
+type AskApiserverResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why it gives no answer; empty: it answers.
+	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskApiserverResponse) Reset() {
+	*x = AskApiserverResponse{}
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskApiserverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskApiserverResponse) ProtoMessage() {}
+
+func (x *AskApiserverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskApiserverResponse.ProtoReflect.Descriptor instead.
+func (*AskApiserverResponse) Descriptor() ([]byte, []int) {
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AskApiserverResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // Request of WatchAssignedConfiguration.
 type WatchAssignedConfigurationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -34,7 +117,7 @@ type WatchAssignedConfigurationRequest struct {
 
 func (x *WatchAssignedConfigurationRequest) Reset() {
 	*x = WatchAssignedConfigurationRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[0]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +129,7 @@ func (x *WatchAssignedConfigurationRequest) String() string {
 func (*WatchAssignedConfigurationRequest) ProtoMessage() {}
 
 func (x *WatchAssignedConfigurationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[0]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +142,7 @@ func (x *WatchAssignedConfigurationRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use WatchAssignedConfigurationRequest.ProtoReflect.Descriptor instead.
 func (*WatchAssignedConfigurationRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{0}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{2}
 }
 
 // A frame of WatchAssignedConfiguration.
@@ -79,7 +162,7 @@ type WatchAssignedConfigurationResponse struct {
 
 func (x *WatchAssignedConfigurationResponse) Reset() {
 	*x = WatchAssignedConfigurationResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[1]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -91,7 +174,7 @@ func (x *WatchAssignedConfigurationResponse) String() string {
 func (*WatchAssignedConfigurationResponse) ProtoMessage() {}
 
 func (x *WatchAssignedConfigurationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[1]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -104,7 +187,7 @@ func (x *WatchAssignedConfigurationResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use WatchAssignedConfigurationResponse.ProtoReflect.Descriptor instead.
 func (*WatchAssignedConfigurationResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{1}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *WatchAssignedConfigurationResponse) GetEpoch() uint64 {
@@ -156,7 +239,7 @@ type AssignedConfiguration struct {
 
 func (x *AssignedConfiguration) Reset() {
 	*x = AssignedConfiguration{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[2]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -168,7 +251,7 @@ func (x *AssignedConfiguration) String() string {
 func (*AssignedConfiguration) ProtoMessage() {}
 
 func (x *AssignedConfiguration) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[2]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -181,7 +264,7 @@ func (x *AssignedConfiguration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedConfiguration.ProtoReflect.Descriptor instead.
 func (*AssignedConfiguration) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{2}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AssignedConfiguration) GetNamespace() string {
@@ -235,7 +318,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[3]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -247,7 +330,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[3]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -260,7 +343,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{3}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{5}
 }
 
 // Response of GetNode.
@@ -280,7 +363,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -292,7 +375,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[4]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -305,7 +388,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{4}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetNodeResponse) GetNode() []byte {
@@ -345,7 +428,7 @@ type GetLeaseRequest struct {
 
 func (x *GetLeaseRequest) Reset() {
 	*x = GetLeaseRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -357,7 +440,7 @@ func (x *GetLeaseRequest) String() string {
 func (*GetLeaseRequest) ProtoMessage() {}
 
 func (x *GetLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[5]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -370,7 +453,7 @@ func (x *GetLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLeaseRequest.ProtoReflect.Descriptor instead.
 func (*GetLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{5}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{7}
 }
 
 // Response of GetLease.
@@ -388,7 +471,7 @@ type GetLeaseResponse struct {
 
 func (x *GetLeaseResponse) Reset() {
 	*x = GetLeaseResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +483,7 @@ func (x *GetLeaseResponse) String() string {
 func (*GetLeaseResponse) ProtoMessage() {}
 
 func (x *GetLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[6]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +496,7 @@ func (x *GetLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLeaseResponse.ProtoReflect.Descriptor instead.
 func (*GetLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{6}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetLeaseResponse) GetRenewTime() *timestamppb.Timestamp {
@@ -449,7 +532,7 @@ type StatNodeLogRequest struct {
 
 func (x *StatNodeLogRequest) Reset() {
 	*x = StatNodeLogRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +544,7 @@ func (x *StatNodeLogRequest) String() string {
 func (*StatNodeLogRequest) ProtoMessage() {}
 
 func (x *StatNodeLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[7]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +557,7 @@ func (x *StatNodeLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatNodeLogRequest.ProtoReflect.Descriptor instead.
 func (*StatNodeLogRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{7}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StatNodeLogRequest) GetPath() string {
@@ -497,7 +580,7 @@ type StatNodeLogResponse struct {
 
 func (x *StatNodeLogResponse) Reset() {
 	*x = StatNodeLogResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +592,7 @@ func (x *StatNodeLogResponse) String() string {
 func (*StatNodeLogResponse) ProtoMessage() {}
 
 func (x *StatNodeLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[8]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +605,7 @@ func (x *StatNodeLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatNodeLogResponse.ProtoReflect.Descriptor instead.
 func (*StatNodeLogResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{8}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StatNodeLogResponse) GetFile() *NodeLogFile {
@@ -556,7 +639,7 @@ type NodeLogFile struct {
 
 func (x *NodeLogFile) Reset() {
 	*x = NodeLogFile{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +651,7 @@ func (x *NodeLogFile) String() string {
 func (*NodeLogFile) ProtoMessage() {}
 
 func (x *NodeLogFile) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[9]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +664,7 @@ func (x *NodeLogFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLogFile.ProtoReflect.Descriptor instead.
 func (*NodeLogFile) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{9}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeLogFile) GetName() string {
@@ -625,7 +708,7 @@ type ReadNodeLogRequest struct {
 
 func (x *ReadNodeLogRequest) Reset() {
 	*x = ReadNodeLogRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +720,7 @@ func (x *ReadNodeLogRequest) String() string {
 func (*ReadNodeLogRequest) ProtoMessage() {}
 
 func (x *ReadNodeLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[10]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +733,7 @@ func (x *ReadNodeLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadNodeLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadNodeLogRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{10}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadNodeLogRequest) GetPath() string {
@@ -678,7 +761,7 @@ type ReadNodeLogResponse struct {
 
 func (x *ReadNodeLogResponse) Reset() {
 	*x = ReadNodeLogResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +773,7 @@ func (x *ReadNodeLogResponse) String() string {
 func (*ReadNodeLogResponse) ProtoMessage() {}
 
 func (x *ReadNodeLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[11]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +786,7 @@ func (x *ReadNodeLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadNodeLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadNodeLogResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{11}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReadNodeLogResponse) GetData() []byte {
@@ -734,7 +817,7 @@ type QueryNodeLogsRequest struct {
 
 func (x *QueryNodeLogsRequest) Reset() {
 	*x = QueryNodeLogsRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +829,7 @@ func (x *QueryNodeLogsRequest) String() string {
 func (*QueryNodeLogsRequest) ProtoMessage() {}
 
 func (x *QueryNodeLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +842,7 @@ func (x *QueryNodeLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryNodeLogsRequest.ProtoReflect.Descriptor instead.
 func (*QueryNodeLogsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{12}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueryNodeLogsRequest) GetServices() []string {
@@ -815,7 +898,7 @@ type QueryNodeLogsResponse struct {
 
 func (x *QueryNodeLogsResponse) Reset() {
 	*x = QueryNodeLogsResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +910,7 @@ func (x *QueryNodeLogsResponse) String() string {
 func (*QueryNodeLogsResponse) ProtoMessage() {}
 
 func (x *QueryNodeLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[13]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +923,7 @@ func (x *QueryNodeLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryNodeLogsResponse.ProtoReflect.Descriptor instead.
 func (*QueryNodeLogsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{13}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QueryNodeLogsResponse) GetData() []byte {
@@ -859,7 +942,7 @@ type ListRecentEventsRequest struct {
 
 func (x *ListRecentEventsRequest) Reset() {
 	*x = ListRecentEventsRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +954,7 @@ func (x *ListRecentEventsRequest) String() string {
 func (*ListRecentEventsRequest) ProtoMessage() {}
 
 func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +967,7 @@ func (x *ListRecentEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{14}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{16}
 }
 
 // Response of ListRecentEvents.
@@ -898,7 +981,7 @@ type ListRecentEventsResponse struct {
 
 func (x *ListRecentEventsResponse) Reset() {
 	*x = ListRecentEventsResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +993,7 @@ func (x *ListRecentEventsResponse) String() string {
 func (*ListRecentEventsResponse) ProtoMessage() {}
 
 func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[15]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1006,7 @@ func (x *ListRecentEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecentEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecentEventsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{15}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListRecentEventsResponse) GetEvents() []*NodeEvent {
@@ -952,7 +1035,7 @@ type NodeEvent struct {
 
 func (x *NodeEvent) Reset() {
 	*x = NodeEvent{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1047,7 @@ func (x *NodeEvent) String() string {
 func (*NodeEvent) ProtoMessage() {}
 
 func (x *NodeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[16]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1060,7 @@ func (x *NodeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeEvent.ProtoReflect.Descriptor instead.
 func (*NodeEvent) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{16}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeEvent) GetTime() *timestamppb.Timestamp {
@@ -1027,7 +1110,7 @@ type ReviewTokenRequest struct {
 
 func (x *ReviewTokenRequest) Reset() {
 	*x = ReviewTokenRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1122,7 @@ func (x *ReviewTokenRequest) String() string {
 func (*ReviewTokenRequest) ProtoMessage() {}
 
 func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[17]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1135,7 @@ func (x *ReviewTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTokenRequest.ProtoReflect.Descriptor instead.
 func (*ReviewTokenRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{17}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReviewTokenRequest) GetTokenReview() []byte {
@@ -1076,7 +1159,7 @@ type ReviewTokenResponse struct {
 
 func (x *ReviewTokenResponse) Reset() {
 	*x = ReviewTokenResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1171,7 @@ func (x *ReviewTokenResponse) String() string {
 func (*ReviewTokenResponse) ProtoMessage() {}
 
 func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[18]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1184,7 @@ func (x *ReviewTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTokenResponse.ProtoReflect.Descriptor instead.
 func (*ReviewTokenResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{18}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReviewTokenResponse) GetTokenReview() []byte {
@@ -1131,7 +1214,7 @@ type ReviewAccessRequest struct {
 
 func (x *ReviewAccessRequest) Reset() {
 	*x = ReviewAccessRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1226,7 @@ func (x *ReviewAccessRequest) String() string {
 func (*ReviewAccessRequest) ProtoMessage() {}
 
 func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[19]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1239,7 @@ func (x *ReviewAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewAccessRequest.ProtoReflect.Descriptor instead.
 func (*ReviewAccessRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{19}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReviewAccessRequest) GetSubjectAccessReview() []byte {
@@ -1180,7 +1263,7 @@ type ReviewAccessResponse struct {
 
 func (x *ReviewAccessResponse) Reset() {
 	*x = ReviewAccessResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1275,7 @@ func (x *ReviewAccessResponse) String() string {
 func (*ReviewAccessResponse) ProtoMessage() {}
 
 func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[20]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1288,7 @@ func (x *ReviewAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewAccessResponse.ProtoReflect.Descriptor instead.
 func (*ReviewAccessResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{20}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReviewAccessResponse) GetSubjectAccessReview() []byte {
@@ -1231,7 +1314,7 @@ type ListEvictionDecisionsRequest struct {
 
 func (x *ListEvictionDecisionsRequest) Reset() {
 	*x = ListEvictionDecisionsRequest{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1326,7 @@ func (x *ListEvictionDecisionsRequest) String() string {
 func (*ListEvictionDecisionsRequest) ProtoMessage() {}
 
 func (x *ListEvictionDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[21]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1339,7 @@ func (x *ListEvictionDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEvictionDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListEvictionDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{21}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{23}
 }
 
 // Response of ListEvictionDecisions.
@@ -1277,7 +1360,7 @@ type ListEvictionDecisionsResponse struct {
 
 func (x *ListEvictionDecisionsResponse) Reset() {
 	*x = ListEvictionDecisionsResponse{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1372,7 @@ func (x *ListEvictionDecisionsResponse) String() string {
 func (*ListEvictionDecisionsResponse) ProtoMessage() {}
 
 func (x *ListEvictionDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[22]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1385,7 @@ func (x *ListEvictionDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEvictionDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListEvictionDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{22}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListEvictionDecisionsResponse) GetConditions() []string {
@@ -1353,7 +1436,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1448,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[23]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1461,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{23}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Shortage) GetSignal() string {
@@ -1450,7 +1533,7 @@ type EvictionDecision struct {
 
 func (x *EvictionDecision) Reset() {
 	*x = EvictionDecision{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[24]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1545,7 @@ func (x *EvictionDecision) String() string {
 func (*EvictionDecision) ProtoMessage() {}
 
 func (x *EvictionDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[24]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1558,7 @@ func (x *EvictionDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictionDecision.ProtoReflect.Descriptor instead.
 func (*EvictionDecision) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{24}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EvictionDecision) GetTime() *timestamppb.Timestamp {
@@ -1579,7 +1662,7 @@ type Reclaimed struct {
 
 func (x *Reclaimed) Reset() {
 	*x = Reclaimed{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[25]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1674,7 @@ func (x *Reclaimed) String() string {
 func (*Reclaimed) ProtoMessage() {}
 
 func (x *Reclaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[25]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1687,7 @@ func (x *Reclaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reclaimed.ProtoReflect.Descriptor instead.
 func (*Reclaimed) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{25}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Reclaimed) GetContainers() uint32 {
@@ -1658,7 +1741,7 @@ type EvictionCandidate struct {
 
 func (x *EvictionCandidate) Reset() {
 	*x = EvictionCandidate{}
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[26]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1753,7 @@ func (x *EvictionCandidate) String() string {
 func (*EvictionCandidate) ProtoMessage() {}
 
 func (x *EvictionCandidate) ProtoReflect() protoreflect.Message {
-	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[26]
+	mi := &file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1766,7 @@ func (x *EvictionCandidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictionCandidate.ProtoReflect.Descriptor instead.
 func (*EvictionCandidate) Descriptor() ([]byte, []int) {
-	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{26}
+	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EvictionCandidate) GetPod() string {
@@ -1739,7 +1822,10 @@ var File_polylet_nodestatus_v1_nodestatus_proto protoreflect.FileDescriptor
 
 const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\n" +
-	"&polylet/nodestatus/v1/nodestatus.proto\x12\x15polylet.nodestatus.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"#\n" +
+	"&polylet/nodestatus/v1/nodestatus.proto\x12\x15polylet.nodestatus.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x15\n" +
+	"\x13AskApiserverRequest\",\n" +
+	"\x14AskApiserverResponse\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"#\n" +
 	"!WatchAssignedConfigurationRequest\"\xbc\x01\n" +
 	"\"WatchAssignedConfigurationResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
@@ -1865,7 +1951,7 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\arequest\x18\x04 \x01(\x03R\arequest\x12\x18\n" +
 	"\aexceeds\x18\x05 \x01(\bR\aexceeds\x12\x1a\n" +
 	"\bpriority\x18\x06 \x01(\x05R\bpriority\x12\x10\n" +
-	"\x03not\x18\a \x01(\tR\x03not2\xe5\b\n" +
+	"\x03not\x18\a \x01(\tR\x03not2\xce\t\n" +
 	"\x11NodeStatusService\x12X\n" +
 	"\aGetNode\x12%.polylet.nodestatus.v1.GetNodeRequest\x1a&.polylet.nodestatus.v1.GetNodeResponse\x12[\n" +
 	"\bGetLease\x12&.polylet.nodestatus.v1.GetLeaseRequest\x1a'.polylet.nodestatus.v1.GetLeaseResponse\x12s\n" +
@@ -1875,7 +1961,8 @@ const file_polylet_nodestatus_v1_nodestatus_proto_rawDesc = "" +
 	"\vReadNodeLog\x12).polylet.nodestatus.v1.ReadNodeLogRequest\x1a*.polylet.nodestatus.v1.ReadNodeLogResponse0\x01\x12l\n" +
 	"\rQueryNodeLogs\x12+.polylet.nodestatus.v1.QueryNodeLogsRequest\x1a,.polylet.nodestatus.v1.QueryNodeLogsResponse0\x01\x12d\n" +
 	"\vReviewToken\x12).polylet.nodestatus.v1.ReviewTokenRequest\x1a*.polylet.nodestatus.v1.ReviewTokenResponse\x12g\n" +
-	"\fReviewAccess\x12*.polylet.nodestatus.v1.ReviewAccessRequest\x1a+.polylet.nodestatus.v1.ReviewAccessResponse\x12\x93\x01\n" +
+	"\fReviewAccess\x12*.polylet.nodestatus.v1.ReviewAccessRequest\x1a+.polylet.nodestatus.v1.ReviewAccessResponse\x12g\n" +
+	"\fAskApiserver\x12*.polylet.nodestatus.v1.AskApiserverRequest\x1a+.polylet.nodestatus.v1.AskApiserverResponse\x12\x93\x01\n" +
 	"\x1aWatchAssignedConfiguration\x128.polylet.nodestatus.v1.WatchAssignedConfigurationRequest\x1a9.polylet.nodestatus.v1.WatchAssignedConfigurationResponse0\x01BGZEgithub.com/polylet/polylet/api/gen/polylet/nodestatus/v1;nodestatusv1b\x06proto3"
 
 var (
@@ -1890,81 +1977,85 @@ func file_polylet_nodestatus_v1_nodestatus_proto_rawDescGZIP() []byte {
 	return file_polylet_nodestatus_v1_nodestatus_proto_rawDescData
 }
 
-var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_polylet_nodestatus_v1_nodestatus_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_polylet_nodestatus_v1_nodestatus_proto_goTypes = []any{
-	(*WatchAssignedConfigurationRequest)(nil),  // 0: polylet.nodestatus.v1.WatchAssignedConfigurationRequest
-	(*WatchAssignedConfigurationResponse)(nil), // 1: polylet.nodestatus.v1.WatchAssignedConfigurationResponse
-	(*AssignedConfiguration)(nil),              // 2: polylet.nodestatus.v1.AssignedConfiguration
-	(*GetNodeRequest)(nil),                     // 3: polylet.nodestatus.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),                    // 4: polylet.nodestatus.v1.GetNodeResponse
-	(*GetLeaseRequest)(nil),                    // 5: polylet.nodestatus.v1.GetLeaseRequest
-	(*GetLeaseResponse)(nil),                   // 6: polylet.nodestatus.v1.GetLeaseResponse
-	(*StatNodeLogRequest)(nil),                 // 7: polylet.nodestatus.v1.StatNodeLogRequest
-	(*StatNodeLogResponse)(nil),                // 8: polylet.nodestatus.v1.StatNodeLogResponse
-	(*NodeLogFile)(nil),                        // 9: polylet.nodestatus.v1.NodeLogFile
-	(*ReadNodeLogRequest)(nil),                 // 10: polylet.nodestatus.v1.ReadNodeLogRequest
-	(*ReadNodeLogResponse)(nil),                // 11: polylet.nodestatus.v1.ReadNodeLogResponse
-	(*QueryNodeLogsRequest)(nil),               // 12: polylet.nodestatus.v1.QueryNodeLogsRequest
-	(*QueryNodeLogsResponse)(nil),              // 13: polylet.nodestatus.v1.QueryNodeLogsResponse
-	(*ListRecentEventsRequest)(nil),            // 14: polylet.nodestatus.v1.ListRecentEventsRequest
-	(*ListRecentEventsResponse)(nil),           // 15: polylet.nodestatus.v1.ListRecentEventsResponse
-	(*NodeEvent)(nil),                          // 16: polylet.nodestatus.v1.NodeEvent
-	(*ReviewTokenRequest)(nil),                 // 17: polylet.nodestatus.v1.ReviewTokenRequest
-	(*ReviewTokenResponse)(nil),                // 18: polylet.nodestatus.v1.ReviewTokenResponse
-	(*ReviewAccessRequest)(nil),                // 19: polylet.nodestatus.v1.ReviewAccessRequest
-	(*ReviewAccessResponse)(nil),               // 20: polylet.nodestatus.v1.ReviewAccessResponse
-	(*ListEvictionDecisionsRequest)(nil),       // 21: polylet.nodestatus.v1.ListEvictionDecisionsRequest
-	(*ListEvictionDecisionsResponse)(nil),      // 22: polylet.nodestatus.v1.ListEvictionDecisionsResponse
-	(*Shortage)(nil),                           // 23: polylet.nodestatus.v1.Shortage
-	(*EvictionDecision)(nil),                   // 24: polylet.nodestatus.v1.EvictionDecision
-	(*Reclaimed)(nil),                          // 25: polylet.nodestatus.v1.Reclaimed
-	(*EvictionCandidate)(nil),                  // 26: polylet.nodestatus.v1.EvictionCandidate
-	(*timestamppb.Timestamp)(nil),              // 27: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                // 28: google.protobuf.Duration
+	(*AskApiserverRequest)(nil),                // 0: polylet.nodestatus.v1.AskApiserverRequest
+	(*AskApiserverResponse)(nil),               // 1: polylet.nodestatus.v1.AskApiserverResponse
+	(*WatchAssignedConfigurationRequest)(nil),  // 2: polylet.nodestatus.v1.WatchAssignedConfigurationRequest
+	(*WatchAssignedConfigurationResponse)(nil), // 3: polylet.nodestatus.v1.WatchAssignedConfigurationResponse
+	(*AssignedConfiguration)(nil),              // 4: polylet.nodestatus.v1.AssignedConfiguration
+	(*GetNodeRequest)(nil),                     // 5: polylet.nodestatus.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),                    // 6: polylet.nodestatus.v1.GetNodeResponse
+	(*GetLeaseRequest)(nil),                    // 7: polylet.nodestatus.v1.GetLeaseRequest
+	(*GetLeaseResponse)(nil),                   // 8: polylet.nodestatus.v1.GetLeaseResponse
+	(*StatNodeLogRequest)(nil),                 // 9: polylet.nodestatus.v1.StatNodeLogRequest
+	(*StatNodeLogResponse)(nil),                // 10: polylet.nodestatus.v1.StatNodeLogResponse
+	(*NodeLogFile)(nil),                        // 11: polylet.nodestatus.v1.NodeLogFile
+	(*ReadNodeLogRequest)(nil),                 // 12: polylet.nodestatus.v1.ReadNodeLogRequest
+	(*ReadNodeLogResponse)(nil),                // 13: polylet.nodestatus.v1.ReadNodeLogResponse
+	(*QueryNodeLogsRequest)(nil),               // 14: polylet.nodestatus.v1.QueryNodeLogsRequest
+	(*QueryNodeLogsResponse)(nil),              // 15: polylet.nodestatus.v1.QueryNodeLogsResponse
+	(*ListRecentEventsRequest)(nil),            // 16: polylet.nodestatus.v1.ListRecentEventsRequest
+	(*ListRecentEventsResponse)(nil),           // 17: polylet.nodestatus.v1.ListRecentEventsResponse
+	(*NodeEvent)(nil),                          // 18: polylet.nodestatus.v1.NodeEvent
+	(*ReviewTokenRequest)(nil),                 // 19: polylet.nodestatus.v1.ReviewTokenRequest
+	(*ReviewTokenResponse)(nil),                // 20: polylet.nodestatus.v1.ReviewTokenResponse
+	(*ReviewAccessRequest)(nil),                // 21: polylet.nodestatus.v1.ReviewAccessRequest
+	(*ReviewAccessResponse)(nil),               // 22: polylet.nodestatus.v1.ReviewAccessResponse
+	(*ListEvictionDecisionsRequest)(nil),       // 23: polylet.nodestatus.v1.ListEvictionDecisionsRequest
+	(*ListEvictionDecisionsResponse)(nil),      // 24: polylet.nodestatus.v1.ListEvictionDecisionsResponse
+	(*Shortage)(nil),                           // 25: polylet.nodestatus.v1.Shortage
+	(*EvictionDecision)(nil),                   // 26: polylet.nodestatus.v1.EvictionDecision
+	(*Reclaimed)(nil),                          // 27: polylet.nodestatus.v1.Reclaimed
+	(*EvictionCandidate)(nil),                  // 28: polylet.nodestatus.v1.EvictionCandidate
+	(*timestamppb.Timestamp)(nil),              // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                // 30: google.protobuf.Duration
 }
 var file_polylet_nodestatus_v1_nodestatus_proto_depIdxs = []int32{
-	2,  // 0: polylet.nodestatus.v1.WatchAssignedConfigurationResponse.assigned:type_name -> polylet.nodestatus.v1.AssignedConfiguration
-	27, // 1: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
-	27, // 2: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
-	9,  // 3: polylet.nodestatus.v1.StatNodeLogResponse.file:type_name -> polylet.nodestatus.v1.NodeLogFile
-	9,  // 4: polylet.nodestatus.v1.StatNodeLogResponse.entries:type_name -> polylet.nodestatus.v1.NodeLogFile
-	27, // 5: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
-	27, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
-	27, // 7: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
-	16, // 8: polylet.nodestatus.v1.ListRecentEventsResponse.events:type_name -> polylet.nodestatus.v1.NodeEvent
-	27, // 9: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
-	23, // 10: polylet.nodestatus.v1.ListEvictionDecisionsResponse.shortages:type_name -> polylet.nodestatus.v1.Shortage
-	27, // 11: polylet.nodestatus.v1.ListEvictionDecisionsResponse.signals_time:type_name -> google.protobuf.Timestamp
-	24, // 12: polylet.nodestatus.v1.ListEvictionDecisionsResponse.decisions:type_name -> polylet.nodestatus.v1.EvictionDecision
-	27, // 13: polylet.nodestatus.v1.Shortage.since:type_name -> google.protobuf.Timestamp
-	27, // 14: polylet.nodestatus.v1.EvictionDecision.time:type_name -> google.protobuf.Timestamp
-	27, // 15: polylet.nodestatus.v1.EvictionDecision.first_time:type_name -> google.protobuf.Timestamp
-	23, // 16: polylet.nodestatus.v1.EvictionDecision.shortage:type_name -> polylet.nodestatus.v1.Shortage
-	25, // 17: polylet.nodestatus.v1.EvictionDecision.reclaimed:type_name -> polylet.nodestatus.v1.Reclaimed
-	26, // 18: polylet.nodestatus.v1.EvictionDecision.candidates:type_name -> polylet.nodestatus.v1.EvictionCandidate
-	28, // 19: polylet.nodestatus.v1.EvictionDecision.grace:type_name -> google.protobuf.Duration
-	3,  // 20: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
-	5,  // 21: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
-	14, // 22: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
-	21, // 23: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:input_type -> polylet.nodestatus.v1.ListEvictionDecisionsRequest
-	7,  // 24: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
-	10, // 25: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
-	12, // 26: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
-	17, // 27: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
-	19, // 28: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
-	0,  // 29: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:input_type -> polylet.nodestatus.v1.WatchAssignedConfigurationRequest
-	4,  // 30: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
-	6,  // 31: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
-	15, // 32: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
-	22, // 33: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:output_type -> polylet.nodestatus.v1.ListEvictionDecisionsResponse
-	8,  // 34: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
-	11, // 35: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
-	13, // 36: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
-	18, // 37: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
-	20, // 38: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
-	1,  // 39: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:output_type -> polylet.nodestatus.v1.WatchAssignedConfigurationResponse
-	30, // [30:40] is the sub-list for method output_type
-	20, // [20:30] is the sub-list for method input_type
+	4,  // 0: polylet.nodestatus.v1.WatchAssignedConfigurationResponse.assigned:type_name -> polylet.nodestatus.v1.AssignedConfiguration
+	29, // 1: polylet.nodestatus.v1.GetNodeResponse.last_patch_time:type_name -> google.protobuf.Timestamp
+	29, // 2: polylet.nodestatus.v1.GetLeaseResponse.renew_time:type_name -> google.protobuf.Timestamp
+	11, // 3: polylet.nodestatus.v1.StatNodeLogResponse.file:type_name -> polylet.nodestatus.v1.NodeLogFile
+	11, // 4: polylet.nodestatus.v1.StatNodeLogResponse.entries:type_name -> polylet.nodestatus.v1.NodeLogFile
+	29, // 5: polylet.nodestatus.v1.NodeLogFile.modified_time:type_name -> google.protobuf.Timestamp
+	29, // 6: polylet.nodestatus.v1.QueryNodeLogsRequest.since_time:type_name -> google.protobuf.Timestamp
+	29, // 7: polylet.nodestatus.v1.QueryNodeLogsRequest.until_time:type_name -> google.protobuf.Timestamp
+	18, // 8: polylet.nodestatus.v1.ListRecentEventsResponse.events:type_name -> polylet.nodestatus.v1.NodeEvent
+	29, // 9: polylet.nodestatus.v1.NodeEvent.time:type_name -> google.protobuf.Timestamp
+	25, // 10: polylet.nodestatus.v1.ListEvictionDecisionsResponse.shortages:type_name -> polylet.nodestatus.v1.Shortage
+	29, // 11: polylet.nodestatus.v1.ListEvictionDecisionsResponse.signals_time:type_name -> google.protobuf.Timestamp
+	26, // 12: polylet.nodestatus.v1.ListEvictionDecisionsResponse.decisions:type_name -> polylet.nodestatus.v1.EvictionDecision
+	29, // 13: polylet.nodestatus.v1.Shortage.since:type_name -> google.protobuf.Timestamp
+	29, // 14: polylet.nodestatus.v1.EvictionDecision.time:type_name -> google.protobuf.Timestamp
+	29, // 15: polylet.nodestatus.v1.EvictionDecision.first_time:type_name -> google.protobuf.Timestamp
+	25, // 16: polylet.nodestatus.v1.EvictionDecision.shortage:type_name -> polylet.nodestatus.v1.Shortage
+	27, // 17: polylet.nodestatus.v1.EvictionDecision.reclaimed:type_name -> polylet.nodestatus.v1.Reclaimed
+	28, // 18: polylet.nodestatus.v1.EvictionDecision.candidates:type_name -> polylet.nodestatus.v1.EvictionCandidate
+	30, // 19: polylet.nodestatus.v1.EvictionDecision.grace:type_name -> google.protobuf.Duration
+	5,  // 20: polylet.nodestatus.v1.NodeStatusService.GetNode:input_type -> polylet.nodestatus.v1.GetNodeRequest
+	7,  // 21: polylet.nodestatus.v1.NodeStatusService.GetLease:input_type -> polylet.nodestatus.v1.GetLeaseRequest
+	16, // 22: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:input_type -> polylet.nodestatus.v1.ListRecentEventsRequest
+	23, // 23: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:input_type -> polylet.nodestatus.v1.ListEvictionDecisionsRequest
+	9,  // 24: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:input_type -> polylet.nodestatus.v1.StatNodeLogRequest
+	12, // 25: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:input_type -> polylet.nodestatus.v1.ReadNodeLogRequest
+	14, // 26: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:input_type -> polylet.nodestatus.v1.QueryNodeLogsRequest
+	19, // 27: polylet.nodestatus.v1.NodeStatusService.ReviewToken:input_type -> polylet.nodestatus.v1.ReviewTokenRequest
+	21, // 28: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:input_type -> polylet.nodestatus.v1.ReviewAccessRequest
+	0,  // 29: polylet.nodestatus.v1.NodeStatusService.AskApiserver:input_type -> polylet.nodestatus.v1.AskApiserverRequest
+	2,  // 30: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:input_type -> polylet.nodestatus.v1.WatchAssignedConfigurationRequest
+	6,  // 31: polylet.nodestatus.v1.NodeStatusService.GetNode:output_type -> polylet.nodestatus.v1.GetNodeResponse
+	8,  // 32: polylet.nodestatus.v1.NodeStatusService.GetLease:output_type -> polylet.nodestatus.v1.GetLeaseResponse
+	17, // 33: polylet.nodestatus.v1.NodeStatusService.ListRecentEvents:output_type -> polylet.nodestatus.v1.ListRecentEventsResponse
+	24, // 34: polylet.nodestatus.v1.NodeStatusService.ListEvictionDecisions:output_type -> polylet.nodestatus.v1.ListEvictionDecisionsResponse
+	10, // 35: polylet.nodestatus.v1.NodeStatusService.StatNodeLog:output_type -> polylet.nodestatus.v1.StatNodeLogResponse
+	13, // 36: polylet.nodestatus.v1.NodeStatusService.ReadNodeLog:output_type -> polylet.nodestatus.v1.ReadNodeLogResponse
+	15, // 37: polylet.nodestatus.v1.NodeStatusService.QueryNodeLogs:output_type -> polylet.nodestatus.v1.QueryNodeLogsResponse
+	20, // 38: polylet.nodestatus.v1.NodeStatusService.ReviewToken:output_type -> polylet.nodestatus.v1.ReviewTokenResponse
+	22, // 39: polylet.nodestatus.v1.NodeStatusService.ReviewAccess:output_type -> polylet.nodestatus.v1.ReviewAccessResponse
+	1,  // 40: polylet.nodestatus.v1.NodeStatusService.AskApiserver:output_type -> polylet.nodestatus.v1.AskApiserverResponse
+	3,  // 41: polylet.nodestatus.v1.NodeStatusService.WatchAssignedConfiguration:output_type -> polylet.nodestatus.v1.WatchAssignedConfigurationResponse
+	31, // [31:42] is the sub-list for method output_type
+	20, // [20:31] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
 	20, // [20:20] is the sub-list for extension extendee
 	0,  // [0:20] is the sub-list for field type_name
@@ -1975,14 +2066,14 @@ func file_polylet_nodestatus_v1_nodestatus_proto_init() {
 	if File_polylet_nodestatus_v1_nodestatus_proto != nil {
 		return
 	}
-	file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[12].OneofWrappers = []any{}
+	file_polylet_nodestatus_v1_nodestatus_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc), len(file_polylet_nodestatus_v1_nodestatus_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
