@@ -211,7 +211,9 @@ func isHeld(path string) bool {
 func runSlice(ctx context.Context, service string, loaded *kubeletconfig.Loaded, run func(context.Context, *kubeletconfig.Loaded) error) error {
 	log, followLog := klog.Background(), klog.Background()
 	path, handedOther := loaded.Flags.ConfigSlice, loaded.Superseded
-	if path == "" {
+	if !loaded.Handed() && path != "" {
+		handedOther = func() bool { _, err := os.Stat(path); return err == nil }
+	} else if path == "" {
 		path = filepath.Join(loaded.Flags.SocketDir, service, argsFile)
 		followLog = logr.Discard() // nothing need ever be there
 		handedOther = func() bool { _, err := os.Stat(path); return err == nil }

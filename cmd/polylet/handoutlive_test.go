@@ -252,6 +252,31 @@ func TestAServiceThatIsLookedForWhenItStartsIsSeenAllTheSame(t *testing.T) {
 	other()
 }
 
+// As in containers, whose flags are the same before and after.
+func TestAServiceWhoseSliceIsNotThereYetEndsOnceItIs(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "stats", sliceFile)
+	loaded := loadedWith(t, "--socket-dir="+dir, "--config-slice="+path, followSliceFlag)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	runs, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- runSlice(ctx, "stats", loaded, func(ctx context.Context, _ *kubeletconfig.Loaded) error {
+			close(runs)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-runs
+	if !still(done) {
+		t.Fatal("it ends by itself")
+	}
+	put(t, path, "{}")
+	if err := <-done; err != nil || ctx.Err() != nil {
+		t.Errorf("it ends with %v, %v", err, ctx.Err())
+	}
+}
+
 // Then nothing is copied for it, and its owner's other services change all the same.
 func TestAChangeIsHandedOutBesideAGatewayThatIsRoot(t *testing.T) {
 	loaded := loadedWith(t)

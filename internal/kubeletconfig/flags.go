@@ -17,7 +17,8 @@ type Flags struct {
 	// ConfigSlice is --config-slice, ours: the configuration as polylet run hands it
 	// to a service; it goes before ConfigFile and ConfigDir.
 	ConfigSlice string
-	// FollowSlice is --follow-config-slice, ours: the process ends in order when ConfigSlice
+	// FollowSlice is --follow-config-slice, ours: the process reads the files while ConfigSlice
+	// is not there, and ends in order when it is, or when ConfigSlice
 	// says something else of what it uses, for a service manager to start it again.
 	FollowSlice bool
 	// Kubeconfig is --kubeconfig; empty (and BootstrapKubeconfig too): standalone.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -105,7 +106,11 @@ func loadReading(h host, args []string, slice *Slice, read *reading) (*Loaded, e
 	}
 	var err error
 	if slice == nil && flags.ConfigSlice != "" {
-		if slice, err = readSlice(flags.ConfigSlice); err != nil {
+		slice, err = readSlice(flags.ConfigSlice)
+		if flags.FollowSlice && errors.Is(err, fs.ErrNotExist) {
+			slice, err = nil, nil // nothing has been handed over yet: until it is, the files are read
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
