@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -192,16 +193,17 @@ func TestAServiceThatStartedBeforeAnythingWasHandedOutEndsOnceItIs(t *testing.T)
 // away.
 func TestAnOwnerThatWasStoppedAloneHasNotStartedTheNode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sock")
-	loaded := loadedWith(t, "--socket-dir="+dir, "--config-slice=")
 	copies := filepath.Join(dir, "stats")
-	if err := os.MkdirAll(copies, 0o750); err != nil {
+	slice, err := json.Marshal(kubeletconfig.NewSlice(loadedWith(t), 1, "sha256:x", false))
+	if err != nil {
 		t.Fatal(err)
 	}
+	put(t, filepath.Join(copies, sliceFile), string(slice))
+	loaded := loadedWith(t, "--socket-dir="+dir, "--config-slice="+filepath.Join(copies, sliceFile), followSliceFlag)
 	n := &nodeRun{loaded: loaded, log: klog.Background(), services: []string{"stats"}}
 	if n.anyRuns() {
 		t.Error("nothing runs yet")
 	}
-	loaded.Flags.ConfigSlice = filepath.Join(copies, sliceFile)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	runs, done := make(chan struct{}), make(chan error, 1)
